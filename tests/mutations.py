@@ -8,7 +8,7 @@ from unittest import mock
 
 import msgspec
 
-from dray_claim_controller.execute import rules
+from dray_claim_controller.execution import decisions as rules
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 

@@ -29,8 +29,8 @@ from dray.reasons import Reason
 from dray_allocator.core.handle import handle, reasons
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen
-from dray_claim_controller.observe.kinds import read
-from dray_claim_controller.observe.membership import selects
+from dray_claim_controller.cache.pool_selectors import selects
+from dray_claim_controller.cache.resources import read
 
 _PLENTY = 1 << 60
 

@@ -46,7 +46,9 @@ def facts_without_fence() -> AbstractContextManager[Any]:
 
 def executor_without_second_line() -> AbstractContextManager[Any]:
     """Writes whatever was decided."""
-    return mock.patch("dray_claim_controller.execute.inflight.double_sale", return_value=None)
+    return mock.patch(
+        "dray_claim_controller.execution.in_flight_allocations.double_allocation", return_value=None
+    )
 
 
 def failures(size: Size, *mutations: Mutation) -> Iterator[list[str]]:

@@ -16,11 +16,12 @@ from tests.mutations import Mutation
 from dray.bus.ports import MessageTooLargeError
 from dray.domain.claims import Claim
 from dray.kube.ports import KubeError, NotFoundError, RefusedError
-from dray_claim_controller.domains.epochs import Epochs
-from dray_claim_controller.execute.executor import AwaitDevices, Executor
-from dray_claim_controller.garbage.collector import Collector
-from dray_claim_controller.observe.publisher import Publisher
-from dray_claim_controller.templates.keeper import TemplateKeeper
+from dray_claim_controller.execution.decisions import AwaitDevices
+from dray_claim_controller.execution.executor import PodExecutor
+from dray_claim_controller.facts.publisher import Publisher
+from dray_claim_controller.garbage.reconciler import GarbageReconciler
+from dray_claim_controller.logs.epochs import Epochs
+from dray_claim_controller.templates.reconciler import TemplateReconciler
 from dray_claim_controller.work_queue import FairSlots
 from dray_sandbox.simulation.fault_injector import CALM
 from dray_sandbox.simulation.refusals import cases
@@ -41,11 +42,11 @@ def executor_keeping_slots() -> Iterator[None]:
                     return rest
                 if rest.rest_s:
                     await self._rest(order, rest.rest_s)
-                elif not await self._watching.changed(self._watch_timeout_s):
+                elif not await self._informers.changed(self._watch_timeout_s):
                     memory.is_behind = True
         return None
 
-    with mock.patch.object(Executor, "_carry_out", carry_out), slots_that_stay_taken():
+    with mock.patch.object(PodExecutor, "_carry_out", carry_out), slots_that_stay_taken():
         yield
 
 
@@ -62,7 +63,7 @@ def epochs_that_need_every_void() -> AbstractContextManager[Any]:
     """A void that is refused ends the term that begins an epoch."""
 
     async def void(self: Any, claim: Claim, attempt: int) -> None:
-        seen = self._watching.picture.claims.get(claim.uid)
+        seen = self._informers.cache.claims.get(claim.uid)
         if seen is not None and seen.claim.allocation is None:
             try:
                 await self._voids._write(seen, attempt, is_last_try=True)
@@ -74,12 +75,14 @@ def epochs_that_need_every_void() -> AbstractContextManager[Any]:
 
 def devices_that_are_never_released() -> AbstractContextManager[Any]:
     """An attempt holds its devices until its claim says that it is void."""
-    return mock.patch("dray_claim_controller.observe.given_up.may_be_committed", return_value=True)
+    return mock.patch(
+        "dray_claim_controller.cache.abandoned_attempts.may_be_committed", return_value=True
+    )
 
 
 def templates_that_are_forgotten() -> AbstractContextManager[Any]:
     """A template that is refused is not tried again."""
-    serve = TemplateKeeper._serve
+    serve = TemplateReconciler._serve
 
     async def serve_once(self: Any, template: Any) -> None:
         try:
@@ -87,12 +90,12 @@ def templates_that_are_forgotten() -> AbstractContextManager[Any]:
         except RefusedError:
             self._waiting.pop(template, None)
 
-    return mock.patch.object(TemplateKeeper, "_serve", serve_once)
+    return mock.patch.object(TemplateReconciler, "_serve", serve_once)
 
 
 def templates_one_after_the_other() -> AbstractContextManager[Any]:
     """A template that can't be made holds up all others."""
-    serve, turn = TemplateKeeper._serve, asyncio.Lock()
+    serve, turn = TemplateReconciler._serve, asyncio.Lock()
 
     async def serve_in_turn(self: Any, template: Any) -> None:
         async with turn:
@@ -102,7 +105,7 @@ def templates_one_after_the_other() -> AbstractContextManager[Any]:
                 await asyncio.sleep(5.0)
                 raise
 
-    return mock.patch.object(TemplateKeeper, "_serve", serve_in_turn)
+    return mock.patch.object(TemplateReconciler, "_serve", serve_in_turn)
 
 
 def collector_that_ends_the_term() -> AbstractContextManager[Any]:
@@ -110,20 +113,20 @@ def collector_that_ends_the_term() -> AbstractContextManager[Any]:
 
     async def run(self: Any) -> None:
         while True:
-            self.look()
+            self.scan()
             for name in self._due:
                 await self._delete(name)
             await self._clock.sleep(self._every_s)
 
-    return mock.patch.object(Collector, "run", run)
+    return mock.patch.object(GarbageReconciler, "run", run)
 
 
 @contextmanager
 def watches_that_end() -> Iterator[None]:
     """An object that can't be read ends the watch."""
     with (
-        mock.patch("dray_claim_controller.observe.kinds.UNREADABLE", ()),
-        mock.patch("dray_claim_controller.observe.picture.UNREADABLE", ()),
+        mock.patch("dray_claim_controller.cache.resources.UNREADABLE", ()),
+        mock.patch("dray_claim_controller.cache.object_cache.UNREADABLE", ()),
         mock.patch("dray.kube.convert_claims.UNREADABLE", ()),
     ):
         yield

@@ -10,8 +10,8 @@ from tests.mutations import Mutation, allocator_forgetting_reservations, executo
 from dray.domain.pods import Pod
 from dray_allocator.cycle import ended_reservations
 from dray_allocator.state import pending_allocations
-from dray_claim_controller.execute import rules
-from dray_claim_controller.execute.writes import ClaimWrites
+from dray_claim_controller.execution import decisions as rules
+from dray_claim_controller.execution.writes import ClaimWrites
 from dray_sandbox.model_checker.bound import Bound, PodKind
 from dray_sandbox.model_checker.bounds import (
     CRASH,
@@ -33,7 +33,7 @@ FOLLOWERS = Bound("followers", (PodKind("P", (156,)), PodKind("Q", (156,), late=
 
 def writes_without_revision() -> AbstractContextManager[Any]:
     """Writes to whatever the claim has become since it was read."""
-    return mock.patch("dray_claim_controller.execute.writes._fence", return_value={})
+    return mock.patch("dray_claim_controller.execution.writes._fence", return_value={})
 
 
 def reservations_that_expire() -> AbstractContextManager[Any]:
@@ -67,12 +67,14 @@ def bindings_without_revision() -> AbstractContextManager[Any]:
 
 def pods_not_told() -> AbstractContextManager[Any]:
     """Clears what a pod may be bound by."""
-    return mock.patch("dray_claim_controller.deciding.executing.untold", return_value="")
+    return mock.patch(
+        "dray_claim_controller.execution.rollback_decisions.pod_void_annotation", return_value=""
+    )
 
 
 def pods_not_heard() -> AbstractContextManager[Any]:
     """Binds a pod by what it says is taken back."""
-    return mock.patch("dray_claim_controller.deciding.executing.voids_of", return_value={})
+    return mock.patch("dray_claim_controller.execution.decisions.voids_of", return_value={})
 
 
 def pods_bound_after_their_first_claim() -> AbstractContextManager[Any]:
@@ -82,14 +84,14 @@ def pods_bound_after_their_first_claim() -> AbstractContextManager[Any]:
     def step(observed: rules.Observed, decision: Any) -> Any:
         seen = observed.claims.get(decision.claims[0].uid)
         held = seen is not None and seen.claim.allocation is not None
-        return rules.Bind() if held and observed.pod else real(observed, decision)
+        return rules.BindPod() if held and observed.pod else real(observed, decision)
 
-    return mock.patch("dray_claim_controller.deciding.executing.next_step", step)
+    return mock.patch("dray_claim_controller.execution.decisions.next_step", step)
 
 
 def claims_given_up_whatever_they_say() -> AbstractContextManager[Any]:
     """Gives the devices of a claim back that somebody may be about to commit."""
-    checked = "dray_claim_controller.observe.given_up.may_be_committed"
+    checked = "dray_claim_controller.cache.abandoned_attempts.may_be_committed"
     return mock.patch(checked, return_value=False)
 
 
@@ -100,7 +102,7 @@ def nobody_told_whose_devices_are_kept() -> AbstractContextManager[Any]:
 
 def voids_counted_only_where_written() -> AbstractContextManager[Any]:
     """Keeps the devices of what was given up."""
-    counted = "dray_claim_controller.observe.picture.with_void"
+    counted = "dray_claim_controller.cache.object_cache.with_void"
     return mock.patch(counted, side_effect=lambda claim, _: claim)
 
 

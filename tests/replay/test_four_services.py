@@ -13,8 +13,8 @@ from dray.messages.inputs import AgentNoted, ControllerNoted, Reviewed
 from dray.recording.file import BadRecordingError, read_recording, write_recording
 from dray.recording.lines import FactLine, InputLine, RecordLine, UnknownLine
 from dray.recording.redaction import redacted
-from dray_claim_controller.deciding.again import Again
-from dray_claim_controller.deciding.known import known
+from dray_claim_controller.cache.snapshot import take_snapshot
+from dray_claim_controller.journal_replayer import JournalReplayer
 from dray_cli.__main__ import cli
 from dray_cli.replay.outcome import SERVICES
 from dray_cli.replay.run import replay
@@ -143,7 +143,7 @@ def test_an_edited_event_of_the_claim_controller_is_found(lines):
 
 def test_changed_code_of_the_claim_controller_is_found(lines, monkeypatch):
     """An allocation is written without a mark before it."""
-    monkeypatch.setattr("dray_claim_controller.execute.rules.Mark", lambda claim: None)
+    monkeypatch.setattr("dray_claim_controller.execution.decisions.Mark", lambda claim: None)
 
     divergence = replay(lines).services["claim-controller"].divergence
 
@@ -247,7 +247,7 @@ def test_broken_code_is_no_unknown_event(lines, monkeypatch):
     def broken(self, resource, event):
         raise KeyError("no such thing")
 
-    monkeypatch.setattr("dray_claim_controller.observe.picture.Picture.apply", broken)
+    monkeypatch.setattr("dray_claim_controller.cache.object_cache.ObjectCache.apply", broken)
 
     with pytest.raises(BadRecordingError, match="no such thing"):
         replay(lines)
@@ -271,12 +271,12 @@ def test_a_replay_may_begin_in_the_middle_of_a_life(lines):
             lives.setdefault((data["instance"], data["life"]), []).append(line)
     life = max(lives.values(), key=len)
     half = len(life) // 2
-    again = Again()
+    again = JournalReplayer()
     for line in noted(life[:half], CONTROLLER):
         if line["what"] == "consumed":
             again.consume(line["about"], line["data"])
     head = json.loads(bytes(life[half - 1].payload)) | {"what": "known", "about": ""}
-    head["data"] = msgspec.to_builtins(known(again._picture))
+    head["data"] = msgspec.to_builtins(take_snapshot(again._cache))
     begun = msgspec.structs.replace(life[half - 1], payload=msgspec.Raw(msgspec.json.encode(head)))
 
     tally = replay([lines[0], begun, *life[half:]]).services["claim-controller"]

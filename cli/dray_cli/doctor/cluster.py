@@ -25,7 +25,7 @@ from dray.kube.ports import (
     RefusedError,
     Resource,
 )
-from dray_claim_controller.observe.kinds import name_of, read
+from dray_claim_controller.cache.resources import name_of, read
 from dray_cli.doctor.findings import Finding, checked
 from dray_cli.text import counted
 from dray_webhook.registration import INVALID_TFLOPS, probe_pod

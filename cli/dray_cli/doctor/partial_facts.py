@@ -10,7 +10,7 @@ from dray.kube.convert_dra_slices import slice_in_full
 from dray.kube.ports import SLICES, Kube, KubeUnavailableError, Object, RefusedError
 from dray.messages.base import UndecodableMessageError, decode, subject_prefix
 from dray.messages.facts import ClaimObserved, Fact, PodObserved, SliceObserved, TemplateObserved
-from dray_claim_controller.observe.kinds import read
+from dray_claim_controller.cache.resources import read
 from dray_cli.doctor.bus import AREA
 from dray_cli.doctor.findings import Finding
 from dray_cli.doctor.streams import read_whole

@@ -16,8 +16,8 @@ from dray.messages.base import decode, subject_prefix
 from dray.messages.inputs import AgentNoted, ControllerNoted, Noted
 from dray.recording.journal import UnknownEventError
 from dray.recording.lines import InputLine, Line
-from dray_claim_controller.deciding.again import QUESTIONS as CONTROLLER_QUESTIONS
-from dray_claim_controller.deciding.again import Again as ControllerAgain
+from dray_claim_controller.journal_replayer import QUESTIONS as CONTROLLER_QUESTIONS
+from dray_claim_controller.journal_replayer import JournalReplayer as ControllerJournalReplayer
 from dray_cli.replay.answer_difference import AnswerDifference, Events
 from dray_cli.replay.other_versions import version_errors
 from dray_cli.replay.outcome import ReplayOutcome, ReplayTally
@@ -73,7 +73,7 @@ class JournalKind:
 
 
 KINDS = (
-    JournalKind(ControllerNoted, ControllerAgain, frozenset(CONTROLLER_QUESTIONS), True),
+    JournalKind(ControllerNoted, ControllerJournalReplayer, frozenset(CONTROLLER_QUESTIONS), True),
     JournalKind(AgentNoted, _Agent, frozenset(AGENT_RULES), False),
 )
 

@@ -13,17 +13,16 @@ from msgspec.structs import replace
 
 from dray.domain.claims import GivenUp
 from dray.messages.decisions import ClaimDecision, PodDecision
-from dray_claim_controller.deciding.executing import (
-    MayCommit,
+from dray_claim_controller.cache.abandoned_attempts import abandon_attempts
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.execution.decisions import BindPod, Commit, Mark, NextStep, Step, Stop
+from dray_claim_controller.execution.in_flight_allocations import MayCommit
+from dray_claim_controller.execution.rollback_decisions import (
     MayTakeBack,
     MayVoid,
-    NextStep,
-    Untold,
+    PodVoidAnnotation,
+    is_held,
 )
-from dray_claim_controller.execute.rules import Bind, Commit, Mark, Step, Stop
-from dray_claim_controller.execute.voids import is_held
-from dray_claim_controller.observe.given_up import given_up
-from dray_claim_controller.observe.picture import Picture
 from dray_sandbox.model_checker.bound import Bound, Refuses
 from dray_sandbox.model_checker.numbers import Numbers
 from dray_sandbox.model_checker.replicas import EPOCH
@@ -77,7 +76,7 @@ class Executors:
         self.decisions: Numbers[PodDecision] = Numbers()
         self._subjects = subjects
         self._server = server
-        self._pictures: dict[tuple[object, ...], Picture] = {}
+        self._pictures: dict[tuple[object, ...], ObjectCache] = {}
         self._steps: dict[tuple[object, ...], Step] = {}
         self._problems: dict[tuple[object, ...], str | None] = {}
         self._writes: dict[tuple[object, ...], tuple[Write, ...]] = {}
@@ -190,7 +189,7 @@ class Executors:
                 yield from self._mark(by_uid[claim.uid], claim.attempt, seen, decision)
             case Commit():
                 yield from self._commit(step, seen, decision)
-            case Bind():
+            case BindPod():
                 yield from self._bind(pod, seen, decision.node)
             case Stop(reason, _, True, siblings):
                 whole = replace(decision, claims=(*siblings, *decision.claims))
@@ -298,7 +297,9 @@ class Executors:
                 continue
             claim, known = self._subjects.by_uid[wanted.uid], picture.claims[wanted.uid].claim
             read, now = seen.view[claim], seen.histories[claim][-1]
-            if is_held(picture, wanted) and (voids := Untold(decision=decision).answer(picture)):
+            if is_held(picture, wanted) and (
+                voids := PodVoidAnnotation(decision=decision).answer(picture)
+            ):
                 pod = self._subjects.by_uid[decision.pod_uid]
                 made = self._server.keep_unbound(
                     pod, seen.view[pod], seen.histories[pod][-1], voids
@@ -349,7 +350,7 @@ class Executors:
         known = self._picture(self._newest(state, claim)).given_up.get(
             self._subjects.all[claim].name
         )
-        made = given_up(self._subjects.claim(now), known, attempt, "refused")
+        made = abandon_attempts(self._subjects.claim(now), known, attempt, "refused")
         return Write("give up", claim, now, record=self._subjects.records.of(repr(made), made))
 
     def _voided(self, claim: int, seen: int, now: int, attempt: int) -> int | None:
@@ -364,7 +365,7 @@ class Executors:
             found.setdefault(repr(self._allocation(version)), version)
         return list(found.values())
 
-    def _picture(self, seen: _Seen) -> Picture:
+    def _picture(self, seen: _Seen) -> ObjectCache:
         key = (*seen.view.items(), "given up", *seen.given_up.items())
         known = self._pictures.get(key)
         if known is None:
@@ -372,7 +373,7 @@ class Executors:
         return known
 
 
-def _may_take_back(picture: Picture, decision: PodDecision, wanted: ClaimDecision) -> bool:
+def _may_take_back(picture: ObjectCache, decision: PodDecision, wanted: ClaimDecision) -> bool:
     question = MayTakeBack(
         claim_uid=wanted.uid,
         attempt=wanted.attempt,

@@ -8,11 +8,11 @@ from dray.domain.pods import Pod
 from dray.kube.memory import MemoryKube
 from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import CLAIMS, PODS, ConflictError, NotFoundError, Object, RefusedError
-from dray_claim_controller.execute.writes import ClaimWrites
-from dray_claim_controller.observe.seen import SeenClaim
+from dray_claim_controller.cache.cached_objects import CachedResourceClaim
+from dray_claim_controller.execution.writes import ClaimWrites
 from dray_sandbox.model_checker.subjects import NAMESPACE, SubjectKind, Subjects
 
-ClaimWrite = Callable[[ClaimWrites, SeenClaim], Coroutine[Any, Any, Object]]
+ClaimWrite = Callable[[ClaimWrites, CachedResourceClaim], Coroutine[Any, Any, Object]]
 
 
 class ModelServer:

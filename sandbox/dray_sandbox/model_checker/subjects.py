@@ -26,9 +26,9 @@ from dray.messages.facts import (
     Synced,
     Tick,
 )
-from dray_claim_controller.observe.facts import Known, fact_of
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import Key
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.build import NodeHistory, fact_of
 from dray_sandbox.model_checker.bound import Bound, PodKind
 from dray_sandbox.model_checker.numbers import Numbers
 
@@ -126,16 +126,16 @@ class Subjects:
 
     def picture(
         self, versions: dict[int, int], given_up: Mapping[int, int] = MappingProxyType({})
-    ) -> Picture:
+    ) -> ObjectCache:
         """What a claim-controller that has seen these versions of these subjects knows, and what
         was given up of claims."""
-        made = Picture()
+        made = ObjectCache()
         for claim, record in given_up.items():
             if record != NONE:
                 made.give_up(self.all[claim].name, self.records[record])
         for node in self.nodes:
             one = slice_of(self.all[node].name)
-            made.cards.keep(one.name, one, 1)
+            made.devices.keep(one.name, one, 1)
         for resource, kind in ((CLAIMS, SubjectKind.CLAIM), (PODS, SubjectKind.POD)):
             for subject, version in versions.items():
                 if self.all[subject].kind is kind and version != self.gone:
@@ -161,7 +161,7 @@ class Subjects:
         if version == self.gone:
             return _tombstone(self.fact(subject, before, before))
         picture = self.picture({subject: version}, {subject: record})
-        fact = fact_of(picture, Key(one.kind.value, one.name), Known())
+        fact = fact_of(picture, FactKey(one.kind.value, one.name), NodeHistory())
         assert fact is not None
         return fact
 

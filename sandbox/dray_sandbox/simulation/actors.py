@@ -33,7 +33,7 @@ from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.app import Controller
 from dray_claim_controller.settings import (
     ControllerSettings,
-    Execution,
+    ExecutionSettings,
     Owner,
     Publishing,
     Templates,
@@ -102,7 +102,7 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> RunningLoops:
     settings = ControllerSettings(
         instance=name,
         log=LogSettings(),
-        execution=Execution(concurrency=EXECUTIONS),
+        execution=ExecutionSettings(concurrency=EXECUTIONS),
         publishing=Publishing(report_every=1.0, status_every=1.0),
         templates=Templates(unused_after=UNUSED_AFTER_S),
         owner=Owner(quarantine=QUARANTINE_S),

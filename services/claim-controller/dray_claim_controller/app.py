@@ -1,4 +1,4 @@
-"""The composition root: settings, doors, health pages, election, terms."""
+"""The composition root: settings, adapters, health pages, election, terms."""
 
 import asyncio
 import contextlib
@@ -23,27 +23,26 @@ from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock, SystemClock
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
-from dray_claim_controller.deciding.known import known
-from dray_claim_controller.execute.steps import Hook
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.snapshot import take_snapshot
+from dray_claim_controller.execution.steps import Hook
 from dray_claim_controller.identities.server import IdentityServer
 from dray_claim_controller.identities.signing import AccountKey
-from dray_claim_controller.leading.election import Election, Timing
-from dray_claim_controller.leading.terms import lead
+from dray_claim_controller.leader.election import Election, Timing
 from dray_claim_controller.lookup import QUEUE, LookupServer
-from dray_claim_controller.metrics import Metrics
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.metrics import ControllerMetrics
 from dray_claim_controller.settings import ControllerSettings
-from dray_claim_controller.term import Means, Term
+from dray_claim_controller.term import LeaderTerm, TermDependencies, run_terms
 
 SERVICE = "claim-controller"
 _NEW_OBJECTS = 100_000
-"""Made before rubbish is looked for. What was observed lives long: looking through it again and
-again took a third of the time of reading long lists."""
+"""Allocations before Python collects garbage. Cached objects live long: scanning them repeatedly
+took a third of the time of reading long lists."""
 
 
 class Controller:
-    """One instance: watches always, answers look-ups and readings always, leads while elected."""
+    """One instance: always watches and answers lookups and readings; leads while elected."""
 
     def __init__(
         self,
@@ -52,33 +51,33 @@ class Controller:
         settings: ControllerSettings,
         *,
         clock: Clock | None = None,
-        metrics: Metrics | None = None,
+        metrics: ControllerMetrics | None = None,
         hook: Hook | None = None,
     ) -> None:
-        self.term: Term | None = None
+        self.term: LeaderTerm | None = None
         """The current term, while leading."""
         self.bus = bus
         self._clock = clock or SystemClock()
-        picture = Picture()
+        cache = ObjectCache()
         self.journal: Journal | None = None
-        """What is written down for ``dray record``."""
+        """Records inputs and decisions for ``dray record``."""
         if settings.record:
             self.journal = Journal(
                 bus,
                 ControllerNoted,
                 self._clock,
                 instance=settings.instance,
-                known=lambda: known(picture),
+                known=lambda: take_snapshot(cache),
             )
-        self.watching = Watching(kube, picture, self.journal)
+        self.informers = Informers(kube, cache, self.journal)
         self._settings = settings
-        self._lookup = LookupServer(kube, picture, limit_bytes=lambda: bus.max_payload_bytes)
+        self._lookup = LookupServer(kube, cache, limit_bytes=lambda: bus.max_payload_bytes)
         self.readings = ReadingServer(bus, self._clock)
         self.election = _election(kube, self._clock, settings)
-        self._means = Means(
+        self._dependencies = TermDependencies(
             bus,
             kube,
-            self.watching,
+            self.informers,
             self._clock,
             settings,
             self.election.held.timeout_s,
@@ -89,15 +88,15 @@ class Controller:
             self._add_gauges(metrics)
 
     async def watch(self) -> None:
-        """Keep the picture."""
-        await self.watching.run()
+        """Watch, until cancelled."""
+        await self.informers.run()
 
     async def stand(self) -> None:
-        """Stand for election, and lead while elected."""
+        """Take part in the election, and lead while elected."""
         backoff = Backoff(0.5, 10.0)
         while True:
             try:
-                await self.election.run(lambda: lead(self._begin, self._clock))
+                await self.election.run(lambda: run_terms(self._begin, self._clock))
             except DrayError as error:
                 structlog.get_logger().error("election failed", error=str(error))
                 await self._clock.sleep(backoff.next_s())
@@ -109,25 +108,25 @@ class Controller:
             try:
                 await self.bus.serve(LOOKUP_SUBJECT, self._lookup.answer, queue=QUEUE)
             except DrayError as error:
-                structlog.get_logger().warning("look-ups unanswered", error=str(error))
+                structlog.get_logger().warning("lookups are not answered", error=str(error))
             await self._clock.sleep(backoff.next_s())
 
     async def write_journal(self) -> None:
-        """Publish what is written down; for ever, also if that is nothing."""
+        """Publish the journal, until cancelled; without a journal, only wait."""
         if self.journal is None:
             await _nothing()
         else:
             await self.journal.run()
 
     def bus_problem(self) -> str | None:
-        """Why the bus can't be used, or None."""
+        """Why the bus is unusable, or None."""
         return self.bus.problem
 
     def kube_problem(self) -> str | None:
-        """Why the API server can't be used, or None."""
+        """Why the API server is unusable, or None."""
         if self.election.problem is not None:
             return self.election.problem
-        return None if self.watching.picture.synced else "not everything was listed yet"
+        return None if self.informers.cache.synced else "not everything was listed yet"
 
     def term_problem(self) -> str | None:
         """A leader that has not published everything yet is not ready."""
@@ -135,12 +134,12 @@ class Controller:
             return None
         return None if self.term is not None and self.term.ready else "the term is beginning"
 
-    def _begin(self) -> Term:
-        self.term = Term(self._means)
+    def _begin(self) -> LeaderTerm:
+        self.term = LeaderTerm(self._dependencies)
         return self.term
 
-    def _add_gauges(self, metrics: Metrics) -> None:
-        def of_term(read: Callable[[Term], float]) -> Callable[[], float]:
+    def _add_gauges(self, metrics: ControllerMetrics) -> None:
+        def of_term(read: Callable[[LeaderTerm], float]) -> Callable[[], float]:
             return lambda: read(self.term) if self.term is not None else 0.0
 
         metrics.gauge("dray_leading", "1 while leading.", lambda: float(self.election.leading))
@@ -149,40 +148,40 @@ class Controller:
         )
         metrics.gauge(
             "dray_executions_resting",
-            "Of these, pods whose devices lack binding conditions.",
+            "Pods being executed that wait for binding conditions of their devices.",
             of_term(lambda term: term.executor.resting),
         )
         metrics.gauge(
             "dray_double_sales_prevented",
-            "Writes that the second line of defence stopped in this term.",
-            of_term(lambda term: term.executor.double_sales_prevented),
+            "Allocations not written in this term because they would allocate a device twice.",
+            of_term(lambda term: term.executor.double_allocations_prevented),
         )
         metrics.gauge(
             "dray_withdrawals",
-            "Allocations taken back in this term because kube-scheduler refused the pod.",
-            of_term(lambda term: term.stuck.withdrawn),
+            "Allocations rolled back in this term because kube-scheduler refused the pod.",
+            of_term(lambda term: term.recovery.withdrawn),
         )
         metrics.gauge(
             "dray_undecodable_records",
-            "Records of decision logs that were passed over in this term.",
+            "Undecodable records of decision logs skipped in this term.",
             of_term(lambda term: term.followers.undecodable),
         )
         metrics.gauge(
-            "dray_report_backlog", "Reports not written.", of_term(lambda t: t.reporter.backlog)
+            "dray_report_backlog", "Reports not written yet.", of_term(lambda t: t.reporter.backlog)
         )
         metrics.gauge(
             "dray_unreadable_objects",
-            "Objects that can't be read; what they hold counts.",
-            lambda: float(len(self.watching.picture.unreadable)),
+            "Objects that can't be read; devices that they hold stay allocated.",
+            lambda: float(len(self.informers.cache.unreadable)),
         )
         metrics.gauge(
             "dray_facts_too_large",
-            "Objects whose facts are too large for the bus as a whole.",
+            "Objects whose facts are larger than a message of the bus.",
             of_term(lambda term: len(term.publisher.too_large)),
         )
         metrics.gauge(
             "dray_facts_sequence",
-            "Newest fact known to be stored.",
+            "Sequence of the newest stored fact.",
             of_term(lambda term: term.publisher.sequence),
         )
 
@@ -204,7 +203,7 @@ def _election(kube: Kube, clock: Clock, settings: ControllerSettings) -> Electio
 
 
 def _identities(bus: Bus, kube: Kube, settings: ControllerSettings) -> IdentityServer | None:
-    """None where no key to sign with was given. Raises InvalidInputError for one that is none."""
+    """None without a signing key. Raises InvalidInputError for an invalid key."""
     own = settings.identities
     if not (seed := own.issuer_seed.get_secret_value()):
         structlog.get_logger().warning(
@@ -224,7 +223,7 @@ def _identities(bus: Bus, kube: Kube, settings: ControllerSettings) -> IdentityS
 
 
 async def run(settings: ControllerSettings) -> None:
-    """The whole process, until a signal."""
+    """Run the process until a signal."""
     gc.set_threshold(_NEW_OBJECTS, 20, 100)
     logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
     telemetry.configure(SERVICE, settings.instance)
@@ -239,7 +238,7 @@ async def run(settings: ControllerSettings) -> None:
             replicas=settings.streams.replicas,
         )
         kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
-        controller = Controller(bus, kube, settings, metrics=Metrics(health.registry))
+        controller = Controller(bus, kube, settings, metrics=ControllerMetrics(health.registry))
         journal = controller.journal
         identities = _identities(bus, kube, settings)
         health.check("bus", controller.bus_problem)

@@ -11,10 +11,10 @@ from dray.kube.convert import UNREADABLE, policy_from, pool_from, why_unreadable
 from dray.kube.ports import POLICIES, POOLS, TEMPLATES, Kube, NotFoundError
 from dray.messages.facts import TemplateObserved
 from dray.messages.rpc import Lookup, LookupReply, Overlap
-from dray_claim_controller.observe.assignment import nodes_of_others
-from dray_claim_controller.observe.facts import template_fact
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.reduced import fitting, size_bytes, too_large
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.build import template_fact
+from dray_claim_controller.facts.membership import nodes_of_others
+from dray_claim_controller.facts.size_limit import fit_to_limit, size_bytes, too_large
 
 QUEUE = "claim-controller"
 _MOST_NODES = 3
@@ -25,11 +25,15 @@ class LookupServer:
     """Handles ``dray.rpc.lookup``; every instance answers, leading or not."""
 
     def __init__(
-        self, kube: Kube, picture: Picture, *, limit_bytes: Callable[[], int | None] = lambda: None
+        self,
+        kube: Kube,
+        cache: ObjectCache,
+        *,
+        limit_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         """``limit_bytes``: the longest answer that the bus takes; None: not known."""
         self._kube = kube
-        self._picture = picture
+        self._cache = cache
         self._limit_bytes = limit_bytes
 
     async def answer(self, request: Request) -> bytes:
@@ -61,7 +65,7 @@ class LookupServer:
                 obj = await self._kube.get(TEMPLATES, asked.name, asked.namespace)
                 limit_bytes = self._limit_bytes()
                 fact = template_fact(obj)
-                reduced = fact if limit_bytes is None else fitting(fact, limit_bytes)
+                reduced = fact if limit_bytes is None else fit_to_limit(fact, limit_bytes)
                 if not isinstance(reduced, TemplateObserved):
                     return LookupReply(error=too_large(size_bytes(fact), limit_bytes or 0))
                 return LookupReply(template=reduced)
@@ -69,11 +73,11 @@ class LookupServer:
                 return self._overlap(asked)
 
     def _overlap(self, asked: Lookup) -> LookupReply:
-        if not self._picture.synced:
+        if not self._cache.synced:
             return LookupReply(error="not everything was listed yet")
-        known = self._picture.plain[POOLS.plural].get(asked.name) or {}
+        known = self._cache.plain[POOLS.plural].get(asked.name) or {}
         selector = None if asked.selector is None else dict(asked.selector)
         spec = {**(known.get("spec") or {}), "nodeSelector": selector}
         pool = {"metadata": known.get("metadata") or {"name": asked.name}, "spec": spec}
-        found = sorted(nodes_of_others(self._picture, pool))
+        found = sorted(nodes_of_others(self._cache, pool))
         return LookupReply(overlap=Overlap(count=len(found), nodes=tuple(found[:_MOST_NODES])))

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import prometheus_client
 from prometheus_client import CollectorRegistry
 
-from dray_claim_controller.execute.progress import Progress
+from dray_claim_controller.execution.progress import Progress
 
 
-class Metrics:
+class ControllerMetrics:
     """Counters that steps raise, and gauges that are read when somebody asks."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -38,7 +38,7 @@ class Lease(SettingsGroup):
         return self
 
 
-class Execution(SettingsGroup):
+class ExecutionSettings(SettingsGroup):
     """Carrying decisions out."""
 
     concurrency: int = Field(default=16, ge=1, le=1024)
@@ -149,7 +149,7 @@ class ControllerSettings(Settings):
     """All of it."""
 
     lease: Lease = Lease()
-    execution: Execution = Execution()
+    execution: ExecutionSettings = ExecutionSettings()
     templates: Templates = Templates()
     publishing: Publishing = Publishing()
     probing: Probing = Probing()

@@ -13,32 +13,31 @@ import structlog
 
 from dray.bus.ports import Bus, BusUnavailableError, NoRoomError, StreamSpec
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.errors import PermanentError, TemporaryError
+from dray.domain.errors import DrayError, PermanentError, TemporaryError
 from dray.kube.ports import Kube
 from dray.messages.decisions import log_stream
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
-from dray_claim_controller.domains.epochs import Epochs
-from dray_claim_controller.domains.followers import Followers
-from dray_claim_controller.execute.commands import VoidCommands
-from dray_claim_controller.execute.executor import Executor
-from dray_claim_controller.execute.orders import Order
-from dray_claim_controller.execute.progress import Environment, Progress
-from dray_claim_controller.execute.steps import Hook
-from dray_claim_controller.execute.stuck import StuckPods
-from dray_claim_controller.execute.void_writes import VoidWrites
-from dray_claim_controller.execute.withdraw import Withdrawer
-from dray_claim_controller.execute.writes import ClaimWrites, Timeout
-from dray_claim_controller.garbage.collector import Collector
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.execution.executions import Execution
+from dray_claim_controller.execution.executor import PodExecutor
+from dray_claim_controller.execution.progress import ExecutorEnvironment, Progress
+from dray_claim_controller.execution.recovery import PodRecovery
+from dray_claim_controller.execution.rollback import Rollback, VoidWriter
+from dray_claim_controller.execution.steps import Hook
+from dray_claim_controller.execution.void_commands import VoidCommands
+from dray_claim_controller.execution.writes import ClaimWrites, Timeout
+from dray_claim_controller.facts.feature_gates import FeatureGateReconciler
+from dray_claim_controller.facts.publisher import NodeMoves, Publisher, SupersededError
+from dray_claim_controller.garbage.reconciler import GarbageReconciler
 from dray_claim_controller.inventories.server import InventoryServer
-from dray_claim_controller.observe.abilities import AbilityKeeper
-from dray_claim_controller.observe.keeper import PoolKeeper
-from dray_claim_controller.observe.publisher import Moves, Publisher
-from dray_claim_controller.observe.watching import Watching
-from dray_claim_controller.owners.keeper import OwnerKeeper
+from dray_claim_controller.logs.epochs import Epochs
+from dray_claim_controller.logs.followers import Followers
+from dray_claim_controller.owners.reconciler import OwnerReconciler
+from dray_claim_controller.pools.reconciler import PoolReconciler
 from dray_claim_controller.report.reporter import Reporter
 from dray_claim_controller.settings import ControllerSettings
-from dray_claim_controller.templates.keeper import TemplateKeeper
+from dray_claim_controller.templates.reconciler import TemplateReconciler
 
 _ENDINGS = ("done", "failed", "stopped")
 _MOST_REST_S = 0.05
@@ -50,44 +49,50 @@ class FactsLostError(TemporaryError):
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What a term works with."""
+class TermDependencies:
+    """The dependencies of a term."""
 
     bus: Bus
     kube: Kube
-    watching: Watching
+    informers: Informers
     clock: Clock
     settings: ControllerSettings
     timeout_s: Timeout
     """Of writes that the Lease must cover."""
     progress: Callable[[Progress], None] = lambda _: None
-    """Told of every step, for metrics."""
+    """Called with every step, for metrics."""
     hook: Hook | None = None
 
 
-class Term:
+class LeaderTerm:
     """Use once: ``run`` until cancelled or until something was lost."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, dependencies: TermDependencies) -> None:
         self.ready = False
         """Whether everything was published and the logs are being followed."""
         self._unlimited: dict[str, None] = {}
         """Streams of which it was logged that they are kept without a limit in bytes."""
-        self._means = means
-        settings, watching, clock = means.settings, means.watching, means.clock
-        bus, kube, instance = means.bus, means.kube, means.settings.instance
-        writes = self._writes = ClaimWrites(kube, means.timeout_s)
+        self._dependencies = dependencies
+        settings, informers, clock = (
+            dependencies.settings,
+            dependencies.informers,
+            dependencies.clock,
+        )
+        bus, kube, instance = dependencies.bus, dependencies.kube, dependencies.settings.instance
+        writes = self._writes = ClaimWrites(kube, dependencies.timeout_s)
         self.publisher = Publisher(
             bus,
-            watching.picture,
+            informers.cache,
             clock,
             instance=instance,
-            moves=Moves(self._left, self._closing, settings.owner.quarantine, self._keeps_taints),
+            node_moves=NodeMoves(
+                self._left, self._closing, settings.owner.quarantine, self._keeps_taints
+            ),
             tick_s=settings.publishing.tick,
-            ask=watching.ask,
-            cause_of=watching.cause_of,
+            evaluate=informers.evaluate,
+            cause_of=informers.cause_of,
         )
-        self.abilities = AbilityKeeper(
+        self.feature_gates = FeatureGateReconciler(
             kube,
             self.publisher,
             clock,
@@ -99,47 +104,47 @@ class Term:
         self.reporter = Reporter(
             kube,
             bus,
-            watching,
+            informers,
             clock,
             writes,
             instance=instance,
             patience_s=settings.publishing.report_patience,
             too_large=lambda: self.publisher.too_large,
         )
-        self.voids = VoidWrites(kube, watching, clock, writes, self.reporter.tell)
+        self.voids = VoidWriter(kube, informers, clock, writes, self.reporter.warn)
         self.epochs = Epochs(
-            bus, kube, watching, self.publisher, clock, self.voids, instance=instance
+            bus, kube, informers, self.publisher, clock, self.voids, instance=instance
         )
-        withdrawer = Withdrawer(watching, writes, self.voids)
-        self.executor = Executor(
-            watching,
+        rollback = Rollback(informers, writes, self.voids)
+        self.executor = PodExecutor(
+            informers,
             clock,
-            Environment(
+            ExecutorEnvironment(
                 self.epochs.current,
                 self._keeps_timestamp,
                 self._progress,
                 self.publisher.now_unix_s,
             ),
             writes,
-            withdrawer,
+            rollback,
             concurrency=settings.execution.concurrency,
             watch_timeout_s=settings.execution.watch_timeout,
             binding_timeout_s=settings.execution.binding_timeout,
             give_up_after_s=settings.execution.give_up_after,
-            hook=means.hook,
+            hook=dependencies.hook,
         )
         self.followers = Followers(
             bus,
-            watching,
+            informers,
             self.epochs,
             clock,
             decided=self._decided,
             waiting=self.reporter.waiting,
         )
-        self.stuck = StuckPods(
-            watching,
+        self.recovery = PodRecovery(
+            informers,
             clock,
-            withdrawer,
+            rollback,
             after_s=settings.execution.withdraw_after,
             backoff_s=settings.execution.scheduler_backoff,
             finish_after_s=settings.execution.finish_after,
@@ -162,30 +167,30 @@ class Term:
 
     async def _begin(self) -> str:
         """Streams, what was published, what exists; then ``created`` of the facts' stream."""
-        watching = self._means.watching
-        for spec in self._means.settings.streams.specs():
+        informers = self._dependencies.informers
+        for spec in self._dependencies.settings.streams.specs():
             await self._ensure(spec)
         created = await self._facts_created()
         await self.publisher.begin(created)
         if await self._facts_created() != created:
             # The term was begun on another stream than it names, where it fences nobody out.
-            raise FactsLostError(f"the stream {FACTS_STREAM} was made anew; beginning again")
+            raise FactsLostError(f"the stream {FACTS_STREAM} was created again; beginning again")
         self.epochs.facts_are(created)
-        await watching.synced()
+        await informers.synced()
         # A watch that is behind must not make tombstones of what a predecessor knew.
-        await watching.relist()
+        await informers.relist()
         self._remember_given_up()
         for domain in self.epochs.orphans():
-            # It is closed beside the term; until then its nodes are no other pool's.
+            # It is closed during the term; until then its nodes join no other pool.
             self.epochs.begin_closing(domain)
-        await self.abilities.begin(self._revision())
+        await self.feature_gates.begin(self._revision())
         await self.publisher.publish_everything()
         structlog.get_logger().info("everything published", facts=self.publisher.sequence)
         return created
 
     async def _ensure(self, spec: StreamSpec) -> None:
         try:
-            await self._means.bus.ensure(spec)
+            await self._dependencies.bus.ensure(spec)
         except NoRoomError as error:
             if spec.max_bytes is None:
                 raise
@@ -198,64 +203,64 @@ class Term:
                 error=str(error),
             )
             self._unlimited[spec.name] = None
-            await self._means.bus.ensure(replace(spec, max_bytes=None))
+            await self._dependencies.bus.ensure(replace(spec, max_bytes=None))
 
     async def _facts_created(self) -> str:
-        state = await self._means.bus.state(FACTS_STREAM)
+        state = await self._dependencies.bus.state(FACTS_STREAM)
         if state is None:
             raise FactsLostError(f"the stream {FACTS_STREAM} vanished while it was made")
         return state.created
 
     def _remember_given_up(self) -> None:
         """What earlier terms have given up, and no other: this process may have missed some."""
-        watching, published = self._means.watching, self.publisher.given_up()
-        for uid in [uid for uid in watching.picture.given_up if uid not in published]:
-            watching.give_up(uid, None)
+        informers, published = self._dependencies.informers, self.publisher.given_up()
+        for uid in [uid for uid in informers.cache.given_up if uid not in published]:
+            informers.give_up(uid, None)
         for uid, record in published.items():
-            if uid in watching.picture.claims:
-                watching.give_up(uid, record)
+            if uid in informers.cache.claims:
+                informers.give_up(uid, record)
 
     def _loops(self, created: str) -> dict[str, Awaitable[None]]:
-        means, settings = self._means, self._means.settings
-        kube, watching, clock = means.kube, means.watching, means.clock
-        templates = TemplateKeeper(
+        dependencies, settings = self._dependencies, self._dependencies.settings
+        kube, informers, clock = dependencies.kube, dependencies.informers, dependencies.clock
+        templates = TemplateReconciler(
             kube,
-            watching,
+            informers,
             clock,
             dray_namespace=settings.namespace,
-            tell=self.reporter.tell,
-            waits=self.reporter.waits,
+            warn=self.reporter.warn,
+            report_wait=self.reporter.report_wait,
         )
-        collector = Collector(
+        collector = GarbageReconciler(
             kube,
-            watching,
+            informers,
             clock,
             after_s=settings.templates.unused_after,
             every_s=settings.templates.collect_every,
         )
-        pools = PoolKeeper(
+        pools = PoolReconciler(
             kube,
-            watching,
+            informers,
             self.publisher,
             clock,
-            orders=lambda: self.followers.orders,
-            tell=self.reporter.tell_pool,
+            executions=lambda: self.followers.executions,
+            warn=self.reporter.warn_pool,
             every_s=settings.publishing.status_every,
             allocates=settings.owner.allocating_scheduler,
         )
-        owners = OwnerKeeper(
+        owners = OwnerReconciler(
             kube,
-            watching,
+            informers,
             self.publisher,
             clock,
-            tell=self.reporter.tell,
+            warn=self.reporter.warn,
             writes=self._writes,
             every_s=settings.publishing.status_every,
             allocates=settings.owner.allocating_scheduler,
         )
-        commands = VoidCommands(means.bus, watching, clock, self.voids)
+        commands = VoidCommands(dependencies.bus, informers, clock, self.voids)
         inventories = InventoryServer(
-            means.bus, watching.picture, self.publisher, instance=settings.instance
+            dependencies.bus, informers.cache, self.publisher, instance=settings.instance
         )
         return {
             "publish": self._publish(),
@@ -268,15 +273,15 @@ class Term:
             "voids": self.voids.run(),
             "templates": templates.run(),
             "collect": collector.run(),
-            "stuck": self.stuck.run(),
+            "stuck": self.recovery.run(),
             "pools": pools.run(),
             "owners": owners.run(),
-            "abilities": self.abilities.run(self._revision),
+            "abilities": self.feature_gates.run(self._revision),
             "reports": self.reporter.run(look_every_s=settings.publishing.report_every),
         }
 
     async def _publish(self) -> None:
-        watching, clock = self._means.watching, self._means.clock
+        informers, clock = self._dependencies.informers, self._dependencies.clock
         backoff = Backoff(0.05, 2.0)
         while True:
             began_s = clock.monotonic_s()
@@ -286,12 +291,12 @@ class Term:
             except BusUnavailableError:
                 await clock.sleep(backoff.next_s())
                 continue
-            # Rests as long as it worked: under load an object's next changes come meanwhile, and
-            # are told as one.
+            # Rests as long as it worked: under load an object changes again meanwhile, and one fact
+            # covers these changes.
             if (rest_s := min(clock.monotonic_s() - began_s, _MOST_REST_S)) > 0:
                 await clock.sleep(rest_s)
-            if not watching.picture.dirty:
-                await watching.changed()
+            if not informers.cache.dirty:
+                await informers.changed()
 
     async def _tick(self) -> None:
         while True:
@@ -299,22 +304,22 @@ class Term:
                 await self.publisher.tick()
             except BusUnavailableError as error:
                 structlog.get_logger().debug("no tick", error=str(error))
-            if self._means.watching.picture.dirty:
-                self._means.watching.wake()
-            await self._means.clock.sleep(self._means.settings.publishing.tick)
+            if self._dependencies.informers.cache.dirty:
+                self._dependencies.informers.wake()
+            await self._dependencies.clock.sleep(self._dependencies.settings.publishing.tick)
 
     async def _guard(self, created: str) -> None:
         while True:
-            await self._means.clock.sleep(self._means.settings.publishing.tick)
+            await self._dependencies.clock.sleep(self._dependencies.settings.publishing.tick)
             try:
-                state = await self._means.bus.state(FACTS_STREAM)
+                state = await self._dependencies.bus.state(FACTS_STREAM)
             except BusUnavailableError:
                 # Merely away: what is under way goes on, and the next look decides.
                 continue
             if state is None or state.created != created:
                 raise FactsLostError(
                     f"the stream {FACTS_STREAM} is {'missing' if state is None else 'another one'}"
-                    "; publishing everything anew"
+                    "; publishing everything again"
                 )
             with contextlib.suppress(BusUnavailableError):
                 await self.followers.check()
@@ -323,28 +328,28 @@ class Term:
         """Make streams again that were deleted, and raise the replicas of those that were made
         while a server was away, or before there were several. Facts and logs are never made again
         here: what was lost with them has to be noticed."""
-        means, specs = self._means, self._means.settings.streams.specs()
+        dependencies, specs = self._dependencies, self._dependencies.settings.streams.specs()
         while True:
-            await means.clock.sleep(means.settings.streams.look_every)
+            await dependencies.clock.sleep(dependencies.settings.streams.look_every)
             logs = [log_stream(name, epoch) for name, epoch in self.publisher.domains().items()]
             try:
                 for spec in specs:
                     if spec.name != FACTS_STREAM:
                         await self._ensure(spec)
                 for name in (*(spec.name for spec in specs), *logs):
-                    await means.bus.raise_replicas(name)
+                    await dependencies.bus.raise_replicas(name)
             except (BusUnavailableError, PermanentError) as error:
                 structlog.get_logger().warning("streams were not looked at", why=str(error))
 
-    def _decided(self, order: Order) -> None:
-        self.executor.submit(order)
-        self.reporter.decided(order)
+    def _decided(self, execution: Execution) -> None:
+        self.executor.submit(execution)
+        self.reporter.decided(execution)
 
     def _progress(self, progress: Progress) -> None:
         self.reporter.progress(progress)
         if progress.step in _ENDINGS:
-            self.followers.finished(progress.order)
-        self._means.progress(progress)
+            self.followers.finished(progress.execution)
+        self._dependencies.progress(progress)
 
     def _left(self) -> Mapping[tuple[str, str], int]:
         return self.followers.left()
@@ -353,10 +358,38 @@ class Term:
         return self.epochs.closing
 
     def _keeps_timestamp(self) -> bool:
-        return self.abilities.known.allocation_timestamp
+        return self.feature_gates.known.allocation_timestamp
 
     def _keeps_taints(self) -> bool:
-        return self.abilities.known.device_taints
+        return self.feature_gates.known.device_taints
 
     def _revision(self) -> int:
-        return max(self._means.watching.picture.revision, 1)
+        return max(self._dependencies.informers.cache.revision, 1)
+
+
+async def run_terms(begin: Callable[[], LeaderTerm], clock: Clock) -> None:
+    """Lead until cancelled, or until another leads by the facts: then the Lease is
+    looked at before the next term, which would end the other's."""
+    backoff = Backoff(0.1, 5.0)
+    while True:
+        term = begin()
+        started_s = clock.monotonic_s()
+        superseded = False
+        try:
+            # In a task of its own: a failed task group leaves its task marked as cancelled.
+            await asyncio.create_task(term.run(), name="term")
+        except* SupersededError as group:
+            superseded = True
+            structlog.get_logger().warning("the term ended", error=str(group.exceptions[0]))
+        except* DrayError as group:
+            for error in group.exceptions:
+                structlog.get_logger().warning("the term ended", error=str(error))
+        # A task group whose members fail while it is cancelled raises their errors alone.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+        if superseded:
+            return
+        if clock.monotonic_s() - started_s > 30:
+            backoff.reset()
+        await clock.sleep(backoff.next_s())

@@ -11,66 +11,25 @@ from typing import Final, Literal
 from dray.domain.names import TRACEPARENT as CLAIM_TRACEPARENT
 from dray.domain.pods import Pod
 from dray.messages.base import subject_of
-from dray.messages.decisions import log_subject
 from dray.messages.facts import ClaimObserved, Fact
 from dray.telemetry import Span, is_sampled, start
-from dray_claim_controller.execute.orders import Order
-from dray_claim_controller.execute.progress import Progress
-from dray_claim_controller.observe.seen import SeenClaim, SeenPod
+from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
 
 TRACEPARENT: Final = "traceparent"
 """The header of a record that tells the position of the decision."""
 MESSAGE_ID: Final = "ce-id"
 """The header that tells a message's id, for those that it causes."""
-_FAILED: Final = ("failed", "stopped")
-
 Attributes = dict[str, str | int | float | bool]
 
 
-class Executions:
-    """The spans of what is being carried out, one per pod."""
-
-    def __init__(self) -> None:
-        self._spans: dict[str, Span] = {}
-
-    @contextmanager
-    def carrying_out(self, order: Order, epoch: int) -> Iterator[None]:
-        """Around an execution."""
-        position = order.traceparent or order.decision.traceparent
-        if not is_sampled(position):
-            yield
-            return
-        with start("execute", position, _of_order(order, epoch), kind="consumer") as span:
-            self._spans[order.decision.pod_uid] = span
-            try:
-                yield
-            finally:
-                del self._spans[order.decision.pod_uid]
-
-    def position(self, order: Order) -> str:
-        """What to write onto a claim, so that the node-agent joins; nothing if unsampled."""
-        span = self._spans.get(order.decision.pod_uid)
-        return span.traceparent if span is not None else ""
-
-    def progress(self, progress: Progress) -> None:
-        """A step of an execution, within its span."""
-        span = self._spans.get(progress.order.decision.pod_uid)
-        if span is None:
-            return
-        told = {"dray.claim": progress.claim, "dray.reason": progress.reason}
-        span.event(progress.step, {name: text for name, text in told.items() if text})
-        if progress.step in _FAILED:
-            span.fail(f"{progress.reason}: {progress.detail}")
-
-
-def deriving(pod: SeenPod, template: str, base: str) -> AbstractContextManager[Span]:
+def deriving(pod: CachedPod, template: str, base: str) -> AbstractContextManager[Span]:
     """Around the making of the template that the pod is the first to need."""
     attributes: Attributes = {**_of_pod(pod.pod), "dray.template": template, "dray.base": base}
     return start("template", _position(pod), attributes)
 
 
 @contextmanager
-def publishing(fact: Fact, pod: SeenPod | None, *, first: bool) -> Iterator[str]:
+def publishing(fact: Fact, pod: CachedPod | None, *, first: bool) -> Iterator[str]:
     """Around the publication of a fact about a pod: the ``traceparent`` to send with it.
 
     The ``first`` fact about a pod's claim is a span: from here on the allocator can know it.
@@ -96,8 +55,8 @@ def publishing(fact: Fact, pod: SeenPod | None, *, first: bool) -> Iterator[str]
 @contextmanager
 def taking_back(
     what: Literal["withdraw", "void"],
-    claim: SeenClaim,
-    pod: SeenPod | None,
+    claim: CachedResourceClaim,
+    pod: CachedPod | None,
     *,
     attempt: int,
     reason: str,
@@ -120,7 +79,7 @@ def taking_back(
         yield
 
 
-def _position(pod: SeenPod) -> str:
+def _position(pod: CachedPod) -> str:
     return pod.pod.traceparent if pod.pod is not None else ""
 
 
@@ -128,18 +87,3 @@ def _of_pod(pod: Pod | None) -> Attributes:
     if pod is None:
         return {}
     return {"k8s.namespace.name": pod.namespace, "k8s.pod.name": pod.name}
-
-
-def _of_order(order: Order, epoch: int) -> Attributes:
-    decision = order.decision
-    return {
-        "k8s.namespace.name": decision.namespace,
-        "k8s.pod.name": decision.name,
-        "k8s.node.name": decision.node,
-        "dray.attempt": order.attempt,
-        "dray.binder": decision.binder,
-        "messaging.system": "nats",
-        "messaging.operation.type": "process",
-        "messaging.operation.name": "execute",
-        "messaging.destination.name": log_subject(order.domain, epoch),
-    }

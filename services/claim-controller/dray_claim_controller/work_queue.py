@@ -1,7 +1,7 @@
 """Keyed work: fair between groups, one worker per key, a backoff of its own for each key.
 
 After client-go's work queue: a key that is added twice before its turn is worked on once, and one
-that is added while it is worked on is worked on again. Beside that, groups (namespaces) take turns,
+that is added while it is worked on is worked on again. Besides, groups (namespaces) take turns,
 and what takes long counts for its own group alone.
 """
 
@@ -60,7 +60,7 @@ class FairSlots:
         """By group, slow ones included."""
         self._alarm: asyncio.Task[None] | None = None
 
-    def ask(self, group: str, start: Callable[[Slot], bool], *, later: bool = False) -> None:
+    def request(self, group: str, start: Callable[[Slot], bool], *, later: bool = False) -> None:
         """Have ``start`` called with a slot, to be given back by ``leave``, when it is the group's
         turn, ``later`` when nothing else waits; it returns False if it needs none any more."""
         self._waiting[later].setdefault(group, deque()).append(start)
@@ -85,7 +85,7 @@ class FairSlots:
             granted.set_result(slot)
             return True
 
-        self.ask(group, start)
+        self.request(group, start)
         try:
             await granted
             yield
@@ -127,7 +127,7 @@ class FairSlots:
         self._serve()
 
 
-class WorkQueue(Generic[K]):
+class FairWorkQueue(Generic[K]):
     """Calls ``handle`` with keys; at most one call works on a key at any time.
 
     ``handle`` returns when nothing is left to be done. When it raises a TemporaryError or any
@@ -186,7 +186,7 @@ class WorkQueue(Generic[K]):
         elif key not in self._rests and (key not in self._queued or later < self._queued[key]):
             self._queued[key] = later
             if self._outcome is not None:
-                self._ask(key)
+                self._request(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
         """Work on the key when so much time has passed, unless it is to be worked on already."""
@@ -200,7 +200,7 @@ class WorkQueue(Generic[K]):
         self._outcome = asyncio.get_running_loop().create_future()
         try:
             for key in tuple(self._queued):
-                self._ask(key)
+                self._request(key)
             self._set_alarm()
             await self._outcome
         finally:
@@ -210,9 +210,9 @@ class WorkQueue(Generic[K]):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ask(self, key: K) -> None:
+    def _request(self, key: K) -> None:
         later = self._queued[key]
-        self._slots.ask(self._group_of(key), lambda slot: self._start(key, slot), later=later)
+        self._slots.request(self._group_of(key), lambda slot: self._start(key, slot), later=later)
 
     def _start(self, key: K, slot: Slot) -> bool:
         if self._outcome is None or key not in self._queued:

@@ -25,7 +25,7 @@ from tests.conformance.limits.objects import (
 from dray.domain import names
 from dray.kube.api_transport import decoded_page
 from dray.kube.ports import CLAIMS, PODS, Listed, Object, Resource
-from dray_claim_controller.observe.picture import Picture, converted, version_of
+from dray_claim_controller.cache.object_cache import ObjectCache, convert, version_of
 
 MOST_TIMES = 10.0
 """How much more CPU time per byte than ordinary objects."""
@@ -119,10 +119,10 @@ def listed(obj: Object) -> bytes:
     return msgspec.json.encode({"metadata": {"resourceVersion": str(number)}, "items": items})
 
 
-async def folded(resource: Resource, data: bytes) -> Picture:
+async def folded(resource: Resource, data: bytes) -> ObjectCache:
     page = await decoded_page(data, "list")
-    picture = Picture()
-    ready = {version_of(obj): converted(resource, obj) for obj in page.items}
+    picture = ObjectCache()
+    ready = {version_of(obj): convert(resource, obj) for obj in page.items}
     picture.apply(resource, Listed(tuple(page.items), len(page.items)), ready)
     return picture
 

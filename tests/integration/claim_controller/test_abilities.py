@@ -123,7 +123,7 @@ async def test_a_server_that_stays_itself_is_not_asked_again(world: Any) -> None
         looks += 1
         return server.version
 
-    running.controller.term.abilities._kube.version = version
+    running.controller.term.feature_gates._kube.version = version
     await world.until(lambda: looks >= 3)
     assert len(server.asked) == asked
     assert await published(world) == fact

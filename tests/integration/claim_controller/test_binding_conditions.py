@@ -11,7 +11,7 @@ from dray.domain.claims import DeviceTerms
 from dray.domain.names import VOID
 from dray.kube.convert import claim_from
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, LEASES, NODES, PODS
-from dray_claim_controller.settings import Execution
+from dray_claim_controller.settings import ExecutionSettings
 
 TERMS = DeviceTerms(
     binding_conditions=("attached", "configured"), binding_failure_conditions=("broken",)
@@ -46,7 +46,7 @@ async def awaited(world: Any, lacking: str = "attached, configured") -> None:
     await world.until(said, f"it is said that {lacking} is waited for")
 
 
-async def tell(world: Any, pod: str = "workload", **conditions: str) -> None:
+async def warn(world: Any, pod: str = "workload", **conditions: str) -> None:
     """What the driver says of the device that the pod's claim has."""
     claim = await world.claim(pod)
     (result,) = claim["status"]["allocation"]["devices"]["results"]
@@ -72,13 +72,13 @@ async def test_a_pod_is_bound_when_its_device_has_all_conditions(world: Any) -> 
     assert result["bindingConditions"] == ["attached", "configured"]
     assert result["bindingFailureConditions"] == ["broken"]
 
-    await tell(world, attached="True", configured="False")
+    await warn(world, attached="True", configured="False")
     await awaited(world, "configured")
     assert world.bindings() == []
     (message,) = events(world, "BindingConditionsPending")
     assert message.startswith("waiting for binding conditions for device on node node-1: ")
 
-    await tell(world, attached="True", configured="True")
+    await warn(world, attached="True", configured="True")
     assert await world.bound() == "node-1"
     await running.controller.term.executor.idle()
     assert len(world.allocations()) == 1
@@ -86,7 +86,7 @@ async def test_a_pod_is_bound_when_its_device_has_all_conditions(world: Any) -> 
 
 
 async def test_nobody_waits_for_those_who_wait(world: Any) -> None:
-    one_at_a_time = Execution(concurrency=1, finish_after=0.1, withdraw_every=0.02)
+    one_at_a_time = ExecutionSettings(concurrency=1, finish_after=0.1, withdraw_every=0.02)
     await world.ready(await world.start(execution=one_at_a_time))
     await decided(world)
     await awaited(world)
@@ -106,16 +106,16 @@ async def taken_back(world: Any) -> None:
         return claim.allocation is None and claim.void == claim.decision == 1_000_001
 
     await world.until(cleared, "void and cleared")
-    order = []
+    execution = []
     for event in world.kube.store.events:
         before, after = event.before or {}, event.after or {}
         if event.resource == PODS and _void(after) != _void(before):
-            order.append("told")
+            execution.append("told")
         elif event.resource == CLAIMS and _void(after) != _void(before):
-            order.append("void")
+            execution.append("void")
         elif event.resource == CLAIMS and _held(before) and not _held(after):
-            order.append("cleared")
-    assert order == ["told", "void", "cleared"]
+            execution.append("cleared")
+    assert execution == ["told", "void", "cleared"]
 
 
 def _void(obj: Any) -> Any:
@@ -130,7 +130,7 @@ async def test_a_device_that_fails_is_taken_back_and_another_one_decided(world: 
     await world.ready(await world.start())
     await decided(world)
     await awaited(world)
-    await tell(world, attached="True", broken="True")
+    await warn(world, attached="True", broken="True")
 
     await taken_back(world)
     await world.until(lambda: events(world, "BindingConditionsFailed"), "people are told")
@@ -146,7 +146,7 @@ async def test_a_device_that_fails_is_taken_back_and_another_one_decided(world: 
 
 
 async def test_a_device_that_is_not_ready_in_time_is_taken_back(world: Any) -> None:
-    impatient = Execution(binding_timeout=0.01, finish_after=0.1, withdraw_every=0.02)
+    impatient = ExecutionSettings(binding_timeout=0.01, finish_after=0.1, withdraw_every=0.02)
     await world.ready(await world.start(execution=impatient))
     await decided(world)
 
@@ -165,7 +165,7 @@ async def test_who_leads_next_goes_on_waiting(world: Any, finding: str) -> None:
         task.cancel()
     await asyncio.gather(*first.tasks, return_exceptions=True)
     if finding == "broken":
-        await tell(world, broken="True")
+        await warn(world, broken="True")
     await world.kube.delete(LEASES, "dray-claim-controller", "dray-system")
     second = await world.ready(await world.start("second"))
 
@@ -174,7 +174,7 @@ async def test_who_leads_next_goes_on_waiting(world: Any, finding: str) -> None:
         return
     executor = second.controller.term.executor
     await world.until(lambda: executor.resting, "it rests again")
-    await tell(world, attached="True", configured="True")
+    await warn(world, attached="True", configured="True")
     await world.bound()
     await executor.idle()
     assert len(world.allocations()) == 1

@@ -165,11 +165,11 @@ async def test_a_log_that_ends_below_what_was_seen_is_a_lost_one(world: Any) -> 
 async def test_a_log_that_lost_what_was_not_read_yet_is_opened_anew(world: Any) -> None:
     """Its reader misses nothing, but nobody can decide in a log without its first record."""
     running = await world.ready(await world.start())
-    orders = running.controller.term.followers.orders["default-pool"]
-    await world.until(lambda: orders.sequence == 1)
-    orders.sequence = 0
+    executions = running.controller.term.followers.executions["default-pool"]
+    await world.until(lambda: executions.sequence == 1)
+    executions.sequence = 0
     world.bus.server.named(log_stream("default-pool", 1)).lose_tail(1)
-    followed = running.controller.term.followers.orders
+    followed = running.controller.term.followers.executions
     await world.until(lambda: followed["default-pool"].epoch == 2)
     state = await world.bus.state(log_stream("default-pool", 2))
     assert state.last_sequence == 1

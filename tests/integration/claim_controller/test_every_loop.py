@@ -37,9 +37,9 @@ from dray.kube.ports import (
 from dray.messages.base import encode
 from dray.messages.commands import VoidClaim
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup
-from dray_claim_controller.observe.kinds import WATCHED
-from dray_claim_controller.settings import Execution, Owner, Probing, Templates
-from dray_claim_controller.term import Term
+from dray_claim_controller.cache.resources import WATCHED
+from dray_claim_controller.settings import ExecutionSettings, Owner, Probing, Templates
+from dray_claim_controller.term import LeaderTerm
 
 Call = tuple[str, str, str]
 """Method of ``Kube``, plural, subresource."""
@@ -151,14 +151,14 @@ def caller() -> str:
 @contextlib.contextmanager
 def named_loops(found: set[str]) -> Iterator[None]:
     """Has every loop of a term say its name; adds their names to ``found``."""
-    real = Term._loops
+    real = LeaderTerm._loops
 
-    def loops(self: Term, created: str) -> dict[str, Awaitable[None]]:
+    def loops(self: LeaderTerm, created: str) -> dict[str, Awaitable[None]]:
         made = real(self, created)
         found.update(made)
         return {name: _named(name, loop) for name, loop in made.items()}
 
-    with mock.patch.object(Term, "_loops", loops):
+    with mock.patch.object(LeaderTerm, "_loops", loops):
         yield
 
 
@@ -173,7 +173,7 @@ class Everything(VirtualWorld):
     def __init__(self, clock: LoopClock, made: dict[str, set[Call]]) -> None:
         super().__init__(clock)
         self.client = Client(self.kube, made)
-        self.term: Term | None = None
+        self.term: LeaderTerm | None = None
 
     async def begin(self) -> None:
         """One controller, which leads."""
@@ -186,7 +186,9 @@ class Everything(VirtualWorld):
         running = await self.start(
             kube=self.client,
             templates=Templates(unused_after=1.0, collect_every=0.5),
-            execution=Execution(withdraw_after=1.0, scheduler_backoff=1.0, give_up_after=10.0),
+            execution=ExecutionSettings(
+                withdraw_after=1.0, scheduler_backoff=1.0, give_up_after=10.0
+            ),
             probing=Probing(look_every=1.0),
             owner=Owner(quarantine=1.0),
         )
@@ -222,8 +224,8 @@ class Team:
         await world.pool(f"{name}-handed")
         handed = world.shape("3", "1Gi", f"{name}-handed")
         await world.pod("handed", gated=True, shape=handed, pool=f"{name}-handed", namespace=name)
-        waits = world.shape("4", "1Gi", f"{name}-gone")
-        await world.pod("waits", shape=waits, pool=f"{name}-gone", namespace=name)
+        report_wait = world.shape("4", "1Gi", f"{name}-gone")
+        await world.pod("waits", shape=report_wait, pool=f"{name}-gone", namespace=name)
         unused = world.shape("5", "1Gi", f"{name}-gone")
         await world.pod("unused", shape=unused, pool=f"{name}-gone", namespace=name)
 

@@ -14,16 +14,16 @@ from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
 
 async def test_everything_is_published_before_synced(world: Any) -> None:
     await world.ready(await world.start())
-    order = []
+    execution = []
     async for delivered in world.bus.read(FACTS_STREAM):
-        order.append(delivered.subject.split(".")[2])
+        execution.append(delivered.subject.split(".")[2])
         if not delivered.pending:
             break
 
-    synced = order.index("synced")
+    synced = execution.index("synced")
     for kind in ("cluster", "deviceclass", "slice"):
-        assert order.index(kind) < synced, kind
-    assert order.index("domain") > synced
+        assert execution.index(kind) < synced, kind
+    assert execution.index("domain") > synced
 
 
 async def test_a_node_counts_the_requests_of_foreign_pods_until_they_end(world: Any) -> None:
@@ -67,7 +67,7 @@ async def test_facts_are_published_after_the_bus_was_away(world: Any) -> None:
     running.controller.bus.disconnect()
     await world.node("node-2", "default-pool")
     await world.until(
-        lambda: "node-2" in running.controller.watching.picture.plain[NODES.plural],
+        lambda: "node-2" in running.controller.informers.cache.plain[NODES.plural],
         "the controller sees the node",
     )
     assert running.controller.bus_problem() is not None
@@ -96,7 +96,7 @@ async def test_watches_that_start_over_lose_and_double_nothing(world: Any) -> No
     untouched = await world.newest("slice", "slice-node-1")
     stored = await world.kube.get(SLICES, "slice-node-1")
     assert str(untouched["revision"]) == stored["metadata"]["resourceVersion"]
-    assert set(running.controller.watching.picture.plain[NODES.plural]) == {"node-1", "node-3"}
+    assert set(running.controller.informers.cache.plain[NODES.plural]) == {"node-1", "node-3"}
 
 
 async def test_the_webhooks_question_is_answered_from_the_api_server(world: Any) -> None:
@@ -129,7 +129,7 @@ async def test_the_webhooks_question_is_answered_from_the_api_server(world: Any)
 async def test_only_the_leader_publishes(world: Any) -> None:
     first = await world.ready(await world.start("first"))
     second = await world.start("second")
-    await world.until(lambda: second.controller.watching.picture.synced, "the second sees all")
+    await world.until(lambda: second.controller.informers.cache.synced, "the second sees all")
     assert not second.controller.election.leading
 
     await first.stop()
@@ -144,7 +144,7 @@ async def test_a_new_leader_whose_watches_are_behind_buries_nobody(world: Any) -
     first = await world.ready(await world.start("first"))
     behind = world.kube.peer()
     second = await world.start("second", kube=behind)
-    await world.until(lambda: second.controller.watching.picture.synced, "the second sees all")
+    await world.until(lambda: second.controller.informers.cache.synced, "the second sees all")
     behind.hold_watches()
     await world.pod()
     await world.until(lambda: world.newest("claim", "workload-tensor-fusion-gpu-claim"), "a fact")
@@ -153,7 +153,7 @@ async def test_a_new_leader_whose_watches_are_behind_buries_nobody(world: Any) -
 
     claim = await world.newest("claim", "workload-tensor-fusion-gpu-claim")
     assert not claim.get("deleted")
-    assert claim["claim"]["uid"] in second.controller.watching.picture.claims
+    assert claim["claim"]["uid"] in second.controller.informers.cache.claims
 
 
 async def test_a_decision_about_a_pod_not_seen_yet_is_carried_out(world: Any) -> None:

@@ -238,11 +238,11 @@ async def test_whole_cards_and_percentages_share_the_fleet(cluster: Cluster) -> 
     assert [taken for _, taken in halves] == [{"virtual_tflops": "156", "virtual_vram": "20Gi"}] * 2
     assert {card for card, _ in halves} == {"gpu-0", "gpu-1"} - {whole}
 
-    async def waits() -> bool:
+    async def report_wait() -> bool:
         pool = await cluster.world.kube.get(POOLS, POOL)
         return (pool.get("status") or {}).get("waitingPods") == 1
 
-    await cluster.world.until(waits, "the third waits")
+    await cluster.world.until(report_wait, "the third waits")
 
 
 async def test_the_strongest_card_of_the_pool_comes_first(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ from dray.kube.ports import EVENTS, NODES, POOLS, NotFoundError
 from dray.messages.decisions import NodeLeft
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply, Overlap
 from dray.runtime.clock import SystemClock
-from dray_claim_controller.observe.keeper import PoolKeeper
+from dray_claim_controller.pools.reconciler import PoolReconciler
 
 
 async def test_a_node_moved_to_another_pool_enters_it_after_node_left(world: Any) -> None:
@@ -172,15 +172,15 @@ async def test_a_pool_that_goes_while_another_s_status_is_written_ends_nothing(
     running = await world.ready(await world.start())
     for name in ("a-pool", "b-pool"):
         await world.kube.create(POOLS, {"metadata": {"name": name}, "spec": {}})
-    pools = running.controller.watching.picture.plain[POOLS.plural]
+    pools = running.controller.informers.cache.plain[POOLS.plural]
     await world.until(lambda: {"a-pool", "b-pool"} <= set(pools))
-    keeper = PoolKeeper(
+    keeper = PoolReconciler(
         Forgetting(world.kube, pools, "b-pool"),  # type: ignore[arg-type]
-        running.controller.watching,
+        running.controller.informers,
         running.controller.term.publisher,
         SystemClock(),
-        orders=dict,
-        tell=lambda pool, reason, message: None,
+        executions=dict,
+        warn=lambda pool, reason, message: None,
         every_s=1.0,
     )
     for name in ("a-pool", "b-pool"):

@@ -94,8 +94,8 @@ async def test_a_pool_that_went_while_nobody_led_is_closed_by_the_next_leader(
     await world.until(void, "the open decision is void")
     assert not world.allocations()
 
-    async def buried() -> bool:
+    async def tombstone() -> bool:
         (domain,) = (await world.facts())["domain"]
         return bool(domain.get("deleted"))
 
-    await world.until(buried, "the domain has a tombstone")
+    await world.until(tombstone, "the domain has a tombstone")

@@ -25,7 +25,7 @@ async def other_pool(world: VirtualWorld) -> None:
     await world.pool(OTHER, dedicated=True)
     await world.node("node-2", OTHER)
     await world.until(
-        lambda: OTHER in world.running[0].controller.term.followers.orders,  # type: ignore[union-attr]
+        lambda: OTHER in world.running[0].controller.term.followers.executions,  # type: ignore[union-attr]
         "its log is read",
     )
 
@@ -198,6 +198,6 @@ def test_devices_that_only_a_lost_log_reserved_go_to_others_once_no_write_can_ta
             await world.bound(f"honest-{number}", within_s=60)
         term = world.running[0].controller.term
         assert term is not None
-        assert term.executor.double_sales_prevented == 0
+        assert term.executor.double_allocations_prevented == 0
 
     in_virtual_time(scenario)

@@ -80,7 +80,7 @@ def test_a_template_that_was_refused_is_made_once_it_may_be(
 
 def test_nobody_is_told_of_a_template_that_fails_once() -> None:
     async def scenario(world: VirtualWorld) -> None:
-        world.running[0].controller.watching._kube.fail_next(  # type: ignore[attr-defined]
+        world.running[0].controller.informers._kube.fail_next(  # type: ignore[attr-defined]
             "create", ANSWERS["500"]()
         )
         await world.pod()
@@ -125,7 +125,7 @@ def test_a_template_that_somebody_else_deletes_is_done() -> None:
                 tries.append(name)
                 raise NotFoundError("resourceclaimtemplates not found")
 
-        client = world.running[0].controller.watching._kube
+        client = world.running[0].controller.informers._kube
         client.before["delete"] = gone  # type: ignore[attr-defined]
         await world.pod()
         await world.claim_of("workload")

@@ -281,22 +281,22 @@ def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool)
         for number in (1, 2):
             await world.pod(f"other-{number}", shape=world.shape(*WHOLE))
         await world.until(lambda: sum(map(bool, nodes(world))) == 1, "one card is left", 60)
-        waits = next(name for name in ("other-1", "other-2") if not node_of(world, name))
+        report_wait = next(name for name in ("other-1", "other-2") if not node_of(world, name))
         await world.until(
-            lambda: f"held for claim default/{claim}" in in_words(world, waits), "whose", 60
+            lambda: f"held for claim default/{claim}" in in_words(world, report_wait), "whose", 60
         )
-        assert str(refused) in in_words(world, waits)
+        assert str(refused) in in_words(world, report_wait)
         if restarts:
             await world.running[0].stop()
             await world.ready(await world.start("two"))
         await world.clock.sleep(900)
-        assert not node_of(world, waits)
+        assert not node_of(world, report_wait)
         assert claim_from(await world.claim("holder")).allocation is None
 
         # Somebody else changes the claim: nothing that was sent before can be stored any more.
         permit.pop()()
         await world.kube.patch(CLAIMS, claim, {"metadata": {"labels": {"a": "b"}}}, "default")
-        await world.bound(waits, within_s=60)
+        await world.bound(report_wait, within_s=60)
 
     in_virtual_time(scenario)
 

@@ -119,7 +119,7 @@ async def test_a_record_delivered_twice_changes_nothing(world: Any) -> None:
     await world.decide(decision)
     term = running.controller.term
     await world.until(
-        lambda: term.followers.orders["default-pool"].sequence == 4 and not term.executor.busy,
+        lambda: term.followers.executions["default-pool"].sequence == 4 and not term.executor.busy,
         "the third record is handled",
     )
 
@@ -156,7 +156,7 @@ async def test_a_claim_that_is_deleted_while_it_is_voided_ends_no_term(world: An
             await world.kube.delete(CLAIMS, claim.name, claim.namespace)
             met.set()
 
-    await world.until(lambda: claim.uid in running.controller.watching.picture.claims)
+    await world.until(lambda: claim.uid in running.controller.informers.cache.claims)
     own.before["patch"] = deleted_first
     await void(world, decision, claim.attempt)
     await world.until(met.is_set, "the command reached its claim")
@@ -264,7 +264,7 @@ async def test_a_device_sold_twice_by_a_wrong_log_is_allocated_once(world: Any) 
 
     claims = [claim_from(await world.claim(name)) for name in ("first", "second")]
     assert sorted(claim.allocation is None for claim in claims) == [False, True]
-    assert running.controller.term.executor.double_sales_prevented == 1
+    assert running.controller.term.executor.double_allocations_prevented == 1
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["lost", "unknown"])
@@ -295,4 +295,4 @@ async def test_a_card_that_went_after_the_decision_is_taken_back_without_an_alar
 
     await world.until(taken_back, "the decision is void")
     assert not world.allocations()
-    assert running.controller.term.executor.double_sales_prevented == 0
+    assert running.controller.term.executor.double_allocations_prevented == 0

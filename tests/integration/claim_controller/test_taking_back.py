@@ -9,11 +9,10 @@ from dray.domain.names import VOID
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, PODS, ConflictError, Object
 from dray.runtime.clock import SystemClock
-from dray_claim_controller.execute.void_writes import VoidWrites
-from dray_claim_controller.execute.withdraw import Withdrawer
-from dray_claim_controller.execute.writes import ClaimWrites
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.execution.rollback import Rollback, VoidWriter
+from dray_claim_controller.execution.writes import ClaimWrites
 
 
 async def pod_of(world: Any) -> Object:
@@ -22,19 +21,19 @@ async def pod_of(world: Any) -> Object:
     return obj
 
 
-def knowing(world: Any, pod: Object, claim: Object) -> Watching:
+def knowing(world: Any, pod: Object, claim: Object) -> Informers:
     """What an executor knows that has seen these, and nothing since."""
-    watching = Watching(world.kube.peer(), Picture())
-    watching.answered(CLAIMS, claim)
-    watching.answered(PODS, pod)
-    return watching
+    informers = Informers(world.kube.peer(), ObjectCache())
+    informers.apply_response(CLAIMS, claim)
+    informers.apply_response(PODS, pod)
+    return informers
 
 
-def withdrawer(world: Any, watching: Watching) -> Withdrawer:
+def rollback(world: Any, informers: Informers) -> Rollback:
     """One of a claim-controller that is to hold its Lease for ever."""
     kube = world.kube.peer()
     writes = ClaimWrites(kube, lambda: None)
-    return Withdrawer(watching, writes, VoidWrites(kube, watching, SystemClock(), writes))
+    return Rollback(informers, writes, VoidWriter(kube, informers, SystemClock(), writes))
 
 
 async def test_what_a_pod_is_bound_by_is_not_taken_back_by_who_saw_it_unbound(world: Any) -> None:
@@ -47,7 +46,7 @@ async def test_what_a_pod_is_bound_by_is_not_taken_back_by_who_saw_it_unbound(wo
     late = knowing(world, unbound, await world.claim())
 
     with pytest.raises(ConflictError):
-        await withdrawer(world, late).withdraw(decision)
+        await rollback(world, late).withdraw(decision)
 
     claim = claim_from(await world.claim())
     assert claim.allocation is not None
@@ -69,7 +68,7 @@ async def test_a_pod_whose_devices_were_taken_back_is_not_bound_by_who_slept(wor
     await world.until(held.is_set, "the executor is about to bind")
 
     other = knowing(world, await pod_of(world), await world.claim())
-    await withdrawer(world, other).withdraw(decision)
+    await rollback(world, other).withdraw(decision)
     wake.set()
     await sleeper.controller.term.executor.idle()
 
@@ -88,7 +87,7 @@ async def test_a_pod_is_not_written_to_where_nothing_is_held(world: Any) -> None
     before = await pod_of(world)
     other = knowing(world, before, await world.claim())
 
-    await withdrawer(world, other).withdraw(decision)
+    await rollback(world, other).withdraw(decision)
 
     assert claim_from(await world.claim()).void == decision.claims[0].attempt
     assert await pod_of(world) == before

@@ -56,7 +56,7 @@ async def test_a_template_made_thirty_seconds_late_reaches_old_controllers(
             return pod["spec"].get("nodeName")
 
         assert await world.until(bound, "the pod is bound") == "node-1"
-        assert len(running.controller.watching.picture.our_pods()) == 1
+        assert len(running.controller.informers.cache.our_pods()) == 1
     finally:
         await world.close()
 

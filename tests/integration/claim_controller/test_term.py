@@ -15,10 +15,9 @@ from dray.bus.topology import (
 from dray.domain.errors import TemporaryError
 from dray.kube.ports import LEASES
 from dray.runtime.clock import SystemClock
-from dray_claim_controller.leading.terms import lead
-from dray_claim_controller.observe.publisher import SupersededError
+from dray_claim_controller.facts.publisher import SupersededError
 from dray_claim_controller.settings import Streams
-from dray_claim_controller.term import Term
+from dray_claim_controller.term import LeaderTerm, run_terms
 
 
 async def test_streams_are_kept_without_a_limit_where_the_server_has_no_room_for_it(
@@ -60,12 +59,12 @@ async def test_a_term_that_fails_while_it_is_stopped_is_not_followed_by_another(
     begun: list[Any] = []
     has_begun = asyncio.Event()
 
-    def begin() -> Term:
+    def begin() -> LeaderTerm:
         begun.append(FailingAtTheEnd())
         has_begun.set()
-        return cast(Term, begun[-1])
+        return cast(LeaderTerm, begun[-1])
 
-    leading = asyncio.create_task(lead(begin, SystemClock()))
+    leading = asyncio.create_task(run_terms(begin, SystemClock()))
     await has_begun.wait()
     await asyncio.sleep(0)
     leading.cancel()
@@ -90,11 +89,11 @@ async def test_who_was_replaced_asks_for_the_lease_before_the_next_term() -> Non
     """Another term begun at once would end the true leader's."""
     begun: list[Any] = []
 
-    def begin() -> Term:
+    def begin() -> LeaderTerm:
         begun.append(Superseded())
-        return cast(Term, begun[-1])
+        return cast(LeaderTerm, begun[-1])
 
-    await asyncio.wait_for(lead(begin, SystemClock()), 5.0)
+    await asyncio.wait_for(run_terms(begin, SystemClock()), 5.0)
 
     assert len(begun) == 1
 

@@ -75,8 +75,8 @@ async def test_a_restart_does_not_tell_what_was_told_before(world: Any, trace_fi
     second = await world.ready(await world.start("second"))
 
     def read_again() -> bool:
-        orders = second.controller.term.followers.orders["default-pool"]
-        return bool(orders.sequence == 2 and not orders.open)
+        executions = second.controller.term.followers.executions["default-pool"]
+        return bool(executions.sequence == 2 and not executions.open)
 
     await world.until(read_again, "the decision was found to be done")
     assert len(spans(trace_file)) == 3
@@ -124,7 +124,7 @@ async def test_a_voiding_is_a_span_and_its_fact_names_the_command(
     )
     sent = encode(command, source="test")
     await world.until(
-        lambda: claim.uid in running.controller.watching.picture.claims, "the claim is seen"
+        lambda: claim.uid in running.controller.informers.cache.claims, "the claim is seen"
     )
     await world.bus.publish(sent)
 

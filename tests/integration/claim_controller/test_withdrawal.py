@@ -5,7 +5,7 @@ from typing import Any
 from dray.domain.names import ALLOCATED
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, PODS
-from dray_claim_controller.deciding.executing import Refused
+from dray_claim_controller.execution.unschedulable import Refused
 
 UNSCHEDULABLE = {
     "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
@@ -66,16 +66,16 @@ async def test_an_allocation_that_kube_scheduler_cannot_use_is_taken_back(
     await world.until(placed, "decided again elsewhere")
 
     # The pod still says that it is unschedulable: that was about the first node.
-    picture = running.controller.watching.picture
+    cache = running.controller.informers.cache
     await world.until(
-        lambda: any(seen.claim.allocation for seen in picture.claims.values()), "the watch has it"
+        lambda: any(seen.claim.allocation for seen in cache.claims.values()), "the watch has it"
     )
     at_once = Refused(after_s=0.0, now_s=1.0, since_s={})
-    assert at_once.answer(picture).now
-    resting = Refused(after_s=0.0, now_s=1.0, since_s={}, backoff_s=5.0).answer(picture)
+    assert at_once.answer(cache).now
+    resting = Refused(after_s=0.0, now_s=1.0, since_s={}, backoff_s=5.0).answer(cache)
     assert resting.now == ()
     later = Refused(after_s=0.0, now_s=6.0, since_s=resting.since_s, backoff_s=5.0)
-    assert later.answer(picture).now == at_once.answer(picture).now
+    assert later.answer(cache).now == at_once.answer(cache).now
 
 
 async def test_a_reserved_allocation_is_left_alone(shared_world: Any) -> None:
@@ -86,15 +86,15 @@ async def test_a_reserved_allocation_is_left_alone(shared_world: Any) -> None:
     reserved = [{"resource": "pods", "name": "workload", "uid": pod["metadata"]["uid"]}]
     await write_claim_status(world, {"reservedFor": reserved})
     await write_pod_status(world, UNSCHEDULABLE)
-    picture = running.controller.watching.picture
+    cache = running.controller.informers.cache
     await world.until(
-        lambda: any(seen.claim.reserved_for for seen in picture.claims.values()),
+        lambda: any(seen.claim.reserved_for for seen in cache.claims.values()),
         "the reservation is seen",
     )
-    stuck = running.controller.term.stuck
+    recovery = running.controller.term.recovery
     for _ in range(2):
-        stuck.look()
-        await world.until(lambda: not stuck.backlog, "what is due was looked at")
+        recovery.scan()
+        await world.until(lambda: not recovery.backlog, "what is due was looked at")
 
     assert claim_from(await world.claim()).allocation is not None
 
@@ -136,16 +136,16 @@ async def test_a_pod_for_which_kube_scheduler_makes_room_keeps_its_allocation(
     await allocated(world)
     node = claim_from(await world.claim()).allocation.node
     await write_pod_status(world, UNSCHEDULABLE | {"nominatedNodeName": node})
-    picture = running.controller.watching.picture
+    cache = running.controller.informers.cache
     await world.until(
         lambda: any(
             (seen.object.get("status") or {}).get("nominatedNodeName")
-            for seen in picture.pods.values()
+            for seen in cache.pods.values()
         ),
         "the nomination is seen",
     )
 
-    assert Refused(after_s=0.0, now_s=1.0, since_s={}).answer(picture).now == ()
+    assert Refused(after_s=0.0, now_s=1.0, since_s={}).answer(cache).now == ()
     assert claim_from(await world.claim()).allocation is not None
 
     await write_pod_status(world, {"nominatedNodeName": None})

@@ -17,11 +17,11 @@ from dray_allocator.service.replica import Replica
 from dray_allocator.state.decision_log import Reservation
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
-from dray_claim_controller.settings import Execution, Lease, Publishing, Templates
+from dray_claim_controller.settings import ExecutionSettings, Lease, Publishing, Templates
 
 REAL_INTERVALS: dict[str, Any] = {
     "lease": Lease(),
-    "execution": Execution(),
+    "execution": ExecutionSettings(),
     "publishing": Publishing(),
     "templates": Templates(),
 }

@@ -28,10 +28,10 @@ from dray.messages.decisions import (
 from dray.runtime.clock import Clock
 from dray.runtime.settings import LogSettings
 from dray_claim_controller.app import Controller
-from dray_claim_controller.execute.steps import Hook
+from dray_claim_controller.execution.steps import Hook
 from dray_claim_controller.settings import (
     ControllerSettings,
-    Execution,
+    ExecutionSettings,
     Lease,
     Publishing,
     Templates,
@@ -46,7 +46,7 @@ def fast_settings(instance: str, **changes: Any) -> ControllerSettings:
         "instance": instance,
         "log": LogSettings(),
         "lease": Lease(retry=0.05),
-        "execution": Execution(
+        "execution": ExecutionSettings(
             withdraw_after=0.1, finish_after=0.1, withdraw_every=0.02, watch_timeout=0.2
         ),
         "publishing": Publishing(tick=0.05, status_every=0.02, report_every=0.02),
@@ -113,7 +113,7 @@ class World(Kubernetes):
             lambda: (
                 running.controller.term is not None
                 and running.controller.term.ready
-                and set(running.controller.term.followers.orders) >= set(self.names(POOLS))
+                and set(running.controller.term.followers.executions) >= set(self.names(POOLS))
             ),
             "the controller leads",
         )

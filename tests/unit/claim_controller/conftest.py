@@ -9,8 +9,8 @@ from dray.domain.devices import DeviceId
 from dray.domain.names import CLAIM_FINALIZER, DRIVER, OWNER_DRAY
 from dray.domain.pods import Pod
 from dray.messages.decisions import ClaimDecision, PodDecision
-from dray_claim_controller.execute.rules import Observed
-from dray_claim_controller.observe.seen import SeenClaim
+from dray_claim_controller.cache.cached_objects import CachedResourceClaim
+from dray_claim_controller.execution.decisions import Observed
 
 ATTEMPT = 1_000_001
 
@@ -29,7 +29,7 @@ class Make:
     @staticmethod
     def claim(
         *, protected: bool = True, revision: int = 10, watched: int = 10, **fields: Any
-    ) -> SeenClaim:
+    ) -> CachedResourceClaim:
         claim = Claim(
             **{
                 "uid": "c",
@@ -42,7 +42,7 @@ class Make:
             }
         )
         finalizers = [CLAIM_FINALIZER] if protected else []
-        return SeenClaim(claim, {"metadata": {"finalizers": finalizers}}, True, watched)
+        return CachedResourceClaim(claim, {"metadata": {"finalizers": finalizers}}, True, watched)
 
     @staticmethod
     def pod(**fields: Any) -> Pod:
@@ -72,7 +72,7 @@ class Make:
         )
 
     @staticmethod
-    def observed(pod: Pod | None, *claims: SeenClaim, **fields: Any) -> Observed:
+    def observed(pod: Pod | None, *claims: CachedResourceClaim, **fields: Any) -> Observed:
         return Observed(
             **{
                 "epoch": 1,

@@ -12,17 +12,16 @@ from dray.domain.names import DECISION, DEVICE_CLASS, DRIVER, POOL_LABEL, VOID
 from dray.kube.convert import time_to
 from dray.kube.ports import CLAIMS, NODES, POOLS, SLICES, Changed, Deleted, Listed, Object
 from dray.messages.facts import NodeObserved
-from dray_claim_controller.deciding.observing import Publish
-from dray_claim_controller.observe.assignment import (
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.decisions import Publish
+from dray_claim_controller.facts.handover import QuarantineTerms
+from dray_claim_controller.facts.membership import (
     assigned_name,
     assigned_pool,
-    contested,
+    contested_nodes,
     nodes_of_others,
-    selecting,
 )
-from dray_claim_controller.observe.owners import Recall
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import Key
 
 NODE = "n1"
 RESOURCES = (POOLS, NODES, SLICES, CLAIMS)
@@ -34,7 +33,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Object] = {}
-        self.picture = Picture()
+        self.cache = ObjectCache()
         self.fact: NodeObserved | None = None
         self.left: dict[str, int] = {}
         self.revision = 0
@@ -47,14 +46,14 @@ class Cluster:
         uid = known["metadata"]["uid"] if known else f"uid-{self.revision}"
         obj["metadata"].setdefault("uid", uid)
         self.objects[resource.plural, obj["metadata"]["name"]] = obj
-        self.picture.apply(resource, Changed(obj))
+        self.cache.apply(resource, Changed(obj))
 
     def delete(self, resource: Any, name: str) -> None:
         """Delete an object, and show that to the controller."""
         self.revision += 1
         obj = self.objects.pop((resource.plural, name))
         metadata = obj["metadata"] | {"resourceVersion": str(self.revision)}
-        self.picture.apply(resource, Deleted(obj | {"metadata": metadata}))
+        self.cache.apply(resource, Deleted(obj | {"metadata": metadata}))
 
     def pool(self, name: str, selector: dict[str, str], *, age: int = 0, uid: str = "") -> None:
         """A pool, made ``age`` seconds after the first."""
@@ -104,25 +103,25 @@ class Cluster:
         """The objects of a kind."""
         return [obj for (plural, _), obj in self.objects.items() if plural == resource.plural]
 
-    def listed_anew(self, draw: random.Random) -> Picture:
+    def listed_anew(self, draw: random.Random) -> ObjectCache:
         """The picture of a controller that starts now and lists in any order."""
-        picture = Picture()
+        cache = ObjectCache()
         for resource in draw.sample(RESOURCES, len(RESOURCES)):
             objects = self.of(resource)
             draw.shuffle(objects)
-            picture.apply(resource, Listed(tuple(objects), self.revision))
-        return picture
+            cache.apply(resource, Listed(tuple(objects), self.revision))
+        return cache
 
-    def tell(self) -> NodeObserved | None:
+    def warn(self) -> NodeObserved | None:
         """The next fact of the node."""
         question = Publish(
-            key=Key("node", NODE),
+            key=FactKey("node", NODE),
             revision=self.revision,
             before=self.fact,
             left=tuple(self.left.items()),
-            recall=Recall(START_UNIX_S),
+            recall=QuarantineTerms(START_UNIX_S),
         )
-        for fact in question.answer(self.picture):
+        for fact in question.answer(self.cache):
             assert isinstance(fact, NodeObserved)
             self.fact = fact
         return self.fact
@@ -139,7 +138,7 @@ def cluster() -> Cluster:
 
 
 def owner(cluster: Cluster) -> str:
-    pool = assigned_pool(cluster.picture, NODE)
+    pool = assigned_pool(cluster.cache, NODE)
     return "" if pool is None else pool.name
 
 
@@ -148,7 +147,7 @@ def test_a_pool_that_alone_selects_a_node_has_it_whatever_was_before(cluster: Cl
     cluster.claim("c", "young")
     cluster.node(kind="cpu")
 
-    assert selecting(cluster.picture, NODE) == ("old",)
+    assert cluster.cache.pool_selectors.of_node(NODE) == ("old",)
     assert owner(cluster) == "old"
     cluster.delete(POOLS, "old")
     assert owner(cluster) == ""
@@ -156,7 +155,7 @@ def test_a_pool_that_alone_selects_a_node_has_it_whatever_was_before(cluster: Cl
 
 def test_without_any_trace_the_older_pool_has_it(cluster: Cluster) -> None:
     assert owner(cluster) == "old"
-    assert list(contested(cluster.picture)) == [(NODE, ("old", "young"))]
+    assert list(contested_nodes(cluster.cache)) == [(NODE, ("old", "young"))]
 
 
 def test_of_pools_of_one_second_the_lower_uid_has_it(cluster: Cluster) -> None:
@@ -246,28 +245,28 @@ def unreadable_and_old(cluster: Cluster, *, traces: bool = True) -> None:
         cluster.claim("c", "young")
     young = cluster.objects[POOLS.plural, "young"]
     cluster.put(POOLS, {**young, "spec": UNREADABLE})
-    cluster.picture = cluster.listed_anew(random.Random(0))
+    cluster.cache = cluster.listed_anew(random.Random(0))
 
 
 def test_a_pool_that_can_not_be_read_loses_no_node_over_a_restart(cluster: Cluster) -> None:
     unreadable_and_old(cluster)
 
-    assert selecting(cluster.picture, NODE) == ("old",)
-    assert assigned_name(cluster.picture, NODE) == "young"
-    fact = cluster.tell()
+    assert cluster.cache.pool_selectors.of_node(NODE) == ("old",)
+    assert assigned_name(cluster.cache, NODE) == "young"
+    fact = cluster.warn()
     assert fact is not None
     assert (fact.node.pool, fact.also_selected_by) == ("", ("old",))
-    assert list(contested(cluster.picture)) == [(NODE, ("old",))]
+    assert list(contested_nodes(cluster.cache)) == [(NODE, ("old",))]
 
 
 def test_once_the_pool_can_be_read_it_has_its_node(cluster: Cluster) -> None:
     unreadable_and_old(cluster)
-    cluster.tell()
-    cluster.picture.take_dirty()
+    cluster.warn()
+    cluster.cache.take_dirty()
     cluster.pool("young", {"kind": "gpu"}, age=10)
 
-    assert Key("node", NODE) in [key for key, _ in cluster.picture.take_dirty()]
-    fact = cluster.tell()
+    assert FactKey("node", NODE) in [key for key, _ in cluster.cache.take_dirty()]
+    fact = cluster.warn()
     assert fact is not None
     assert fact.node.pool == "young"
 
@@ -276,11 +275,11 @@ def test_a_pool_that_can_not_be_read_gives_up_a_node_without_claims_and_slices(
     cluster: Cluster,
 ) -> None:
     unreadable_and_old(cluster)
-    cluster.picture.take_dirty()
+    cluster.cache.take_dirty()
     cluster.delete(CLAIMS, "c")
     cluster.delete(SLICES, "slice")
 
-    assert Key("node", NODE) in [key for key, _ in cluster.picture.take_dirty()]
+    assert FactKey("node", NODE) in [key for key, _ in cluster.cache.take_dirty()]
     assert owner(cluster) == "old"
 
 
@@ -291,7 +290,7 @@ def test_a_pool_that_can_not_be_read_gets_no_node_without_a_trace(cluster: Clust
 
 def test_the_fact_says_who_has_the_node_and_who_else_selects_it(cluster: Cluster) -> None:
     cluster.slices("young")
-    fact = cluster.tell()
+    fact = cluster.warn()
     assert fact is not None
     assert (fact.node.pool, fact.node.assigned_pool) == ("young", "young")
     assert fact.also_selected_by == ("old",)
@@ -306,29 +305,29 @@ def test_news_of_claims_and_slices_make_the_fact_anew_where_it_may_change(
         lambda: cluster.delete(CLAIMS, "c"),
         lambda: cluster.delete(SLICES, "slice"),
     ):
-        cluster.picture.take_dirty()
+        cluster.cache.take_dirty()
         change()
-        assert Key("node", NODE) in [key for key, _ in cluster.picture.take_dirty()]
+        assert FactKey("node", NODE) in [key for key, _ in cluster.cache.take_dirty()]
     cluster.delete(POOLS, "old")
-    cluster.picture.take_dirty()
+    cluster.cache.take_dirty()
     cluster.claim("c", "young")
-    assert Key("node", NODE) not in [key for key, _ in cluster.picture.take_dirty()]
+    assert FactKey("node", NODE) not in [key for key, _ in cluster.cache.take_dirty()]
 
 
 def test_an_owner_that_changes_loses_no_node_to_an_older_pool(cluster: Cluster) -> None:
     cluster.slices("young", "young")
-    cluster.tell()
+    cluster.warn()
     spec = {"nodeSelector": {"kind": "gpu"}, "owner": "kube-scheduler"}
     young = cluster.objects[POOLS.plural, "young"]
     cluster.put(POOLS, {**young, "spec": spec})
 
-    between = cluster.tell()
+    between = cluster.warn()
     assert between is not None
     assert (between.node.pool, between.node.leaving) == ("", "young")
     cluster.slices(between.node.pool, between.node.assigned_pool)
     assert owner(cluster) == "young"
     cluster.left["young"] = between.revision
-    fact = cluster.tell()
+    fact = cluster.warn()
     assert fact is not None
     assert (fact.node.pool, fact.node.owner) == ("young", "kube-scheduler")
 
@@ -340,10 +339,10 @@ def pool_with(selector: dict[str, str], name: str = "new") -> Object:
 def test_a_pool_that_is_to_be_made_is_told_what_it_will_not_get(cluster: Cluster) -> None:
     cluster.slices("young")
 
-    assert list(nodes_of_others(cluster.picture, pool_with({"kind": "gpu"}))) == [(NODE, "young")]
-    assert list(nodes_of_others(cluster.picture, pool_with({"kind": "cpu"}))) == []
+    assert list(nodes_of_others(cluster.cache, pool_with({"kind": "gpu"}))) == [(NODE, "young")]
+    assert list(nodes_of_others(cluster.cache, pool_with({"kind": "cpu"}))) == []
     cluster.slices("new")  # of an earlier pool of that name
-    assert list(nodes_of_others(cluster.picture, pool_with({}))) == []
+    assert list(nodes_of_others(cluster.cache, pool_with({}))) == []
 
 
 def test_a_pool_that_is_to_be_widened_is_told_so_too(cluster: Cluster) -> None:
@@ -352,10 +351,10 @@ def test_a_pool_that_is_to_be_widened_is_told_so_too(cluster: Cluster) -> None:
     known = cluster.objects[POOLS.plural, "old"]
     wider = {**known, "spec": {"nodeSelector": {}}}
 
-    assert list(nodes_of_others(cluster.picture, wider)) == [(NODE, "young")]
+    assert list(nodes_of_others(cluster.cache, wider)) == [(NODE, "young")]
     assert owner(cluster) == "young"
     own = cluster.objects[POOLS.plural, "young"]
-    assert list(nodes_of_others(cluster.picture, own)) == []
+    assert list(nodes_of_others(cluster.cache, own)) == []
 
 
 POOL_NAMES = st.sampled_from(["a", "b", "c"])
@@ -375,7 +374,7 @@ class AnyOrder(RuleBasedStateMachine):
     def begin(self) -> None:
         self.cluster.node(kind="gpu", zone="x")
         self.cluster.pool("a", {"kind": "gpu"}, age=5)
-        self.cluster.tell()
+        self.cluster.warn()
         self.publish_slices(old_release=False)
         self.cluster.pool("b", {}, age=1)
 
@@ -400,10 +399,10 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(goes=st.booleans())
     def publish_facts(self, goes: bool) -> None:
-        fact = self.cluster.tell()
+        fact = self.cluster.warn()
         if fact is not None and fact.node.leaving and goes:
             self.cluster.left[fact.node.leaving] = fact.revision
-            self.cluster.tell()
+            self.cluster.warn()
 
     @rule(old_release=st.booleans())
     def publish_slices(self, old_release: bool) -> None:
@@ -435,7 +434,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 1000), lost=st.booleans())
     def restart(self, seed: int, lost: bool) -> None:
-        self.cluster.picture = self.cluster.listed_anew(random.Random(seed))
+        self.cluster.cache = self.cluster.listed_anew(random.Random(seed))
         if lost:
             self.cluster.fact = None
             self.cluster.left.clear()
@@ -449,8 +448,10 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def who_has_the_node_keeps_it(self) -> None:
         now, before, self.had = owner(self.cluster), self.had, owner(self.cluster)
-        rivals = [name for name in selecting(self.cluster.picture, NODE) if name != before]
-        if now == before or before not in selecting(self.cluster.picture, NODE):
+        rivals = [
+            name for name in self.cluster.cache.pool_selectors.of_node(NODE) if name != before
+        ]
+        if now == before or before not in self.cluster.cache.pool_selectors.of_node(NODE):
             return
         decided = [
             obj["metadata"]["labels"][POOL_LABEL]

@@ -14,7 +14,7 @@ from dray.domain.names import (
     INJECT_CONTAINER,
     TFLOPS_REQUEST,
 )
-from dray_claim_controller.report.containers import asks_by_container, container_gpus, says
+from dray_claim_controller.report.container_gpus import asks_by_container, container_gpus, says
 
 
 def container(name, *requests):

@@ -8,9 +8,9 @@ from tests.virtual_time import LoopClock, run_virtually
 from dray.domain.names import DERIVED_FROM_LABEL
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import TEMPLATES, Resource
-from dray_claim_controller.garbage.collector import Collector
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.garbage.reconciler import GarbageReconciler
 
 NAMES = ("first", "second")
 
@@ -18,7 +18,7 @@ NAMES = ("first", "second")
 class BusyServer(MemoryKube):
     """While the first one is deleted another user does something, and the watches tell it."""
 
-    watching: Watching
+    informers: Informers
 
     async def meanwhile(self) -> None:
         """Nothing."""
@@ -30,7 +30,7 @@ class BusyServer(MemoryKube):
         await super().delete(resource, name, namespace, **options)
         if name == NAMES[0]:
             await self.meanwhile()
-            await self.watching.relist()
+            await self.informers.relist()
 
 
 class OthersDelete(BusyServer):
@@ -60,9 +60,9 @@ def collected(make: type[BusyServer]) -> list[str]:
         kube = make()
         for name in NAMES:
             await kube.create(TEMPLATES, template(name), "ns")
-        kube.watching = Watching(kube, Picture())
-        await kube.watching.relist()
-        collector = Collector(kube, kube.watching, clock, after_s=0.0, every_s=100.0)
+        kube.informers = Informers(kube, ObjectCache())
+        await kube.informers.relist()
+        collector = GarbageReconciler(kube, kube.informers, clock, after_s=0.0, every_s=100.0)
         collecting = asyncio.create_task(collector.run())
         await clock.sleep(1)
         assert not collecting.done()

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.kube.convert import claim_from
-from dray_claim_controller.execute.conditions import NeverReady, Unready, readiness
-from dray_claim_controller.observe.seen import SeenClaim
+from dray_claim_controller.cache.cached_objects import CachedResourceClaim
+from dray_claim_controller.execution.binding_conditions import NeverReady, Unready, readiness
 
 DECIDED_UNIX_S = 1_700_000_000.0
 TEN_YEARS_S = 10 * 365 * 86_400.0
@@ -39,7 +39,9 @@ def told(device: str = "nic", *, share: str = "", **conditions: str) -> dict[str
     return entry
 
 
-def claim(*results: dict[str, Any], devices: tuple[dict[str, Any], ...] = ()) -> SeenClaim:
+def claim(
+    *results: dict[str, Any], devices: tuple[dict[str, Any], ...] = ()
+) -> CachedResourceClaim:
     allocation: dict[str, Any] = {"devices": {"results": list(results)}}
     name = "-".join(one["device"] for one in results)
     obj = {
@@ -47,10 +49,10 @@ def claim(*results: dict[str, Any], devices: tuple[dict[str, Any], ...] = ()) ->
         "spec": {},
         "status": {"allocation": allocation, "devices": list(devices)},
     }
-    return SeenClaim(claim_from(obj), obj, ours=True, watched_revision=1)
+    return CachedResourceClaim(claim_from(obj), obj, ours=True, watched_revision=1)
 
 
-def ready(*claims: SeenClaim, after_s: float = 0.0) -> Unready | NeverReady | None:
+def ready(*claims: CachedResourceClaim, after_s: float = 0.0) -> Unready | NeverReady | None:
     now_unix_s = DECIDED_UNIX_S + after_s
     return readiness(
         claims, now_unix_s=now_unix_s, since_unix_s=DECIDED_UNIX_S, timeout_s=TIMEOUT_S

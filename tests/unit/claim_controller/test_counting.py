@@ -9,16 +9,15 @@ from dray.domain.claims import AllocatedDevice, Allocation
 from dray.domain.devices import DeviceId
 from dray.kube.ports import CLAIMS, SLICES, Changed
 from dray.messages.decisions import ClaimDecision
-from dray_claim_controller.deciding.executing import MayCommit
-from dray_claim_controller.deciding.known import known, restored
-from dray_claim_controller.execute.counting import overdrawn
-from dray_claim_controller.execute.defence import Holding
-from dray_claim_controller.observe.counters import Counted, counted
-from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.cache.counters import SharedCounters, shared_counters
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.snapshot import restore_snapshot, take_snapshot
+from dray_claim_controller.execution.double_allocation_check import ClaimHolding, overdrawn_counter
+from dray_claim_controller.execution.in_flight_allocations import MayCommit
 
 DRIVER, NODE = "gpu.nvidia.com", "node-1"
 KEY = (DRIVER, NODE)
-TOO_MUCH = f"is 40Gi, and {60 * 2**30} of it would be taken"
+TOO_MUCH = f"is 40Gi, and {60 * 2**30} of it would be consumed"
 
 
 def partition(name: str, memory: str, card: str = "gpu-0") -> dict[str, Any]:
@@ -43,70 +42,72 @@ def sets(memory: str = "40Gi", **fields: Any) -> dict[str, Any]:
 PARTS = [partition("a", "20Gi"), partition("b", "20Gi"), partition("whole", "40Gi")]
 
 
-def pool(memory: str = "40Gi") -> dict[tuple[str, str], Counted]:
-    card, parts = counted(sets(memory)), counted(published("parts", devices=PARTS))
+def pool(memory: str = "40Gi") -> dict[tuple[str, str], SharedCounters]:
+    card, parts = shared_counters(sets(memory)), shared_counters(published("parts", devices=PARTS))
     assert card is not None
     assert parts is not None
-    return {KEY: Counted(card.sets, parts.uses)}
+    return {KEY: SharedCounters(card.sets, parts.uses)}
 
 
-def holding(claim: str, *devices: str, **fields: Any) -> Holding:
+def holding(claim: str, *devices: str, **fields: Any) -> ClaimHolding:
     results = tuple(AllocatedDevice("r", DeviceId(*KEY, name), **fields) for name in devices)
-    return Holding(claim, Allocation(results, NODE))
+    return ClaimHolding(claim, Allocation(results, NODE))
 
 
 def test_partitions_of_a_card_fit_beside_each_other_or_not() -> None:
-    assert overdrawn(holding("p", "a"), [holding("q", "b")], pool()) is None
-    problem = overdrawn(holding("p", "whole"), [holding("q", "b")], pool())
+    assert overdrawn_counter(holding("p", "a"), [holding("q", "b")], pool()) is None
+    problem = overdrawn_counter(holding("p", "whole"), [holding("q", "b")], pool())
     assert problem == f"counter memory of gpu-0 of pool gpu.nvidia.com/node-1 {TOO_MUCH}"
 
 
 def test_a_claim_counts_by_its_last_word_and_never_against_itself() -> None:
     twice = [holding("q", "whole"), holding("q", "b")]
 
-    assert overdrawn(holding("p", "a"), twice, pool()) is None
-    assert overdrawn(holding("p", "a"), [holding("p", "whole")], pool()) is None
-    assert overdrawn(holding("p", "a"), [holding("q", "a")], pool("20Gi")) is None, "one device"
+    assert overdrawn_counter(holding("p", "a"), twice, pool()) is None
+    assert overdrawn_counter(holding("p", "a"), [holding("p", "whole")], pool()) is None
+    assert overdrawn_counter(holding("p", "a"), [holding("q", "a")], pool("20Gi")) is None, (
+        "one device"
+    )
 
 
 def test_administrative_access_takes_nothing_of_counters() -> None:
     admin = holding("q", "whole", admin_access=True)
 
-    assert overdrawn(holding("p", "a"), [admin], pool()) is None
-    assert overdrawn(admin, [holding("p", "a")], pool()) is None
+    assert overdrawn_counter(holding("p", "a"), [admin], pool()) is None
+    assert overdrawn_counter(admin, [holding("p", "a")], pool()) is None
 
 
 def test_what_is_not_published_has_no_say() -> None:
-    parts = counted(published("parts", devices=PARTS))
+    parts = shared_counters(published("parts", devices=PARTS))
     assert parts is not None
 
-    assert overdrawn(holding("p", "a", "b", "whole"), [], {KEY: parts}) is None
-    assert overdrawn(holding("p", "a", "b", "whole"), [], {}) is None
-    assert counted(published("plain", devices=[{"name": "a"}])) is None
+    assert overdrawn_counter(holding("p", "a", "b", "whole"), [], {KEY: parts}) is None
+    assert overdrawn_counter(holding("p", "a", "b", "whole"), [], {}) is None
+    assert shared_counters(published("plain", devices=[{"name": "a"}])) is None
 
 
 @given(st.lists(st.integers(1, 30), max_size=8))
 def test_what_passes_one_after_the_other_never_exceeds_a_counter(takes: list[int]) -> None:
     names = [f"part-{index}" for index in range(len(takes))]
     parts = [partition(name, f"{take}Gi") for name, take in zip(names, takes, strict=True)]
-    card, uses = counted(sets()), counted(published("parts", devices=parts))
+    card, uses = shared_counters(sets()), shared_counters(published("parts", devices=parts))
     assert card is not None
-    pools = {KEY: Counted(card.sets, uses.uses if uses is not None else {})}
-    held: list[Holding] = []
+    pools = {KEY: SharedCounters(card.sets, uses.uses if uses is not None else {})}
+    held: list[ClaimHolding] = []
     total = 0
     for name, take in zip(names, takes, strict=True):
-        fits = overdrawn(holding(name, name), held, pools) is None
+        fits = overdrawn_counter(holding(name, name), held, pools) is None
         assert fits == (total + take <= 40)
         if fits:
             held.append(holding(name, name))
             total += take
 
 
-def seen(*claims: tuple[str, str]) -> Picture:
+def seen(*claims: tuple[str, str]) -> ObjectCache:
     """A picture of the card, its partitions, and of claims with what they hold."""
-    picture = Picture()
-    picture.apply(SLICES, Changed(sets()))
-    picture.apply(SLICES, Changed(published("parts", devices=PARTS)))
+    cache = ObjectCache()
+    cache.apply(SLICES, Changed(sets()))
+    cache.apply(SLICES, Changed(published("parts", devices=PARTS)))
     for revision, (name, device) in enumerate(claims, 10):
         result = {"request": "r", "driver": DRIVER, "pool": NODE, "device": device}
         obj = {
@@ -119,16 +120,16 @@ def seen(*claims: tuple[str, str]) -> Picture:
             "spec": {},
             "status": {"allocation": {"devices": {"results": [result]}}},
         }
-        picture.apply(CLAIMS, Changed(obj))
-    return picture
+        cache.apply(CLAIMS, Changed(obj))
+    return cache
 
 
-def problem(picture: Picture, device: str, *in_flight: Holding) -> str:
+def problem(cache: ObjectCache, device: str, *in_flight: ClaimHolding) -> str:
     wanted = holding("p", device).allocation
     decided = ClaimDecision(uid="p", namespace="ns", name="p", attempt=1, allocation=wanted)
     answers = [
         MayCommit(claim=decided, in_flight=in_flight).answer(one)
-        for one in (picture, restored(known(picture)))
+        for one in (cache, restore_snapshot(take_snapshot(cache)))
     ]
     assert answers[0] == answers[1], "a picture taken out of a journal says the same"
     return str(answers[0].problem)
@@ -143,12 +144,12 @@ def test_before_a_commit_counters_are_held_against_statuses_and_own_writes() -> 
 
 
 def test_the_newest_generation_of_a_pool_counts() -> None:
-    picture = seen(("q", "b"))
-    picture.apply(SLICES, Changed(sets("80Gi", generation=2)))
-    assert problem(picture, "whole") == "None", "its devices are not published anew yet"
+    cache = seen(("q", "b"))
+    cache.apply(SLICES, Changed(sets("80Gi", generation=2)))
+    assert problem(cache, "whole") == "None", "its devices are not published anew yet"
 
-    picture.apply(SLICES, Changed(published("parts", generation=2, devices=PARTS)))
-    assert problem(picture, "whole") == "None"
-    picture.apply(SLICES, Changed(sets("40Gi", generation=3)))
-    picture.apply(SLICES, Changed(published("parts", generation=3, devices=PARTS)))
-    assert TOO_MUCH in problem(picture, "whole")
+    cache.apply(SLICES, Changed(published("parts", generation=2, devices=PARTS)))
+    assert problem(cache, "whole") == "None"
+    cache.apply(SLICES, Changed(sets("40Gi", generation=3)))
+    cache.apply(SLICES, Changed(published("parts", generation=3, devices=PARTS)))
+    assert TOO_MUCH in problem(cache, "whole")

@@ -8,9 +8,9 @@ import pytest
 from dray.domain.names import DEVICE_CLASS
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, PODS, Changed, Listed, Object, Resource
-from dray_claim_controller.observe import picture as folding
-from dray_claim_controller.observe.picture import Picture, converted, version_of
-from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.cache import object_cache as folding
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.cache.object_cache import ObjectCache, convert, version_of
 
 OBJECTS = 40
 
@@ -40,17 +40,17 @@ async def test_other_tasks_run_while_a_list_is_converted_and_see_nothing_of_it()
     for number in range(OBJECTS):
         new = pod(str(number), "c")
         await kube.create(PODS, {**new, "metadata": {"name": f"p{number}"}}, "ns")
-    watching, seen = Watching(kube, Picture()), []
+    informers, seen = Informers(kube, ObjectCache()), []
 
     async def other() -> None:
         while True:
-            seen.append(len(watching.picture.pods))
+            seen.append(len(informers.cache.pods))
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    await watching.relist()
+    await informers.relist()
     task.cancel()
-    assert len(watching.picture.pods) == OBJECTS
+    assert len(informers.cache.pods) == OBJECTS
     assert seen.count(0) >= OBJECTS
     assert set(seen) <= {0, OBJECTS}
 
@@ -64,9 +64,9 @@ def test_what_was_converted_before_folds_as_what_was_not(
         CLAIMS: tuple(claim(f"c{n}") for n in range(3)),
         PODS: (*(pod(str(n), f"c{n}") for n in range(4)), unreadable),
     }
-    before, now = Picture(), Picture()
+    before, now = ObjectCache(), ObjectCache()
     for resource in order:
-        ready = {version_of(obj): converted(resource, obj) for obj in objects[resource]}
+        ready = {version_of(obj): convert(resource, obj) for obj in objects[resource]}
         before.apply(resource, Listed(objects[resource], 5))
         now.apply(resource, Listed(objects[resource], 5), ready)
     assert (now.claims, now.pods, now.unreadable) == (before.claims, before.pods, before.unreadable)
@@ -75,53 +75,51 @@ def test_what_was_converted_before_folds_as_what_was_not(
 
 
 def test_what_was_converted_is_of_that_version_alone() -> None:
-    picture, old, new = Picture(), pod("p", "c"), pod("p", "other", revision=2)
-    picture.apply(PODS, Listed((new,), 2), {version_of(old): converted(PODS, old)})
-    picture.apply(CLAIMS, Changed(claim("other", 3)))
-    assert len(picture.our_pods()) == 1
+    cache, old, new = ObjectCache(), pod("p", "c"), pod("p", "other", revision=2)
+    cache.apply(PODS, Listed((new,), 2), {version_of(old): convert(PODS, old)})
+    cache.apply(CLAIMS, Changed(claim("other", 3)))
+    assert len(cache.our_pods()) == 1
 
 
 def test_a_claim_costs_no_look_at_pods_that_do_not_name_it(monkeypatch: Any) -> None:
     """A tenant may have thousands of pods whose claims are another driver's, or don't exist."""
-    picture = Picture()
+    cache = ObjectCache()
     for number in range(OBJECTS):
-        picture.apply(PODS, Changed(pod(str(number), f"c{number}")))
+        cache.apply(PODS, Changed(pod(str(number), f"c{number}")))
     looked_at: list[str] = []
 
     def counted(resource: Resource, obj: Object) -> Any:
         looked_at.append(obj["metadata"]["name"])
-        return converted(resource, obj)
+        return convert(resource, obj)
 
-    monkeypatch.setattr(folding, "converted", counted)
+    monkeypatch.setattr(folding, "convert", counted)
     for number in range(OBJECTS):
-        picture.apply(CLAIMS, Changed(claim(f"c{number}")))
-    assert len(picture.our_pods()) == OBJECTS
+        cache.apply(CLAIMS, Changed(claim(f"c{number}")))
+    assert len(cache.our_pods()) == OBJECTS
     assert len(looked_at) == 2 * OBJECTS
 
 
 def test_a_pod_that_is_gone_or_names_another_claim_is_adopted_by_no_claim() -> None:
-    picture = Picture()
+    cache = ObjectCache()
     for name in ("gone", "moved"):
-        picture.apply(PODS, Changed(pod(name, "c")))
-    picture.apply(PODS, Listed((pod("moved", "other", revision=2),), 2))
-    picture.apply(CLAIMS, Changed(claim("c", 3)))
-    assert picture.our_pods() == []
+        cache.apply(PODS, Changed(pod(name, "c")))
+    cache.apply(PODS, Listed((pod("moved", "other", revision=2),), 2))
+    cache.apply(CLAIMS, Changed(claim("c", 3)))
+    assert cache.our_pods() == []
 
 
 async def test_each_problem_of_an_object_is_logged_once(monkeypatch: Any) -> None:
     told: list[str] = []
     kube = MemoryKube()
-    watching = Watching(kube, Picture())
+    informers = Informers(kube, ObjectCache())
 
     class Log:
         def error(self, _: str, **more: Any) -> None:
             told.append(more["name"])
 
-    monkeypatch.setattr(
-        "dray_claim_controller.observe.watching.structlog.get_logger", lambda: Log()
-    )
+    monkeypatch.setattr("dray_claim_controller.cache.informers.structlog.get_logger", lambda: Log())
     odd = {**pod("odd", "c"), "spec": {"containers": 7, "resourceClaims": [1]}}
     for revision, obj in enumerate((odd, odd, pod("odd", "c"), odd), start=1):
         obj = {**obj, "metadata": _metadata("pod-odd", revision)}
-        await watching._fold(PODS, Changed(obj))
+        await informers._fold(PODS, Changed(obj))
     assert told == ["pod-odd", "pod-odd"]

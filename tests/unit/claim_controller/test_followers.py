@@ -7,10 +7,10 @@ from dray.bus.memory import MemoryBus
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import POOLS, Changed
 from dray.runtime.clock import SystemClock
-from dray_claim_controller.domains.epochs import Epochs
-from dray_claim_controller.domains.followers import Followers
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.logs.epochs import Epochs
+from dray_claim_controller.logs.followers import Followers
 
 BOUND_S = 60.0
 
@@ -42,13 +42,13 @@ class Term:
 
 async def test_a_pool_made_again_while_a_term_begins_is_closed_and_then_served() -> None:
     """The term began to close it; when the logs are followed, it is no orphan any more."""
-    watching = Watching(MemoryKube(), Picture())
+    informers = Informers(MemoryKube(), ObjectCache())
     term = Term()
     metadata = {"name": "p", "uid": "uid-made-again", "resourceVersion": "7"}
-    watching.picture.apply(POOLS, Changed({"metadata": metadata, "spec": {}}))
+    informers.cache.apply(POOLS, Changed({"metadata": metadata, "spec": {}}))
     followers = Followers(
         MemoryBus(),
-        watching,
+        informers,
         cast(Epochs, term),
         SystemClock(),
         decided=_nothing,

@@ -20,8 +20,8 @@ from dray.kube.ports import (
     RefusedError,
 )
 from dray.runtime.clock import ManualClock
-from dray_claim_controller.leading.election import Election, Timing
-from dray_claim_controller.leading.held import MOST_S, HeldLease, LeaseExpiredError
+from dray_claim_controller.leader.election import Election, Timing
+from dray_claim_controller.leader.lease import MAX_WRITE_S, HeldLease, LeaseExpiredError
 
 TIMING = Timing(lease_s=15.0, renew_s=10.0, retry_s=2.0)
 ERRORS: list[Callable[[], KubeError]] = [
@@ -43,7 +43,7 @@ async def test_nothing_is_written_before_the_lease_was_taken_and_after_it_was_gi
     with pytest.raises(LeaseExpiredError):
         lease.timeout_s()
     lease.renewed(clock.monotonic_s())
-    assert lease.timeout_s() == MOST_S
+    assert lease.timeout_s() == MAX_WRITE_S
     lease.give_up()
     with pytest.raises(LeaseExpiredError):
         lease.timeout_s()
@@ -63,7 +63,7 @@ def test_the_server_never_works_on_a_write_beyond_the_lease(slept_s: float, aske
             with pytest.raises(LeaseExpiredError):
                 lease.timeout_s()
         else:
-            assert 0 < lease.timeout_s() <= min(MOST_S, 15.0 - age_s)
+            assert 0 < lease.timeout_s() <= min(MAX_WRITE_S, 15.0 - age_s)
 
     asyncio.run(main())
 

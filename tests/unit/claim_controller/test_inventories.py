@@ -15,6 +15,8 @@ from dray.messages.base import decode
 from dray.messages.facts import InventoryObserved
 from dray.messages.rpc import Inventory, InventoryReply
 from dray.runtime.clock import ManualClock
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.publisher import NodeMoves, Publisher
 from dray_claim_controller.inventories.decisions import (
     AHEAD,
     HIGHEST_GENERATION,
@@ -23,8 +25,6 @@ from dray_claim_controller.inventories.decisions import (
     next_fact,
 )
 from dray_claim_controller.inventories.server import InventoryServer
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.publisher import Moves, Publisher
 
 GENERATIONS = st.integers(0, 40)
 UNHEALTHY = st.lists(st.sampled_from(["gpu-0", "gpu-1"]), unique=True).map(tuple)
@@ -147,20 +147,20 @@ class Leader:
 
     def __init__(self) -> None:
         self.bus = MemoryBus()
-        self.picture = Picture()
+        self.cache = ObjectCache()
         self.publisher = Publisher(
             self.bus,
-            self.picture,
+            self.cache,
             ManualClock(),
             instance="one",
-            moves=Moves(left=dict, closing=tuple),
+            node_moves=NodeMoves(left=dict, closing=tuple),
         )
-        self.server = InventoryServer(self.bus, self.picture, self.publisher, instance="one")
+        self.server = InventoryServer(self.bus, self.cache, self.publisher, instance="one")
 
     async def begin(self) -> None:
         for spec in STREAMS:
             await self.bus.ensure(spec)
-        self.picture.apply(NODES, Changed({"metadata": {**METADATA, "name": "n.1", "uid": "n"}}))
+        self.cache.apply(NODES, Changed({"metadata": {**METADATA, "name": "n.1", "uid": "n"}}))
         slices = {
             "metadata": {**METADATA, "name": "s", "uid": "s"},
             "spec": {
@@ -170,7 +170,7 @@ class Leader:
                 "devices": [{"name": "gpu-0"}],
             },
         }
-        self.picture.apply(SLICES, Changed(slices))
+        self.cache.apply(SLICES, Changed(slices))
         state = await self.bus.state(FACTS_STREAM)
         assert state is not None
         await self.publisher.begin(state.created)
@@ -244,7 +244,7 @@ async def test_a_report_whose_fact_is_too_large_for_the_bus_ends_nothing(leader:
 async def test_the_tombstone_of_a_node_names_no_devices(leader: Leader) -> None:
     """A report may be as large as a message can be, and its tombstone has more fields."""
     await leader.ask(report(3, "gpu-0"))
-    leader.picture.apply(NODES, Deleted({"metadata": {**METADATA, "name": "n.1", "uid": "n"}}))
+    leader.cache.apply(NODES, Deleted({"metadata": {**METADATA, "name": "n.1", "uid": "n"}}))
     await leader.publisher.flush()
     known = await leader.known()
     assert known is not None
@@ -254,7 +254,7 @@ async def test_the_tombstone_of_a_node_names_no_devices(leader: Leader) -> None:
 async def test_a_report_of_a_node_that_goes_meanwhile_is_buried(leader: Leader) -> None:
     async def it_goes() -> None:
         leader.bus.before.clear()
-        leader.picture.apply(NODES, Deleted({"metadata": {**METADATA, "name": "n.1", "uid": "n"}}))
+        leader.cache.apply(NODES, Deleted({"metadata": {**METADATA, "name": "n.1", "uid": "n"}}))
         await leader.publisher.flush()
 
     leader.bus.before["publish"] = it_goes

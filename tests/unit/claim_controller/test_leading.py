@@ -3,8 +3,9 @@
 from dray.bus.ports import StreamState
 from dray.domain.claims import last_attempt_before
 from dray.kube.ports import Object
-from dray_claim_controller.domains.rules import Recorded, is_lost, next_epoch, recorded
-from dray_claim_controller.leading.rules import lease_spec, may_take, observe
+from dray_claim_controller.cache.stored_pool_status import RememberedLog, remembered_log
+from dray_claim_controller.leader.decisions import lease_spec, may_take, observe
+from dray_claim_controller.logs.decisions import is_lost, next_epoch
 
 
 def lease(version: str, holder: str, duration_s: int = 15) -> Object:
@@ -49,18 +50,18 @@ def state(last: int) -> StreamState:
 
 
 def test_a_log_is_lost_when_it_is_missing_or_shorter_than_somebody_saw() -> None:
-    assert is_lost(Recorded(1, 5), None, 0)
-    assert is_lost(Recorded(1, 5), state(4), 0)
-    assert is_lost(Recorded(1, 5), state(6), 7)
-    assert not is_lost(Recorded(1, 5), state(5), 5)
+    assert is_lost(RememberedLog(1, 5), None, 0)
+    assert is_lost(RememberedLog(1, 5), state(4), 0)
+    assert is_lost(RememberedLog(1, 5), state(6), 7)
+    assert not is_lost(RememberedLog(1, 5), state(5), 5)
 
 
 def test_the_next_epoch_is_above_all_that_anybody_used() -> None:
-    assert next_epoch(Recorded(), 0, []) == 1
-    assert next_epoch(Recorded(2), 0, []) == 3
-    assert next_epoch(Recorded(), 4, []) == 5
-    assert next_epoch(Recorded(1), 1, [3_000_001]) == 4
-    assert next_epoch(Recorded(1), 1, [2_000_000]) == 2
+    assert next_epoch(RememberedLog(), 0, []) == 1
+    assert next_epoch(RememberedLog(2), 0, []) == 3
+    assert next_epoch(RememberedLog(), 4, []) == 5
+    assert next_epoch(RememberedLog(1), 1, [3_000_001]) == 4
+    assert next_epoch(RememberedLog(1), 1, [2_000_000]) == 2
 
 
 CREATED_UNIX_S = 1_763_750_000.0
@@ -69,7 +70,7 @@ CREATED_UNIX_S = 1_763_750_000.0
 def reborn(*inherited: int, published: int = 0) -> int:
     """The first epoch of a pool that has open claims older than it, with these marks."""
     return next_epoch(
-        Recorded(),
+        RememberedLog(),
         published,
         inherited,
         inherited=inherited,
@@ -91,11 +92,11 @@ def test_epochs_are_counted_on_where_their_number_is_known() -> None:
     assert reborn(0, 4_000_001, published=4) == 5
     later = int(CREATED_UNIX_S) + 7
     assert reborn(last_attempt_before(later), 0) == later
-    known = next_epoch(Recorded(2), 0, (0,), inherited=(0,), created_unix_s=CREATED_UNIX_S)
+    known = next_epoch(RememberedLog(2), 0, (0,), inherited=(0,), created_unix_s=CREATED_UNIX_S)
     assert known == 3
 
 
 def test_a_pool_without_status_has_no_epoch() -> None:
-    assert recorded({}) == Recorded()
+    assert remembered_log({}) == RememberedLog()
     log = {"epoch": 3, "lastSequence": 9, "factsCreated": "noon"}
-    assert recorded({"status": {"decisionLog": log}}) == Recorded(3, 9, "noon")
+    assert remembered_log({"status": {"decisionLog": log}}) == RememberedLog(3, 9, "noon")

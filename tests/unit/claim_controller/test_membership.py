@@ -3,12 +3,9 @@
 from dray.domain.devices import Taint
 from dray.domain.names import DEDICATED_TAINT, POOL_LABEL
 from dray.domain.pods import Node, Pool
-from dray_claim_controller.observe.membership import (
-    Place,
-    dedicated_taints,
-    place,
-    selects,
-)
+from dray_claim_controller.cache.pool_selectors import selects
+from dray_claim_controller.facts.handover import NodeMembership, next_dray_membership
+from dray_claim_controller.pools.decisions import dedicated_taints
 
 A, B = Pool("a", "u1"), Pool("b", "u2")
 
@@ -26,32 +23,32 @@ def test_a_selector_replaces_the_label() -> None:
 
 
 def test_a_new_node_enters_at_once() -> None:
-    assert place("a", None, 0, {}, ["a"]) == Place("a")
+    assert next_dray_membership("a", None, 0, {}, ["a"]) == NodeMembership("a")
 
 
 def test_a_move_waits_for_the_old_pools_word() -> None:
     domains = ["a", "b"]
-    leaving = place("b", Node("n", "u", pool="a"), 7, {}, domains)
-    assert leaving == Place("", "a", 8)
+    leaving = next_dray_membership("b", Node("n", "u", pool="a"), 7, {}, domains)
+    assert leaving == NodeMembership("", "a", 8)
 
     between = Node("n", "u", leaving="a", leaving_since=8)
-    assert place("b", between, 8, {}, domains) == leaving
+    assert next_dray_membership("b", between, 8, {}, domains) == leaving
     # A word about an earlier departure is no word about this one.
-    assert place("b", between, 20, {("a", "n"): 7}, domains) == leaving
-    assert place("b", between, 20, {("b", "n"): 9}, domains) == leaving
-    assert place("b", between, 20, {("a", "n"): 8}, domains) == Place("b")
+    assert next_dray_membership("b", between, 20, {("a", "n"): 7}, domains) == leaving
+    assert next_dray_membership("b", between, 20, {("b", "n"): 9}, domains) == leaving
+    assert next_dray_membership("b", between, 20, {("a", "n"): 8}, domains) == NodeMembership("b")
 
 
 def test_a_node_may_come_back_before_it_has_left() -> None:
     between = Node("n", "u", leaving="a", leaving_since=8)
 
-    assert place("a", between, 8, {}, ["a", "b"]) == Place("a")
+    assert next_dray_membership("a", between, 8, {}, ["a", "b"]) == NodeMembership("a")
 
 
 def test_a_pool_that_is_gone_holds_no_node_back() -> None:
     between = Node("n", "u", leaving="a", leaving_since=8)
 
-    assert place("b", between, 8, {}, ["b"]) == Place("b")
+    assert next_dray_membership("b", between, 8, {}, ["b"]) == NodeMembership("b")
 
 
 def test_dedicated_taints_are_kept_right_and_others_kept() -> None:

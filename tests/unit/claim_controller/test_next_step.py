@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from dray.domain.names import OWNER_KUBE_SCHEDULER
-from dray_claim_controller.execute.conditions import NeverReady, Unready
-from dray_claim_controller.execute.rules import (
+from dray_claim_controller.execution.binding_conditions import NeverReady, Unready
+from dray_claim_controller.execution.decisions import (
     AwaitDevices,
     AwaitWatch,
-    Bind,
+    BindPod,
     Commit,
     Done,
     LiftGate,
@@ -30,7 +30,7 @@ def test_the_steps_of_a_pod_that_dray_binds(make: Any) -> None:
     marked = make.claim(decision=ATTEMPT)
     assert isinstance(next_step(make.observed(pod, marked), decision), Commit)
     committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
-    assert isinstance(next_step(make.observed(pod, committed), decision), Bind)
+    assert isinstance(next_step(make.observed(pod, committed), decision), BindPod)
     bound = make.pod(node="node-1")
     assert next_step(make.observed(bound, committed), decision) == Done()
 
@@ -40,8 +40,8 @@ def test_the_steps_of_a_gated_pod(make: Any) -> None:
     gated = make.pod(gated=True, scheduler="default-scheduler")
     allocation = make.allocation()
 
-    answered = make.claim(decision=ATTEMPT, allocation=allocation, revision=12, watched=10)
-    assert next_step(make.observed(gated, answered), decision) == AwaitWatch()
+    apply_response = make.claim(decision=ATTEMPT, allocation=allocation, revision=12, watched=10)
+    assert next_step(make.observed(gated, apply_response), decision) == AwaitWatch()
     watched = make.claim(decision=ATTEMPT, allocation=allocation, revision=12, watched=12)
     assert next_step(make.observed(gated, watched), decision) == LiftGate()
     lifted = make.pod(scheduler="default-scheduler")
@@ -95,7 +95,7 @@ def test_amounts_are_compared_as_quantities(make: Any) -> None:
         decision=ATTEMPT, allocation=make.allocation(consumed={"virtual_tflops": "100000m"})
     )
 
-    assert isinstance(next_step(make.observed(make.pod(), claim), make.decision()), Bind)
+    assert isinstance(next_step(make.observed(make.pod(), claim), make.decision()), BindPod)
 
 
 def test_a_record_of_an_older_epoch_is_ignored(make: Any) -> None:
@@ -109,7 +109,7 @@ def test_what_an_older_epoch_committed_is_finished(make: Any) -> None:
     committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
 
     step = next_step(make.observed(make.pod(), committed, epoch=2), make.decision())
-    assert isinstance(step, Bind)
+    assert isinstance(step, BindPod)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_pod_is_bound_once_its_devices_are_ready(make: Any) -> None:
         )
 
     assert step(unready) == AwaitDevices(unready.detail, 700.0)
-    assert step(None) == Bind()
+    assert step(None) == BindPod()
     assert step(unready, node="node-1") == Done(), "somebody has bound it already"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dray_claim_controller.execute.rules import Bind, Done, Stop, next_step
+from dray_claim_controller.execution.decisions import BindPod, Done, Stop, next_step
 
 ATTEMPT = 1_000_001
 
@@ -20,7 +20,7 @@ def test_a_pod_is_bound_beside_a_claim_that_an_earlier_decision_allocated(make: 
     committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
     observed = make.observed(make.pod(), committed, siblings=(sibling(make),))
 
-    assert isinstance(next_step(observed, make.decision()), Bind)
+    assert isinstance(next_step(observed, make.decision()), BindPod)
 
 
 @pytest.mark.parametrize("fields", [{"allocation": None}, {"void": ATTEMPT}])
@@ -77,7 +77,7 @@ def test_a_newer_attempt_is_bound_whatever_the_pod_says_of_older_ones(make: Any)
     newer = make.claim(decision=ATTEMPT + 1, void=ATTEMPT, allocation=make.allocation())
     observed = make.observed(make.pod(), newer, voids={"c": ATTEMPT, "gone": ATTEMPT + 7})
 
-    assert isinstance(next_step(observed, make.decision(attempt=ATTEMPT + 1)), Bind)
+    assert isinstance(next_step(observed, make.decision(attempt=ATTEMPT + 1)), BindPod)
 
 
 def test_a_pod_is_not_bound_beside_a_claim_that_it_says_is_taken_back(make: Any) -> None:

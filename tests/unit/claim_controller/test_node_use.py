@@ -5,13 +5,13 @@ from typing import Any
 from dray.domain.pods import HostPort, Node
 from dray.kube.ports import NODES, PODS, Changed, Deleted, Object
 from dray.messages.facts import NodeObserved
-from dray_claim_controller.observe.facts import Known, fact_of
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import Key
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.build import NodeHistory, fact_of
 
 
-def node(picture: Picture) -> Node:
-    fact = fact_of(picture, Key("node", "n"), Known())
+def node(cache: ObjectCache) -> Node:
+    fact = fact_of(cache, FactKey("node", "n"), NodeHistory())
     assert isinstance(fact, NodeObserved)
     return fact.node
 
@@ -27,9 +27,9 @@ def pod(uid: str, port: int = 0, status: Object | None = None, **amounts: str) -
     }
 
 
-def picture_with(*pods: Object) -> Picture:
-    picture = Picture()
-    picture.apply(
+def picture_with(*pods: Object) -> ObjectCache:
+    cache = ObjectCache()
+    cache.apply(
         NODES,
         Changed(
             {
@@ -39,29 +39,29 @@ def picture_with(*pods: Object) -> Picture:
         ),
     )
     for one in pods:
-        picture.apply(PODS, Changed(one))
-    return picture
+        cache.apply(PODS, Changed(one))
+    return cache
 
 
 def test_all_resources_and_ports_of_running_pods_are_told() -> None:
     over = {"phase": "Succeeded"}
-    picture = picture_with(
+    cache = picture_with(
         pod("a", 9100, **{"example.com/nic": "1", "ephemeral-storage": "1Ki"}),
         pod("b", 80, **{"example.com/nic": "2"}),
         pod("c", 80),
         pod("over", 443, over, **{"example.com/nic": "1"}),
     )
-    found = node(picture)
+    found = node(cache)
     assert found.resources == {"example.com/nic": 4}
     assert found.used_resources == {"ephemeral-storage": 1024, "example.com/nic": 3}
     assert found.used_ports == (HostPort(80), HostPort(9100))
 
-    picture.apply(PODS, Deleted(pod("a")))
-    assert node(picture).used_resources == {"example.com/nic": 2}
-    assert node(picture).used_ports == (HostPort(80),)
+    cache.apply(PODS, Deleted(pod("a")))
+    assert node(cache).used_resources == {"example.com/nic": 2}
+    assert node(cache).used_ports == (HostPort(80),)
 
 
 def test_a_pod_under_a_resize_takes_what_it_still_has() -> None:
     has = {"name": "c", "resources": {"requests": {"cpu": "3"}}}
-    picture = picture_with(pod("a", 0, {"phase": "Running", "containerStatuses": [has]}, cpu="1"))
-    assert node(picture).used_cpu_milli == 3000
+    cache = picture_with(pod("a", 0, {"phase": "Running", "containerStatuses": [has]}, cpu="1"))
+    assert node(cache).used_cpu_milli == 3000

@@ -15,7 +15,7 @@ from dray.messages.decisions import (
     Waiting,
 )
 from dray.reasons import Reason
-from dray_claim_controller.execute.orders import DecidedBy, Orders
+from dray_claim_controller.execution.executions import DecisionVersions, OpenExecutions
 
 COMMON: dict[str, Any] = {
     "domain": "p",
@@ -34,19 +34,19 @@ def released(why: str, attempt: int = 1_000_001) -> Released:
     return Released(**COMMON, releases=(Release(claim_uid="c", attempt=attempt, why=why),))
 
 
-def folded(*records: AnyRecord) -> Orders:
-    orders = Orders("p", 1)
+def folded(*records: AnyRecord) -> OpenExecutions:
+    executions = OpenExecutions("p", 1)
     for sequence, record in enumerate(records, start=1):
-        orders.fold(sequence, record)
-    return orders
+        executions.fold(sequence, record)
+    return executions
 
 
 def test_a_decision_is_open_until_it_is_finished(make: Any) -> None:
-    orders = folded(decided(make.decision()))
-    assert list(orders.open) == ["p"]
+    executions = folded(decided(make.decision()))
+    assert list(executions.open) == ["p"]
 
-    orders.finish("p", 1_000_001)
-    assert not orders.open
+    executions.finish("p", 1_000_001)
+    assert not executions.open
 
 
 def test_an_order_knows_what_its_decision_was_taken_by_where_the_record_is_at_hand(
@@ -55,15 +55,15 @@ def test_an_order_knows_what_its_decision_was_taken_by_where_the_record_is_at_ha
     record = replace(decided(make.decision()), policy_version=2, learned_version=7)
     summed_up = Checkpoint(**COMMON, in_flight=(make.decision(),))
 
-    assert folded(record).open["p"].by == DecidedBy(2, 7)
-    assert folded(record, summed_up).open["p"].by == DecidedBy(2, 7)
+    assert folded(record).open["p"].by == DecisionVersions(2, 7)
+    assert folded(record, summed_up).open["p"].by == DecisionVersions(2, 7)
     assert folded(summed_up).open["p"].by is None
 
 
 def test_a_committed_release_keeps_the_order_because_the_binding_may_be_missing(make: Any) -> None:
-    orders = folded(decided(make.decision()), released("committed"))
+    executions = folded(decided(make.decision()), released("committed"))
 
-    assert orders.open["p"].committed == frozenset("c")
+    assert executions.open["p"].committed == frozenset("c")
 
 
 def test_a_void_release_closes_the_order(make: Any) -> None:
@@ -72,25 +72,25 @@ def test_a_void_release_closes_the_order(make: Any) -> None:
 
 def test_an_old_release_does_not_close_a_newer_decision(make: Any) -> None:
     newer = make.decision(attempt=1_000_002)
-    orders = folded(decided(make.decision()), decided(newer), released("voided"))
+    executions = folded(decided(make.decision()), decided(newer), released("voided"))
 
-    assert orders.open["p"].decision is newer
-    orders.finish("p", 1_000_001)
-    assert orders.open["p"].decision is newer
+    assert executions.open["p"].decision is newer
+    executions.finish("p", 1_000_001)
+    assert executions.open["p"].decision is newer
 
 
 def test_a_record_folded_twice_changes_nothing(make: Any) -> None:
-    orders = folded(decided(make.decision()), released("voided"))
-    orders.fold(1, decided(make.decision()))
+    executions = folded(decided(make.decision()), released("voided"))
+    executions.fold(1, decided(make.decision()))
 
-    assert not orders.open
-    assert orders.sequence == 2
+    assert not executions.open
+    assert executions.sequence == 2
 
 
 def test_a_checkpoint_brings_what_is_in_flight(make: Any) -> None:
-    orders = folded(Checkpoint(**COMMON, in_flight=(make.decision(),)))
+    executions = folded(Checkpoint(**COMMON, in_flight=(make.decision(),)))
 
-    assert list(orders.open) == ["p"]
+    assert list(executions.open) == ["p"]
 
 
 def test_waiting_lasts_until_the_decision(make: Any) -> None:
@@ -102,9 +102,9 @@ def test_waiting_lasts_until_the_decision(make: Any) -> None:
 
 
 def test_the_highest_departure_of_a_node_counts() -> None:
-    orders = folded(
+    executions = folded(
         NodeLeft(**COMMON, node="n", node_revision=9),
         NodeLeft(**COMMON, node="n", node_revision=4),
     )
 
-    assert orders.left == {"n": 9}
+    assert executions.left == {"n": 9}

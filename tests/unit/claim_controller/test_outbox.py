@@ -11,8 +11,8 @@ from dray.domain.devices import Device, ResourceSlice
 from dray.domain.pods import Node
 from dray.messages.base import message_id, subject_of
 from dray.messages.facts import ClaimObserved, Fact, NodeObserved, SliceObserved
-from dray_claim_controller.observe.facts import key_of
-from dray_claim_controller.observe.outbox import Outbox
+from dray_claim_controller.facts.build import key_of
+from dray_claim_controller.facts.outbox import Outbox
 
 
 def claim(revision: int, pool: str = "a") -> ClaimObserved:

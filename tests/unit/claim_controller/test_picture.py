@@ -5,9 +5,9 @@ from typing import Any
 from dray.domain.devices import DeviceId
 from dray.domain.names import DEVICE_CLASS, DRIVER, SHAPE
 from dray.kube.ports import CLAIMS, NODES, PODS, SLICES, Changed, Deleted, Listed, Object
-from dray_claim_controller.observe.facts import Known, fact_of
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import Key
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.build import NodeHistory, fact_of
 
 
 def pod(uid: str, revision: int, **spec: Any) -> Object:
@@ -28,66 +28,66 @@ def allocated(device: str = "gpu-0") -> Object:
 
 
 def test_older_states_do_not_replace_newer_ones() -> None:
-    picture = Picture()
-    picture.answered(CLAIMS, claim(9, allocation=allocated()))
-    picture.apply(CLAIMS, Changed(claim(5)))
+    cache = ObjectCache()
+    cache.apply_response(CLAIMS, claim(9, allocation=allocated()))
+    cache.apply(CLAIMS, Changed(claim(5)))
 
-    assert picture.claims["c"].claim.allocation is not None
+    assert cache.claims["c"].claim.allocation is not None
 
 
 def test_the_watch_has_shown_an_answer_once_it_reached_its_revision() -> None:
-    picture = Picture()
-    picture.apply(CLAIMS, Changed(claim(5)))
-    picture.answered(CLAIMS, claim(9, allocation=allocated()))
-    assert not picture.claims["c"].allocation_watched
+    cache = ObjectCache()
+    cache.apply(CLAIMS, Changed(claim(5)))
+    cache.apply_response(CLAIMS, claim(9, allocation=allocated()))
+    assert not cache.claims["c"].allocation_watched
 
-    picture.apply(CLAIMS, Changed(claim(9, allocation=allocated())))
-    assert picture.claims["c"].allocation_watched
+    cache.apply(CLAIMS, Changed(claim(9, allocation=allocated())))
+    assert cache.claims["c"].allocation_watched
 
 
 def test_an_answer_that_comes_after_the_deletion_revives_nothing() -> None:
-    picture = Picture()
-    picture.apply(CLAIMS, Changed(claim(5)))
-    picture.apply(CLAIMS, Deleted(claim(7)))
-    picture.answered(CLAIMS, claim(6))
+    cache = ObjectCache()
+    cache.apply(CLAIMS, Changed(claim(5)))
+    cache.apply(CLAIMS, Deleted(claim(7)))
+    cache.apply_response(CLAIMS, claim(6))
 
-    assert not picture.claims
-    assert picture.claim_named("ns", "claim") is None
+    assert not cache.claims
+    assert cache.claim_named("ns", "claim") is None
 
 
 def test_a_list_drops_what_is_gone_but_not_what_is_newer_than_the_list() -> None:
-    picture = Picture()
-    picture.apply(CLAIMS, Changed(claim(5, "old")))
-    picture.answered(CLAIMS, claim(12, "new"))
-    picture.apply(CLAIMS, Listed((), 10))
+    cache = ObjectCache()
+    cache.apply(CLAIMS, Changed(claim(5, "old")))
+    cache.apply_response(CLAIMS, claim(12, "new"))
+    cache.apply(CLAIMS, Listed((), 10))
 
-    assert set(picture.claims) == {"new"}
+    assert set(cache.claims) == {"new"}
 
 
 def test_a_claim_made_again_under_the_same_name_is_found_by_name() -> None:
-    picture = Picture()
-    picture.apply(CLAIMS, Changed(claim(5, "first")))
-    picture.apply(CLAIMS, Changed(claim(8, "second")))
-    picture.apply(CLAIMS, Deleted(claim(9, "first")))
+    cache = ObjectCache()
+    cache.apply(CLAIMS, Changed(claim(5, "first")))
+    cache.apply(CLAIMS, Changed(claim(8, "second")))
+    cache.apply(CLAIMS, Deleted(claim(9, "first")))
 
-    found = picture.claim_named("ns", "claim")
+    found = cache.claim_named("ns", "claim")
     assert found is not None
     assert found.claim.uid == "second"
 
 
 def test_holders_follow_allocations() -> None:
-    picture = Picture()
-    picture.apply(CLAIMS, Changed(claim(5, allocation=allocated("gpu-0"))))
-    picture.apply(CLAIMS, Changed(claim(6)))
-    picture.apply(CLAIMS, Changed(claim(7, allocation=allocated("gpu-1"))))
+    cache = ObjectCache()
+    cache.apply(CLAIMS, Changed(claim(5, allocation=allocated("gpu-0"))))
+    cache.apply(CLAIMS, Changed(claim(6)))
+    cache.apply(CLAIMS, Changed(claim(7, allocation=allocated("gpu-1"))))
 
-    held = {device.device for device, claims in picture.cards.holders.items() if claims}
+    held = {device.device for device, claims in cache.devices.holders.items() if claims}
     assert held == {"gpu-1"}
 
 
 def test_a_pod_of_a_hand_written_claim_is_ours_whichever_comes_first() -> None:
     user = pod("p", 5, resourceClaims=[{"name": "x", "resourceClaimName": "claim"}])
-    pod_first, claim_first = Picture(), Picture()
+    pod_first, claim_first = ObjectCache(), ObjectCache()
     pod_first.apply(PODS, Changed(user))
     assert not pod_first.our_pods()
     pod_first.apply(CLAIMS, Changed(claim(6)))
@@ -99,11 +99,11 @@ def test_a_pod_of_a_hand_written_claim_is_ours_whichever_comes_first() -> None:
 
 
 def test_a_node_sums_what_has_not_ended_and_names_the_pods_of_ours() -> None:
-    picture = Picture()
+    cache = ObjectCache()
     node = {"metadata": {"uid": "n", "name": "n", "resourceVersion": "1"}}
-    picture.apply(NODES, Changed(node))
+    cache.apply(NODES, Changed(node))
     container = {"name": "x", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
-    picture.apply(PODS, Changed(pod("foreign", 2, nodeName="n", containers=[container])))
+    cache.apply(PODS, Changed(pod("foreign", 2, nodeName="n", containers=[container])))
     ours = pod(
         "ours",
         3,
@@ -112,12 +112,12 @@ def test_a_node_sums_what_has_not_ended_and_names_the_pods_of_ours() -> None:
         resourceClaims=[{"name": "x", "resourceClaimTemplateName": "t"}],
     )
     ours["metadata"]["annotations"] = {SHAPE: "{}"}
-    picture.apply(PODS, Changed(ours))
+    cache.apply(PODS, Changed(ours))
     ended = pod("ended", 4, nodeName="n", containers=[container])
     ended["status"] = {"phase": "Succeeded"}
-    picture.apply(PODS, Changed(ended))
+    cache.apply(PODS, Changed(ended))
 
-    fact: Any = fact_of(picture, Key("node", "n"), Known())
+    fact: Any = fact_of(cache, FactKey("node", "n"), NodeHistory())
 
     assert (fact.node.used_cpu_milli, fact.node.used_memory_bytes) == (2000, 2 * 2**30)
     assert fact.node.used_pods == 2
@@ -126,39 +126,39 @@ def test_a_node_sums_what_has_not_ended_and_names_the_pods_of_ours() -> None:
 
 
 def test_an_object_that_cannot_be_understood_hides_no_other() -> None:
-    picture = Picture()
+    cache = ObjectCache()
     broken = {"metadata": {"uid": "b", "name": "b", "resourceVersion": "1"}, "spec": {}}
     fine = {
         "metadata": {"uid": "f", "name": "f", "resourceVersion": "2"},
         "spec": {"driver": DRIVER, "pool": {"name": "n", "generation": 1}, "nodeName": "n"},
     }
-    picture.apply(SLICES, Listed((broken, fine), 3))
+    cache.apply(SLICES, Listed((broken, fine), 3))
 
-    assert set(picture.cards.slices) == {"f"}
-    assert picture.unreadable[Key("resourceslices", "b")].why == (
+    assert set(cache.devices.slices) == {"f"}
+    assert cache.unreadable[FactKey("resourceslices", "b")].why == (
         "can't be read: its shape is unknown to dray (KeyError: 'pool')"
     )
 
 
 def test_of_two_generations_of_a_slice_the_newer_device_counts() -> None:
-    picture = Picture()
+    cache = ObjectCache()
     for generation, value in ((1, "10"), (2, "20")):
         device = {"name": "gpu-0", "capacity": {"v": {"value": value}}}
         pool = {"name": "n", "generation": generation, "resourceSliceCount": 1}
         metadata = {"uid": value, "name": value, "resourceVersion": value}
         spec = {"driver": DRIVER, "nodeName": "n", "pool": pool, "devices": [device]}
-        picture.apply(SLICES, Changed({"metadata": metadata, "spec": spec}))
+        cache.apply(SLICES, Changed({"metadata": metadata, "spec": spec}))
 
-    found = picture.cards.device(DeviceId(DRIVER, "n", "gpu-0"))
+    found = cache.devices.device(DeviceId(DRIVER, "n", "gpu-0"))
     assert found is not None
     assert found.capacity["v"].value == "20"
 
 
 def test_a_pod_that_is_on_no_node_any_more_takes_nothing_of_one() -> None:
-    picture = Picture()
+    cache = ObjectCache()
     metadata = {"name": "p", "uid": "p", "namespace": "default"}
     bound = {"metadata": metadata | {"resourceVersion": "1"}, "spec": {"nodeName": "n1"}}
-    picture.apply(PODS, Changed(bound))
-    assert [seen.uid for seen in picture.pods_on("n1")] == ["p"]
-    picture.apply(PODS, Changed({"metadata": metadata | {"resourceVersion": "2"}, "spec": {}}))
-    assert list(picture.pods_on("n1")) == []
+    cache.apply(PODS, Changed(bound))
+    assert [seen.uid for seen in cache.pods_on("n1")] == ["p"]
+    cache.apply(PODS, Changed({"metadata": metadata | {"resourceVersion": "2"}, "spec": {}}))
+    assert list(cache.pods_on("n1")) == []

@@ -13,8 +13,8 @@ from dray.kube.ports import NODES, SLICES, Changed, Deleted, Object
 from dray.messages.base import decode, encode, subject_of
 from dray.messages.facts import InventoryObserved, SliceObserved, Tick
 from dray.runtime.clock import Clock, SystemClock
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.publisher import Moves, Publisher, SupersededError
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.publisher import NodeMoves, Publisher, SupersededError
 
 
 @pytest.fixture
@@ -27,10 +27,10 @@ async def bus() -> AsyncIterator[MemoryBus]:
 
 
 def publisher(
-    bus: MemoryBus, picture: Picture, instance: str = "one", clock: Clock | None = None
+    bus: MemoryBus, cache: ObjectCache, instance: str = "one", clock: Clock | None = None
 ) -> Publisher:
-    moves = Moves(dict, tuple)
-    return Publisher(bus, picture, clock or SystemClock(), instance=instance, moves=moves)
+    node_moves = NodeMoves(dict, tuple)
+    return Publisher(bus, cache, clock or SystemClock(), instance=instance, node_moves=node_moves)
 
 
 class Seconds(SystemClock):
@@ -85,9 +85,9 @@ def one_slice(revision: int, generation: int = 1) -> Object:
 
 async def test_a_leader_that_slept_before_its_publish_changes_nothing(bus: MemoryBus) -> None:
     """The fact it is about to send is older than the next leader's."""
-    slept, next_one = Picture(), Picture()
-    for picture in (slept, next_one):
-        picture.apply(SLICES, Changed(one_slice(5)))
+    slept, next_one = ObjectCache(), ObjectCache()
+    for cache in (slept, next_one):
+        cache.apply(SLICES, Changed(one_slice(5)))
     first = publisher(bus, slept)
     await first.begin(await created(bus))
     await first.flush()
@@ -107,10 +107,10 @@ async def test_a_leader_that_slept_before_its_publish_changes_nothing(bus: Memor
 
 async def test_not_even_what_nobody_has_published_yet(bus: MemoryBus) -> None:
     """The object is gone by now, and the next leader never knew of it: nobody would bury it."""
-    slept = Picture()
+    slept = ObjectCache()
     first = publisher(bus, slept)
     await first.begin(await created(bus))
-    await publisher(bus.peer(), Picture(), "two").begin(await created(bus))
+    await publisher(bus.peer(), ObjectCache(), "two").begin(await created(bus))
     slept.apply(SLICES, Changed(one_slice(5)))
     with pytest.raises(SupersededError):
         await first.flush()
@@ -120,13 +120,13 @@ async def test_not_even_what_nobody_has_published_yet(bus: MemoryBus) -> None:
 
 
 async def test_nor_in_a_stream_made_anew(bus: MemoryBus) -> None:
-    slept = Picture()
+    slept = ObjectCache()
     first = publisher(bus, slept)
     await first.begin(await created(bus))
     bus.server.lose_everything()
     for spec in STREAMS:
         await bus.ensure(spec)
-    await publisher(bus.peer(), Picture(), "two").begin(await created(bus))
+    await publisher(bus.peer(), ObjectCache(), "two").begin(await created(bus))
     slept.apply(SLICES, Changed(one_slice(5)))
     with pytest.raises(SupersededError):
         await first.flush()
@@ -135,11 +135,11 @@ async def test_nor_in_a_stream_made_anew(bus: MemoryBus) -> None:
 
 async def test_of_two_that_begin_at_once_one_leads(bus: MemoryBus) -> None:
     late = bus.peer()
-    loser = publisher(late, Picture())
+    loser = publisher(late, ObjectCache())
 
     async def the_other_begins() -> None:
         late.before.clear()
-        await publisher(bus, Picture(), "two").begin(await created(bus))
+        await publisher(bus, ObjectCache(), "two").begin(await created(bus))
 
     late.before["publish"] = the_other_begins
     with pytest.raises(SupersededError):
@@ -147,12 +147,12 @@ async def test_of_two_that_begin_at_once_one_leads(bus: MemoryBus) -> None:
 
 
 async def test_a_term_knows_what_the_one_before_published(bus: MemoryBus) -> None:
-    picture = Picture()
-    picture.apply(SLICES, Changed(one_slice(5)))
-    first = publisher(bus, picture)
+    cache = ObjectCache()
+    cache.apply(SLICES, Changed(one_slice(5)))
+    first = publisher(bus, cache)
     await first.begin(await created(bus))
     await first.flush()
-    second = publisher(bus.peer(), Picture(), "two")
+    second = publisher(bus.peer(), ObjectCache(), "two")
     await second.begin(await created(bus))
     await second.publish_everything()
     last = await bus.last(FACTS_STREAM, "dray.state.slice.v1.s")
@@ -168,13 +168,13 @@ async def newest_tick(bus: MemoryBus) -> Tick:
 
 async def test_a_stream_of_facts_begins_with_the_wall_clocks_time(bus: MemoryBus) -> None:
     """Before anything that says when it was."""
-    await publisher(bus, Picture(), clock=Seconds()).begin(await created(bus))
+    await publisher(bus, ObjectCache(), clock=Seconds()).begin(await created(bus))
     assert (await newest_tick(bus)).now_unix_s == Seconds.BEGAN_UNIX_S
 
 
 async def test_ticks_count_on(bus: MemoryBus) -> None:
     for instance in ("one", "two"):
-        term = publisher(bus.peer(), Picture(), instance, Seconds())
+        term = publisher(bus.peer(), ObjectCache(), instance, Seconds())
         await term.begin(await created(bus))
         await term.tick()
         await term.tick()
@@ -185,12 +185,12 @@ async def test_a_tick_is_stored_before_or_after_all_that_is_published_together(
     bus: MemoryBus,
 ) -> None:
     """Allocators count on it: some ticks after a fact, all that was found with it is known."""
-    picture = Picture()
+    cache = ObjectCache()
     for number in range(200):
         one = one_slice(number + 1)
         one["metadata"] |= {"name": f"s{number}", "uid": f"s{number}-uid"}
-        picture.apply(SLICES, Changed(one))
-    leader = publisher(bus, picture)
+        cache.apply(SLICES, Changed(one))
+    leader = publisher(bus, cache)
     await leader.begin(await created(bus))
     await asyncio.gather(leader.publish_everything(), leader.tick())
     tick = await bus.last(FACTS_STREAM, "dray.state.tick.v1")
@@ -204,10 +204,10 @@ async def test_a_tick_is_stored_before_or_after_all_that_is_published_together(
 async def test_the_next_term_goes_on_from_the_last_tick_whatever_its_clock_says(
     bus: MemoryBus,
 ) -> None:
-    await publisher(bus.peer(), Picture(), clock=Seconds()).begin(await created(bus))
+    await publisher(bus.peer(), ObjectCache(), clock=Seconds()).begin(await created(bus))
     wrong = Seconds()
     wrong.wall_unix_s += 10 * 365 * 86_400
-    term = publisher(bus, Picture(), "two", wrong)
+    term = publisher(bus, ObjectCache(), "two", wrong)
     await term.begin(await created(bus))
     await term.tick()
     assert 0 < (await newest_tick(bus)).now_unix_s - Seconds.BEGAN_UNIX_S < 10
@@ -225,22 +225,22 @@ async def health(bus: MemoryBus) -> InventoryObserved:
 
 
 async def test_health_of_a_deleted_node_gets_a_tombstone(bus: MemoryBus) -> None:
-    picture = Picture()
-    picture.apply(NODES, Changed(node()))
-    leader = publisher(bus, picture)
+    cache = ObjectCache()
+    cache.apply(NODES, Changed(node()))
+    leader = publisher(bus, cache)
     await leader.begin(await created(bus))
     await leader.store(SICK)
     await leader.flush()
     assert await health(bus) == SICK
-    picture.apply(NODES, Deleted(node(2)))
+    cache.apply(NODES, Deleted(node(2)))
     await leader.flush()
-    grave = await health(bus)
-    assert (grave.deleted, grave.revision) == (True, 5)
+    tombstone = await health(bus)
+    assert (tombstone.deleted, tombstone.revision) == (True, 5)
 
 
 async def test_also_where_the_node_went_while_nobody_led(bus: MemoryBus) -> None:
     await bus.publish(encode(SICK, source="/node-agent/n1"))
-    leader = publisher(bus, Picture())
+    leader = publisher(bus, ObjectCache())
     await leader.begin(await created(bus))
     await leader.publish_everything()
     assert (await health(bus)).deleted
@@ -248,9 +248,9 @@ async def test_also_where_the_node_went_while_nobody_led(bus: MemoryBus) -> None
 
 async def test_health_of_a_node_that_is_there_stays(bus: MemoryBus) -> None:
     await bus.publish(encode(SICK, source="/node-agent/n1"))
-    picture = Picture()
-    picture.apply(NODES, Changed(node()))
-    leader = publisher(bus, picture)
+    cache = ObjectCache()
+    cache.apply(NODES, Changed(node()))
+    leader = publisher(bus, cache)
     await leader.begin(await created(bus))
     await leader.publish_everything()
     assert await health(bus) == SICK

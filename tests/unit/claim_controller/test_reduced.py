@@ -26,7 +26,7 @@ from dray.messages.facts import (
     SliceObserved,
     TemplateObserved,
 )
-from dray_claim_controller.observe.reduced import fitting, size_bytes
+from dray_claim_controller.facts.size_limit import fit_to_limit, size_bytes
 
 LIMIT = 2**20
 LONG = "x" * LIMIT
@@ -41,7 +41,7 @@ def a_claim(allocation: Allocation | None = None, **spec: Any) -> ClaimObserved:
 
 
 def reduced(fact: Fact) -> Any:
-    found = fitting(fact, LIMIT)
+    found = fit_to_limit(fact, LIMIT)
     assert found is not None
     assert size_bytes(found) <= LIMIT
     return found
@@ -49,7 +49,7 @@ def reduced(fact: Fact) -> Any:
 
 def test_what_fits_stays_as_it_is() -> None:
     fact = a_claim()
-    assert fitting(fact, LIMIT) is fact
+    assert fit_to_limit(fact, LIMIT) is fact
 
 
 def test_a_claim_keeps_all_but_what_it_asks_for() -> None:
@@ -111,10 +111,10 @@ def test_a_template_says_why_it_can_t_be_used() -> None:
 
 def test_a_tombstone_is_reduced_as_what_it_buries() -> None:
     fact = a_claim(config=(OpaqueConfig("d", {"a": LONG}),))
-    grave = msgspec.structs.replace(fact, deleted=True)
-    assert reduced(grave).deleted
+    tombstone = msgspec.structs.replace(fact, deleted=True)
+    assert reduced(tombstone).deleted
 
 
 @pytest.mark.parametrize("fact", [DeviceClassObserved(revision=1, device_class=DeviceClass(LONG))])
 def test_what_can_t_be_reduced_is_left_out(fact: Fact) -> None:
-    assert fitting(fact, LIMIT) is None
+    assert fit_to_limit(fact, LIMIT) is None

@@ -5,24 +5,24 @@ import pytest
 from dray.kube.memory import MemoryKube
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import CLAIMS, Changed, KubeUnavailableError, NotServedError
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.cache.object_cache import ObjectCache
 
 
 async def test_a_claim_stays_known_where_the_server_does_not_serve_claims() -> None:
-    kube, picture = MemoryKube(), Picture()
-    watching = Watching(kube, picture)
+    kube, cache = MemoryKube(), ObjectCache()
+    informers = Informers(kube, cache)
     made = await kube.create(CLAIMS, {"metadata": {"name": "held"}, "spec": {}}, "ns")
-    picture.apply(CLAIMS, Changed(made))
+    cache.apply(CLAIMS, Changed(made))
     uid = made["metadata"]["uid"]
     end = kube.refuse(
         InjectedRefusal(NotServedError("404 page not found"), "get", CLAIMS, name="held")
     )
     with pytest.raises(KubeUnavailableError, match="404 page not found"):
-        await watching.refresh_claim(uid, "ns", "held")
-    assert uid in picture.claims
+        await informers.refresh_claim(uid, "ns", "held")
+    assert uid in cache.claims
 
     end()
     await kube.delete(CLAIMS, "held", "ns")
-    await watching.refresh_claim(uid, "ns", "held")
-    assert uid not in picture.claims
+    await informers.refresh_claim(uid, "ns", "held")
+    assert uid not in cache.claims

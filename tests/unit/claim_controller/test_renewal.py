@@ -5,7 +5,7 @@ import asyncio
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import Resource
 from dray.runtime.clock import SystemClock
-from dray_claim_controller.leading.election import Election, Timing
+from dray_claim_controller.leader.election import Election, Timing
 
 BOUND_S = 60.0
 

@@ -24,10 +24,10 @@ class Said:
         self.running = asyncio.create_task(self.queue.run())
 
     def word(self, word: str) -> Work:
-        async def say() -> None:
+        async def publish_fact() -> None:
             self.words.append(word)
 
-        return say
+        return publish_fact
 
     async def by_now(self, after_s: float = 0.001) -> list[str]:
         await self.clock.sleep(after_s)
@@ -41,11 +41,11 @@ def scenario(of: Callable[[Said], Awaitable[None]]) -> None:
 
 def test_what_was_put_off_waits_while_a_crowd_is_on_its_way() -> None:
     async def of(said: Said) -> None:
-        said.queue.look(CROWD + 1)
+        said.queue.scan(CROWD + 1)
         said.queue.put_off(SUBJECT, said.word("well"))
-        said.queue.look(CROWD + 1)
+        said.queue.scan(CROWD + 1)
         assert await said.by_now() == []
-        said.queue.look(CROWD)
+        said.queue.scan(CROWD)
         assert await said.by_now() == ["well"]
 
     scenario(of)
@@ -53,15 +53,15 @@ def test_what_was_put_off_waits_while_a_crowd_is_on_its_way() -> None:
 
 def test_patience_ends_and_a_newer_word_inherits_the_age_of_the_one_it_replaces() -> None:
     async def of(said: Said) -> None:
-        said.queue.look(1000)
+        said.queue.scan(1000)
         said.queue.put_off(SUBJECT, said.word("well"))
-        said.queue.look(1000)
+        said.queue.scan(1000)
         await said.clock.sleep(PATIENCE_S - 1)
         said.queue.put_off(SUBJECT, said.word("better"))
-        said.queue.look(1000)
+        said.queue.scan(1000)
         assert await said.by_now() == []
         await said.clock.sleep(1)
-        said.queue.look(1000)
+        said.queue.scan(1000)
         assert await said.by_now() == ["better"]
         assert not len(said.queue)
 
@@ -70,9 +70,9 @@ def test_patience_ends_and_a_newer_word_inherits_the_age_of_the_one_it_replaces(
 
 def test_what_is_urgent_is_said_at_once_and_in_place_of_what_was_put_off() -> None:
     async def of(said: Said) -> None:
-        said.queue.look(1000)
+        said.queue.scan(1000)
         said.queue.put_off(SUBJECT, said.word("well"))
-        said.queue.look(1000)
+        said.queue.scan(1000)
         said.queue.put(SUBJECT, said.word("ill"))
         assert await said.by_now() == ["ill"]
         assert not len(said.queue)

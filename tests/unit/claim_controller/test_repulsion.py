@@ -6,9 +6,8 @@ import pytest
 
 from dray.domain.names import OWNER_KUBE_SCHEDULER
 from dray.kube.ports import NODES, PODS, Changed, Deleted
-from dray_claim_controller.execute.repelled import repelled_by
-from dray_claim_controller.execute.rules import Mark, Stop, next_step
-from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.execution.decisions import Mark, Stop, excluding_pod, next_step
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOST, ZONE = "kubernetes.io/hostname", "zone"
@@ -44,18 +43,18 @@ def term(topology: str = HOST, **more: Any) -> dict[str, Any]:
     return {"topologyKey": topology, "labelSelector": {"matchLabels": {"app": "loud"}}, **more}
 
 
-def picture_of(*pods: dict[str, Any]) -> Picture:
-    picture = Picture()
+def picture_of(*pods: dict[str, Any]) -> ObjectCache:
+    cache = ObjectCache()
     for name, labels in NODE_LABELS.items():
         metadata = {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}
-        picture.apply(NODES, Changed({"metadata": metadata, "spec": {}, "status": {}}))
+        cache.apply(NODES, Changed({"metadata": metadata, "spec": {}, "status": {}}))
     for obj in pods:
-        picture.apply(PODS, Changed(obj))
-    return picture
+        cache.apply(PODS, Changed(obj))
+    return cache
 
 
-def by(picture: Picture, node: str) -> str:
-    return repelled_by(picture, picture.pods["comes"], node)
+def by(cache: ObjectCache, node: str) -> str:
+    return excluding_pod(cache, cache.pods["comes"], node)
 
 
 LOUD = pod("comes", labels={"app": "loud"})
@@ -108,12 +107,12 @@ def test_expressions_select_as_kubernetes_selects(
 
 def test_who_goes_keeps_nobody_away() -> None:
     there = pod("hermit", "n1", (term(),))
-    picture = picture_of(there, LOUD)
-    assert by(picture, "n1")
+    cache = picture_of(there, LOUD)
+    assert by(cache, "n1")
 
-    picture.apply(PODS, Deleted(there))
+    cache.apply(PODS, Deleted(there))
 
-    assert not by(picture, "n1")
+    assert not by(cache, "n1")
 
 
 def test_a_decision_for_such_a_node_is_taken_back(make: Any) -> None:

@@ -8,9 +8,9 @@ import pytest
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Changed, Deleted, Listed, Resource, WatchEvent
 from dray.runtime.clock import ManualClock
-from dray_claim_controller.execute.resting import Resting
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.execution.waiters import WatchWaiters
 
 
 class Rest:
@@ -18,14 +18,14 @@ class Rest:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.watching = Watching(MemoryKube(), Picture())
-        self.resting = Resting(self.watching, self.clock)
+        self.informers = Informers(MemoryKube(), ObjectCache())
+        self.resting = WatchWaiters(self.informers, self.clock)
 
     def begin(self) -> None:
         self.task = asyncio.ensure_future(self.resting.until_changed(["c", "p"], 10))
 
     def hear(self, resource: Resource, event: WatchEvent) -> None:
-        for listener in self.watching.listeners:
+        for listener in self.informers.listeners:
             listener(resource, event)
 
     async def over(self) -> bool:
@@ -42,7 +42,7 @@ async def rest() -> Any:
     yield made
     made.task.cancel()
     await asyncio.gather(made.task, return_exceptions=True)
-    assert not made.watching.listeners
+    assert not made.informers.listeners
 
 
 def named(uid: str) -> Any:

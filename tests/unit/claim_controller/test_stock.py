@@ -4,8 +4,8 @@ from typing import Any
 
 from dray.domain.names import DEVICE_CLASS, DRIVER
 from dray.kube.ports import CLAIMS, SLICES, Changed, Deleted, Object
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.stock import stock
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.pool_capacity import pool_totals
 
 
 def published(node: str, revision: int, *vram: str) -> Object:
@@ -39,35 +39,35 @@ def claim(uid: str, revision: int, *, node: str = "n", vram: str | None = None) 
     }
 
 
-def of_two_nodes() -> Picture:
-    picture = Picture()
-    picture.apply(SLICES, Changed(published("n", 1, "40Gi", "40Gi")))
-    picture.apply(SLICES, Changed(published("m", 2, "80Gi")))
-    return picture
+def of_two_nodes() -> ObjectCache:
+    cache = ObjectCache()
+    cache.apply(SLICES, Changed(published("n", 1, "40Gi", "40Gi")))
+    cache.apply(SLICES, Changed(published("m", 2, "80Gi")))
+    return cache
 
 
 def test_only_the_cards_of_the_given_nodes_count() -> None:
-    picture = of_two_nodes()
-    assert stock(picture, ["n"]).vram == {"total": "80Gi", "virtual": "80Gi", "free": "80Gi"}
-    assert stock(picture, ["n", "m"]).cards == 3
-    assert stock(picture, []).vram == {"total": "0", "virtual": "0", "free": "0"}
+    cache = of_two_nodes()
+    assert pool_totals(cache, ["n"]).vram == {"total": "80Gi", "virtual": "80Gi", "free": "80Gi"}
+    assert pool_totals(cache, ["n", "m"]).gpus == 3
+    assert pool_totals(cache, []).vram == {"total": "0", "virtual": "0", "free": "0"}
 
 
 def test_claims_that_come_and_go_are_seen() -> None:
-    picture = of_two_nodes()
-    before = stock(picture, ["n"]).vram["free"]
-    picture.apply(CLAIMS, Changed(claim("a", 3, vram="16Gi")))
-    picture.apply(CLAIMS, Changed(claim("whole", 4, node="m")))
-    held = [stock(picture, [node]).vram["free"] for node in ("n", "m")]
-    picture.apply(CLAIMS, Deleted(claim("a", 5)))
+    cache = of_two_nodes()
+    before = pool_totals(cache, ["n"]).vram["free"]
+    cache.apply(CLAIMS, Changed(claim("a", 3, vram="16Gi")))
+    cache.apply(CLAIMS, Changed(claim("whole", 4, node="m")))
+    held = [pool_totals(cache, [node]).vram["free"] for node in ("n", "m")]
+    cache.apply(CLAIMS, Deleted(claim("a", 5)))
     assert (before, held) == ("80Gi", ["64Gi", "0"])
-    assert stock(picture, ["n"]).vram["free"] == "80Gi"
+    assert pool_totals(cache, ["n"]).vram["free"] == "80Gi"
 
 
 def test_a_slice_that_changes_or_goes_is_seen() -> None:
-    picture = of_two_nodes()
-    assert stock(picture, ["n"]).cards == 2
-    picture.apply(SLICES, Changed(published("n", 6, "20Gi")))
-    assert stock(picture, ["n"]).vram["total"] == "20Gi"
-    picture.apply(SLICES, Deleted(published("n", 7, "20Gi")))
-    assert stock(picture, ["n"]).cards == 0
+    cache = of_two_nodes()
+    assert pool_totals(cache, ["n"]).gpus == 2
+    cache.apply(SLICES, Changed(published("n", 6, "20Gi")))
+    assert pool_totals(cache, ["n"]).vram["total"] == "20Gi"
+    cache.apply(SLICES, Deleted(published("n", 7, "20Gi")))
+    assert pool_totals(cache, ["n"]).gpus == 0

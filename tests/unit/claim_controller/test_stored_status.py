@@ -6,12 +6,16 @@ import pytest
 
 from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER
 from dray.kube.ports import NODES, POOLS, Changed, Object
-from dray_claim_controller.deciding.observing import PoolStatus, Publish
-from dray_claim_controller.domains.rules import Recorded, recorded
-from dray_claim_controller.domains.stored_status import stored_status
-from dray_claim_controller.observe.owners import former_owner
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import Key
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.stored_pool_status import (
+    RememberedLog,
+    remembered_log,
+    stored_status,
+)
+from dray_claim_controller.facts.decisions import Publish
+from dray_claim_controller.facts.handover import former_owner
+from dray_claim_controller.pools.decisions import PoolStatus
 
 CONDITION = {
     "type": "Ready",
@@ -53,25 +57,25 @@ def node(name: str, of: str) -> Object:
     return {"metadata": metadata, "spec": {}, "status": {"allocatable": {"cpu": "8"}}}
 
 
-def answers(picture: Picture, name: str) -> tuple[Any, ...]:
+def answers(cache: ObjectCache, name: str) -> tuple[Any, ...]:
     on = f"node-{name}"
     status = PoolStatus(pool=name, nodes=(on,), epoch=1, sequence=1, now_unix_s=1e9)
-    publish = Publish(key=Key("node", on), revision=2)
-    return status.answer(picture), publish.answer(picture)
+    publish = Publish(key=FactKey("node", on), revision=2)
+    return status.answer(cache), publish.answer(cache)
 
 
 @pytest.mark.parametrize("status", ODD, ids=repr)
 def test_a_status_of_another_shape_is_as_none_and_concerns_no_other_pool(status: Any) -> None:
-    picture = Picture()
+    cache = ObjectCache()
     for name, stored in (("odd", status), ("none", None), ("other", {"decisionLog": LOG})):
-        picture.apply(POOLS, Changed(pool(name, stored)))
-        picture.apply(NODES, Changed(node(f"node-{name}", name)))
-    odd, none = answers(picture, "odd"), answers(picture, "none")
+        cache.apply(POOLS, Changed(pool(name, stored)))
+        cache.apply(NODES, Changed(node(f"node-{name}", name)))
+    odd, none = answers(cache, "odd"), answers(cache, "none")
     assert odd[0] == none[0]
     assert [fact.node.pool for fact in odd[1]] == ["odd"]
-    assert recorded(picture.plain[POOLS.plural]["odd"]) == Recorded()
-    assert former_owner(picture.plain[POOLS.plural]["odd"]) == OWNER_DRAY
-    assert recorded(picture.plain[POOLS.plural]["other"]) == Recorded(3, 9)
+    assert remembered_log(cache.plain[POOLS.plural]["odd"]) == RememberedLog()
+    assert former_owner(cache.plain[POOLS.plural]["odd"]) == OWNER_DRAY
+    assert remembered_log(cache.plain[POOLS.plural]["other"]) == RememberedLog(3, 9)
 
 
 def test_what_has_its_shape_stays_beside_what_has_not() -> None:

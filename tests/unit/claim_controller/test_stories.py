@@ -10,10 +10,9 @@ from dray.kube.bind_request import BindRequest
 from dray.kube.resources import parse
 from dray.messages.decisions import Waiting
 from dray.reasons import Reason
-from dray_claim_controller.execute.orders import DecidedBy
-from dray_claim_controller.execute.shares import with_shares
-from dray_claim_controller.execute.withdrawal import Stuck
-from dray_claim_controller.report import stories
+from dray_claim_controller.execution.executions import DecisionVersions
+from dray_claim_controller.execution.in_flight_allocations import with_shares
+from dray_claim_controller.report import event_messages as stories
 
 
 def waiting(*reasons: Reason) -> Waiting:
@@ -42,8 +41,8 @@ def test_a_decision_makes_a_valid_bind_request(make: Any) -> None:
 @pytest.mark.parametrize(
     "status",
     [
-        stories.binding_status(DecidedBy(2, 7)),
-        stories.succeeded_status(DecidedBy(2, 7)),
+        stories.binding_status(DecisionVersions(2, 7)),
+        stories.succeeded_status(DecisionVersions(2, 7)),
         stories.succeeded_status(None),
         stories.failed_status("double-sale", "x" * 9000, 2),
         stories.waiting_status(waiting(*[Reason("clause", "c" * 100, 1, 1)] * 90)),
@@ -118,20 +117,3 @@ def test_a_whole_card_has_no_share_id(make: Any) -> None:
     )
 
     assert with_shares(whole, lambda _: False).devices[0].share_id is None
-
-
-def test_a_pod_is_stuck_only_after_it_was_so_without_a_pause() -> None:
-    stuck = Stuck(10.0)
-
-    assert stuck.due(["p"], 0.0) == []
-    assert stuck.due([], 5.0) == []
-    assert stuck.due(["p"], 11.0) == []
-    assert stuck.due(["p"], 21.0) == ["p"]
-
-
-def test_some_that_are_stuck_have_more_time() -> None:
-    stuck = Stuck(10.0)
-    assert stuck.due(["p", "q"], 0.0, {"p": 5.0}) == []
-
-    assert stuck.due(["p", "q"], 10.0, {"p": 5.0}) == ["q"]
-    assert stuck.due(["p", "q"], 15.0, {"p": 5.0}) == ["p", "q"]

@@ -18,10 +18,10 @@ from dray.kube.ports import (
     WatchEvent,
 )
 from dray.messages.facts import TaintRuleObserved
-from dray_claim_controller.observe.facts import Known, fact_of
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import Key
-from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.build import NodeHistory, fact_of
 
 RULE: Object = {
     "metadata": {"name": "rule", "uid": "u", "resourceVersion": "7"},
@@ -56,51 +56,51 @@ class OldServer(MemoryKube):
             yield event
 
 
-async def watched(kube: MemoryKube) -> Watching:
+async def watched(kube: MemoryKube) -> Informers:
     """A picture that has everything, its watches ended."""
-    watching = Watching(kube, Picture())
-    task = asyncio.create_task(watching.run())
+    informers = Informers(kube, ObjectCache())
+    task = asyncio.create_task(informers.run())
     async with asyncio.timeout(30):
-        await watching.synced()
+        await informers.synced()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    return watching
+    return informers
 
 
-def told(picture: Picture) -> Any:
-    return fact_of(picture, Key("taintrule", "rule"), Known())
+def told(cache: ObjectCache) -> Any:
+    return fact_of(cache, FactKey("taintrule", "rule"), NodeHistory())
 
 
 async def test_a_server_without_them_keeps_nobody_waiting() -> None:
-    watching = await watched(OldServer())
-    assert told(watching.picture) is None
-    await watching.relist()
+    informers = await watched(OldServer())
+    assert told(informers.cache) is None
+    await informers.relist()
 
 
 async def test_nor_does_one_that_does_not_let_them_be_read() -> None:
-    watching = await watched(OldServer(refuses=True))
-    assert watching.picture.synced
+    informers = await watched(OldServer(refuses=True))
+    assert informers.cache.synced
 
 
 async def test_they_are_read_in_the_version_that_is_served() -> None:
     for version, resource in (("v1", TAINT_RULES), ("v1beta2", TAINT_RULES_BETA)):
         kube = OldServer(version)
         await kube.create(resource, {"metadata": {"name": "rule"}, "spec": RULE["spec"]})
-        watching = await watched(kube)
-        await watching.relist()
-        found = told(watching.picture)
+        informers = await watched(kube)
+        await informers.relist()
+        found = told(informers.cache)
         assert isinstance(found, TaintRuleObserved)
         assert found.rule.taint == Taint("repair", "", "NoExecute")
 
 
 def test_a_rule_says_which_devices_it_is_about() -> None:
-    picture = Picture()
-    picture.apply(TAINT_RULES, Listed((RULE,), 7))
+    cache = ObjectCache()
+    cache.apply(TAINT_RULES, Listed((RULE,), 7))
     taint = Taint("repair", "", "NoExecute")
     rule = TaintRule("rule", taint, "d.x", "", "gpu-0")
-    assert told(picture) == TaintRuleObserved(revision=7, rule=rule)
+    assert told(cache) == TaintRuleObserved(revision=7, rule=rule)
     assert rule.selects("d.x", "any", "gpu-0")
     assert not rule.selects("d.x", "any", "gpu-1")
     assert not rule.selects("d.y", "any", "gpu-0")
-    picture.apply(TAINT_RULES, Listed((), 8))
-    assert told(picture) is None
+    cache.apply(TAINT_RULES, Listed((), 8))
+    assert told(cache) is None

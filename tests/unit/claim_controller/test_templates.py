@@ -11,10 +11,10 @@ import pytest
 from dray.domain import json_codec
 from dray.domain.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE
 from dray.kube.ports import PODS, TEMPLATES, Changed
-from dray_claim_controller.garbage.rules import Unused, unused_templates
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import SeenPod
-from dray_claim_controller.templates.rules import (
+from dray_claim_controller.cache.cached_objects import CachedPod
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.garbage.decisions import unused_templates
+from dray_claim_controller.templates.decisions import (
     Derived,
     Unusable,
     affected_by_base,
@@ -43,13 +43,13 @@ TEXT = json.dumps(SPEC, sort_keys=True, separators=(",", ":"))
 NAME = f"base-{hashlib.sha256(TEXT.encode()).hexdigest()[:10]}"
 
 
-def seen(template: str = NAME, shape: str = TEXT, **changes: Any) -> SeenPod:
+def seen(template: str = NAME, shape: str = TEXT, **changes: Any) -> CachedPod:
     """The pod as the picture holds it."""
     return picture_of(template, shape, **changes).pods["u"]
 
 
-def picture_of(template: str = NAME, shape: str = TEXT, **changes: Any) -> Picture:
-    picture = Picture()
+def picture_of(template: str = NAME, shape: str = TEXT, **changes: Any) -> ObjectCache:
+    cache = ObjectCache()
     pod = {
         "metadata": {
             "uid": "u",
@@ -64,8 +64,8 @@ def picture_of(template: str = NAME, shape: str = TEXT, **changes: Any) -> Pictu
             **changes,
         },
     }
-    picture.apply(PODS, Changed(pod))
-    return picture
+    cache.apply(PODS, Changed(pod))
+    return cache
 
 
 def test_the_template_is_the_shape_itself() -> None:
@@ -98,11 +98,11 @@ def test_a_shape_that_cannot_be_used_says_why(template: str, shape: str, words: 
 
 def test_a_pod_without_a_shape_needs_no_template() -> None:
     pod = {"metadata": {"uid": "u", "name": "p", "namespace": "ns"}, "spec": {"containers": []}}
-    picture = Picture()
-    picture.apply(PODS, Changed(pod))
+    cache = ObjectCache()
+    cache.apply(PODS, Changed(pod))
 
-    assert derived(picture.pods["u"]) is None
-    assert not waits_for_claim(picture, picture.pods["u"])
+    assert derived(cache.pods["u"]) is None
+    assert not waits_for_claim(cache, cache.pods["u"])
 
 
 def test_a_server_may_default_and_respell() -> None:
@@ -168,26 +168,17 @@ def test_a_replaced_base_concerns_the_pods_that_looked_it_up(
 
 
 def test_a_derived_template_is_unused_once_no_pod_refers_to_it() -> None:
-    picture = picture_of()
+    cache = picture_of()
     for name, labels in ((NAME, {DERIVED_FROM_LABEL: "base"}), ("base", {})):
         metadata = {"uid": name, "name": name, "namespace": "ns", "labels": labels}
-        picture.apply(TEMPLATES, Changed({"metadata": metadata, "spec": {}}))
-    assert unused_templates(picture) == []
+        cache.apply(TEMPLATES, Changed({"metadata": metadata, "spec": {}}))
+    assert unused_templates(cache) == []
 
-    ended = copy.deepcopy(picture.pods["u"].object)
+    ended = copy.deepcopy(cache.pods["u"].object)
     ended["status"] = {"phase": "Succeeded"}
     ended["metadata"]["resourceVersion"] = "8"
-    picture.apply(PODS, Changed(ended))
-    assert unused_templates(picture) == [f"ns/{NAME}"]
-
-
-def test_a_use_in_between_starts_the_minute_again() -> None:
-    unused = Unused(60.0)
-
-    assert unused.due(["a"], 0.0) == []
-    assert unused.due([], 30.0) == []
-    assert unused.due(["a"], 61.0) == []
-    assert unused.due(["a"], 121.0) == ["a"]
+    cache.apply(PODS, Changed(ended))
+    assert unused_templates(cache) == [f"ns/{NAME}"]
 
 
 @pytest.mark.parametrize("depth", [200, 246, 2_000, 9_900])

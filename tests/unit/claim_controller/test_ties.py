@@ -6,11 +6,11 @@ from dray.domain.names import DEVICE_CLASS, DRIVER, GPUPOOL, POOL_LABEL
 from dray.domain.pods import Node
 from dray.kube.ports import CLAIMS, PODS, Changed, Deleted, Object
 from dray.messages.facts import ClaimObserved, NodeObserved
-from dray_claim_controller.observe.facts import Known, fact_of, key_of
-from dray_claim_controller.observe.outbox import Outbox
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import Key
-from dray_claim_controller.observe.ties import former_pools, pools_beside
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.build import NodeHistory, fact_of, key_of
+from dray_claim_controller.facts.outbox import Outbox
+from dray_claim_controller.facts.pool_dependencies import dependent_pools, former_pools
 
 
 def claim(revision: int, pool: str, *, node: str = "", name: str = "c", **marks: str) -> Object:
@@ -47,11 +47,11 @@ def node(pool: str, *, leaving: str = "", former: tuple[str, ...] = ()) -> NodeO
     return NodeObserved(revision=1, node=Node("n", "u", pool, leaving=leaving), former=former)
 
 
-def seen(*objects: Object) -> Picture:
-    picture = Picture()
+def seen(*objects: Object) -> ObjectCache:
+    cache = ObjectCache()
     for obj in objects:
-        picture.apply(PODS if "containers" in obj["spec"] else CLAIMS, Changed(obj))
-    return picture
+        cache.apply(PODS if "containers" in obj["spec"] else CLAIMS, Changed(obj))
+    return cache
 
 
 MOVED = Node("n", "u", "b")
@@ -82,46 +82,46 @@ def test_a_claim_without_a_pool_may_be_of_the_one_that_was_left() -> None:
 
 
 def test_a_claim_of_another_pool_than_its_pod_names_both() -> None:
-    picture = seen(claim(5, "a"), pod("p", "b", "c"))
-    held, user = picture.claims["c"].claim, picture.pods["p"].pod
+    cache = seen(claim(5, "a"), pod("p", "b", "c"))
+    held, user = cache.claims["c"].claim, cache.pods["p"].pod
     assert user is not None
-    assert (pools_beside(picture, held), pools_beside(picture, user)) == (("b",), ("a",))
+    assert (dependent_pools(cache, held), dependent_pools(cache, user)) == (("b",), ("a",))
 
 
 def test_pods_of_one_pool_need_no_word_about_a_claim_without_a_pool() -> None:
-    picture = seen(claim(5, ""), pod("p", "b", "c"))
-    assert pools_beside(picture, picture.claims["c"].claim) == ()
-    picture = seen(claim(5, ""), pod("p", "b", "c"), pod("q", "a", "c"))
-    assert pools_beside(picture, picture.claims["c"].claim) == ("a", "b")
+    cache = seen(claim(5, ""), pod("p", "b", "c"))
+    assert dependent_pools(cache, cache.claims["c"].claim) == ()
+    cache = seen(claim(5, ""), pod("p", "b", "c"), pod("q", "a", "c"))
+    assert dependent_pools(cache, cache.claims["c"].claim) == ("a", "b")
 
 
 def test_both_are_told_anew_whichever_comes_last_and_when_one_goes() -> None:
-    picture = seen(claim(5, "a"))
-    picture.take_dirty()
-    picture.apply(PODS, Changed(pod("p", "b", "c")))
-    assert {key for key, _ in picture.take_dirty()} == {Key("pod", "p"), Key("claim", "c")}
-    picture.apply(PODS, Deleted(pod("p", "b", "c", revision=9)))
-    assert Key("claim", "c") in dict(picture.take_dirty())
-    fact = fact_of(picture, Key("claim", "c"), Known())
+    cache = seen(claim(5, "a"))
+    cache.take_dirty()
+    cache.apply(PODS, Changed(pod("p", "b", "c")))
+    assert {key for key, _ in cache.take_dirty()} == {FactKey("pod", "p"), FactKey("claim", "c")}
+    cache.apply(PODS, Deleted(pod("p", "b", "c", revision=9)))
+    assert FactKey("claim", "c") in dict(cache.take_dirty())
+    fact = fact_of(cache, FactKey("claim", "c"), NodeHistory())
     assert isinstance(fact, ClaimObserved)
     assert fact.beside == ()
 
 
 def test_what_kube_scheduler_allocates_is_news_for_its_node() -> None:
-    picture = seen(claim(5, "a"))
-    picture.take_dirty()
-    picture.apply(CLAIMS, Changed(claim(6, "a", node="n")))
-    assert Key("node", "n") in dict(picture.take_dirty())
+    cache = seen(claim(5, "a"))
+    cache.take_dirty()
+    cache.apply(CLAIMS, Changed(claim(6, "a", node="n")))
+    assert FactKey("node", "n") in dict(cache.take_dirty())
 
 
 def test_a_claim_that_moved_to_another_pool_does_not_look_gone() -> None:
-    picture = seen(claim(5, ""))
-    before = fact_of(picture, Key("claim", "c"), Known())
+    cache = seen(claim(5, ""))
+    before = fact_of(cache, FactKey("claim", "c"), NodeHistory())
     assert before is not None
     outbox = Outbox()
     outbox.published(before)
-    picture.apply(CLAIMS, Changed(claim(6, "a")))
-    after = fact_of(picture, Key("claim", "c"), Known())
-    grave, newer = outbox.plan(key_of(before), after, 6)
-    assert isinstance(grave, ClaimObserved)
-    assert (grave.deleted, grave.moved_to, newer) == (True, "a", after)
+    cache.apply(CLAIMS, Changed(claim(6, "a")))
+    after = fact_of(cache, FactKey("claim", "c"), NodeHistory())
+    tombstone, newer = outbox.plan(key_of(before), after, 6)
+    assert isinstance(tombstone, ClaimObserved)
+    assert (tombstone.deleted, tombstone.moved_to, newer) == (True, "a", after)

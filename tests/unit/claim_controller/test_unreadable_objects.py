@@ -28,14 +28,15 @@ from dray.kube.ports import (
 )
 from dray.messages.decisions import ClaimDecision
 from dray.messages.facts import ClaimObserved, Fact, NodeObserved, PodObserved, SliceObserved
-from dray_claim_controller.deciding.executing import MayCommit
-from dray_claim_controller.deciding.observing import Publish, Taints
-from dray_claim_controller.observe.fact_queue import FactQueue
-from dray_claim_controller.observe.facts import key_of
-from dray_claim_controller.observe.kinds import WATCHED
-from dray_claim_controller.observe.outbox import Outbox
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import Key
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.resources import WATCHED
+from dray_claim_controller.execution.in_flight_allocations import MayCommit
+from dray_claim_controller.facts.build import key_of
+from dray_claim_controller.facts.decisions import Publish
+from dray_claim_controller.facts.fact_queue import FactQueue
+from dray_claim_controller.facts.outbox import Outbox
+from dray_claim_controller.pools.decisions import Taints
 
 NODE_NAMES = ("n1", "n2")
 CARDS = ("gpu-0", "gpu-1")
@@ -141,7 +142,7 @@ class Cluster:
         self.meant = objects()
         self.served = objects()
         self.outbox = Outbox()
-        self.published: dict[Key, None] = {}
+        self.published: dict[FactKey, None] = {}
         self.settled: set[tuple[str, DeviceId]] = set()
         """What claims held when all was published."""
         self.revision = 0
@@ -159,30 +160,30 @@ class Cluster:
 
     def restart(self) -> None:
         """Another leader begins: of what was, it has the facts alone."""
-        self.picture = Picture()
+        self.cache = ObjectCache()
         self.relist()
-        self.picture.mark_all()
+        self.cache.mark_all()
         for key in self.outbox.living():
-            self.picture.mark(key, self.picture.revision)
+            self.cache.mark(key, self.cache.revision)
         self.publish()
 
     def relist(self) -> None:
         for resource in WATCHED:
             listed = tuple(one for (kind, _), one in self.served.items() if kind is resource)
-            self.picture.apply(resource, Listed(copy.deepcopy(listed), self.revision))
+            self.cache.apply(resource, Listed(copy.deepcopy(listed), self.revision))
 
     def change(self, resource: Resource, name: str, path: tuple[Any, ...] = ()) -> None:
-        self.picture.apply(resource, Changed(copy.deepcopy(self.serve(resource, name, path))))
+        self.cache.apply(resource, Changed(copy.deepcopy(self.serve(resource, name, path))))
         self.publish()
 
     def publish(self) -> None:
-        queue = FactQueue(self.picture, self.outbox)
+        queue = FactQueue(self.cache, self.outbox)
         queue.take_all()
         while batch := queue.take(64):
             # What is published together may arrive in any order.
             for key, revision in reversed(batch):
                 question = Publish(key=key, revision=revision, before=self.outbox.newest(key))
-                for fact in question.answer(self.picture):
+                for fact in question.answer(self.cache):
                     self.store(fact)
         self.settled = self.held()
 
@@ -239,8 +240,8 @@ class Cluster:
         offered = self.offered()
         for name, device in self.held():
             assert offered.get(device, True), f"{device} looks free, and {name} holds it"
-        buried = [key for key in self.published if self.outbox.last(key) is None]
-        assert not buried, "an object that exists has a tombstone"
+        tombstone = [key for key in self.published if self.outbox.last(key) is None]
+        assert not tombstone, "an object that exists has a tombstone"
         for fact in self.facts(NodeObserved):
             used = fact.node.used_cpu_milli
             assert used >= CPU_MILLI or fact.node.name not in self.counted_nodes()
@@ -287,7 +288,7 @@ def test_what_a_claim_holds_never_looks_free(data: st.DataObject) -> None:
         cluster.check()
     for key in cluster.meant:
         cluster.change(*key)
-    assert not cluster.picture.unreadable
+    assert not cluster.cache.unreadable
     assert set(cluster.offered()) == {DeviceId(DRIVER, *device) for device in DEVICES}
     assert len(cluster.facts(NodeObserved)) == len(NODE_NAMES)
     assert len(cluster.facts(PodObserved)) == 2
@@ -299,31 +300,31 @@ def test_a_claim_of_a_pod_whose_owner_reference_is_no_text_is_a_fact(name: str) 
     ours = claim("ours", **{POOL_LABEL: "pool"})
     owner = {"kind": "Pod", "name": "p1", "uid": "uid-p1", "controller": True, name: ["later"]}
     ours["metadata"] |= {"resourceVersion": "1", "ownerReferences": [owner]}
-    picture = Picture()
-    picture.apply(CLAIMS, Changed(ours))
+    cache = ObjectCache()
+    cache.apply(CLAIMS, Changed(ours))
 
-    read = picture.claims["uid-ours"].claim
+    read = cache.claims["uid-ours"].claim
     assert read.spec.unreadable
     fact = ClaimObserved(revision=1, claim=read)
     assert msgspec.json.decode(msgspec.json.encode(fact), type=ClaimObserved) == fact
 
 
 def test_a_node_keeps_the_taint_of_a_pool_that_can_t_be_read() -> None:
-    picture = Picture()
+    cache = ObjectCache()
     pool = {"metadata": metadata("pool", resourceVersion="1"), "spec": {"dedicated": True}}
     taint = {"key": DEDICATED_TAINT, "value": "pool", "effect": "NoSchedule"}
     tainted = node("n1") | {"spec": {"taints": [taint]}}
     tainted["metadata"] |= {"resourceVersion": "2"}
-    picture.apply(POOLS, Changed(pool))
-    picture.apply(NODES, Changed(tainted))
-    picture.apply(
+    cache.apply(POOLS, Changed(pool))
+    cache.apply(NODES, Changed(tainted))
+    cache.apply(
         POOLS, Changed({"metadata": pool["metadata"] | {"resourceVersion": "3"}, "spec": 7})
     )
-    assert Taints(node="n1", pool="pool").answer(picture) is None
-    picture.apply(
+    assert Taints(node="n1", pool="pool").answer(cache) is None
+    cache.apply(
         POOLS, Changed(pool | {"metadata": pool["metadata"] | {"resourceVersion": "4"}, "spec": {}})
     )
-    assert Taints(node="n1", pool="pool").answer(picture) == ()
+    assert Taints(node="n1", pool="pool").answer(cache) == ()
 
 
 def unreadable_holder() -> Cluster:
@@ -338,20 +339,20 @@ def test_a_device_is_released_after_its_claim_also_if_that_changes_while_facts_a
     None
 ):
     cluster = unreadable_holder()
-    cluster.picture.mark_all()
-    queue = FactQueue(cluster.picture, cluster.outbox)
+    cluster.cache.mark_all()
+    queue = FactQueue(cluster.cache, cluster.outbox)
     queue.take_all()
-    assert queue.take(1) == [(Key(SliceObserved.NAME, "slice-n1"), ANY)]
-    cluster.picture.apply(CLAIMS, Changed(cluster.serve(CLAIMS, "ours")))
+    assert queue.take(1) == [(FactKey(SliceObserved.NAME, "slice-n1"), ANY)]
+    cluster.cache.apply(CLAIMS, Changed(cluster.serve(CLAIMS, "ours")))
     rest = [key for key, _ in iter(lambda: (queue.take(1) or [None])[0], None)]
-    assert rest.index(Key("claim", "uid-ours")) < rest.index(Key("slice", "slice-n1"))
+    assert rest.index(FactKey("claim", "uid-ours")) < rest.index(FactKey("slice", "slice-n1"))
 
 
 def test_a_device_that_an_unreadable_claim_may_hold_is_withheld_and_no_double_sale() -> None:
     share = AllocatedDevice("r", DeviceId(DRIVER, "n1", "gpu-1"))
     wanted = Allocation(devices=(share,))
     decided = ClaimDecision(uid="p", namespace="ns", name="p", attempt=1, allocation=wanted)
-    checked = MayCommit(claim=decided).answer(unreadable_holder().picture)
+    checked = MayCommit(claim=decided).answer(unreadable_holder().cache)
     assert checked.is_withheld
     assert "claim ns/ours" in str(checked.problem)
-    assert not MayCommit(claim=decided).answer(Cluster().picture).problem
+    assert not MayCommit(claim=decided).answer(Cluster().cache).problem

@@ -15,10 +15,10 @@ from dray.kube.ports import (
     Resource,
 )
 from dray.runtime.clock import SystemClock
-from dray_claim_controller.execute.void_writes import VoidWrites
-from dray_claim_controller.execute.writes import ClaimWrites
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.execution.rollback import VoidWriter
+from dray_claim_controller.execution.writes import ClaimWrites
 
 ATTEMPT = 1_000_001
 
@@ -57,12 +57,12 @@ async def test_a_void_takes_the_place_of_the_mark_where_there_is_room_for_no_mor
         "spec": {"devices": {}},
     }
     made = await kube.create(CLAIMS, claim, "ns")
-    watching = Watching(kube, Picture())
-    watching.answered(CLAIMS, made)
-    voids = VoidWrites(kube, watching, SystemClock(), ClaimWrites(kube, lambda: None))
+    informers = Informers(kube, ObjectCache())
+    informers.apply_response(CLAIMS, made)
+    voids = VoidWriter(kube, informers, SystemClock(), ClaimWrites(kube, lambda: None))
 
     await voids.void(made["metadata"]["uid"], ATTEMPT, is_last_try=True)
 
     stored = await kube.get(CLAIMS, "claim", "ns")
     assert stored["metadata"]["annotations"] == {VOID: str(ATTEMPT)}
-    assert not watching.picture.given_up
+    assert not informers.cache.given_up

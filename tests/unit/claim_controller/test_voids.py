@@ -5,22 +5,23 @@ from typing import Any
 import pytest
 
 from dray.domain.names import OWNER_KUBE_SCHEDULER, VOID
-from dray_claim_controller.execute.voids import untold, voids_of
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import SeenPod
+from dray_claim_controller.cache.cached_objects import CachedPod
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.execution.decisions import voids_of
+from dray_claim_controller.execution.rollback_decisions import pod_void_annotation
 
 ATTEMPT = 1_000_001
 
 
-def pod(make: Any, said: str = "", **fields: Any) -> SeenPod:
+def pod(make: Any, said: str = "", **fields: Any) -> CachedPod:
     made = make.pod(**fields)
     annotations = {VOID: said} if said else {}
     obj = {"metadata": {"annotations": annotations}}
-    return SeenPod("p", made.node, 0, 0, False, pod=made, object=obj)
+    return CachedPod("p", made.node, 0, 0, False, pod=made, object=obj)
 
 
-def picture(seen: SeenPod, *claims: Any) -> Picture:
-    made = Picture()
+def cache(seen: CachedPod, *claims: Any) -> ObjectCache:
+    made = ObjectCache()
     made.pods[seen.uid] = seen
     made.claims.update({held.claim.uid: held for held in claims})
     return made
@@ -43,15 +44,15 @@ def test_what_can_not_be_read_says_nothing(make: Any, said: str, voids: dict[str
 def test_a_pod_is_told_what_is_about_to_be_cleared(make: Any) -> None:
     held = make.claim(decision=ATTEMPT, allocation=make.allocation(), reserved_for=("p",))
 
-    assert untold(picture(pod(make), held), make.decision()) == f"c.{ATTEMPT}"
-    told = picture(pod(make, f"other.3,c.{ATTEMPT - 1}"), held)
-    assert untold(told, make.decision()) == f"c.{ATTEMPT},other.3"
+    assert pod_void_annotation(cache(pod(make), held), make.decision()) == f"c.{ATTEMPT}"
+    told = cache(pod(make, f"other.3,c.{ATTEMPT - 1}"), held)
+    assert pod_void_annotation(told, make.decision()) == f"c.{ATTEMPT},other.3"
 
 
 def test_a_pod_that_says_so_already_is_told_nothing(make: Any) -> None:
     held = make.claim(decision=ATTEMPT, allocation=make.allocation(), reserved_for=("p",))
 
-    assert untold(picture(pod(make, f"c.{ATTEMPT}"), held), make.decision()) == ""
+    assert pod_void_annotation(cache(pod(make, f"c.{ATTEMPT}"), held), make.decision()) == ""
 
 
 @pytest.mark.parametrize(
@@ -65,12 +66,12 @@ def test_a_pod_that_says_so_already_is_told_nothing(make: Any) -> None:
 def test_a_pod_is_told_nothing_of_what_is_not_cleared(make: Any, fields: dict[str, Any]) -> None:
     held = {"decision": ATTEMPT, "allocation": make.allocation(), "reserved_for": ("p",), **fields}
 
-    assert untold(picture(pod(make), make.claim(**held)), make.decision()) == ""
+    assert pod_void_annotation(cache(pod(make), make.claim(**held)), make.decision()) == ""
 
 
 def test_a_pod_that_is_bound_or_bound_by_kube_scheduler_is_told_nothing(make: Any) -> None:
     held = make.claim(decision=ATTEMPT, allocation=make.allocation())
 
-    assert untold(picture(pod(make, node="node-1"), held), make.decision()) == ""
+    assert pod_void_annotation(cache(pod(make, node="node-1"), held), make.decision()) == ""
     theirs = make.decision(binder=OWNER_KUBE_SCHEDULER)
-    assert untold(picture(pod(make), held), theirs) == ""
+    assert pod_void_annotation(cache(pod(make), held), theirs) == ""

@@ -12,7 +12,7 @@ from tests.virtual_time import LoopClock, run_virtually
 
 from dray.domain.errors import PermanentError
 from dray.kube.ports import KubeError, KubeUnavailableError, NotFoundError, RefusedError
-from dray_claim_controller.work_queue import FairSlots, WorkQueue
+from dray_claim_controller.work_queue import FairSlots, FairWorkQueue
 
 Key = tuple[str, int]
 
@@ -48,7 +48,7 @@ def test_whatever_is_added_is_worked_on_afterwards_and_never_twice_at_once(
                 fate[key] = (takes_s, False)
                 raise KubeUnavailableError("once")
 
-        queue = WorkQueue(clock, handle, name="test", group_of=group_of, workers=workers)
+        queue = FairWorkQueue(clock, handle, name="test", group_of=group_of, workers=workers)
         running = asyncio.create_task(queue.run())
         added_s: dict[Key, float] = {}
         for key, pause_s, takes_s, fails in steps:
@@ -76,7 +76,7 @@ def test_a_group_waits_for_no_more_than_what_is_under_way(
             begun.append((clock.monotonic_s(), key))
             await clock.sleep(takes_s)
 
-        queue = WorkQueue(clock, handle, name="test", group_of=group_of, workers=workers)
+        queue = FairWorkQueue(clock, handle, name="test", group_of=group_of, workers=workers)
         running = asyncio.create_task(queue.run())
         for number in range(others):
             queue.add(("crowd", number))
@@ -104,7 +104,7 @@ def test_answers_that_never_come_delay_other_groups_by_the_patience_alone(
             if group_of(key) == "hangs":
                 await asyncio.Event().wait()
 
-        queue = WorkQueue(clock, handle, name="test", group_of=group_of, workers=workers)
+        queue = FairWorkQueue(clock, handle, name="test", group_of=group_of, workers=workers)
         running = asyncio.create_task(queue.run())
         for number in range(hanging):
             queue.add(("hangs", number))
@@ -127,7 +127,7 @@ def test_a_key_that_fails_rests_longer_each_time_up_to_five_minutes() -> None:
             tried_s.append(clock.monotonic_s())
             raise RefusedError("quota", 403)
 
-        queue = WorkQueue(clock, handle, name="test", group_of=group_of, workers=1)
+        queue = FairWorkQueue(clock, handle, name="test", group_of=group_of, workers=1)
         running = asyncio.create_task(queue.run())
         queue.add(("a", 1))
         for _ in range(400):
@@ -152,7 +152,7 @@ def test_a_rest_is_as_long_as_the_server_asks() -> None:
             tried_s.append(clock.monotonic_s())
             raise KubeUnavailableError("too many requests", retry_after_s=7.0)
 
-        queue = WorkQueue(clock, handle, name="test", group_of=group_of)
+        queue = FairWorkQueue(clock, handle, name="test", group_of=group_of)
         running = asyncio.create_task(queue.run())
         queue.add(("a", 1))
         await clock.sleep(7.5)
@@ -172,7 +172,7 @@ def test_a_success_ends_the_growth_of_rests() -> None:
             if next(outcomes):
                 raise NotFoundError("not there yet")
 
-        queue = WorkQueue(clock, handle, name="test", group_of=group_of)
+        queue = FairWorkQueue(clock, handle, name="test", group_of=group_of)
         running = asyncio.create_task(queue.run())
         queue.add(("a", 1))
         await clock.sleep(100)
@@ -194,7 +194,7 @@ def test_what_nobody_foresaw_is_logged_and_delays_its_own_key_alone() -> None:
                 raise KeyError("spec")
             served.append(key)
 
-        queue = WorkQueue(clock, handle, name="test", group_of=group_of, workers=1)
+        queue = FairWorkQueue(clock, handle, name="test", group_of=group_of, workers=1)
         running = asyncio.create_task(queue.run())
         queue.add(("odd", 1))
         queue.add(("a", 1))
@@ -216,7 +216,7 @@ def test_an_error_that_concerns_all_ends_the_queue() -> None:
         async def handle(key: Key) -> None:
             raise SupersededError("another leads")
 
-        queue = WorkQueue(clock, handle, name="test", group_of=group_of)
+        queue = FairWorkQueue(clock, handle, name="test", group_of=group_of)
         queue.add(("a", 1))
         with pytest.raises(SupersededError):
             await queue.run()
@@ -233,7 +233,7 @@ def test_no_answer_of_kubernetes_ends_the_queue(error: type[KubeError]) -> None:
             if answers:
                 raise answers.pop()
 
-        queue = WorkQueue(clock, handle, name="test", group_of=group_of)
+        queue = FairWorkQueue(clock, handle, name="test", group_of=group_of)
         running = asyncio.create_task(queue.run())
         queue.add(("a", 1))
         await clock.sleep(1)

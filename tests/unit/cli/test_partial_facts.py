@@ -21,7 +21,7 @@ from dray.messages.facts import (
     Synced,
     TemplateObserved,
 )
-from dray_claim_controller.observe.kinds import read
+from dray_claim_controller.cache.resources import read
 from dray_cli.doctor import verb
 from dray_cli.doctor.partial_facts import SUBJECT, partial_facts_finding
 

@@ -21,27 +21,26 @@ from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.messages.inputs import MUTATE_POD, Reviewed
 from dray.recording.questions import name_of
 from dray.recording.redaction import redacted
-from dray_claim_controller.deciding.again import Again
-from dray_claim_controller.deciding.executing import (
-    Cleared,
-    Halfway,
-    MayCommit,
+from dray_claim_controller.cache.cached_objects import cached_pod
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.resources import WATCHED, read
+from dray_claim_controller.cache.rule_recorder import RecordedRule, RuleRecorder
+from dray_claim_controller.cache.snapshot import take_snapshot
+from dray_claim_controller.execution.adoption import Halfway, StartedHalfway, adopted
+from dray_claim_controller.execution.decisions import NextStep
+from dray_claim_controller.execution.in_flight_allocations import MayCommit
+from dray_claim_controller.execution.rollback_decisions import (
     MayTakeBack,
     MayVoid,
-    NextStep,
-    Refused,
-    StartedHalfway,
-    Untold,
+    PodVoidAnnotation,
 )
-from dray_claim_controller.deciding.known import known
-from dray_claim_controller.deciding.observing import PoolStatus, Publish, Taints
-from dray_claim_controller.deciding.owning import CameLate, WhoIsStranded
-from dray_claim_controller.deciding.seam import Question, Seam
-from dray_claim_controller.deciding.templating import Affected, Garbage, Template
-from dray_claim_controller.execute.adoption import adopted
-from dray_claim_controller.observe.kinds import WATCHED, read
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import seen_pod
+from dray_claim_controller.execution.unschedulable import Cleared, Refused
+from dray_claim_controller.facts.decisions import Publish
+from dray_claim_controller.garbage.decisions import Garbage
+from dray_claim_controller.journal_replayer import JournalReplayer
+from dray_claim_controller.owners.decisions import CameLate, StrandedPods
+from dray_claim_controller.pools.decisions import PoolStatus, Taints
+from dray_claim_controller.templates.decisions import Affected, Template
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
 from dray_node_agent.decisions.inventory import slices
 from dray_node_agent.decisions.rules import (
@@ -109,7 +108,7 @@ def test_what_is_recorded_of_an_object_is_read_as_the_object_and_has_no_secret(
     assert redacted(plural, kept) == kept
     if plural == "pods":
         assert pod_from(kept) == pod_from(whole)
-        one, other = (seen_pod(obj, None, 1, ours=False) for obj in (kept, whole))
+        one, other = (cached_pod(obj, None, 1, ours=False) for obj in (kept, whole))
         assert one == other
     elif plural == "resourceclaims":
         assert claim_from(kept) == claim_from(whole)
@@ -149,7 +148,7 @@ async def test_a_recorded_review_has_no_secret_and_is_answered_as_it_was(
 
 
 class Noted:
-    """What a seam writes down, as the bytes that the bus would get."""
+    """What a recorder writes, as the bytes that the bus would get."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, bytes, bytes]] = []
@@ -165,9 +164,9 @@ class Noted:
         return b"".join(data + answer for _, _, data, answer in self.lines)
 
 
-def questions(picture: Picture) -> list[Question[Any]]:
+def questions(picture: ObjectCache) -> list[RecordedRule[Any]]:
     """One of everything that a claim-controller asks itself about this picture."""
-    asked: list[Question[Any]] = [
+    asked: list[RecordedRule[Any]] = [
         Publish(key=key, revision=revision) for key, revision in picture.take_dirty()
     ]
     asked += [Template(pod_uid=uid) for uid in picture.pods]
@@ -183,7 +182,7 @@ def questions(picture: Picture) -> list[Question[Any]]:
         StartedHalfway(after_s=0.0, now_s=5.0, since_s={}),
         Halfway(pods=tuple(picture.pods)),
         Garbage(after_s=0.0, now_s=5.0, since_s={}),
-        WhoIsStranded(),
+        StrandedPods(),
         CameLate(recalled=(("n1", 1.0),)),
     ]
     for seen in picture.claims.values():
@@ -211,7 +210,7 @@ def questions(picture: Picture) -> list[Question[Any]]:
             NextStep(decision=decision, epoch=1),
             NextStep(decision=decision, epoch=1, committed=(claim.uid,), marked=(claim.uid,)),
             MayCommit(claim=wanted),
-            Untold(decision=decision),
+            PodVoidAnnotation(decision=decision),
         ]
     asked += [
         NextStep(decision=order.decision, epoch=1)
@@ -226,27 +225,27 @@ def test_a_claim_controllers_journal_has_no_secret_and_is_answered_as_it_was(
     data: st.DataObject,
 ) -> None:
     notes = Noted()
-    seam = Seam(Picture(), notes)
+    recorder = RuleRecorder(ObjectCache(), notes)
     more = data.draw(st.lists(st.sampled_from(sorted(OBJECTS)), max_size=6))
     for revision, plural in enumerate(("nodes", "resourceclaims", "pods", *more), 1):
         obj = salted(plural, data.draw(OBJECTS[plural]), data.draw)
         obj["metadata"]["resourceVersion"] = str(revision)
         match data.draw(st.sampled_from(["listed", "changed", "changed", "answered", "deleted"])):
             case "listed":
-                seam.apply(RESOURCES[plural], Listed((obj,), revision))
+                recorder.apply(RESOURCES[plural], Listed((obj,), revision))
             case "changed":
-                seam.apply(RESOURCES[plural], Changed(obj))
+                recorder.apply(RESOURCES[plural], Changed(obj))
             case "answered":
-                seam.answered(RESOURCES[plural], obj)
+                recorder.apply_response(RESOURCES[plural], obj)
             case "deleted":
-                seam.apply(RESOURCES[plural], Deleted(obj))
-    whole = msgspec.json.encode(known(seam.picture))
+                recorder.apply(RESOURCES[plural], Deleted(obj))
+    whole = msgspec.json.encode(take_snapshot(recorder.cache))
     begun = len(notes.lines)
-    for question in questions(seam.picture):
-        seam.ask(question)
+    for question in questions(recorder.cache):
+        recorder.evaluate(question)
 
     assert SECRET.encode() not in notes.text() + whole
-    followed, begins_here = Again(), Again()
+    followed, begins_here = JournalReplayer(), JournalReplayer()
     begins_here.know(msgspec.json.decode(whole))
     for number, (what, about, text, answer) in enumerate(notes.lines):
         read = msgspec.json.decode(text)
@@ -260,9 +259,9 @@ def test_a_claim_controllers_journal_has_no_secret_and_is_answered_as_it_was(
 
 def test_every_question_of_the_claim_controller_is_asked_here() -> None:
     """But for those that are asked of no object."""
-    from dray_claim_controller.deciding.again import QUESTIONS
+    from dray_claim_controller.journal_replayer import QUESTIONS
 
-    picture = Picture()
+    picture = ObjectCache()
     for plural, obj in FIXED.items():
         picture.apply(RESOURCES[plural], Changed(obj))
     result = {"request": "r", "driver": "d", "pool": "n1", "device": "a"}

@@ -21,7 +21,7 @@ from dray_allocator.state.apply import subjects
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
 from dray_allocator.values.options import AllocatorOptions
-from dray_claim_controller.observe.kinds import read
+from dray_claim_controller.cache.resources import read
 from dray_cli.doctor.streams import read_whole
 
 _ANSWER_S = 3.0

@@ -11,10 +11,10 @@ from dray.domain.names import DRIVER
 from dray.kube.ports import NODES
 from dray.messages.facts import InventoryObserved
 from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.publisher import Publisher
 from dray_claim_controller.inventories.decisions import doubt, forgery, next_fact
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.publisher import Publisher
-from dray_claim_controller.observe.seen import Key
 
 SUBJECT: Final = f"{INVENTORY_SUBJECT}.*"
 
@@ -22,9 +22,11 @@ SUBJECT: Final = f"{INVENTORY_SUBJECT}.*"
 class InventoryServer:
     """One term's."""
 
-    def __init__(self, bus: Bus, picture: Picture, publisher: Publisher, *, instance: str) -> None:
+    def __init__(
+        self, bus: Bus, cache: ObjectCache, publisher: Publisher, *, instance: str
+    ) -> None:
         self._bus = bus
-        self._picture = picture
+        self._cache = cache
         self._publisher = publisher
         self._instance = instance
         self._one_by_one = asyncio.Lock()
@@ -51,9 +53,9 @@ class InventoryServer:
             return _encoded(await self._take(asked))
 
     async def _take(self, asked: Inventory) -> InventoryReply:
-        slices = self._picture.cards.slices_of(DRIVER, asked.node)
-        exists = asked.node in self._picture.plain[NODES.plural]
-        key = Key(InventoryObserved.NAME, asked.node)
+        slices = self._cache.devices.slices_of(DRIVER, asked.node)
+        exists = asked.node in self._cache.plain[NODES.plural]
+        key = FactKey(InventoryObserved.NAME, asked.node)
         before = self._publisher.newest(key)
         known = before if isinstance(before, InventoryObserved) else None
         revision = 0 if known is None else known.revision
@@ -66,9 +68,9 @@ class InventoryServer:
             except MessageTooLargeError as error:
                 return InventoryReply(error=str(error), known_generation=revision)
             revision = fact.revision
-            if asked.node not in self._picture.plain[NODES.plural]:
+            if asked.node not in self._cache.plain[NODES.plural]:
                 # It went meanwhile: the next publication makes the tombstone.
-                self._picture.mark(key)
+                self._cache.mark(key)
         return InventoryReply(accepted=revision == asked.generation, known_generation=revision)
 
 

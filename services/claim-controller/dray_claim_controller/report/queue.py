@@ -1,14 +1,14 @@
-"""What is to be said, in which order, and what can be put off. Nothing here knows Kubernetes."""
+"""The order of reports, and which of them can be deferred. Independent of Kubernetes."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dray.runtime.clock import Clock
-from dray_claim_controller.work_queue import WorkQueue
+from dray_claim_controller.work_queue import FairWorkQueue
 
 Work = Callable[[], Awaitable[None]]
 Subject = tuple[str, str]
-"""Whom it is about, and what."""
+"""UID of the object, and which report."""
 CROWD: Final = 32
 """So many pods on their way are a crowd: twice what is carried out at a time."""
 _FIRST_S: Final = 0.5
@@ -18,7 +18,7 @@ class ReportQueue:
     """Work by subject; newer work replaces older of the same subject.
 
     What was put off waits while a crowd of pods is on its way to its nodes, ``patience_s``
-    seconds at most: then it is worked off beside them, after what is urgent. Work that raises a
+    seconds at most: then it is written at the same time, after urgent reports. Work that raises a
     TemporaryError or KubeError is tried again, later each time; it delays no other subject.
     """
 
@@ -36,7 +36,7 @@ class ReportQueue:
         self._put_off: dict[Subject, float] = {}
         """Since when subjects were put off (monotonic)."""
         self._held = False
-        self._queue = WorkQueue(
+        self._queue = FairWorkQueue(
             clock, self._say, name="report", group_of=group_of, workers=hands, first_s=_FIRST_S
         )
 
@@ -48,19 +48,19 @@ class ReportQueue:
         await self._queue.run()
 
     def put(self, subject: Subject, work: Work) -> None:
-        """To be said at once."""
+        """Write a report as soon as possible."""
         self._put_off.pop(subject, None)
         self._work[subject] = work
         self._queue.add(subject)
 
     def put_off(self, subject: Subject, work: Work) -> None:
-        """To be said when there is time."""
+        """Write a report when few pods are on their way."""
         self._put_off.setdefault(subject, self._clock.monotonic_s())
         self._work[subject] = work
         if not self._held:
             self._queue.add(subject, later=True)
 
-    def look(self, on_their_way: int) -> None:
+    def scan(self, on_their_way: int) -> None:
         """How many pods are on their way now."""
         now_s = self._clock.monotonic_s()
         oldest_s = next(iter(self._put_off.values()), now_s)

@@ -1,10 +1,10 @@
-"""Writes BindRequests, events and the annotation, after the fact and without haste.
+"""Writes BindRequests, events and the annotation, off the critical path.
 
-What is to be said of a pod is kept once per pod and subject; a newer word replaces one that
-was not written yet. What a restart loses is found again by ``look``: it goes by what is.
+There is one report per pod and subject; a newer one replaces one that was not written yet. ``scan``
+finds reports that a restart has lost, because it compares objects.
 
-While a crowd of pods is on its way to its nodes, what went well is not said, for a while: every
-write of a report would keep a pod waiting (``ReportQueue``).
+While many pods are on their way to their nodes, reports of success are deferred for a while,
+because each write would delay a pod (``ReportQueue``).
 """
 
 import asyncio
@@ -18,26 +18,20 @@ from dray.bus.ports import Bus, StreamMissingError
 from dray.domain.errors import DrayError, TemporaryError
 from dray.domain.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL
 from dray.domain.pods import Pod
-from dray.kube.ports import (
-    BIND_REQUESTS,
-    CLAIMS,
-    Kube,
-    KubeError,
-    Object,
-)
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, Kube, KubeError, Object
 from dray.messages.base import encode
 from dray.messages.decisions import PodDecision, Waiting
 from dray.reasons import in_words
 from dray.runtime.clock import Clock
-from dray_claim_controller.execute.conditions import NEVER_READY
-from dray_claim_controller.execute.orders import DecidedBy, Order
-from dray_claim_controller.execute.progress import Progress
-from dray_claim_controller.execute.rules import NOT_WRITTEN, REFUSED
-from dray_claim_controller.execute.writes import ClaimWrites
-from dray_claim_controller.observe.seen import Key, SeenClaim, SeenPod
-from dray_claim_controller.observe.watching import Watching
-from dray_claim_controller.report import stories
-from dray_claim_controller.report.containers import asks_by_container, container_gpus, says
+from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim, FactKey
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.execution.binding_conditions import NEVER_READY
+from dray_claim_controller.execution.decisions import NOT_WRITTEN, REFUSED
+from dray_claim_controller.execution.executions import DecisionVersions, Execution
+from dray_claim_controller.execution.progress import Progress
+from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.report import event_messages
+from dray_claim_controller.report.container_gpus import asks_by_container, container_gpus, says
 from dray_claim_controller.report.queue import ReportQueue, Subject, Work
 from dray_claim_controller.report.writes import ReportWrites
 
@@ -45,35 +39,35 @@ _ON_THE_BUS = ("committed", "awaiting", "bound", "ungated", "failed")
 
 
 class Reporter:
-    """A queue of things to say. What can't be written delays nothing about other pods."""
+    """A queue of reports. One that can't be written delays no report of another pod."""
 
     def __init__(
         self,
         kube: Kube,
         bus: Bus,
-        watching: Watching,
+        informers: Informers,
         clock: Clock,
         claims: ClaimWrites,
         *,
         instance: str,
         patience_s: float = 30.0,
-        too_large: Callable[[], Mapping[Key, str]] = dict,
+        too_large: Callable[[], Mapping[FactKey, str]] = dict,
     ) -> None:
         """``too_large``: why facts are not published as a whole."""
         self._bus = bus
-        self._watching = watching
-        self._picture = watching.picture
+        self._informers = informers
+        self._cache = informers.cache
         self._clock = clock
         self._instance = instance
-        self._writes = ReportWrites(kube, watching, clock, instance=instance)
+        self._writes = ReportWrites(kube, informers, clock, instance=instance)
         self._claims = claims
         self._queue = ReportQueue(clock, group_of=self._namespace_of, patience_s=patience_s)
         self._waiting: dict[str, None] = {}
-        """Pods that are not on their way: for nobody decided about them since they were said to
-        wait, or their devices aren't ready."""
-        self._by: dict[str, DecidedBy] = {}
+        """Pods that are not on their way: not decided since they were reported as waiting, or their
+        devices aren't ready."""
+        self._by: dict[str, DecisionVersions] = {}
         """What the decisions were taken by about pods that were not reported as assigned yet."""
-        self._told: OrderedDict[str, None] = OrderedDict()
+        self._reported: OrderedDict[str, None] = OrderedDict()
         """Pods that were reported as assigned."""
         self._too_large = too_large
         self._problems: dict[tuple[str, str], str] = {}
@@ -81,14 +75,14 @@ class Reporter:
 
     @property
     def backlog(self) -> int:
-        """Things not said yet."""
+        """Reports not written yet."""
         return len(self._queue)
 
     async def run(self, *, look_every_s: float = 0.2) -> None:
-        """Say things until cancelled."""
+        """Write reports until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._queue.run(), name="report")
-            group.create_task(self._look_for_ever(look_every_s), name="report-look")
+            group.create_task(self._reconcile_forever(look_every_s), name="report-look")
 
     def waiting(self, waiting: Waiting) -> None:
         """The pod waits, for these reasons."""
@@ -99,29 +93,32 @@ class Reporter:
         self._put(
             (pod.uid, "bindrequest"),
             lambda: self._writes.bind_request(
-                pod, stories.undecided_spec(pod.uid), stories.waiting_status(waiting)
+                pod, event_messages.undecided_spec(pod.uid), event_messages.waiting_status(waiting)
             ),
         )
         message = "waiting for a GPU: " + in_words(waiting.reasons, 900).replace("\n", "; ")
-        self.tell(self._picture.pods[pod.uid], "GPUWaiting", message)
+        self.warn(self._cache.pods[pod.uid], "GPUWaiting", message)
 
-    def decided(self, order: Order) -> None:
+    def decided(self, execution: Execution) -> None:
         """The pod's decision is being carried out."""
-        decision = order.decision
+        decision = execution.decision
         self._waiting.pop(decision.pod_uid, None)
         pod = self._pod(decision.pod_uid)
         if pod is None or pod.node:
             return
-        if order.by is not None:
-            self._by[pod.uid] = order.by
-        spec, status = stories.decided_spec(decision), stories.binding_status(order.by)
+        if execution.by is not None:
+            self._by[pod.uid] = execution.by
+        spec, status = (
+            event_messages.decided_spec(decision),
+            event_messages.binding_status(execution.by),
+        )
         self._put_off(
             (pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status)
         )
 
     def progress(self, progress: Progress) -> None:
         """An execution made a step, or came to its end."""
-        decision = progress.order.decision
+        decision = progress.execution.decision
         if progress.step in _ON_THE_BUS:
             key = (decision.pod_uid, f"step-{progress.step}-{progress.claim}")
             self._put(key, lambda: self._publish(progress))
@@ -129,39 +126,42 @@ class Reporter:
         if progress.step == "awaiting" and pod is not None:
             self._awaiting(pod, decision, progress.detail)
         elif progress.step == "failed" and pod is not None:
-            spec = stories.decided_spec(decision)
+            spec = event_messages.decided_spec(decision)
             self._put(
                 (pod.uid, "bindrequest"),
                 lambda: self._failed(pod, spec, progress.reason, progress.detail),
             )
             if progress.reason in NEVER_READY:
-                said = stories.never_ready(decision.node, progress.detail)
-                self._tell(pod, "BindingConditionsFailed", said)
+                message = event_messages.never_ready(decision.node, progress.detail)
+                self._warn(pod, "BindingConditionsFailed", message)
             elif progress.reason in (REFUSED, NOT_WRITTEN):
-                said = stories.not_carried_out(decision.node, progress.detail)
-                self._tell(pod, "AllocationRefused", said)
+                message = event_messages.not_carried_out(decision.node, progress.detail)
+                self._warn(pod, "AllocationRefused", message)
 
-    def waits(self, seen: SeenPod, message: str) -> None:
+    def report_wait(self, cached: CachedPod, message: str) -> None:
         """Nobody has decided about the pod yet, for this reason; empty: for none that is known."""
-        pod = self._pod(seen.uid)
+        pod = self._pod(cached.uid)
         if pod is None or pod.node:
             return
-        spec, status = stories.undecided_spec(pod.uid), stories.undecided_status(message)
+        spec, status = (
+            event_messages.undecided_spec(pod.uid),
+            event_messages.undecided_status(message),
+        )
         self._put((pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status))
 
-    def tell(self, seen: SeenPod, reason: str, message: str) -> None:
+    def warn(self, cached: CachedPod, reason: str, message: str) -> None:
         """A warning event about the pod."""
-        if seen.pod is not None:
-            self._tell(seen.pod, reason, message)
+        if cached.pod is not None:
+            self._warn(cached.pod, reason, message)
 
-    def tell_pool(self, pool: Object, reason: str, message: str) -> None:
+    def warn_pool(self, pool: Object, reason: str, message: str) -> None:
         """A warning event about a GPUPool."""
-        self._tell_about(stories.pool_reference(pool), reason, message)
+        self._warn_about(event_messages.pool_reference(pool), reason, message)
 
-    def _tell(self, pod: Pod, reason: str, message: str, *, warning: bool = True) -> None:
-        self._tell_about(stories.pod_reference(pod), reason, message, warning=warning)
+    def _warn(self, pod: Pod, reason: str, message: str, *, warning: bool = True) -> None:
+        self._warn_about(event_messages.pod_reference(pod), reason, message, warning=warning)
 
-    def _tell_about(
+    def _warn_about(
         self, about: Object, reason: str, message: str, *, warning: bool = True
     ) -> None:
         self._put(
@@ -171,122 +171,128 @@ class Reporter:
 
     def _awaiting(self, pod: Pod, decision: PodDecision, detail: str) -> None:
         self._waiting[pod.uid] = None
-        spec, status = stories.decided_spec(decision), stories.awaiting_status(detail)
+        spec, status = event_messages.decided_spec(decision), event_messages.awaiting_status(detail)
         self._put((pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status))
-        said = stories.awaiting_devices(decision.node, detail)
-        self._tell(pod, CONDITIONS_PENDING, said, warning=False)
+        message = event_messages.awaiting_devices(decision.node, detail)
+        self._warn(pod, CONDITIONS_PENDING, message, warning=False)
 
-    def look(self) -> None:
-        """Find pods that run with devices and were not reported so, whoever allocated them."""
+    def scan(self) -> None:
+        """Find pods that run with devices and were not reported so, by any allocator."""
         on_their_way = 0
-        for seen in self._picture.our_pods():
-            pod = seen.pod
-            if pod is None or pod.deleting or pod.uid in self._told:
+        for cached in self._cache.our_pods():
+            pod = cached.pod
+            if pod is None or pod.deleting or pod.uid in self._reported:
                 continue
             if not pod.node:
                 on_their_way += pod.uid not in self._waiting
                 continue
-            claims = [held for held in self._picture.claims_of(pod) if _is_drays(held)]
+            claims = [held for held in self._cache.claims_of(pod) if _is_drays(held)]
             if not claims or any(held.claim.allocation is None for held in claims):
                 continue
-            self._told[pod.uid] = None
-            if len(self._told) > 100_000:
-                self._told.popitem(last=False)
+            self._reported[pod.uid] = None
+            if len(self._reported) > 100_000:
+                self._reported.popitem(last=False)
             self._assigned(pod, claims)
         for known in (self._waiting, self._by):
-            for uid in [uid for uid in known if uid not in self._picture.pods]:
+            for uid in [uid for uid in known if uid not in self._cache.pods]:
                 del known[uid]
-        self._queue.look(on_their_way)
-        self._look_for_problems()
+        self._queue.scan(on_their_way)
+        self._report_problems()
 
-    def _look_for_problems(self) -> None:
+    def _report_problems(self) -> None:
         """Report objects that can't be read, and those whose facts are too large."""
-        found = {(one.uid, "Unreadable"): one for one in self._picture.unreadable.values()}
+        found = {(one.uid, "Unreadable"): one for one in self._cache.unreadable.values()}
         for key, why in self._too_large().items():
-            if (problem := self._picture.problem_of(key, why)) is not None:
+            if (problem := self._cache.problem_of(key, why)) is not None:
                 found[problem.uid, "TooLargeForBus"] = problem
         for (uid, reason), problem in found.items():
             if self._problems.get((uid, reason)) != problem.why:
-                self._tell_about(stories.reference(problem), reason, stories.problem(problem))
+                self._warn_about(
+                    event_messages.reference(problem), reason, event_messages.problem(problem)
+                )
         self._problems = {known: one.why for known, one in found.items()}
 
-    def _assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
+    def _assigned(self, pod: Pod, claims: list[CachedResourceClaim]) -> None:
         for held in claims:
             if not _is_announced(held):
                 uid = held.claim.uid
                 self._put_off((uid, "announce"), lambda uid=uid: self._announce(uid))  # type: ignore[misc]
-        known = self._picture.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}")
+        known = self._cache.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}")
         if known is None and not any(held.claim.decision for held in claims):
             # kube-scheduler allocated: there was no request of dray's to bind, so none is made.
             if not all(_is_announced(held) for held in claims):
-                self._put((pod.uid, "event-allocated"), lambda: self._tell_assigned(pod, claims))
+                self._put((pod.uid, "event-allocated"), lambda: self._report_assigned(pod, claims))
             self._put_containers(pod, claims)
             return
         if known is not None and _is_succeeded(known, pod):
             self._put_containers(pod, claims)
             return
-        spec = stories.allocated_spec(pod, claims)
+        spec = event_messages.allocated_spec(pod, claims)
         self._put_off((pod.uid, "bindrequest"), lambda: self._succeed(pod, spec, claims))
 
-    async def _succeed(self, pod: Pod, spec: dict[str, Any], claims: list[SeenClaim]) -> None:
-        # The phase last: it says that all of it was said.
-        await self._tell_containers(pod, claims)
-        await self._tell_assigned(pod, claims)
-        status = stories.succeeded_status(self._by.get(pod.uid))
+    async def _succeed(
+        self, pod: Pod, spec: dict[str, Any], claims: list[CachedResourceClaim]
+    ) -> None:
+        # The phase last: it shows that everything was reported.
+        await self._write_containers(pod, claims)
+        await self._report_assigned(pod, claims)
+        status = event_messages.succeeded_status(self._by.get(pod.uid))
         await self._writes.bind_request(pod, spec, status)
         self._by.pop(pod.uid, None)
 
-    def _put_containers(self, pod: Pod, claims: list[SeenClaim]) -> None:
-        if asks_by_container(self._picture.pods[pod.uid].object):
-            self._put((pod.uid, "containers"), lambda: self._tell_containers(pod, claims))
+    def _put_containers(self, pod: Pod, claims: list[CachedResourceClaim]) -> None:
+        if asks_by_container(self._cache.pods[pod.uid].object):
+            self._put((pod.uid, "containers"), lambda: self._write_containers(pod, claims))
 
-    async def _tell_containers(self, pod: Pod, claims: list[SeenClaim]) -> None:
-        seen = self._picture.pods.get(pod.uid)
-        if seen is None or not asks_by_container(seen.object):
+    async def _write_containers(self, pod: Pod, claims: list[CachedResourceClaim]) -> None:
+        cached = self._cache.pods.get(pod.uid)
+        if cached is None or not asks_by_container(cached.object):
             return
         held = [claim.claim for claim in claims]
-        text = container_gpus(seen.object, held, self._picture.cards.device)
-        if not says(seen.object, text):
+        text = container_gpus(cached.object, held, self._cache.devices.device)
+        if not says(cached.object, text):
             await self._writes.containers(pod, text)
 
-    async def _tell_assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
+    async def _report_assigned(self, pod: Pod, claims: list[CachedResourceClaim]) -> None:
         devices = "; ".join(
-            stories.in_short(held.claim.allocation, pod.node)
+            event_messages.in_short(held.claim.allocation, pod.node)
             for held in claims
             if held.claim.allocation is not None
         )
         await self._writes.event(
-            stories.pod_reference(pod),
+            event_messages.pod_reference(pod),
             "GPUAllocated",
             f"Successfully assigned resources: {devices}",
             warning=False,
         )
 
     async def _failed(self, pod: Pod, spec: dict[str, Any], reason: str, detail: str) -> None:
-        known = self._picture.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}") or {}
+        known = self._cache.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}") or {}
         before = int((known.get("status") or {}).get("failedAttempts") or 0)
-        await self._writes.bind_request(pod, spec, stories.failed_status(reason, detail, before))
+        await self._writes.bind_request(
+            pod, spec, event_messages.failed_status(reason, detail, before)
+        )
 
     async def _announce(self, claim_uid: str) -> None:
-        seen = self._picture.claims.get(claim_uid)
-        if seen is not None and seen.claim.allocation is not None:
-            self._watching.answered(CLAIMS, await self._claims.announce(seen))
+        cached = self._cache.claims.get(claim_uid)
+        if cached is not None and cached.claim.allocation is not None:
+            self._informers.apply_response(CLAIMS, await self._claims.announce(cached))
 
     async def _publish(self, progress: Progress) -> None:
-        decision = progress.order.decision
+        decision = progress.execution.decision
         source = f"/claim-controller/{self._instance}"
         outgoing = encode(
-            stories.execution_step(progress, self._clock.now_unix_s()),
+            event_messages.execution_step(progress, self._clock.now_unix_s()),
             source=source,
             correlation_id=decision.request_id,
-            causation_id=progress.order.cause,
+            causation_id=progress.execution.cause,
             traceparent=decision.traceparent,
         )
         await self._bus.publish(outgoing)
 
     def _pod(self, uid: str) -> Pod | None:
-        seen = self._picture.pods.get(uid)
-        return None if seen is None or seen.terminal else seen.pod
+        cached = self._cache.pods.get(uid)
+        return None if cached is None or cached.terminal else cached.pod
 
     def _put(self, subject: Subject, work: Work) -> None:
         self._queue.put(subject, lambda: self._report(subject, work))
@@ -294,9 +300,9 @@ class Reporter:
     def _put_off(self, subject: Subject, work: Work) -> None:
         self._queue.put_off(subject, lambda: self._report(subject, work))
 
-    async def _look_for_ever(self, every_s: float) -> None:
+    async def _reconcile_forever(self, every_s: float) -> None:
         while True:
-            self.look()
+            self.scan()
             await self._clock.sleep(every_s)
 
     async def _report(self, subject: Subject, work: Work) -> None:
@@ -304,28 +310,28 @@ class Reporter:
         try:
             await work()
         except StreamMissingError:
-            # The bus is being set up anew.
+            # The bus is being set up again.
             return
         except (TemporaryError, KubeError):
-            if subject[0] in self._picture.pods or subject[0] in self._picture.claims:
+            if subject[0] in self._cache.pods or subject[0] in self._cache.claims:
                 raise
         except DrayError as error:
             structlog.get_logger().error("report refused", about=subject[1], error=str(error))
 
     def _namespace_of(self, subject: Subject) -> str:
-        if (pod := self._picture.pods.get(subject[0])) is not None and pod.pod is not None:
+        if (pod := self._cache.pods.get(subject[0])) is not None and pod.pod is not None:
             return pod.pod.namespace
-        claim = self._picture.claims.get(subject[0])
+        claim = self._cache.claims.get(subject[0])
         return "" if claim is None else claim.claim.namespace
 
 
-def _is_drays(held: SeenClaim) -> bool:
+def _is_drays(held: CachedResourceClaim) -> bool:
     """Whether dray decided about the claim, or derived it for kube-scheduler to decide."""
     labels = held.object["metadata"].get("labels") or {}
     return bool(held.claim.decision) or DERIVED_FROM_LABEL in labels
 
 
-def _is_announced(held: SeenClaim) -> bool:
+def _is_announced(held: CachedResourceClaim) -> bool:
     annotations = held.object["metadata"].get("annotations") or {}
     return bool(annotations.get(ALLOCATED) == "true")
 

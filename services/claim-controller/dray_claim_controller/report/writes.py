@@ -6,23 +6,23 @@ from dray.domain.names import CONTAINER_GPU_IDS
 from dray.domain.pods import Pod
 from dray.kube.ports import BIND_REQUESTS, EVENTS, PODS, AlreadyExistsError, Kube, Object
 from dray.runtime.clock import Clock
-from dray_claim_controller.observe.watching import Watching
-from dray_claim_controller.report import stories
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.report import event_messages
 
 
 class ReportWrites:
     """Writes what differs from what is known to be there."""
 
-    def __init__(self, kube: Kube, watching: Watching, clock: Clock, *, instance: str) -> None:
+    def __init__(self, kube: Kube, informers: Informers, clock: Clock, *, instance: str) -> None:
         self._kube = kube
-        self._watching = watching
+        self._informers = informers
         self._clock = clock
         self._instance = instance
 
     async def bind_request(self, pod: Pod, spec: dict[str, Any], status: dict[str, Any]) -> None:
         """Have the pod's BindRequest say this; one of a pod of the same name is replaced."""
         name = f"{pod.namespace}/{pod.name}"
-        known = self._watching.picture.plain[BIND_REQUESTS.plural].get(name)
+        known = self._informers.cache.plain[BIND_REQUESTS.plural].get(name)
         if known is not None and (known.get("spec") or {}).get("podUID") != pod.uid:
             uid = known["metadata"]["uid"]
             await self._kube.delete(BIND_REQUESTS, pod.name, pod.namespace, uid=uid)
@@ -35,11 +35,11 @@ class ReportWrites:
             known = await self._kube.patch(
                 BIND_REQUESTS, pod.name, {"status": status}, pod.namespace, subresource="status"
             )
-        self._watching.answered(BIND_REQUESTS, known)
+        self._informers.apply_response(BIND_REQUESTS, known)
 
     async def _make(self, pod: Pod, spec: dict[str, Any]) -> Object:
         try:
-            new = stories.bind_request(pod, spec)
+            new = event_messages.bind_request(pod, spec)
             return await self._kube.create(BIND_REQUESTS, new, pod.namespace)
         except AlreadyExistsError:
             return await self._kube.patch(BIND_REQUESTS, pod.name, {"spec": spec}, pod.namespace)
@@ -48,11 +48,11 @@ class ReportWrites:
         """Write to the pod which cards each container got."""
         patch = {"metadata": {"uid": pod.uid, "annotations": {CONTAINER_GPU_IDS: text}}}
         answer = await self._kube.patch(PODS, pod.name, patch, pod.namespace)
-        self._watching.answered(PODS, answer)
+        self._informers.apply_response(PODS, answer)
 
     async def event(self, about: Object, reason: str, message: str, *, warning: bool) -> None:
         """An event about an object (an ``involvedObject``), or one more of the same reason."""
-        new = stories.event(
+        new = event_messages.event(
             about,
             reason,
             message,
@@ -66,12 +66,12 @@ class ReportWrites:
         except AlreadyExistsError:
             known = await self._kube.get(EVENTS, name, namespace)
             if known.get("message") != new["message"]:
-                patch = stories.repeated(known, new)
+                patch = event_messages.repeated(known, new)
                 await self._kube.patch(EVENTS, name, patch, namespace)
 
 
 def _says(known: Any, wanted: Any) -> bool:
-    """Whether ``known`` holds all of ``wanted`` (None: absent)."""
+    """Whether ``take_snapshot`` holds all of ``wanted`` (None: absent)."""
     if isinstance(wanted, dict):
         return isinstance(known, dict) and all(
             _says(known.get(name), value) for name, value in wanted.items()

@@ -9,9 +9,9 @@ from dray.kube.ports import NODES, PODS, Changed
 from dray.messages.facts import NodeObserved
 from dray_allocator.nodes.assumed_pods import NOTHING
 from dray_allocator.nodes.predicates import failures, fits
-from dray_claim_controller.observe.facts import Known, fact_of
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import Key
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.build import NodeHistory, fact_of
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ def answer(question: Json, stored: Json) -> dict[str, list[str]]:
 
     ``stored`` has the question's ``pod`` and ``pods`` as an API server keeps them.
     """
-    picture = Picture()
+    picture = ObjectCache()
     for resource, objects in ((NODES, question["nodes"]), (PODS, stored.get("pods", ()))):
         for obj in objects:
             picture.apply(resource, Changed(obj))
@@ -49,8 +49,8 @@ def answer(question: Json, stored: Json) -> dict[str, list[str]]:
     return found
 
 
-def _node(picture: Picture, name: str) -> Node:
-    fact = fact_of(picture, Key("node", name), Known())
+def _node(picture: ObjectCache, name: str) -> Node:
+    fact = fact_of(picture, FactKey("node", name), NodeHistory())
     assert isinstance(fact, NodeObserved)
     return fact.node
 

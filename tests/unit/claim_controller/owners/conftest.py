@@ -10,7 +10,7 @@ from dray.domain.names import OWNER_KUBE_SCHEDULER
 def world() -> World:
     made = World()
     made.publish(tainted=True)
-    made.tell()
+    made.warn()
     return made
 
 
@@ -18,5 +18,5 @@ def world() -> World:
 def theirs() -> World:
     made = World(OWNER_KUBE_SCHEDULER)
     made.publish(tainted=False)
-    made.tell()
+    made.warn()
     return made

@@ -5,48 +5,48 @@ from tests.unit.claim_controller.owners.world import QUARANTINE_S, World, claim,
 
 from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
 from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, Deleted
-from dray_claim_controller.observe.assignment import assigned_pool
-from dray_claim_controller.observe.owners import home, is_on_its_way
+from dray_claim_controller.facts.handover import changes_owner, displayed_pool
+from dray_claim_controller.facts.membership import assigned_pool
 
 
 def test_a_pool_that_kube_scheduler_owns_from_birth_has_its_nodes_at_once(theirs: World) -> None:
-    assert (theirs.tell().node.pool, theirs.tell().node.owner) == ("p", OWNER_KUBE_SCHEDULER)
+    assert (theirs.warn().node.pool, theirs.warn().node.owner) == ("p", OWNER_KUBE_SCHEDULER)
 
 
 def test_to_kube_scheduler_a_node_leaves_the_log_first(world: World) -> None:
     world.give(OWNER_KUBE_SCHEDULER)
 
-    between = world.tell()
+    between = world.warn()
     assert (between.node.pool, between.node.leaving) == ("", "p")
     assert between.node.owner == OWNER_DRAY  # the taint stays
-    assert world.tell(after_s=1000.0) == between
+    assert world.warn(after_s=1000.0) == between
 
     world.left = (("p", between.node.leaving_since - 1),)  # of an earlier departure
-    assert world.tell() == between
+    assert world.warn() == between
     world.left = (("p", between.revision),)
-    assert (world.tell().node.pool, world.tell().node.owner) == ("p", OWNER_KUBE_SCHEDULER)
+    assert (world.warn().node.pool, world.warn().node.owner) == ("p", OWNER_KUBE_SCHEDULER)
 
 
 def test_an_owner_that_was_changed_by_mistake_is_changed_back_at_once(world: World) -> None:
     world.give(OWNER_KUBE_SCHEDULER)
-    world.tell()
+    world.warn()
     world.give(OWNER_DRAY)
 
-    assert (world.tell().node.pool, world.tell().node.owner) == ("p", OWNER_DRAY)
+    assert (world.warn().node.pool, world.warn().node.owner) == ("p", OWNER_DRAY)
 
 
 def test_to_dray_the_taint_comes_first_then_a_quarantine(theirs: World) -> None:
     theirs.give(OWNER_DRAY)
 
-    untainted = theirs.tell()
+    untainted = theirs.warn()
     assert (untainted.node.pool, untainted.quarantined) == ("", True)
     assert untainted.node.owner == OWNER_DRAY  # what has the node-agent taint the devices
-    assert theirs.tell(after_s=1000.0) == untainted
+    assert theirs.warn(after_s=1000.0) == untainted
 
     theirs.publish(tainted=True)
-    assert theirs.tell().recalled_unix_s == theirs.now
-    assert theirs.tell(after_s=QUARANTINE_S - 1).node.pool == ""
-    over = theirs.tell(after_s=1)
+    assert theirs.warn().recalled_unix_s == theirs.now
+    assert theirs.warn(after_s=QUARANTINE_S - 1).node.pool == ""
+    over = theirs.warn(after_s=1)
     assert (over.node.pool, over.node.owner, over.quarantined) == ("p", OWNER_DRAY, False)
     assert over.recalled_unix_s == theirs.now - QUARANTINE_S
 
@@ -54,20 +54,20 @@ def test_to_dray_the_taint_comes_first_then_a_quarantine(theirs: World) -> None:
 def test_a_taint_that_goes_again_begins_the_quarantine_anew(theirs: World) -> None:
     theirs.give(OWNER_DRAY)
     theirs.publish(tainted=True)
-    theirs.tell()
+    theirs.warn()
     theirs.publish(tainted=False)
-    assert theirs.tell(after_s=QUARANTINE_S).recalled_unix_s is None
+    assert theirs.warn(after_s=QUARANTINE_S).recalled_unix_s is None
     theirs.publish(tainted=True)
-    assert theirs.tell().quarantined
-    assert theirs.tell(after_s=QUARANTINE_S - 1).quarantined
+    assert theirs.warn().quarantined
+    assert theirs.warn(after_s=QUARANTINE_S - 1).quarantined
 
 
 def test_in_quarantine_kube_scheduler_gets_it_back_at_once(theirs: World) -> None:
     theirs.give(OWNER_DRAY)
-    theirs.tell()
+    theirs.warn()
     theirs.give(OWNER_KUBE_SCHEDULER)
 
-    assert (theirs.tell().node.pool, theirs.tell().node.owner) == ("p", OWNER_KUBE_SCHEDULER)
+    assert (theirs.warn().node.pool, theirs.warn().node.owner) == ("p", OWNER_KUBE_SCHEDULER)
 
 
 @pytest.mark.parametrize("pool", ["other", "none"])
@@ -78,9 +78,9 @@ def test_a_node_that_goes_to_another_pool_takes_its_quarantine_along(
     theirs.publish(tainted=True)
     theirs.put(NODES, {"metadata": {"name": "n1", "uid": "n1", "labels": {POOL_LABEL: pool}}})
 
-    assert theirs.tell().quarantined
-    assert theirs.tell(after_s=QUARANTINE_S - 1).quarantined
-    assert theirs.tell(after_s=1).node.pool == ("other" if pool == "other" else "")
+    assert theirs.warn().quarantined
+    assert theirs.warn(after_s=QUARANTINE_S - 1).quarantined
+    assert theirs.warn(after_s=1).node.pool == ("other" if pool == "other" else "")
 
 
 @pytest.mark.parametrize("recalled", [True, False])
@@ -89,16 +89,16 @@ def test_a_node_that_went_and_came_back_was_kube_schedulers_all_the_same(
 ) -> None:
     if recalled:
         theirs.give(OWNER_DRAY)
-        theirs.tell()
+        theirs.warn()
     obj = {"metadata": {"name": "n1", "uid": "n1", "resourceVersion": "90"}}
-    theirs.picture.apply(NODES, Deleted(obj))
-    assert theirs.tell().deleted
+    theirs.cache.apply(NODES, Deleted(obj))
+    assert theirs.warn().deleted
     theirs.give(OWNER_DRAY, owner=OWNER_DRAY)
     theirs.put(NODES, {"metadata": {"name": "n1", "uid": "n2", "labels": {POOL_LABEL: "p"}}})
     theirs.publish(tainted=True)
 
-    assert theirs.tell().quarantined
-    assert theirs.tell(after_s=QUARANTINE_S).node.pool == "p"
+    assert theirs.warn().quarantined
+    assert theirs.warn(after_s=QUARANTINE_S).node.pool == "p"
 
 
 def test_budgets_stay_while_devices_change_hands(world: World, theirs: World) -> None:
@@ -108,7 +108,7 @@ def test_budgets_stay_while_devices_change_hands(world: World, theirs: World) ->
         spec = {"owner": owner, "capacityConfig": oversold, "qosConfig": {"defaultQoS": "high"}}
         one.put(POOLS, {"metadata": {"name": "p"}, "spec": spec})
 
-        between = one.tell().node
+        between = one.warn().node
         assert between.pool == ""
         assert (between.tflops_ratio, between.qos, between.owner) == ("3", "high", OWNER_DRAY)
 
@@ -117,7 +117,7 @@ def test_between_two_pools_of_kube_scheduler_nobody_waits(theirs: World) -> None
     theirs.put(POOLS, {"metadata": {"name": "b"}, "spec": {"owner": OWNER_KUBE_SCHEDULER}})
     theirs.put(NODES, {"metadata": {"name": "n1", "uid": "n1", "labels": {POOL_LABEL: "b"}}})
 
-    assert theirs.tell().node.pool == "b"
+    assert theirs.warn().node.pool == "b"
 
 
 class TestFactsWereLost:
@@ -128,26 +128,26 @@ class TestFactsWereLost:
         theirs.publish(tainted=True)
         theirs.fact = None
 
-        assert theirs.tell().quarantined
-        assert theirs.tell().recalled_unix_s == theirs.now
-        assert theirs.tell(after_s=QUARANTINE_S).node.pool == "p"
+        assert theirs.warn().quarantined
+        assert theirs.warn().recalled_unix_s == theirs.now
+        assert theirs.warn(after_s=QUARANTINE_S).node.pool == "p"
 
     def test_on_the_way_to_kube_scheduler_the_log_is_asked_again(self, world: World) -> None:
         world.give(OWNER_KUBE_SCHEDULER, decisionLog={"epoch": 2})
         world.fact = None
 
-        between = world.tell()
+        between = world.warn()
         assert (between.node.pool, between.node.leaving) == ("", "p")
         assert between.revision >= between.node.leaving_since
         world.left = (("p", between.revision),)
-        assert world.tell().node.owner == OWNER_KUBE_SCHEDULER
+        assert world.warn().node.owner == OWNER_KUBE_SCHEDULER
 
     def test_what_had_settled_stays(self, world: World, theirs: World) -> None:
         theirs.give(OWNER_KUBE_SCHEDULER, owner=OWNER_KUBE_SCHEDULER, decisionLog={"epoch": 1})
         world.give(OWNER_DRAY, owner=OWNER_DRAY, decisionLog={"epoch": 1})
         for one in (world, theirs):
             one.fact = None
-            assert one.tell().node.pool == "p"
+            assert one.warn().node.pool == "p"
 
 
 class TestTaintsAreDropped:
@@ -157,11 +157,11 @@ class TestTaintsAreDropped:
         theirs.keeps_taints = False
         theirs.put(CLAIMS, claim("waits"))
         theirs.give(OWNER_DRAY)
-        assert theirs.tell(after_s=1000.0).recalled_unix_s is None
+        assert theirs.warn(after_s=1000.0).recalled_unix_s is None
 
         theirs.put(CLAIMS, claim("waits", device="gpu-0"))
-        assert theirs.tell().quarantined
-        assert theirs.tell(after_s=QUARANTINE_S).node.pool == "p"
+        assert theirs.warn().quarantined
+        assert theirs.warn(after_s=QUARANTINE_S).node.pool == "p"
 
     def test_pods_that_wait_for_dray_are_out_of_its_reach(self, theirs: World) -> None:
         theirs.keeps_taints = False
@@ -171,15 +171,15 @@ class TestTaintsAreDropped:
             theirs.put(CLAIMS, claim(f"{name}-claim", of=name))
         theirs.give(OWNER_DRAY)
 
-        assert theirs.tell().recalled_unix_s is not None
+        assert theirs.warn().recalled_unix_s is not None
 
 
 def test_for_people_the_node_is_at_home_all_the_while(world: World, theirs: World) -> None:
     world.give(OWNER_KUBE_SCHEDULER)
     theirs.give(OWNER_DRAY)
     for one in (world, theirs):
-        wanted = assigned_pool(one.picture, "n1")
+        wanted = assigned_pool(one.cache, "n1")
         assert wanted is not None
-        assert is_on_its_way(one.fact or one.tell(), wanted)  # before anything was published
-        assert home(one.tell(), wanted) == "p"
-        assert is_on_its_way(one.tell(), wanted)
+        assert changes_owner(one.fact or one.warn(), wanted)  # before anything was published
+        assert displayed_pool(one.warn(), wanted) == "p"
+        assert changes_owner(one.warn(), wanted)

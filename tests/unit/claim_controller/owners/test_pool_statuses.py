@@ -7,12 +7,12 @@ from tests.unit.claim_controller.owners.world import NOW, World
 
 from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
 from dray.kube.ports import NODES, POOLS
-from dray_claim_controller.deciding.observing import PoolStatus
-from dray_claim_controller.observe.capacity import nodes_in_other_pools
+from dray_claim_controller.pools.decisions import PoolStatus
+from dray_claim_controller.pools.status import nodes_in_other_pools
 
 
 def status(world: World, **asked: Any) -> dict[str, Any]:
-    found = PoolStatus(pool="p", nodes=("n1",), now_unix_s=NOW, **asked).answer(world.picture)
+    found = PoolStatus(pool="p", nodes=("n1",), now_unix_s=NOW, **asked).answer(world.cache)
     assert found is not None
     return found
 
@@ -50,7 +50,7 @@ OTHER = {"metadata": {"name": "other"}, "spec": {"nodeSelector": {POOL_LABEL: "p
 
 def test_a_pool_that_gets_none_of_its_nodes_says_whose_they_are(world: World) -> None:
     world.put(POOLS, OTHER)
-    found = PoolStatus(pool="other", nodes=(), now_unix_s=NOW).answer(world.picture)
+    found = PoolStatus(pool="other", nodes=(), now_unix_s=NOW).answer(world.cache)
     assert found is not None
 
     (first, second) = [one for one in found["conditions"] if one["type"] != "TemplateMissing"]
@@ -68,7 +68,7 @@ def test_a_pool_that_gets_none_of_its_nodes_says_whose_they_are(world: World) ->
 def test_a_pool_that_gets_some_of_its_nodes_is_ready_and_says_the_same(world: World) -> None:
     world.put(POOLS, OTHER)
     world.put(NODES, {"metadata": {"name": "n2", "labels": {POOL_LABEL: "p"}}})
-    found = PoolStatus(pool="other", nodes=("n2",), now_unix_s=NOW).answer(world.picture)
+    found = PoolStatus(pool="other", nodes=("n2",), now_unix_s=NOW).answer(world.cache)
     assert found is not None
     assert ready(found) == ("True", "NodesInOtherPools")
 

@@ -6,7 +6,7 @@ from tests.unit.claim_controller.owners.world import NOW, World, claim, pod
 from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER
 from dray.kube.convert import time_to
 from dray.kube.ports import CLAIMS, PODS
-from dray_claim_controller.owners.rules import late_sales, stranded
+from dray_claim_controller.owners.decisions import late_allocations, stranded
 
 
 class TestPodsThatWait:
@@ -18,7 +18,7 @@ class TestPodsThatWait:
         world.put(PODS, pod("theirs"))
         world.give(OWNER_KUBE_SCHEDULER, owner=OWNER_KUBE_SCHEDULER)
 
-        found = stranded(world.picture)
+        found = stranded(world.cache)
         assert (found.gated, found.unbindable) == (("gated",), ("dedicated",))
 
     @pytest.mark.parametrize(
@@ -35,21 +35,21 @@ class TestPodsThatWait:
         world.put(PODS, pod("gated", gated=True))
         world.give(spec, owner=by_now)
 
-        assert stranded(world.picture).gated == ()
+        assert stranded(world.cache).gated == ()
 
     def test_with_all_their_devices_lack_the_last_step_only(self, world: World) -> None:
         world.put(CLAIMS, claim("gated-claim", of="gated", device="gpu-0", decision=1_000_001))
         world.put(PODS, pod("gated", gated=True))
         world.give(OWNER_KUBE_SCHEDULER, owner=OWNER_KUBE_SCHEDULER)
 
-        assert stranded(world.picture).gated == ()
+        assert stranded(world.cache).gated == ()
 
 
 class TestAllocationsThatCameLate:
     """On a device that dray had taken back at NOW."""
 
     def sales(self, world: World) -> list[tuple[str, tuple[str, ...]]]:
-        return [(one.claim, one.pods) for one in late_sales(world.picture, "n1", NOW)]
+        return [(one.claim, one.pods) for one in late_allocations(world.cache, "n1", NOW)]
 
     def test_the_later_one_goes(self, world: World) -> None:
         world.put(CLAIMS, claim("ours", of="ours", device="gpu-0", at=NOW + 1, decision=1_000_001))

@@ -6,12 +6,12 @@ from dray.domain.names import DEVICE_CLASS, DRIVER, OWNER_DRAY, OWNER_TAINT, POO
 from dray.kube.convert import time_to
 from dray.kube.ports import NODES, POOLS, SLICES, Changed, Object
 from dray.messages.facts import NodeObserved
-from dray_claim_controller.deciding.observing import Publish
-from dray_claim_controller.observe.owners import Recall
-from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import Key
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.decisions import Publish
+from dray_claim_controller.facts.handover import QuarantineTerms
 
-KEY = Key("node", "n1")
+KEY = FactKey("node", "n1")
 QUARANTINE_S = 60.0
 NOW = 1_700_000_000.0
 
@@ -20,7 +20,7 @@ class World:
     """A node in one pool, and the facts about it as a leader publishes them."""
 
     def __init__(self, owner: str = OWNER_DRAY) -> None:
-        self.picture = Picture()
+        self.cache = ObjectCache()
         self.revision = 10
         self.fact: NodeObserved | None = None
         self.left: tuple[tuple[str, int], ...] = ()
@@ -33,7 +33,7 @@ class World:
         self.revision += 1
         obj["metadata"] |= {"resourceVersion": str(self.revision)}
         obj["metadata"].setdefault("uid", obj["metadata"]["name"])
-        self.picture.apply(resource, Changed(obj))
+        self.cache.apply(resource, Changed(obj))
 
     def give(self, wanted: str, **status: Any) -> None:
         # Older than all others, that have no time of creation: n1 stays in it.
@@ -56,14 +56,14 @@ class World:
         }
         self.put(SLICES, {"metadata": {"name": "s"}, "spec": spec})
 
-    def tell(self, *, after_s: float = 0.0) -> NodeObserved:
+    def warn(self, *, after_s: float = 0.0) -> NodeObserved:
         """The next fact of the node, or the last where there is nothing new to say."""
         self.now += after_s
-        recall = Recall(self.now, QUARANTINE_S, self.keeps_taints)
+        recall = QuarantineTerms(self.now, QUARANTINE_S, self.keeps_taints)
         question = Publish(
             key=KEY, revision=self.revision, before=self.fact, left=self.left, recall=recall
         )
-        for fact in question.answer(self.picture):
+        for fact in question.answer(self.cache):
             assert isinstance(fact, NodeObserved)
             self.fact = fact
         assert self.fact is not None

@@ -148,7 +148,7 @@ class WorkloadModel:
 
 
 @dataclass(slots=True)
-class PoolTotals:
+class PoolHardware:
     """All that a pool's nodes have."""
 
     cards: int
@@ -158,7 +158,7 @@ class PoolTotals:
     """Per class."""
 
 
-def _fleet(board: NodeTable, cpu_of: Callable[[str], int]) -> PoolTotals:
+def _fleet(board: NodeTable, cpu_of: Callable[[str], int]) -> PoolHardware:
     kinds = board.card_kinds.count
     there = board.kind[: board.places][board.there[: board.places]]
     cards_of: dict[str, int] = {}
@@ -168,11 +168,11 @@ def _fleet(board: NodeTable, cpu_of: Callable[[str], int]) -> PoolTotals:
             cards_of[name] = cards_of.get(name, 0) + cards
     counts = board.count.tolist()
     cpu_milli = sum(max(0, cpu_of(name)) for name, row in board.rows.items() if counts[row])
-    return PoolTotals(len(there), cpu_milli, cards_of)
+    return PoolHardware(len(there), cpu_milli, cards_of)
 
 
 def _cold_start(
-    board: NodeTable, fleet: PoolTotals, cpu_of: Callable[[str], int]
+    board: NodeTable, fleet: PoolHardware, cpu_of: Callable[[str], int]
 ) -> dict[PodShape, float]:
     """Before anything was seen: a whole card of every class, as often as there are such cards."""
     per_card, cpu_milli_of = fleet.cpu_milli / fleet.cards, _cpu_milli_of(board, cpu_of)
@@ -197,7 +197,7 @@ def _cpu_milli_of(board: NodeTable, cpu_of: Callable[[str], int]) -> dict[str, f
 
 
 def _learned(
-    counts: Mapping[PodShape, float], board: NodeTable, fleet: PoolTotals, like: NodeWorth | None
+    counts: Mapping[PodShape, float], board: NodeTable, fleet: PoolHardware, like: NodeWorth | None
 ) -> Learned:
     classes = tuple(sorted(fleet.cards_of))
     shapes = sorted(counts)
@@ -213,7 +213,7 @@ def _learned(
     return Learned(version=1, classes=classes, pods=tuple(pods))
 
 
-def _alpha(shapes: Sequence[PodShape], shares: Sequence[float], fleet: PoolTotals) -> float:
+def _alpha(shapes: Sequence[PodShape], shares: Sequence[float], fleet: PoolHardware) -> float:
     asked = sum(share * _milli(shape, fleet) for shape, share in zip(shapes, shares, strict=True))
     cpu = sum(share * shape.cpu_milli for shape, share in zip(shapes, shares, strict=True))
     there = fleet.cpu_milli / (CARD * fleet.cards)
@@ -221,7 +221,7 @@ def _alpha(shapes: Sequence[PodShape], shares: Sequence[float], fleet: PoolTotal
     return min(max(_ALPHA * scarcity**2, _LEAST_ALPHA), _MOST_ALPHA)
 
 
-def _milli(shape: PodShape, fleet: PoolTotals) -> float:
+def _milli(shape: PodShape, fleet: PoolHardware) -> float:
     """What a pod takes of cards, in the mean over those that it can use."""
     cards = sum(fleet.cards_of.get(name, 0) for name, _ in shape.milli)
     taken = sum(milli * fleet.cards_of.get(name, 0) for name, milli in shape.milli)

@@ -1,0 +1,42 @@
+"""Which pods refer to which claims. Pure."""
+
+from collections.abc import Iterator
+
+from dray.domain.claims import Claim
+from dray.domain.pods import Pod
+
+ClaimName = tuple[str, str]
+"""Namespace and name."""
+
+
+class ClaimUsers:
+    """Pods of ours by the claims that they name."""
+
+    def __init__(self) -> None:
+        self._pods: dict[ClaimName, dict[str, Pod]] = {}
+
+    def of(self, claim: Claim) -> Iterator[Pod]:
+        """Pods that refer to the claim."""
+        yield from self._pods.get((claim.namespace, claim.name), {}).values()
+
+    def put(self, before: Pod | None, after: Pod | None) -> tuple[ClaimName, ...]:
+        """A pod is another one than before, or gone. The claims that it did or does refer to, if
+        that changed, or the pod's pool did."""
+        old = names_of(before)
+        new = names_of(after)
+        for name in old:
+            self._pods[name].pop(before.uid if before is not None else "", None)
+            if not self._pods[name] and name not in new:
+                del self._pods[name]
+        for name in new:
+            if after is not None:
+                self._pods.setdefault(name, {})[after.uid] = after
+        same = before is not None and after is not None and before.pool == after.pool
+        return () if same and old == new else tuple(dict.fromkeys((*old, *new)))
+
+
+def names_of(pod: Pod | None) -> tuple[ClaimName, ...]:
+    """The claims that a pod names, as far as their names are known."""
+    if pod is None:
+        return ()
+    return tuple(dict.fromkeys((pod.namespace, one.claim) for one in pod.claims if one.claim))

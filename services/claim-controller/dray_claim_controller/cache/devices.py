@@ -1,0 +1,151 @@
+"""Published devices, and which claims hold them. Pure."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from dray.domain.claims import Allocation, Claim
+from dray.domain.devices import Device, DeviceId, ResourceSlice
+from dray_claim_controller.cache.counters import SharedCounters, merge_counters
+
+
+class DeviceCache:
+    """Slices by name, and holders by device."""
+
+    def __init__(self) -> None:
+        self.slices: dict[str, tuple[ResourceSlice, int]] = {}
+        """With the revision they were seen at."""
+        self.holders: dict[DeviceId, dict[str, None]] = {}
+        """UIDs of the claims that hold a device, by status."""
+        self.sums: dict[tuple[str, str], dict[str, Any]] = {}
+        """What was summed up of a pool's devices, by driver and pool, then by node; forgotten
+        when one of them, or who holds it, changes."""
+        self._counted: dict[str, SharedCounters] = {}
+        """What slices say of counters, by name; of those that say something."""
+        self._slices_of_pool: dict[tuple[str, str], dict[str, None]] = {}
+        self._on: dict[str, dict[str, None]] = {}
+        """UIDs of the claims that hold something on a node, whether or not it is published."""
+        self._vague: dict[str, Claim] = {}
+        """Claims that hold devices of which not all can be read: which they are is unknown."""
+
+    def device(self, device_id: DeviceId) -> Device | None:
+        """A published device; of several generations of its pool the newest."""
+        found: tuple[int, Device] | None = None
+        for name in self._slices_of_pool.get((device_id.driver, device_id.pool), ()):
+            observed = self.slices[name][0]
+            if found is not None and found[0] >= observed.generation:
+                continue
+            for device in observed.devices:
+                if device.name == device_id.device:
+                    found = (observed.generation, device)
+        return None if found is None else found[1]
+
+    def devices_of(self, driver: str, pool: str) -> tuple[Device, ...]:
+        """What a driver's pool publishes, of its newest generation."""
+        names = self._slices_of_pool.get((driver, pool), ())
+        parts = [self.slices[name][0] for name in names]
+        newest = max((part.generation for part in parts), default=0)
+        return tuple(
+            device for part in parts if part.generation == newest for device in part.devices
+        )
+
+    def slices_of(self, driver: str, pool: str) -> list[ResourceSlice]:
+        """The slices of a pool, of all its generations."""
+        return [self.slices[name][0] for name in self._slices_of_pool.get((driver, pool), ())]
+
+    def possible_holder(self, slice_: ResourceSlice) -> str:
+        """A claim, as ``namespace/name``, that may hold any device of the slice, as what can be
+        read of its allocation does not say which it holds; empty if there is none."""
+        for claim in self._vague.values():
+            if claim.allocation is not None and any(
+                _may_hold(claim.allocation, device.id, slice_)
+                for device in claim.allocation.devices
+            ):
+                return f"{claim.namespace}/{claim.name}"
+        return ""
+
+    def holders_on(self, node: str) -> Iterable[str]:
+        """UIDs of the claims that hold devices of a node."""
+        return self._on.get(node, ())
+
+    def counters_of(self, driver: str, pool: str) -> SharedCounters | None:
+        """The counters that a pool's devices share, by its newest slices that have some."""
+        names = [
+            name for name in self._slices_of_pool.get((driver, pool), ()) if name in self._counted
+        ]
+        newest = max((self.slices[name][0].generation for name in names), default=0)
+        parts = [self._counted[name] for name in names if self.slices[name][0].generation == newest]
+        return merge_counters(parts) if parts else None
+
+    def keep(
+        self,
+        name: str,
+        observed: ResourceSlice,
+        revision: int,
+        counters: SharedCounters | None = None,
+    ) -> None:
+        """A slice was published, or changed."""
+        self.slices[name] = (observed, revision)
+        self._counted.pop(name, None)
+        if counters is not None:
+            self._counted[name] = counters
+        pool = (observed.driver, observed.pool)
+        self._slices_of_pool.setdefault(pool, {})[name] = None
+        self.sums.pop(pool, None)
+
+    def forget(self, name: str) -> None:
+        """A slice is gone."""
+        observed, _ = self.slices.pop(name)
+        self._counted.pop(name, None)
+        self._slices_of_pool[observed.driver, observed.pool].pop(name, None)
+        self.sums.pop((observed.driver, observed.pool), None)
+
+    def hold(self, before: Claim | None, after: Claim | None) -> None:
+        """A claim changed, and with it perhaps what it holds; None: it did not or does not
+        exist."""
+        self.place(before, after)
+        for claim, holds in ((before, False), (after, True)):
+            if claim is None or claim.allocation is None:
+                continue
+            for device in claim.allocation.devices:
+                self.sums.pop((device.id.driver, device.id.pool), None)
+                if holds:
+                    self.holders.setdefault(device.id, {})[claim.uid] = None
+                else:
+                    self.holders.get(device.id, {}).pop(claim.uid, None)
+
+    def place(self, before: Claim | None, after: Claim | None) -> None:
+        """A claim holds something on other nodes than before."""
+        for claim, holds in ((before, False), (after, True)):
+            if claim is None:
+                continue
+            for node in nodes_of(claim):
+                if holds:
+                    self._on.setdefault(node, {})[claim.uid] = None
+                else:
+                    self._on.get(node, {}).pop(claim.uid, None)
+            if holds and is_vague(claim):
+                self._vague[claim.uid] = claim
+            else:
+                self._vague.pop(claim.uid, None)
+
+
+def is_vague(claim: Claim | None) -> bool:
+    """Whether a claim holds devices of which not all can be read."""
+    held = claim.allocation if claim is not None else None
+    return held is not None and not all(device.id.is_whole for device in held.devices)
+
+
+def _may_hold(allocation: Allocation, device: DeviceId, slice_: ResourceSlice) -> bool:
+    """By its pool if that is known, else by its node."""
+    if device.is_whole or not device.may_be(slice_.driver, slice_.pool):
+        return False
+    return bool(device.pool) or not allocation.node or slice_.node in ("", allocation.node)
+
+
+def nodes_of(claim: Claim) -> tuple[str, ...]:
+    """The nodes on which a claim holds devices. A pool of devices has its node's name, but for
+    drivers that name them otherwise: then the allocation tells."""
+    if claim.allocation is None:
+        return ()
+    pools = (device.id.pool for device in claim.allocation.devices)
+    return tuple(dict.fromkeys((*pools, claim.allocation.node)))

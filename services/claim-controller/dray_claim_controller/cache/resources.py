@@ -1,0 +1,85 @@
+"""The kinds of objects that are watched, and which of them are facts as they are. Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec.json import Decoder
+
+from dray.domain.devices import DeviceClass, ResourceSlice
+from dray.domain.dra.slices import TaintRule
+from dray.domain.json_codec import checked
+from dray.domain.pods import Node, Policy, Pool
+from dray.kube.convert import (
+    UNREADABLE,
+    class_from,
+    node_from,
+    policy_from,
+    pool_from,
+    slice_from,
+    why_unreadable,
+)
+from dray.kube.convert_dra_slices import taint_rule_from
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLAIMS,
+    CLASSES,
+    NODES,
+    PODS,
+    POLICIES,
+    POOLS,
+    SLICES,
+    TAINT_RULES,
+    TEMPLATES,
+    Object,
+    Resource,
+)
+
+WATCHED: tuple[Resource, ...] = (
+    CLASSES,
+    POOLS,
+    POLICIES,
+    NODES,
+    SLICES,
+    TAINT_RULES,
+    TEMPLATES,
+    CLAIMS,
+    PODS,
+    BIND_REQUESTS,
+)
+FACTS_OF = {
+    CLASSES.plural: "deviceclass",
+    TAINT_RULES.plural: "taintrule",
+    POOLS.plural: "pool",
+    POLICIES.plural: "policy",
+    TEMPLATES.plural: "template",
+    NODES.plural: "node",
+}
+"""By plural, the facts that are made of one object alone."""
+_READ_AS: Mapping[str, tuple[Callable[[Object], Any], Decoder[Any]]] = {
+    CLASSES.plural: (class_from, Decoder(DeviceClass)),
+    POOLS.plural: (pool_from, Decoder(Pool)),
+    POLICIES.plural: (policy_from, Decoder(Policy)),
+    NODES.plural: (node_from, Decoder(Node)),
+    SLICES.plural: (slice_from, Decoder(ResourceSlice)),
+    TAINT_RULES.plural: (taint_rule_from, Decoder(TaintRule)),
+    TEMPLATES.plural: (lambda obj: obj.get("spec") or {}, Decoder(dict[str, Any])),
+}
+"""By plural, what facts are made of."""
+
+
+def read(resource: Resource, obj: Object) -> tuple[Any, str]:
+    """What facts are made of, and why the object can't be read; empty if it can."""
+    if (read_as := _READ_AS.get(resource.plural)) is None:
+        return None, ""
+    convert, decoder = read_as
+    try:
+        return checked(convert(obj), decoder), ""
+    except UNREADABLE as error:
+        return None, why_unreadable(error)
+
+
+def name_of(obj: Object) -> str:
+    """``namespace/name``, or the name of what has no namespace."""
+    namespace = obj["metadata"].get("namespace")
+    name = str(obj["metadata"]["name"])
+    return f"{namespace}/{name}" if namespace else name

@@ -1,0 +1,77 @@
+"""A picture in one piece, so that a replay can begin in the middle of a life. Pure."""
+
+import contextlib
+from dataclasses import replace
+
+import msgspec
+
+from dray.domain.claims import GivenUp
+from dray.domain.devices import DeviceId
+from dray.domain.errors import DrayError
+from dray.kube.convert import claim_from, revision_of, slice_from
+from dray.kube.ports import CLAIMS, PODS, SLICES, Object
+from dray.recording.redaction import redacted
+from dray_claim_controller.cache.abandoned_attempts import with_void
+from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim, is_ours
+from dray_claim_controller.cache.counters import shared_counters
+from dray_claim_controller.cache.object_cache import ObjectCache
+
+
+class CacheSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a picture's answers depend on; orders count."""
+
+    claims: list[tuple[Object, int]]
+    """With the newest revision that the watch has shown."""
+    pods: list[CachedPod]
+    plain: dict[str, dict[str, Object]]
+    holders: list[tuple[DeviceId, list[str]]]
+    node_revision: dict[str, int]
+    revision: int
+    gone: list[str]
+    given_up: dict[str, GivenUp] = msgspec.field(default_factory=dict)
+
+
+def take_snapshot(cache: ObjectCache) -> CacheSnapshot:
+    """The picture as it is now, its objects redacted."""
+    return CacheSnapshot(
+        claims=[
+            (redacted(CLAIMS.plural, cached.object), cached.watched_revision)
+            for cached in cache.claims.values()
+        ],
+        pods=[_redacted(cached) for cached in cache.pods.values()],
+        plain={
+            plural: {name: redacted(plural, obj) for name, obj in objects.items()}
+            for plural, objects in cache.plain.items()
+        },
+        holders=[(device, list(uids)) for device, uids in cache.devices.holders.items()],
+        node_revision=cache.node_revision,
+        revision=cache.revision,
+        gone=cache.gone(),
+        given_up=dict(cache.given_up),
+    )
+
+
+def _redacted(cached: CachedPod) -> CachedPod:
+    return replace(cached, object=redacted(PODS.plural, cached.object)) if cached.object else cached
+
+
+def restore_snapshot(state: CacheSnapshot) -> ObjectCache:
+    """A picture that answers as the one that ``state`` was made of."""
+    cache = ObjectCache()
+    cache.given_up.update(state.given_up)
+    for obj, watched_revision in state.claims:
+        claim = with_void(claim_from(obj), state.given_up.get(obj["metadata"]["uid"]))
+        cache.restore_claim(CachedResourceClaim(claim, obj, is_ours(claim), watched_revision))
+    for pod in state.pods:
+        cache.restore_pod(pod)
+    cache.plain.update(state.plain)
+    cache.find_unreadable()
+    for name, obj in state.plain[SLICES.plural].items():
+        # What can't be read now could not be read then.
+        with contextlib.suppress(KeyError, TypeError, ValueError, DrayError):
+            cache.devices.keep(name, slice_from(obj), revision_of(obj), shared_counters(obj))
+    cache.devices.holders = {device: dict.fromkeys(uids) for device, uids in state.holders}
+    cache.node_revision = dict(state.node_revision)
+    cache.revision = state.revision
+    cache.restore_gone(state.gone)
+    return cache

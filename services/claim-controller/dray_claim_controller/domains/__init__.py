@@ -1,1 +1,0 @@
-"""Scheduling domains: who opens their decision logs, and who reads them as orders."""

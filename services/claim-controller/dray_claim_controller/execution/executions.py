@@ -1,0 +1,139 @@
+"""A domain's decision log, folded into what is still to be carried out. Pure."""
+
+from dataclasses import dataclass, field, replace
+
+from dray.messages.decisions import (
+    AnyRecord,
+    Checkpoint,
+    Decided,
+    NodeLeft,
+    PodDecision,
+    Release,
+    Released,
+    Waiting,
+)
+
+COMMITTED = "committed"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionVersions:
+    """What a decision was taken by, as its record says."""
+
+    policy_version: int
+    """Generation of the pool's SchedulingConfigTemplate."""
+    learned_version: int
+    """Of what FragmentationAware had learned; 0: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One pod's newest decision, and which of its claims the log calls committed."""
+
+    domain: str
+    decision: PodDecision
+    committed: frozenset[str] = frozenset()
+    traceparent: str = ""
+    """Position of the decision in the pod's trace, from the record's header."""
+    cause: str = ""
+    """Id of the record's message."""
+    by: DecisionVersions | None = None
+    """None where its record is not at hand: a checkpoint sums it up, or its log is over."""
+    decided_unix_s: float | None = None
+    """The facts' time of the decision, or of the checkpoint that sums it up; None where its log
+    is over."""
+
+    @property
+    def attempt(self) -> int:
+        """The highest attempt of its claims."""
+        return max((claim.attempt for claim in self.decision.claims), default=0)
+
+
+@dataclass(slots=True)
+class OpenExecutions:
+    """The decisions of one domain and epoch that may still need work.
+
+    A decision stays after its claims were released as committed: the binding may be missing.
+    It goes when a claim was voided, withdrawn or deleted, and when ``finish`` says so.
+    """
+
+    domain: str
+    epoch: int
+    sequence: int = 0
+    """Last record folded."""
+    stored: int = 0
+    """Last record known to have been stored, folded or not."""
+    open: dict[str, Execution] = field(default_factory=dict)
+    """By pod UID."""
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    """Newest reasons of pods that wait, by pod UID."""
+    left: dict[str, int] = field(default_factory=dict)
+    """Highest ``node_revision`` of the node-left records of each node."""
+    _pod_of_claim: dict[str, str] = field(default_factory=dict)
+
+    def fold(
+        self, sequence: int, record: AnyRecord, traceparent: str = "", cause: str = ""
+    ) -> None:
+        """Apply one record; one folded already changes nothing.
+
+        ``traceparent`` and ``cause``, the message's id, came with the record; they tell nothing
+        of what is to be done.
+        """
+        if sequence <= self.sequence:
+            return
+        self.sequence = sequence
+        match record:
+            case Decided():
+                by = DecisionVersions(record.policy_version, record.learned_version)
+                for pod in record.pods:
+                    self._decide(
+                        Execution(
+                            self.domain,
+                            pod,
+                            traceparent=traceparent,
+                            cause=cause,
+                            by=by,
+                            decided_unix_s=record.now_unix_s,
+                        )
+                    )
+            case Waiting():
+                self.waiting[record.pod_uid] = record
+            case Released():
+                for release in record.releases:
+                    self._release(release)
+            case NodeLeft():
+                self.left[record.node] = max(self.left.get(record.node, 0), record.node_revision)
+            case Checkpoint():
+                for pod in record.in_flight:
+                    if pod.pod_uid not in self.open:
+                        self._decide(Execution(self.domain, pod, decided_unix_s=record.now_unix_s))
+
+    def pass_over(self, sequence: int) -> None:
+        """A record that can't be decoded changes nothing."""
+        self.sequence = max(self.sequence, sequence)
+
+    def finish(self, pod_uid: str, attempt: int) -> None:
+        """The decision of this attempt needs no more work."""
+        execution = self.open.get(pod_uid)
+        if execution is None or execution.attempt > attempt:
+            return
+        del self.open[pod_uid]
+        for claim in execution.decision.claims:
+            self._pod_of_claim.pop(claim.uid, None)
+
+    def _decide(self, execution: Execution) -> None:
+        pod = execution.decision
+        self.open[pod.pod_uid] = execution
+        self.waiting.pop(pod.pod_uid, None)
+        for claim in pod.claims:
+            self._pod_of_claim[claim.uid] = pod.pod_uid
+
+    def _release(self, release: Release) -> None:
+        execution = self.open.get(self._pod_of_claim.get(release.claim_uid, ""))
+        if execution is None or execution.attempt > release.attempt:
+            return
+        if release.why != COMMITTED:
+            self.finish(execution.decision.pod_uid, execution.attempt)
+            return
+        committed = execution.committed | {release.claim_uid}
+        self.open[execution.decision.pod_uid] = replace(execution, committed=committed)

@@ -1,0 +1,117 @@
+"""When an allocation that kube-scheduler can't use is taken back. Pure.
+
+kube-scheduler clears an allocation only when another node got as far as the DRA filter; a pod
+that fits no other node would wait on its claim's node for ever. What it has cleared is voided:
+facts tell only the newest state of a claim, and an allocation that came and went between two of
+them would pass for one that is still to come.
+"""
+
+from dray.domain.names import OWNER_DRAY
+from dray.domain.pods import Pod
+from dray_claim_controller.cache.cached_objects import CachedPod
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.rule_recorder import RecordedRule
+from dray_claim_controller.timers import Due, due
+
+UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
+"""Reasons of the condition PodScheduled, besides ``SchedulingGated``."""
+
+
+def is_unschedulable(cache: ObjectCache, cached: CachedPod) -> bool:
+    """Whether kube-scheduler refuses the pod although our allocation waits for it.
+
+    Not while it makes room there: it has nominated the allocation's node, and the pods that it
+    evicts take their time to end.
+    """
+    pod = cached.pod
+    if pod is None or not _is_with_kube_scheduler(pod):
+        return False
+    reason = _unscheduled(cached)
+    nominated = (cached.object.get("status") or {}).get("nominatedNodeName") or ""
+    return reason in (UNSCHEDULABLE, SCHEDULER_ERROR) and any(
+        allocation is not None
+        and held.claim.decision
+        and not held.claim.reserved_for
+        and not (reason == UNSCHEDULABLE and nominated and allocation.node == nominated)
+        for held in cache.claims_of(pod)
+        for allocation in (held.claim.allocation,)
+    )
+
+
+def was_rolled_back(cache: ObjectCache, cached: CachedPod) -> bool:
+    """Whether an earlier attempt was taken back: then kube-scheduler's refusal may be of that
+    one, and it may be a while before it tries the pod again."""
+    return cached.pod is not None and any(held.claim.void for held in cache.claims_of(cached.pod))
+
+
+def cleared(cache: ObjectCache, cached: CachedPod) -> tuple[str, ...]:
+    """UIDs of the pod's claims whose allocation kube-scheduler took back.
+
+    The gate is lifted when all claims are allocated as decided. So an attempt without allocation
+    after that was cleared, or is being written again: ask only where nobody executes it.
+    """
+    pod = cached.pod
+    if pod is None or not _is_with_kube_scheduler(pod):
+        return ()
+    return tuple(
+        held.claim.uid
+        for held in cache.claims_of(pod)
+        if held.claim.allocation is None
+        and held.claim.decision > held.claim.void
+        and not held.claim.deleting
+    )
+
+
+def _is_with_kube_scheduler(pod: Pod) -> bool:
+    placed = pod.binder == OWNER_DRAY or pod.node or pod.deleting
+    return not (placed or pod.gated or pod.other_gates)
+
+
+def _unscheduled(cached: CachedPod) -> str:
+    """Why kube-scheduler has not placed the pod, by its reason; empty if it didn't say."""
+    for condition in (cached.object.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return str(condition.get("reason") or "")
+    return ""
+
+
+class Refused(RecordedRule[Due], frozen=True, kw_only=True, tag="refused"):
+    """UIDs of the pods whose allocation is taken back: kube-scheduler refuses them."""
+
+    after_s: float
+    now_s: float
+    """Monotonic."""
+    since_s: dict[str, float]
+    backoff_s: float = 0.0
+    """How long kube-scheduler may rest between two attempts to place a pod."""
+
+    def answer(self, cache: ObjectCache) -> Due:
+        refused = [cached for cached in cache.our_pods() if is_unschedulable(cache, cached)]
+        return due(
+            [cached.uid for cached in refused],
+            self.since_s,
+            now_s=self.now_s,
+            after_s=self.after_s,
+            more_s={one.uid: self.backoff_s for one in refused if was_rolled_back(cache, one)},
+        )
+
+    def polled(self) -> str:
+        return "refused"
+
+
+class Cleared(RecordedRule[tuple[tuple[str, str], ...]], frozen=True, kw_only=True, tag="cleared"):
+    """Pods and claims, by UID, whose allocation kube-scheduler took back after the gate was
+    lifted: their attempts are voided. Those that are ``executing`` are left out; sorted."""
+
+    executing: tuple[str, ...] = ()
+
+    def answer(self, cache: ObjectCache) -> tuple[tuple[str, str], ...]:
+        return tuple(
+            (cached.uid, claim)
+            for cached in cache.our_pods()
+            if cached.uid not in self.executing
+            for claim in cleared(cache, cached)
+        )
+
+    def polled(self) -> str:
+        return "cleared"

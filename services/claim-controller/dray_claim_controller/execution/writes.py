@@ -1,0 +1,137 @@
+"""The writes to Kubernetes that carry a decision out. Each is one call, fenced by a revision."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dray.domain.claims import Allocation
+from dray.domain.names import (
+    ALLOCATED,
+    ALLOCATION_GATE,
+    CLAIM_FINALIZER,
+    DECISION,
+    TRACEPARENT,
+    VOID,
+)
+from dray.domain.pods import Pod
+from dray.kube.convert import status_to
+from dray.kube.ports import CLAIMS, PODS, ConflictError, Kube, Object
+from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
+
+Timeout = Callable[[], float | None]
+"""How long the server may work on a write that is sent now; raises LeaseExpiredError where nothing
+may be written any more. Asked right before each write, and after the read that fences it."""
+
+
+class ClaimWrites:
+    """Patches of claims and pods. Raise KubeError, and LeaseExpiredError."""
+
+    def __init__(self, kube: Kube, timeout_s: Timeout) -> None:
+        self._kube = kube
+        self._timeout_s = timeout_s
+
+    async def mark(
+        self, cached: CachedResourceClaim, attempt: int, traceparent: str = ""
+    ) -> Object:
+        """Finalizer and attempt, in one patch; its answer's revision fences the commit.
+
+        With the position in the pod's trace, if it is sampled, for the node-agent.
+        """
+        finalizers = list(cached.object["metadata"].get("finalizers") or ())
+        if CLAIM_FINALIZER not in finalizers:
+            finalizers.append(CLAIM_FINALIZER)
+        annotations = {DECISION: str(attempt), ALLOCATED: None}
+        if traceparent:
+            annotations[TRACEPARENT] = traceparent
+        return await self._patch(cached, {"finalizers": finalizers, "annotations": annotations})
+
+    async def commit(
+        self,
+        cached: CachedResourceClaim,
+        allocation: Allocation,
+        *,
+        reserved_for: Sequence[tuple[str, str]],
+        timestamp_unix_s: float | None,
+    ) -> Object:
+        """The allocation, and with it the reservations."""
+        status = status_to(allocation, timestamp_unix_s=timestamp_unix_s, reserved_for=reserved_for)
+        return await self._patch_status(cached, status)
+
+    async def void(
+        self, cached: CachedResourceClaim, attempt: int, *, in_place_of_mark: bool = False
+    ) -> Object:
+        """Attempts up to ``attempt`` must not be committed any more. ``in_place_of_mark``: remove
+        the mark of the begun attempt."""
+        annotations = {VOID: str(max(attempt, cached.claim.void)), ALLOCATED: None}
+        if in_place_of_mark:
+            annotations |= {DECISION: None, TRACEPARENT: None}
+        return await self._patch(cached, {"annotations": annotations})
+
+    async def clear(self, cached: CachedResourceClaim) -> Object:
+        """Take the allocation back, and the reservations that came with it."""
+        return await self._patch_status(cached, {"allocation": None, "reservedFor": None})
+
+    async def announce(self, cached: CachedResourceClaim) -> Object:
+        """The annotation that seed 001 §3.5 looks for."""
+        patch = {"metadata": {"uid": cached.claim.uid, "annotations": {ALLOCATED: "true"}}}
+        return await self._kube.patch(
+            CLAIMS, cached.claim.name, patch, cached.claim.namespace, timeout_s=self._timeout_s()
+        )
+
+    async def lift_gate(self, cached: CachedPod, pod: Pod) -> Object:
+        """Remove dray's scheduling gate, and no other. Raises ConflictError if it moved."""
+        gates = [gate["name"] for gate in cached.object["spec"].get("schedulingGates") or ()]
+        if ALLOCATION_GATE not in gates:
+            raise ConflictError(f"pod {pod.namespace}/{pod.name} has no gate {ALLOCATION_GATE}")
+        path = f"/spec/schedulingGates/{gates.index(ALLOCATION_GATE)}"
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+            {"op": "test", "path": f"{path}/name", "value": ALLOCATION_GATE},
+            {"op": "remove", "path": path},
+        ]
+        return await self._kube.patch(
+            PODS, pod.name, patch, pod.namespace, kind="json", timeout_s=self._timeout_s()
+        )
+
+    async def keep_unbound(self, pod: Pod, voids: str) -> Object:
+        """Tell the pod by which attempts it is never bound. Raises ConflictError if it moved,
+        as it does when it is bound."""
+        fence = {"uid": pod.uid, "resourceVersion": str(pod.resource_version)}
+        patch = {"metadata": {**fence, "annotations": {VOID: voids}}}
+        return await self._kube.patch(
+            PODS, pod.name, patch, pod.namespace, timeout_s=self._timeout_s()
+        )
+
+    async def bind(self, pod: Pod, node: str) -> None:
+        """POST pods/binding. Raises ConflictError if the pod moved: what it says of attempts
+        that are taken back counts."""
+        await self._kube.bind(
+            pod.name,
+            pod.namespace,
+            uid=pod.uid,
+            node=node,
+            resource_version=pod.resource_version,
+            timeout_s=self._timeout_s(),
+        )
+
+    async def _patch(self, cached: CachedResourceClaim, metadata: Mapping[str, Any]) -> Object:
+        claim = cached.claim
+        patch = {"metadata": {**_fence(cached), **metadata}}
+        return await self._kube.patch(
+            CLAIMS, claim.name, patch, claim.namespace, timeout_s=self._timeout_s()
+        )
+
+    async def _patch_status(self, cached: CachedResourceClaim, status: Mapping[str, Any]) -> Object:
+        claim = cached.claim
+        patch = {"metadata": _fence(cached), "status": status}
+        return await self._kube.patch(
+            CLAIMS,
+            claim.name,
+            patch,
+            claim.namespace,
+            subresource="status",
+            timeout_s=self._timeout_s(),
+        )
+
+
+def _fence(cached: CachedResourceClaim) -> dict[str, str]:
+    return {"uid": cached.claim.uid, "resourceVersion": str(cached.claim.resource_version)}

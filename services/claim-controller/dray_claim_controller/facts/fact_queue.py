@@ -1,0 +1,81 @@
+"""In which order facts are published that build on one another. Pure.
+
+Of a claim that can't be read it is unknown which devices it holds, so the slices say that these are
+given to nobody. Readers know of every device at every moment that it is held: slices say so before
+the claim's fact stops saying which devices it holds, and stop saying so after it says that again.
+"""
+
+from enum import IntEnum
+
+from dray.messages.facts import ClaimObserved, SliceObserved
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.devices import is_vague
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.facts.build import is_withheld
+from dray_claim_controller.facts.outbox import Outbox
+
+
+class PublishPhase(IntEnum):
+    """When something is published."""
+
+    WITHHOLDS = 0
+    """A slice with devices that a claim may hold."""
+    IS_VAGUE = 1
+    """A claim of which it is, or was, unknown which devices it holds."""
+    ANY = 2
+    RELEASES = 3
+    """A slice with devices that were withheld."""
+
+
+class FactQueue:
+    """What changed and is not published yet."""
+
+    def __init__(self, cache: ObjectCache, outbox: Outbox) -> None:
+        """``outbox``: what was published."""
+        self._cache = cache
+        self._outbox = outbox
+        self._waiting: dict[PublishPhase, dict[FactKey, int]] = {turn: {} for turn in PublishPhase}
+
+    def take_all(self) -> None:
+        """Take over what changed."""
+        for key, revision in self._cache.take_dirty():
+            self._waiting[self._turn(key)][key] = revision
+
+    def take(self, most: int) -> list[tuple[FactKey, int]]:
+        """What to publish next, with the revision that changed it; nothing once all is taken."""
+        if any(self._waiting.values()):
+            self._take_urgent()
+        for waiting in self._waiting.values():
+            if waiting:
+                return [(key, waiting.pop(key)) for key in list(waiting)[:most]]
+        return []
+
+    def rest(self) -> list[tuple[FactKey, int]]:
+        """What waits, in order."""
+        return [entry for waiting in self._waiting.values() for entry in waiting.items()]
+
+    def _take_urgent(self) -> None:
+        """Take over what changed in the meantime where something that waits builds on it."""
+        dirty = self._cache.dirty
+        for key in list(dirty):
+            turn = self._turn(key)
+            if turn is PublishPhase.ANY:
+                continue
+            for waiting in self._waiting.values():
+                waiting.pop(key, None)
+            self._waiting[turn][key] = dirty.pop(key)
+
+    def _turn(self, key: FactKey) -> PublishPhase:
+        last = self._outbox.last(key)
+        if key.kind == SliceObserved.NAME:
+            observed, _ = self._cache.devices.slices.get(key.identity, (None, 0))
+            if observed is not None and self._cache.devices.possible_holder(observed):
+                return PublishPhase.WITHHOLDS
+            if isinstance(last, SliceObserved) and is_withheld(last.slice):
+                return PublishPhase.RELEASES
+        if key.kind == ClaimObserved.NAME:
+            cached = self._cache.claims.get(key.identity)
+            was_vague = isinstance(last, ClaimObserved) and is_vague(last.claim)
+            if was_vague or (cached is not None and is_vague(cached.claim)):
+                return PublishPhase.IS_VAGUE
+        return PublishPhase.ANY

@@ -1,0 +1,201 @@
+"""Which nodes a pool selects, and how a node moves from one pool to another. Pure."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from dray.domain.names import (
+    DRIVER,
+    OWNER_DRAY,
+    OWNER_KUBE_SCHEDULER,
+    OWNER_TAINT,
+)
+from dray.domain.pods import Node, Pool
+from dray.kube.ports import POOLS, Object
+from dray.messages.facts import NodeObserved
+from dray_claim_controller.cache.cached_objects import CachedResourceClaim
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.stored_pool_status import remembered_log, stored_status
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMembership:
+    """The pool of a node, or the pool that it is leaving."""
+
+    pool: str
+    leaving: str = ""
+    leaving_since: int = 0
+    quarantined: bool = False
+    """Its devices were kube-scheduler's, and are nobody's yet; see ``observe.owners``."""
+    recalled_unix_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineTerms:
+    """What the way back to dray depends on."""
+
+    now_unix_s: float = 0.0
+    quarantine_s: float = 60.0
+    keeps_taints: bool = True
+    """Whether the API server keeps device taints."""
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipInputs:
+    """What a node's next membership depends on besides the pool that has it."""
+
+    published: NodeObserved | None
+    left: Mapping[tuple[str, str], int]
+    domains: Collection[str]
+    recall: QuarantineTerms
+    tombstone: NodeObserved | None = None
+    """The last fact of a deleted node of this name."""
+
+
+def next_membership(
+    cache: ObjectCache, node: str, wanted: Pool | None, by: MembershipInputs
+) -> NodeMembership:
+    """Where the node's next fact puts it, and in whose hands its devices are."""
+    published = by.published
+    if published is None and not _was_kube_schedulers(by.tombstone):
+        return _first_membership(cache, node, wanted)
+    if published is None or _was_kube_schedulers(published):
+        since_unix_s = published.recalled_unix_s if published and published.quarantined else None
+        return _quarantined_membership(cache, node, wanted, since_unix_s, by.recall)
+    name = "" if wanted is None else wanted.name
+    handed_over = _is_kube_schedulers(wanted)
+    revision = published.revision
+    where = next_dray_membership(
+        name, published.node, revision, by.left, by.domains, handed_over=handed_over
+    )
+    if handed_over or not where.pool:
+        return where
+    return replace(where, recalled_unix_s=published.recalled_unix_s)
+
+
+def former_owner(pool: Object) -> str:
+    """Who allocated the pool's devices when its status was last written."""
+    return stored_status(pool).get("owner") or OWNER_DRAY
+
+
+def _was_kube_schedulers(fact: NodeObserved | None) -> bool:
+    """Whether kube-scheduler had the node's devices, or may still have something in flight. Of a
+    node that went and came back, too: its cards are the same devices."""
+    if fact is None:
+        return False
+    return fact.quarantined or bool(fact.node.pool and fact.node.owner == OWNER_KUBE_SCHEDULER)
+
+
+def _is_kube_schedulers(pool: Pool | None) -> bool:
+    return pool is not None and pool.owner == OWNER_KUBE_SCHEDULER
+
+
+def _first_membership(cache: ObjectCache, node: str, wanted: Pool | None) -> NodeMembership:
+    """Nothing was published of the node: it is new, or the facts were lost while its pool may
+    have been about to change hands; what the pool's status remembers says in whose they were."""
+    if wanted is None:
+        return NodeMembership("")
+    pool = cache.plain[POOLS.plural][wanted.name]
+    former = former_owner(pool)
+    if _is_kube_schedulers(wanted):
+        if (
+            former == OWNER_KUBE_SCHEDULER
+            or not remembered_log(pool).epoch
+            or not _has_devices(cache, node)
+        ):
+            return NodeMembership(wanted.name)
+        return NodeMembership("", wanted.name, cache.node_revision.get(node, 0))
+    if former == OWNER_KUBE_SCHEDULER and _has_devices(cache, node):
+        return NodeMembership("", quarantined=True)
+    return NodeMembership(wanted.name)
+
+
+def _quarantined_membership(
+    cache: ObjectCache,
+    node: str,
+    wanted: Pool | None,
+    since_unix_s: float | None,
+    recall: QuarantineTerms,
+) -> NodeMembership:
+    if wanted is not None and _is_kube_schedulers(wanted):
+        return NodeMembership(wanted.name)
+    if not _is_out_of_reach(cache, node, recall):
+        return NodeMembership("", quarantined=True)
+    since_unix_s = recall.now_unix_s if since_unix_s is None else since_unix_s
+    if recall.now_unix_s - since_unix_s < recall.quarantine_s:
+        return NodeMembership("", quarantined=True, recalled_unix_s=since_unix_s)
+    if wanted is None:
+        return NodeMembership("")
+    return NodeMembership(wanted.name, recalled_unix_s=since_unix_s)
+
+
+def _is_out_of_reach(cache: ObjectCache, node: str, recall: QuarantineTerms) -> bool:
+    """Whether kube-scheduler begins no further allocation of the node's devices."""
+    if recall.keeps_taints:
+        return _is_tainted(cache, node)
+    return not any(_may_be_allocated(cache, cached) for cached in cache.claims.values())
+
+
+def _has_devices(cache: ObjectCache, node: str) -> bool:
+    return bool(cache.devices.devices_of(DRIVER, node))
+
+
+def _is_tainted(cache: ObjectCache, node: str) -> bool:
+    """Whether every device that the node publishes carries the owner taint."""
+    return all(
+        any(taint.key == OWNER_TAINT for taint in device.taints)
+        for device in cache.devices.devices_of(DRIVER, node)
+    )
+
+
+def _may_be_allocated(cache: ObjectCache, cached: CachedResourceClaim) -> bool:
+    """Whether kube-scheduler may still allocate devices to the claim, where no taint keeps it
+    away: one that somebody wrote, or of a pod that it has in hand."""
+    claim = cached.claim
+    if not cached.ours or claim.allocation is not None or claim.deleting:
+        return False
+    if not claim.pod_uid:
+        return True
+    pod = cache.pods.get(claim.pod_uid)
+    if pod is None or pod.pod is None or pod.terminal:
+        return False
+    return pod.pod.binder == OWNER_KUBE_SCHEDULER and not pod.pod.gated
+
+
+def displayed_pool(fact: NodeObserved, wanted: Pool | None) -> str:
+    """The pool whose node it is for people, also while its devices change hands."""
+    if fact.node.pool or wanted is None:
+        return fact.node.pool
+    at_home = fact.quarantined or fact.node.leaving == wanted.name
+    return wanted.name if at_home else ""
+
+
+def changes_owner(fact: NodeObserved, pool: Pool) -> bool:
+    """Whether the node's devices are not in the hands yet in which the pool wants them."""
+    return fact.node.pool != pool.name or fact.node.owner != pool.owner
+
+
+def next_dray_membership(
+    wanted: str,
+    published: Node | None,
+    published_revision: int,
+    left: Mapping[tuple[str, str], int],
+    domains: Collection[str],
+    *,
+    handed_over: bool = False,
+) -> NodeMembership:
+    """Where the next fact puts a node whose devices dray allocates, or nobody.
+
+    A node goes from pool A to B through "no pool": B may only have it once A's decision log
+    says that nothing of A is in flight there. ``left`` holds the highest ``node_revision``
+    of A's node-left records by (domain, node); ``domains`` are those that may have decisions.
+    ``handed_over``: kube-scheduler allocates for the wanted pool, also if that is A itself.
+    """
+    prior = "" if published is None else published.pool or published.leaving
+    if published is None or not prior or (prior == wanted and not handed_over):
+        return NodeMembership(wanted)
+    if published.pool:
+        return NodeMembership("", prior, published_revision + 1)
+    has_left = left.get((prior, published.name), 0) >= published.leaving_since
+    if has_left or prior not in domains:
+        return NodeMembership(wanted)
+    return NodeMembership("", prior, published.leaving_since)

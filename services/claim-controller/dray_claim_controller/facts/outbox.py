@@ -1,0 +1,137 @@
+"""What was published of each object, and what has to be published next. Pure.
+
+A fact never goes back in revision, and a changed fact never repeats one: its message id is made
+of subject and revision, and the bus drops what it has seen.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dray.domain.equality import strictly_equal
+from dray.messages.base import subject_of
+from dray.messages.facts import ClaimObserved, Fact, PodObserved
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.facts.build import key_of, uid_of
+
+_DERIVED = ("node", "slice", "cluster", "domain")
+"""Facts made of several objects: their revision is raised where the content changed."""
+
+
+class Outbox:
+    """The last published fact of every key, tombstones included."""
+
+    def __init__(self) -> None:
+        self._last: dict[FactKey, Fact] = {}
+        self._doubted: dict[FactKey, dict[str, Fact]] = {}
+        """By subject."""
+
+    def published(self, fact: Fact) -> None:
+        """The bus has stored ``fact``."""
+        key = key_of(fact)
+        self._last[key] = fact
+        self._doubted.get(key, {}).pop(subject_of(fact), None)
+
+    def doubt(self, fact: Fact) -> None:
+        """Whether the bus has stored ``fact`` is unknown."""
+        doubted, subject = self._doubted.setdefault(key_of(fact), {}), subject_of(fact)
+        if fact.deleted and subject in doubted:
+            # What the tombstone was to end may be there still.
+            fact = msgspec.structs.replace(doubted[subject], revision=fact.revision)
+        doubted[subject] = fact
+
+    def doubted(self, key: FactKey) -> tuple[Fact, ...]:
+        """Facts about ``key`` that may be stored since the last one that is."""
+        return tuple(self._doubted.get(key, {}).values())
+
+    def last(self, key: FactKey) -> Fact | None:
+        """The last fact about ``key``, or None; tombstones count as none."""
+        fact = self._last.get(key)
+        return None if fact is None or fact.deleted else fact
+
+    def newest(self, key: FactKey) -> Fact | None:
+        """The last fact about ``key``, or None; it may be a tombstone."""
+        return self._last.get(key)
+
+    def living(self) -> list[FactKey]:
+        """Keys whose last fact is no tombstone."""
+        return [key for key, fact in self._last.items() if not fact.deleted]
+
+    def plan(self, key: FactKey, fact: Fact | None, revision: int) -> list[Fact]:
+        """What to publish so that readers know ``fact`` (None: gone at ``revision``)."""
+        return plan(key, self._last.get(key), fact, revision, self.doubted(key))
+
+
+def plan(
+    key: FactKey,
+    before: Fact | None,
+    fact: Fact | None,
+    revision: int,
+    doubted: Sequence[Fact] = (),
+) -> list[Fact]:
+    """What to publish after ``before`` so that readers know ``fact``. ``doubted``: what may be
+    stored since, so that ``fact`` is published even if it is ``before`` again."""
+    if doubted:
+        return _plan_in_doubt(before, fact, revision, doubted)
+    if fact is None:
+        gone = before is None or before.deleted
+        return [] if gone or before is None else [_tombstone(before, revision)]
+    if before is None:
+        return [fact]
+    if not before.deleted and _same(before, fact):
+        return []
+    replaced = before.deleted or uid_of(before) != uid_of(fact)
+    if _read_at(fact) < _read_at(before) and not replaced and key.kind not in _DERIVED:
+        return []
+    newer = msgspec.structs.replace(fact, revision=max(fact.revision, before.revision + 1))
+    moved = subject_of(before) != subject_of(fact) and not before.deleted
+    if fact.revision > before.revision:
+        newer = fact
+    return [_moved(before, newer), newer] if moved else [newer]
+
+
+def _read_at(fact: Fact) -> int:
+    """The resourceVersion of the object that the fact is of. A fact of a claim or pod says more
+    than its object, so that its own revision may be above that."""
+    match fact:
+        case ClaimObserved(claim=claim):
+            return claim.resource_version
+        case PodObserved(pod=pod):
+            return pod.resource_version
+        case _:
+            return fact.revision
+
+
+def _plan_in_doubt(
+    before: Fact | None, fact: Fact | None, revision: int, doubted: Sequence[Fact]
+) -> list[Fact]:
+    """What is above all that may be stored, wherever that is."""
+    stored = [one for one in (before, *doubted) if one is not None]
+    revision = max(revision, *(one.revision + 1 for one in stored))
+    subjects = {subject_of(one): one for one in stored if not one.deleted}
+    if fact is None:
+        return [_tombstone(one, revision) for one in subjects.values()]
+    newer = msgspec.structs.replace(fact, revision=max(fact.revision, revision))
+    subjects.pop(subject_of(newer), None)
+    return [*(_moved(one, newer) for one in subjects.values()), newer]
+
+
+def _same(before: Fact, fact: Fact) -> bool:
+    return strictly_equal(msgspec.structs.replace(before, revision=fact.revision), fact)
+
+
+def _moved(before: Fact, newer: Fact) -> Fact:
+    """The tombstone of a subject that an object has left: who reads no other must not think that
+    it is gone."""
+    tombstone = _tombstone(before, newer.revision)
+    match newer:
+        case ClaimObserved(claim=claim):
+            return msgspec.structs.replace(tombstone, moved_to=claim.pool)
+        case PodObserved(pod=pod):
+            return msgspec.structs.replace(tombstone, moved_to=pod.pool)
+        case _:
+            return tombstone
+
+
+def _tombstone(fact: Fact, revision: int) -> Fact:
+    return msgspec.structs.replace(fact, deleted=True, revision=max(revision, fact.revision + 1))

@@ -1,0 +1,153 @@
+"""Sums of the capacity and use of a pool's devices. Pure.
+
+A pool's status is written every second, and of thousands of cards only a few changed: the sums of
+one DRA pool are kept until one of its devices, or who holds it, changes (``Cards.sums``).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dray.domain.claims import AllocatedDevice
+from dray.domain.devices import Device, DeviceId
+from dray.domain.names import (
+    DRIVER,
+    TFLOPS,
+    VIRTUAL_TFLOPS,
+    VIRTUAL_VRAM,
+    VRAM,
+)
+from dray.domain.pods import Pod
+from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity
+from dray_claim_controller.cache.cached_objects import CachedPod
+from dray_claim_controller.cache.object_cache import ObjectCache
+
+_PAIRS = ((TFLOPS, VIRTUAL_TFLOPS), (VRAM, VIRTUAL_VRAM))
+
+
+@dataclass(frozen=True, slots=True)
+class _Amounts:
+    """Of one physical capacity and its virtual twin, in billionths."""
+
+    total: int = 0
+    budget: int = 0
+    taken: int = 0
+    total_binary: bool | None = None
+    """Whether the last part was spelt with a binary suffix, as the sum is then; None: no part."""
+    budget_binary: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTotals:
+    """The cards of some nodes."""
+
+    gpus: int
+    tflops: dict[str, str]
+    """``total``, ``virtual`` and ``free``, as quantities."""
+    vram: dict[str, str]
+
+
+def pool_totals(cache: ObjectCache, nodes: Iterable[str]) -> PoolTotals:
+    """What the cards of our driver on these nodes sum up to."""
+    members = set(nodes)
+    pools = dict.fromkeys(
+        (observed.pool, observed.node)
+        for observed, _ in cache.devices.slices.values()
+        if observed.driver == DRIVER and observed.node in members
+    )
+    parts = [_sums(cache, pool, node) for pool, node in pools]
+    tflops, vram = (
+        _as_quantities([part[1][index] for part in parts]) for index in range(len(_PAIRS))
+    )
+    return PoolTotals(sum(count for count, _ in parts), tflops, vram)
+
+
+def _sums(cache: ObjectCache, pool: str, node: str) -> tuple[int, tuple[_Amounts, ...]]:
+    kept: dict[str, tuple[int, tuple[_Amounts, ...]]]
+    kept = cache.devices.sums.setdefault((DRIVER, pool), {})
+    if (known := kept.get(node)) is not None:
+        return known
+    cards = {
+        DeviceId(DRIVER, pool, device.name): device
+        for observed in cache.devices.slices_of(DRIVER, pool)
+        if observed.node == node
+        for device in observed.devices
+    }
+    found = kept[node] = (len(cards), tuple(_amounts(cache, cards, *pair) for pair in _PAIRS))
+    return found
+
+
+def _amounts(
+    cache: ObjectCache, cards: dict[DeviceId, Device], physical: str, virtual: str
+) -> _Amounts:
+    totals, budgets, taken = [], [], 0
+    for name, device in cards.items():
+        total = _capacity(device, physical)
+        own = _capacity(device, virtual) or total
+        totals += [] if total is None else [total]
+        budgets += [] if own is None else [own]
+        for share in _shares(cache, name):
+            amount = _taken(share, virtual, own)
+            taken += 0 if amount is None else amount.nano
+    return _Amounts(
+        sum(one.nano for one in totals),
+        sum(one.nano for one in budgets),
+        taken,
+        totals[-1].binary if totals else None,
+        budgets[-1].binary if budgets else None,
+    )
+
+
+def _as_quantities(parts: Sequence[_Amounts]) -> dict[str, str]:
+    total = sum(part.total for part in parts)
+    budget = sum(part.budget for part in parts)
+    free = budget - sum(part.taken for part in parts)
+    spelt = _last(part.budget_binary for part in parts)
+    return {
+        "total": str(Quantity(total, _last(part.total_binary for part in parts))),
+        "virtual": str(Quantity(budget, spelt)),
+        "free": str(Quantity(free, spelt)),
+    }
+
+
+def _last(flags: Iterable[bool | None]) -> bool:
+    """A sum is spelt as its parts are: 40Gi + 40Gi is 80Gi."""
+    found = False
+    for flag in flags:
+        found = found if flag is None else flag
+    return found
+
+
+def _shares(cache: ObjectCache, name: DeviceId) -> Iterator[AllocatedDevice]:
+    for uid in cache.devices.holders.get(name, ()):
+        allocation = cache.claims[uid].claim.allocation
+        if allocation is not None:
+            yield from allocation.shares_of(name)
+
+
+def _capacity(device: Device, name: str) -> Quantity | None:
+    for key, capacity in device.capacity.items():
+        if key.rpartition("/")[2] == name:
+            return _quantity(capacity.value)
+    return None
+
+
+def _taken(share: AllocatedDevice, virtual: str, whole: Quantity | None) -> Quantity | None:
+    for key, amount in share.consumed.items():
+        if key.rpartition("/")[2] == virtual:
+            return _quantity(amount)
+    return whole
+
+
+def _quantity(text: str) -> Quantity | None:
+    try:
+        return parse_quantity(text)
+    except InvalidQuantityError:
+        return None
+
+
+def waits_for_devices(cache: ObjectCache, cached: CachedPod, pod: Pod) -> bool:
+    """Whether a pod of ours is going to run and lacks devices."""
+    if cached.node or cached.terminal or pod.deleting:
+        return False
+    claims = cache.claims_of(pod)
+    return not claims or any(held.claim.allocation is None for held in claims)

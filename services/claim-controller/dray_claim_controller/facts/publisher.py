@@ -1,0 +1,344 @@
+"""Publishes facts: only what changed, never backwards, tombstones for what vanished."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from dray.bus.ports import Bus, BusUnavailableError, Fence, MessageTooLargeError, StaleSequenceError
+from dray.bus.topology import FACTS_STREAM
+from dray.domain.claims import GivenUp
+from dray.domain.errors import PermanentError
+from dray.kube.ports import NODES
+from dray.messages.base import (
+    Outgoing,
+    UndecodableMessageError,
+    decode,
+    encode,
+    subject_of,
+    subject_prefix,
+)
+from dray.messages.facts import (
+    FACTS,
+    ClaimObserved,
+    DomainObserved,
+    Fact,
+    InventoryObserved,
+    NodeObserved,
+    PodObserved,
+    Synced,
+    TermBegun,
+    Tick,
+)
+from dray.runtime.clock import Clock
+from dray_claim_controller.cache.cached_objects import CachedPod, FactKey
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.rule_recorder import RuleRecorder
+from dray_claim_controller.facts.decisions import Publish
+from dray_claim_controller.facts.fact_queue import FactQueue
+from dray_claim_controller.facts.facts_time import FactsTime
+from dray_claim_controller.facts.handover import QuarantineTerms
+from dray_claim_controller.facts.outbox import Outbox
+from dray_claim_controller.facts.size_limit import too_large
+from dray_claim_controller.tracing import publishing
+
+Evaluate = Callable[[Publish], tuple[Fact, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMoves:
+    """What the domains say about nodes on their way from one pool to another."""
+
+    left: Callable[[], Mapping[tuple[str, str], int]]
+    closing: Callable[[], Iterable[str]]
+    quarantine_s: float = 60.0
+    """How long devices that kube-scheduler had are nobody's."""
+    keeps_taints: Callable[[], bool] = lambda: True
+    """Whether the API server keeps device taints."""
+
+
+_UNOBSERVED = ("synced", "tick", "cluster", "domain")
+"""Facts that have no Kubernetes object whose disappearance would end them."""
+_UNREMEMBERED = (Synced, TermBegun, Tick)
+_AT_ONCE = 64
+"""Facts that are on their way to the bus together."""
+
+
+class SupersededError(PermanentError):
+    """Another claim-controller has begun its term: this one's facts are refused from now on."""
+
+
+class Publisher:
+    """Publishes the leader's facts. One instance per term; it starts from the facts on the bus.
+
+    Every fact is fenced by the term's own: beginning a term ends all others, however late
+    their messages arrive (docs/adr/0016-facts-are-fenced-by-the-term.md).
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        cache: ObjectCache,
+        clock: Clock,
+        *,
+        instance: str,
+        node_moves: NodeMoves,
+        tick_s: float = 1.0,
+        evaluate: Evaluate | None = None,
+        cause_of: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        """``tick_s``: how often ``tick`` is called."""
+        self.sequence = 0
+        """Sequence of the newest fact known to be stored."""
+        self._bus = bus
+        self._cache = cache
+        self._evaluate = evaluate or RuleRecorder(cache).evaluate
+        self._cause_of = cause_of
+        self._clock = clock
+        self._instance = instance
+        self._node_moves = node_moves
+        self._outbox = Outbox()
+        self._quarantined: dict[str, None] = {}
+        """Nodes whose next fact is a matter of time."""
+        self.too_large: dict[FactKey, str] = {}
+        """What is published in part only, or not at all, and why."""
+        self._fence: Fence | None = None
+        """The right to publish; None before ``begin``."""
+        self._lock = asyncio.Lock()
+        self._time = FactsTime(clock, tick_s=tick_s)
+
+    async def begin(self, facts: str) -> None:
+        """Begin a term on the stream of facts that was created at ``facts``: from here on no
+        earlier term publishes, and what they have published is known.
+
+        Raises SupersededError: another began in the same moment.
+        """
+        term = TermBegun(revision=1, facts=facts, instance=self._instance)
+        subject = subject_of(term)
+        before = await self._bus.last(FACTS_STREAM, subject)
+        if before is not None:
+            count = decode(before, TermBegun).revision + 1
+            term = TermBegun(revision=count, facts=facts, instance=self._instance)
+        self._fence = Fence(subject, 0 if before is None else before.sequence)
+        self._fence = Fence(subject, await self._store(term))
+        await self._load()
+        if not self._time.has_begun:
+            await self.tick()  # Before anything that carries its time.
+
+    async def _load(self) -> None:
+        known = {subject_prefix(fact): fact for fact in FACTS}
+        async for delivered in self._bus.read(FACTS_STREAM):
+            kind = known.get(".".join(delivered.subject.split(".")[:4]))
+            if kind is not None:
+                self._remember(delivered.sequence, delivered.payload, kind)
+            if delivered.pending == 0:
+                return
+
+    async def publish_everything(self) -> None:
+        """The whole picture, tombstones for what vanished, then ``Synced``."""
+        self._cache.mark_all()
+        async with self._lock:
+            for key in self._outbox.living():
+                if key.kind not in _UNOBSERVED:
+                    self._cache.mark(key, self._cache.revision)
+            await self._publish_dirty()
+            revision = self._cache.revision
+            await self._store(Synced(revision=revision, instance=self._instance))
+
+    async def flush(self) -> None:
+        """Publish what changed since the last time. Raises BusUnavailableError: try again."""
+        async with self._lock:
+            await self._publish_dirty()
+
+    async def publish_fact(self, key: FactKey, fact: Fact | None) -> None:
+        """Publish a fact that is not made from the picture; None: its tombstone."""
+        revision = 0 if fact is None else fact.revision
+        async with self._lock:
+            for newer in self._outbox.plan(key, fact, revision):
+                await self.store(newer)
+
+    async def store(self, fact: Fact) -> None:
+        """Publish a fact as it is."""
+        await self._store_or_doubt(fact)
+        self._published(fact)
+
+    async def tick(self) -> None:
+        """Let time pass for those who fold the facts, and for nodes in quarantine."""
+        async with self._lock:
+            await self._store(self._time.tick())
+        for name in self._quarantined:
+            self._cache.mark(FactKey(NodeObserved.NAME, name))
+
+    def now_unix_s(self) -> float:
+        """The time of the facts."""
+        return self._time.now_unix_s()
+
+    def domains(self) -> dict[str, int]:
+        """Epoch by domain, as published."""
+        facts = (self._outbox.last(key) for key in self._outbox.living() if key.kind == "domain")
+        return {fact.domain: fact.epoch for fact in facts if isinstance(fact, DomainObserved)}
+
+    def given_up(self) -> dict[str, GivenUp]:
+        """What was given up of claims, by UID, as published."""
+        facts = (self._outbox.last(key) for key in self._outbox.living())
+        return {
+            fact.claim.uid: fact.given_up
+            for fact in facts
+            if isinstance(fact, ClaimObserved) and fact.given_up is not None
+        }
+
+    def last(self, key: FactKey) -> Fact | None:
+        """The last fact about ``key`` that is no tombstone."""
+        return self._outbox.last(key)
+
+    def newest(self, key: FactKey) -> Fact | None:
+        """The last fact about ``key``; it may be a tombstone."""
+        return self._outbox.newest(key)
+
+    def doubted(self, key: FactKey) -> tuple[Fact, ...]:
+        """Facts about ``key`` that may be stored since the last one that is."""
+        return self._outbox.doubted(key)
+
+    def _remember(self, sequence: int, payload: bytes, kind: type[Fact]) -> None:
+        try:
+            fact = decode(payload, kind)
+        except UndecodableMessageError:
+            # Written by another version; facts of existing objects are published again.
+            return
+        self.sequence = sequence
+        if isinstance(fact, Tick):
+            self._time.continue_from(fact)
+        elif not isinstance(fact, _UNREMEMBERED):
+            self._published(fact)
+
+    async def _publish_dirty(self) -> None:
+        queue = FactQueue(self._cache, self._outbox)
+        queue.take_all()
+        while batch := queue.take(_AT_ONCE):
+            # Sent in this order, and not acknowledged one by one: the facts of one key never
+            # overlap, and those of different keys in one batch do not build on one another.
+            outcomes = await asyncio.gather(
+                *(self._publish_key(key, revision) for key, revision in batch),
+                return_exceptions=True,
+            )
+            failures = [one for one in outcomes if isinstance(one, BaseException)]
+            if not failures:
+                continue
+            unpublished = [
+                entry
+                for entry, outcome in zip(batch, outcomes, strict=True)
+                if isinstance(outcome, BaseException)
+            ]
+            for key, revision in (*unpublished, *queue.rest()):
+                self._cache.mark(key, revision)
+            temporary = [one for one in failures if isinstance(one, BusUnavailableError)]
+            raise next((one for one in failures if one not in temporary), failures[0])
+
+    async def _publish_key(self, key: FactKey, revision: int) -> None:
+        if key.kind == InventoryObserved.NAME:
+            await self._publish_inventory_tombstone(key, revision)
+            return
+        try:
+            await self._publish_answer(self._question(key, revision))
+        except MessageTooLargeError as error:
+            await self._publish_reduced(key, revision, error)
+        else:
+            self.too_large.pop(key, None)
+
+    async def _publish_reduced(
+        self, key: FactKey, revision: int, too_large_by: MessageTooLargeError
+    ) -> None:
+        """Publish what the bus takes of a fact; one object's size is no other's concern."""
+        limit_bytes = too_large_by.limit_bytes
+        if key not in self.too_large:
+            structlog.get_logger().error("a fact is too large for the bus", error=str(too_large_by))
+        self.too_large[key] = too_large(too_large_by.size_bytes, limit_bytes)
+        question = self._question(key, revision)
+        try:
+            await self._publish_answer(msgspec.structs.replace(question, limit_bytes=limit_bytes))
+        except MessageTooLargeError as error:
+            structlog.get_logger().error("nor is it small enough in part", error=str(error))
+
+    async def _publish_answer(self, question: Publish) -> None:
+        last = self._outbox.last(question.key)
+        for newer in self._evaluate(question):
+            cause = self._cause_of(newer.claim.uid) if isinstance(newer, ClaimObserved) else ""
+            with publishing(newer, self._pod_of(newer), first=last is None) as traceparent:
+                await self._store_or_doubt(newer, traceparent, cause)
+            self._published(newer)
+
+    async def _publish_inventory_tombstone(self, key: FactKey, revision: int) -> None:
+        """The tombstone of what a node-agent reported of a node that is gone."""
+        if key.identity in self._cache.plain[NODES.plural]:
+            return
+        for tombstone in self._outbox.plan(key, None, revision):
+            # Without the devices, it is never too large for the bus.
+            await self.store(msgspec.structs.replace(tombstone, unhealthy=()))
+
+    def _published(self, fact: Fact) -> None:
+        self._outbox.published(fact)
+        if isinstance(fact, NodeObserved):
+            self._quarantined.pop(fact.node.name, None)
+            if fact.quarantined and not fact.deleted:
+                self._quarantined[fact.node.name] = None
+
+    def _question(self, key: FactKey, revision: int) -> Publish:
+        before, doubted = self._outbox.newest(key), self._outbox.doubted(key)
+        if key.kind != NodeObserved.NAME:
+            return Publish(key=key, revision=revision, before=before, doubted=doubted)
+        left = [
+            (name, at)
+            for (name, node), at in self._node_moves.left().items()
+            if node == key.identity
+        ]
+        closing = tuple(sorted(self._node_moves.closing()))
+        recall = QuarantineTerms(
+            self.now_unix_s(), self._node_moves.quarantine_s, self._node_moves.keeps_taints()
+        )
+        return Publish(
+            key=key,
+            revision=revision,
+            before=before,
+            doubted=doubted,
+            left=tuple(left),
+            closing=closing,
+            recall=recall,
+        )
+
+    def _pod_of(self, fact: Fact) -> CachedPod | None:
+        """The pod whose trace a fact belongs to."""
+        match fact:
+            case PodObserved(pod=pod):
+                return self._cache.pods.get(pod.uid)
+            case ClaimObserved(claim=claim):
+                return self._cache.pods.get(claim.pod_uid)
+        return None
+
+    async def _store_or_doubt(self, fact: Fact, traceparent: str = "", cause: str = "") -> None:
+        try:
+            await self._store(fact, traceparent, cause)
+        except BusUnavailableError:
+            self._outbox.doubt(fact)
+            raise
+
+    async def _store(self, fact: Fact, traceparent: str = "", cause: str = "") -> int:
+        assert self._fence is not None, "the term was not begun"
+        try:
+            sequence = await self._bus.publish(
+                self._sealed(fact, traceparent, cause), fence=self._fence
+            )
+        except StaleSequenceError as error:
+            raise SupersededError(f"another claim-controller leads by now: {error}") from error
+        self.sequence = max(self.sequence, sequence)
+        return sequence
+
+    def _sealed(self, fact: Fact, traceparent: str = "", cause: str = "") -> Outgoing:
+        return encode(
+            fact,
+            source=f"/claim-controller/{self._instance}",
+            causation_id=cause,
+            traceparent=traceparent,
+            now_unix_s=self._clock.now_unix_s(),
+        )

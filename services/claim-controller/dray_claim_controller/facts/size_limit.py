@@ -1,0 +1,67 @@
+"""Facts that are too large for the bus, without what makes them so. Pure.
+
+What counts against others stays: the devices that a claim holds. What is decided by goes, so that
+nothing is decided by half of it: a reduced claim, pod or template says why it can't be used.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from dray.domain.claims import TOO_LARGE, ClaimSpec
+from dray.domain.pods import NodeExpression
+from dray.messages.base import encode, sent_bytes
+from dray.messages.facts import ClaimObserved, Fact, PodObserved, SliceObserved, TemplateObserved
+
+_ROOM_BYTES = 4096
+"""For headers that are added where a fact is published."""
+
+
+def size_bytes(fact: Fact) -> int:
+    """What a fact takes on the bus, but for what is added where it is published."""
+    message = encode(fact, source="", now_unix_s=0.0)
+    return sent_bytes(message.payload, message.headers)
+
+
+def fit_to_limit(fact: Fact, limit_bytes: int) -> Fact | None:
+    """The fact, reduced as far as a bus needs it that takes ``limit_bytes``; None where that does
+    not help."""
+    full_bytes = size_bytes(fact)
+    most_bytes = limit_bytes - _ROOM_BYTES
+    if full_bytes <= most_bytes:
+        return fact
+    why = too_large(full_bytes, limit_bytes)
+    return next((one for one in _reduced(fact, why) if size_bytes(one) <= most_bytes), None)
+
+
+def too_large(full_bytes: int, limit_bytes: int) -> str:
+    """Why something can't be used, for people."""
+    return (
+        f"{TOO_LARGE}{full_bytes} bytes as a fact, {limit_bytes} at most (max_payload "
+        "of NATS); make it smaller, or have max_payload raised"
+    )
+
+
+def _reduced(fact: Fact, why: str) -> Iterator[Fact]:
+    """From the least to the most that is left out."""
+    match fact:
+        case ClaimObserved(claim=claim):
+            held = claim.allocation
+            if held is not None:
+                held = replace(held, config=())
+            spec = ClaimSpec(unsupported=(why,))
+            yield replace(fact, claim=replace(claim, spec=spec, allocation=held))
+            if held is not None:
+                devices = tuple(replace(device, terms=None) for device in held.devices)
+                held = replace(held, devices=devices, selector=None)
+                yield replace(fact, claim=replace(claim, spec=spec, allocation=held))
+        case PodObserved(pod=pod):
+            # An expression that no node meets.
+            terms = ((NodeExpression(why, "In"),),)
+            needs = replace(pod.needs, node_terms=terms, tolerations=())
+            yield replace(fact, pod=replace(pod, needs=needs))
+        case SliceObserved(slice=slice_):
+            yield replace(fact, in_full=None)
+            yield replace(fact, slice=replace(slice_, devices=()), in_full=None)
+        case TemplateObserved():
+            yield replace(fact, spec={}, unusable=why)

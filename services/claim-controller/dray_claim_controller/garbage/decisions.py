@@ -1,0 +1,50 @@
+"""Which derived templates are no longer used. Pure."""
+
+from dray.domain.names import DERIVED_FROM_LABEL
+from dray.kube.ports import TEMPLATES, Object
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.rule_recorder import RecordedRule
+from dray_claim_controller.timers import Due, due
+
+
+def is_derived(template: Object) -> bool:
+    """Whether dray made the template."""
+    return DERIVED_FROM_LABEL in (template["metadata"].get("labels") or {})
+
+
+def used_templates(cache: ObjectCache) -> set[str]:
+    """``namespace/name`` of the templates that pods which have not ended refer to."""
+    used = set()
+    for cached in cache.pods.values():
+        if cached.terminal or not cached.object:
+            continue
+        namespace = cached.object["metadata"]["namespace"]
+        for entry in cached.object["spec"].get("resourceClaims") or ():
+            used.add(f"{namespace}/{entry.get('resourceClaimTemplateName') or ''}")
+    return used
+
+
+def unused_templates(cache: ObjectCache) -> list[str]:
+    """``namespace/name`` of derived templates that no pod refers to."""
+    used = used_templates(cache)
+    return [
+        name
+        for name, template in cache.plain[TEMPLATES.plural].items()
+        if is_derived(template) and name not in used
+    ]
+
+
+class Garbage(RecordedRule[Due], frozen=True, kw_only=True, tag="garbage"):
+    """``namespace/name`` of derived templates to be deleted."""
+
+    after_s: float
+    now_s: float
+    """Monotonic."""
+    since_s: dict[str, float]
+
+    def answer(self, cache: ObjectCache) -> Due:
+        unused = unused_templates(cache)
+        return due(unused, self.since_s, now_s=self.now_s, after_s=self.after_s)
+
+    def polled(self) -> str:
+        return "garbage"

@@ -1,0 +1,1 @@
+"""Leader election: one claim-controller at a time publishes facts and executes decisions."""

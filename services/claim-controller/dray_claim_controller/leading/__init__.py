@@ -1,1 +1,0 @@
-"""Who leads: one claim-controller at a time publishes and executes."""

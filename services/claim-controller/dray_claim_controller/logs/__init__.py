@@ -1,0 +1,1 @@
+"""Decision logs: ``epochs`` opens them, ``followers`` reads them."""

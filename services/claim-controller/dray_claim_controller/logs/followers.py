@@ -1,0 +1,224 @@
+"""Reads every domain's decision log and hands its decisions to the executor.
+
+A record of a newer release that this one can't decode is passed over, and reported. That allocates
+nothing twice: what is never carried out is voided after a while, and an order that a passed-over
+record ended stops at the claim's void. But its pods wait, and a node that it lets go stays where
+it is, until a claim-controller of that release leads.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+import structlog
+
+from dray.bus.dead import dead_letter
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.domain.errors import DrayError, TemporaryError
+from dray.kube.ports import NODES, POOLS, ConflictError, KubeError, NotFoundError
+from dray.messages.base import Delivered
+from dray.messages.decisions import AnyRecord, Decided, NodeLeft, Waiting, decode_record, log_stream
+from dray.runtime.backoff import Backoff
+from dray.runtime.clock import Clock
+from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.execution.executions import Execution, OpenExecutions
+from dray_claim_controller.logs.epochs import Epochs, PoolInUseError
+from dray_claim_controller.tracing import MESSAGE_ID, TRACEPARENT
+from dray_claim_controller.work_queue import FairWorkQueue
+
+_CLOSED_EVERY_S: Final = 10.0
+"""How often, at least, it is tried to close a domain."""
+
+
+class Followers:
+    """One reader per pool. The reader of a lost log opens its next epoch."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        informers: Informers,
+        epochs: Epochs,
+        clock: Clock,
+        *,
+        decided: Callable[[Execution], None],
+        waiting: Callable[[Waiting], None],
+    ) -> None:
+        self.executions: dict[str, OpenExecutions] = {}
+        self.undecodable = 0
+        """Records that were passed over in this term."""
+        self._bus = bus
+        self._informers = informers
+        self._epochs = epochs
+        self._clock = clock
+        self._decided = decided
+        self._waiting = waiting
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closings = FairWorkQueue(
+            clock, self._close, name="close", group_of=lambda domain: domain, most_s=_CLOSED_EVERY_S
+        )
+        self._read: dict[str, OpenExecutions] = {}
+        """Of the logs that are being read, and not being opened."""
+
+    async def run(self) -> None:
+        """Follow the logs of all pools, and close those of deleted pools, concurrently, until
+        cancelled."""
+        pools = self._informers.cache.plain[POOLS.plural]
+        # A pool may have been made again since the term began, and began to close it.
+        for domain in sorted({*self._epochs.closing, *self._epochs.orphans()}):
+            self._closings.add(domain)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._closings.run(), name="close-domains")
+            while True:
+                for domain in list(pools):
+                    if domain not in self._tasks and domain not in self._epochs.closing:
+                        task = group.create_task(self._follow(domain), name=f"log-{domain}")
+                        self._tasks[domain] = task
+                gone = [name for name in self._tasks if name not in pools]
+                for domain in gone:
+                    await self._unfollow(domain)
+                if not gone:
+                    await self._informers.changed()
+
+    def left(self) -> Mapping[tuple[str, str], int]:
+        """Highest node-left revision by (domain, node)."""
+        return {
+            (domain, node): revision
+            for domain, executions in self.executions.items()
+            for node, revision in executions.left.items()
+        }
+
+    async def check(self) -> None:
+        """Open the next epoch of logs that are gone or end before a sequence known to be stored.
+        Their reader may not notice, because it may not have read so far."""
+        for domain, executions in list(self._read.items()):
+            seen = max(executions.stored, executions.sequence)
+            state = await self._bus.state(log_stream(domain, executions.epoch))
+            short = state is None or state.last_sequence < seen
+            if short and self._read.get(domain) is executions and domain in self._tasks:
+                structlog.get_logger().warning("a decision log is short", domain=domain)
+                self._tasks.pop(domain).cancel()
+                self._informers.wake()
+
+    def finished(self, execution: Execution) -> None:
+        """The order needs no more work."""
+        if (executions := self.executions.get(execution.domain)) is not None:
+            executions.finish(execution.decision.pod_uid, execution.attempt)
+
+    async def _unfollow(self, domain: str) -> None:
+        task = self._tasks.pop(domain)
+        task.cancel()
+        await asyncio.wait([task])
+        self.executions.pop(domain, None)
+        self._epochs.begin_closing(domain)
+        self._closings.add(domain)
+
+    async def _close(self, domain: str) -> None:
+        try:
+            await self._epochs.close(domain)
+        except PoolInUseError as error:
+            structlog.get_logger().warning("a pool can't be closed", why=str(error))
+            raise
+        self._mark_nodes()
+
+    async def _follow(self, domain: str) -> None:
+        backoff = Backoff(0.05, 5.0)
+        while True:
+            try:
+                await self._follow_epoch(domain, backoff)
+            except ConflictError as error:
+                # Another write of the pool's status came in between: read it again.
+                structlog.get_logger().debug("not opened yet", domain=domain, error=str(error))
+            except NotFoundError:
+                structlog.get_logger().debug("the pool is gone", domain=domain)
+            except (StreamMissingError, TemporaryError, KubeError) as error:
+                structlog.get_logger().warning(
+                    "the decision log can't be read", domain=domain, error=str(error)
+                )
+            await self._clock.sleep(backoff.next_s())
+
+    async def _follow_epoch(self, domain: str, backoff: Backoff) -> None:
+        known = self.executions.get(domain)
+        seen = (known.epoch, max(known.sequence, known.stored)) if known is not None else (0, 0)
+        epoch = await self._epochs.open(domain, *seen)
+        executions = (
+            known if known is not None and known.epoch == epoch else OpenExecutions(domain, epoch)
+        )
+        self.executions[domain] = executions
+        self._mark_nodes()
+        stream = log_stream(domain, epoch)
+        state = await self._bus.state(stream)
+        if state is None:
+            raise BusUnavailableError(f"stream {stream} vanished while it was opened")
+        history = state.last_sequence
+        executions.stored = max(executions.stored, history)
+        if executions.sequence >= history:
+            self._submit_all(executions)
+        self._read[domain] = executions
+        try:
+            async for delivered in self._bus.read(stream, start=executions.sequence + 1):
+                backoff.reset()
+                try:
+                    record = decode_record(delivered.payload)
+                except msgspec.MsgspecError as error:
+                    await self._pass_over(executions, delivered, str(error))
+                    record = None
+                self._fold(executions, delivered, record, live=history)
+        finally:
+            if self._read.get(domain) is executions:
+                del self._read[domain]
+
+    async def _pass_over(
+        self, executions: OpenExecutions, delivered: Delivered, error: str
+    ) -> None:
+        self.undecodable += 1
+        why = (
+            f"claim-controller passes over record {delivered.sequence} of {delivered.stream}: "
+            f"{error}; was it written by another version of dray?"
+        )
+        structlog.get_logger().error("a record is passed over", domain=executions.domain, why=why)
+        with contextlib.suppress(DrayError):
+            await self._bus.publish(dead_letter(delivered, why))
+
+    def _fold(
+        self,
+        executions: OpenExecutions,
+        delivered: Delivered,
+        record: AnyRecord | None,
+        *,
+        live: int,
+    ) -> None:
+        """``record``: None if it is passed over."""
+        sequence = delivered.sequence
+        if record is None:
+            executions.pass_over(sequence)
+        else:
+            headers = delivered.headers
+            traceparent, cause = headers.get(TRACEPARENT, ""), headers.get(MESSAGE_ID, "")
+            executions.fold(sequence, record, traceparent, cause)
+        if sequence == live:
+            self._submit_all(executions)
+        elif sequence > live:
+            match record:
+                case Decided():
+                    for pod in record.pods:
+                        self._decided(executions.open[pod.pod_uid])
+                case Waiting():
+                    self._waiting(record)
+        if isinstance(record, NodeLeft):
+            self._mark_nodes()
+
+    def _submit_all(self, executions: OpenExecutions) -> None:
+        for execution in list(executions.open.values()):
+            self._decided(execution)
+        for waiting in executions.waiting.values():
+            self._waiting(waiting)
+
+    def _mark_nodes(self) -> None:
+        # A node may be free to enter its new pool.
+        cache = self._informers.cache
+        for name in cache.plain[NODES.plural]:
+            cache.mark(FactKey("node", name))
+        self._informers.wake()

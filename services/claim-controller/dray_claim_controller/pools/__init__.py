@@ -1,0 +1,1 @@
+"""The status of GPUPools, and the dedicated taints of their nodes."""

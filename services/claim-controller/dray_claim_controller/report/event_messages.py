@@ -1,0 +1,256 @@
+"""BindRequests, events and their messages, and the execution steps for the bus. Pure."""
+
+import hashlib
+from typing import Any
+
+from dray.domain.claims import Allocation
+from dray.domain.names import CONDITIONS_PENDING
+from dray.domain.pods import Pod
+from dray.kube.bind_request import EXPLANATION_LIMIT
+from dray.kube.convert import allocation_to, time_to
+from dray.kube.ports import BIND_REQUESTS, EVENTS, POOLS, Object
+from dray.messages.decisions import PodDecision, Waiting
+from dray.messages.events import ExecutionStep
+from dray.reasons import in_words
+from dray_claim_controller.cache.cached_objects import CachedResourceClaim, ObjectProblem
+from dray_claim_controller.execution.executions import DecisionVersions
+from dray_claim_controller.execution.progress import Progress
+
+COMPONENT = "tensor-fusion.ai/claim-controller"
+_EVENT_MESSAGE_LIMIT = 1024
+"""``NoteLengthLimit`` of events.k8s.io."""
+
+
+def decided_spec(decision: PodDecision) -> dict[str, Any]:
+    """``BindRequest.spec`` of a decision."""
+    return {
+        "podUID": decision.pod_uid,
+        "selectedNode": decision.node,
+        "attempt": max((claim.attempt for claim in decision.claims), default=0),
+        "binder": decision.binder,
+        "resourceClaimAllocations": [
+            {"name": claim.name, "allocation": allocation_to(claim.allocation)}
+            for claim in decision.claims
+        ],
+    }
+
+
+def allocated_spec(pod: Pod, claims: list[CachedResourceClaim]) -> dict[str, Any]:
+    """``BindRequest.spec`` of a pod that runs with what it got."""
+    return {
+        "podUID": pod.uid,
+        "selectedNode": pod.node,
+        "attempt": max((cached.claim.decision for cached in claims), default=0),
+        "binder": pod.binder,
+        "resourceClaimAllocations": [
+            {"name": cached.claim.name, "allocation": allocation_to(cached.claim.allocation)}
+            for cached in claims
+            if cached.claim.allocation is not None
+        ],
+    }
+
+
+def undecided_spec(pod_uid: str) -> dict[str, Any]:
+    """``BindRequest.spec`` of a pod that waits: a place for its explanation."""
+    return {"podUID": pod_uid, "selectedNode": "", "resourceClaimAllocations": []}
+
+
+def waiting_status(waiting: Waiting) -> dict[str, Any]:
+    """``BindRequest.status`` of a pod that waits."""
+    return undecided_status(in_words(waiting.reasons, EXPLANATION_LIMIT))
+
+
+def undecided_status(explanation: str) -> dict[str, Any]:
+    """The same, for a reason in words; none where that is empty."""
+    return {
+        "phase": "Pending",
+        "reason": "Waiting",
+        "explanation": cut(explanation) or None,
+        "decidedBy": None,
+    }
+
+
+def cut(explanation: str) -> str:
+    """As much as the field holds, in bytes."""
+    return explanation.encode()[:EXPLANATION_LIMIT].decode(errors="ignore")
+
+
+def binding_status(by: DecisionVersions | None) -> dict[str, Any]:
+    """``BindRequest.status`` while the decision is carried out. Where its record is not at hand,
+    what the object says of it stays."""
+    return {"phase": "Binding", "reason": "Decided", "explanation": None} | _decided_by(by)
+
+
+def awaiting_status(detail: str) -> dict[str, Any]:
+    """``BindRequest.status`` while the devices are not ready for the pod."""
+    return {
+        "phase": "Binding",
+        "reason": CONDITIONS_PENDING,
+        "explanation": cut(detail),
+    }
+
+
+def awaiting_devices(node: str, detail: str) -> str:
+    """An event's message while the devices are not ready for the pod."""
+    return f"waiting for binding conditions for device on node {node}: {detail}"
+
+
+def never_ready(node: str, detail: str) -> str:
+    """An event's message once the devices are waited for no more."""
+    return f"taking back the devices allocated on node {node}: {detail}"
+
+
+def not_carried_out(node: str, detail: str) -> str:
+    """An event's message where Kubernetes keeps a decision from being carried out."""
+    return f"the allocation on node {node} can't be carried out, and is given up: {detail}"
+
+
+def succeeded_status(by: DecisionVersions | None) -> dict[str, Any]:
+    """``BindRequest.status`` of a pod that is bound with its devices."""
+    return {"phase": "Succeeded", "reason": "Bound", "explanation": None} | _decided_by(by)
+
+
+def _decided_by(by: DecisionVersions | None) -> dict[str, Any]:
+    if by is None:
+        return {}
+    versions = {"policyVersion": by.policy_version, "learnedVersion": by.learned_version}
+    return {"decidedBy": versions}
+
+
+def failed_status(reason: str, detail: str, failed_before: int) -> dict[str, Any]:
+    """``BindRequest.status`` of an attempt that came to nothing."""
+    return {
+        "phase": "Failed",
+        "reason": reason,
+        "explanation": cut(detail),
+        "failedAttempts": failed_before + 1,
+    }
+
+
+def bind_request(pod: Pod, spec: dict[str, Any]) -> Object:
+    """A BindRequest of the pod's name, owned by it."""
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod.name,
+        "uid": pod.uid,
+        "controller": True,
+    }
+    return {
+        "apiVersion": BIND_REQUESTS.api_version,
+        "kind": BIND_REQUESTS.kind,
+        "metadata": {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "labels": {"pod-name": pod.name[:63].rstrip("-.")},
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def in_short(allocation: Allocation, node: str) -> str:
+    """Devices and amounts on one line, such as ``gpu-0 on node-1 (virtual_vram 16Gi)``; a pool
+    that is not named after the ``node`` is named, too."""
+    parts = []
+    for device in allocation.devices:
+        amounts = ", ".join(
+            f"{name.rpartition('/')[2]} {amount}"
+            for name, amount in device.consumed.items()
+            if amount != "0"
+        )
+        pool = "" if device.id.pool == node else f" of pool {device.id.pool}"
+        parts.append(f"{device.id.device}{pool} on {node}" + (f" ({amounts})" if amounts else ""))
+    return "; ".join(parts)
+
+
+def reference(about: ObjectProblem) -> Object:
+    """An object as an Event's ``involvedObject``."""
+    found = {
+        "apiVersion": about.resource.api_version,
+        "kind": about.resource.kind,
+        "name": about.name,
+        "uid": about.uid,
+    }
+    return found | ({"namespace": about.namespace} if about.namespace else {})
+
+
+def problem(about: ObjectProblem) -> str:
+    """An event's message about an object that dray can't take as it is."""
+    return (
+        f"{about.resource.kind} {about.name}: {about.why}. What it holds counts, and nothing "
+        "further is decided about it"
+    )
+
+
+def pod_reference(pod: Pod) -> Object:
+    """A pod as an Event's ``involvedObject``."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "uid": pod.uid,
+    }
+
+
+def pool_reference(pool: Object) -> Object:
+    """A GPUPool as an Event's ``involvedObject``."""
+    metadata = pool["metadata"]
+    return {
+        "apiVersion": POOLS.api_version,
+        "kind": POOLS.kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
+def event(
+    about: Object, reason: str, message: str, *, warning: bool, instance: str, now_unix_s: float
+) -> Object:
+    """An Event about an object. One name per object and reason, so that repetitions are counted."""
+    digest = hashlib.sha256(f"{about['uid']}/{reason}".encode()).hexdigest()[:16]
+    now = time_to(now_unix_s)
+    # Events about what has no namespace are where kubectl looks for them.
+    namespace = about.get("namespace") or "default"
+    name = about["name"][:230].rstrip("-.")
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {"name": f"{name}.{digest}", "namespace": namespace},
+        "involvedObject": about,
+        "reason": reason,
+        "message": message.encode()[:_EVENT_MESSAGE_LIMIT].decode(errors="ignore"),
+        "type": "Warning" if warning else "Normal",
+        "source": {"component": COMPONENT},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        "reportingComponent": COMPONENT,
+        "reportingInstance": instance[:128],
+    }
+
+
+def execution_step(progress: Progress, now_unix_s: float) -> ExecutionStep:
+    """The step that an execution made, for the pod's timeline."""
+    decision = progress.execution.decision
+    return ExecutionStep(
+        pod_uid=decision.pod_uid,
+        namespace=decision.namespace,
+        name=decision.name,
+        claim=progress.claim or ",".join(claim.name for claim in decision.claims),
+        attempt=progress.execution.attempt,
+        step=progress.step,
+        now_unix_s=now_unix_s,
+        detail=progress.detail,
+        traceparent=decision.traceparent,
+    )
+
+
+def repeated(known: Object, again: Object) -> dict[str, Any]:
+    """The patch that counts ``again`` onto the event there is."""
+    return {
+        "message": again["message"],
+        "lastTimestamp": again["lastTimestamp"],
+        "count": int(known.get("count") or 1) + 1,
+    }
