@@ -59,7 +59,7 @@ def _part(
 
 
 def _told(node: Node, part: Slice) -> Hashable:
-    """Of what the slice, or each of its devices, says about its nodes, what this one is told."""
+    """Of what the slice, or each of its devices, says about nodes, the part on this one."""
     if not part.per_device_reach:
         return _is_reached(part.reach, node)
     return tuple(_is_reached(device.reach, node) for device in part.devices)

@@ -1,6 +1,6 @@
 """What is remembered of the nodes for pods of one signature, and the order in which they come.
 
-The board's index holds the nodes that may fit, in the order of the placement. A node on which
+The node table's index holds the nodes that may fit, in the order of the placement. A node on which
 the claims don't fit is ruled out there until it changes, as the nodes of other pods are: who waits
 is tried again only once a node came back. Nodes that are alike share a verdict, so that a search
 costs what differs and not what there is.
@@ -29,7 +29,7 @@ from dray_allocator.state.domain import Domain
 from dray_allocator.state.state import AllocatorState
 
 _KINDS_KEPT: Final = 1024
-"""Of which there is no node any more, beside as many as there are nodes."""
+"""Classes without a node, allowed besides as many as there are nodes."""
 _BY_LOAD: Final = LoadScore(node_fills=True, card_fills=True)
 
 
@@ -97,7 +97,7 @@ class SearchScore:
 
     @property
     def version(self) -> int:
-        """Moves with what many nodes see: whoever was ruled out by it may fit."""
+        """Changes with what many nodes see: a node that it ruled out may fit."""
         return self._state.shared_version
 
     def of(self, board: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
@@ -110,7 +110,7 @@ class SearchScore:
         return found if self._load else np.zeros_like(found)
 
     def order(self, board: NodeTable, row: int, cards: list[int]) -> list[int]:
-        """Cards by load; the lane has an order of its own."""
+        """Cards by load; the search has an order of its own."""
         return (self._load or _BY_LOAD).order(board, row, cards)
 
     def rank(self, board: NodeTable, row: int) -> Rank:

@@ -1,4 +1,4 @@
-"""What a pod asks of the lane, and by which rules it is decided."""
+"""What a pod asks of the search, and the rules that hold for it."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace

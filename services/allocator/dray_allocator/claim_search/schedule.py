@@ -179,7 +179,7 @@ class NodeSearch:
             yield board.names[row]
 
     def _limits(self) -> Sequence[str] | None:
-        """The only nodes that come into question; None: all of the pool. Where the board has
+        """The only nodes that come into question; None: all of the pool. Where the node table has
         looked already, it is those with something that it does not read."""
         wanted, odd = self.wanted, self.state.fleet.nodes_that_say_more()
         is_limited = wanted.fixed_node or wanted.reach or wanted.excluded
@@ -231,7 +231,7 @@ class NodeSearch:
 
     def _knows_all(self) -> bool:
         """Whether every node was looked at, those too that don't take the pod: what their devices
-        lack is told with the rest."""
+        lack is reported with the rest."""
         if self.ended_at:
             return True
         for node in candidates(self.state, self.domain, self.wanted):

@@ -39,7 +39,7 @@ class VisibleDevices:
         return sum(map(len, self.uses))
 
     def usage(self, rules: SchedulerVersion) -> Usage:
-        """What is in use of the devices; an ill one counts as held, and so does one that is shared
+        """What is in use of the devices; an unhealthy one is held, and so does one that is shared
         where that is not known."""
         whole: set[DeviceId] = set()
         consumed: dict[DeviceId, dict[str, int]] = {}

@@ -67,7 +67,7 @@ def account_of(
 
 
 def pools_of(node: Node, seen: VisibleDevices, rules: SchedulerVersion) -> list[ResourcePool]:
-    """All pools that a node sees; none where that can't be told: what came of the node tells it."""
+    """All pools that a node sees; none where that is unknown: the node's result shows it."""
     try:
         return list(gather(seen.slices, node, rules))
     except AllocationError:

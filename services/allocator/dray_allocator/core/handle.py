@@ -250,7 +250,7 @@ def _decide_again(
 
 
 def _groundless(record: Waiting) -> Waiting:
-    """Of a pod that the facts don't show, nothing would be told."""
+    """No reasons are reported for a pod that the facts don't show."""
     return msgspec.structs.replace(record, reasons=())
 
 

@@ -1,4 +1,4 @@
-"""What a replica takes in changes: pools are attended anew, and others forgotten. Pure."""
+"""Changes of subscriptions: pools that a replica begins to read, or forgets. Pure."""
 
 from dray_allocator.state.apply import apply
 from dray_allocator.state.domain import Domain

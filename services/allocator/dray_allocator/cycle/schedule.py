@@ -1,4 +1,4 @@
-"""Which lane decides about a pod: the board, or the whole of structured parameters."""
+"""How a pod is scheduled: by the node table, or by the search, node by node."""
 
 from dray.reasons import Reason, bounded
 from dray_allocator.claim_search.schedule import Pause, choose_in_full, may_fit_in_full
@@ -22,9 +22,9 @@ def find(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice | 
 def find_with(
     state: AllocatorState, domain: Domain, wanted: PodRequest, budget: SearchBudget | None
 ) -> Choice | Pause | None:
-    """The same, or no answer yet where the structured lane has used up the budget.
+    """The same, or no answer yet where the search has used up the budget.
 
-    What the board reads it decides; where it finds nothing, there may still be devices that it
+    What the node table reads it decides; where it finds nothing, there may still be devices that it
     does not read.
     """
     if not wanted.in_full:
@@ -46,7 +46,7 @@ def may_fit(state: AllocatorState, domain: Domain, wanted: PodRequest) -> bool:
 
 
 def why_not(state: AllocatorState, domain: Domain, wanted: PodRequest) -> tuple[Reason, ...]:
-    """Why it fits nowhere; devices that the board does not read are counted whoever decides."""
+    """Why it fits nowhere; devices that the node table does not read are counted too."""
     if wanted.in_full or state.fleet.says_more:
         reasons = explain_in_full(state, domain, wanted)
     else:
@@ -55,6 +55,6 @@ def why_not(state: AllocatorState, domain: Domain, wanted: PodRequest) -> tuple[
 
 
 def may_be_in_full(state: AllocatorState, wanted: PodRequest) -> bool:
-    """Whether devices that the board does not read could serve the pod. For cards that must be
+    """Whether devices that the node table does not read could serve the pod. For cards that must be
     joined structured parameters have no words."""
     return state.fleet.says_more and not must_be_connected(wanted.asks, wanted.placement)

@@ -94,7 +94,7 @@ class Step:
     def _put_up(self) -> None:
         """Something was freed, added or changed: who could fit now is tried again.
 
-        Of the others only the reasons may be other ones; they are told with the next tick.
+        Of the others only the reasons may be other ones; they are reported with the next tick.
         """
         domain = self._domain
         if domain.passed < 0:
@@ -117,7 +117,7 @@ class Step:
         return may_fit(self._state, self._domain, want)
 
     def _tell_doubted(self) -> None:
-        """Where the reasons of the first pod of a signature are other ones, all are told again.
+        """Where the reasons of the first pod of a signature changed, all are reported again.
 
         Reasons are found by comparing every card: in a large pool some wait for a later tick.
         """

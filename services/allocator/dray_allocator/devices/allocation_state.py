@@ -32,7 +32,7 @@ class Taken:
 
 
 class AllocationState:
-    """What is in use by the claims being allocated, beside what was in use before.
+    """What is in use by the claims being allocated, besides what was in use before.
 
     Changes are undone in the reverse order of their making; devices and amounts then stand as
     before.
@@ -217,7 +217,7 @@ def _drop(entries: list[Any]) -> None:
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Sequence[DeviceToleration]) -> Taint | None:
-    """A taint of a device that keeps a request away; effects other than these are only told."""
+    """A taint of a device that keeps a request away; other effects are only reported."""
     for taint in taints:
         if taint.effect in _KEEPS_AWAY and not any(one.tolerates(taint) for one in tolerations):
             return taint

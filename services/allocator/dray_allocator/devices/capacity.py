@@ -33,7 +33,7 @@ class Demand:
         return {name: str(amount.quantity) for name, amount in self.amounts.items()}
 
     def fits_beside(self, used: Mapping[str, int]) -> bool:
-        """Whether there is room beside all that is ``used`` (in billionths) of the device."""
+        """Whether there is room besides all that is ``used`` (in billionths) of the device."""
         totals = self.totals
         for name, taken in self.nano.items():  # noqa: SIM110 - a generator takes twice as long
             if taken + used.get(name, 0) > totals[name]:

@@ -50,7 +50,7 @@ def shares_of(claim: KnownClaim) -> Iterator[Share]:
 
 
 def needs_lane(claim: KnownClaim) -> bool:
-    """Whether a claim asks for what the board does not read."""
+    """Whether a claim asks for what the node table does not read."""
     spec = claim.spec
     plain = all(one.mode == "ExactCount" and not one.admin_access for one in spec.requests)
     return bool(spec.in_full) or not plain

@@ -91,7 +91,7 @@ class Counters:
 
 
 def left_of(pool: ResourcePool, is_allocated: Callable[[DeviceId], bool]) -> Amounts:
-    """What is left of the counters of a pool beside the devices that are allocated."""
+    """What the allocated devices leave of the counters of a pool."""
     left = {
         (one.name, counter): parse_quantity(amount).nano
         for one in pool.counter_sets.values()

@@ -101,7 +101,7 @@ def needed(
 
 
 def has_room(ledger: DeviceUsage, card: Card, consumed: Demand) -> bool:
-    """Whether the device can give ``consumed`` beside all uses."""
+    """Whether the device can give ``consumed`` besides all uses."""
     use = ledger.of(card.id)
     if use.whole or not card.device.allow_multiple_allocations:
         return not use.shares

@@ -1,4 +1,4 @@
-"""What a claim says to dray in the driver's own configuration, beside what Kubernetes reads."""
+"""What a claim says to dray in the driver's own configuration, besides what Kubernetes reads."""
 
 from collections.abc import Iterator, Mapping
 

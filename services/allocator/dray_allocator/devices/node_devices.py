@@ -128,7 +128,7 @@ class PublishedDevices:
         return cast(T, known)
 
     def unhealthy(self, node: str, driver: str) -> tuple[str, ...]:
-        """Names of the devices that the node's agent says are ill."""
+        """Names of the devices that the node-agent reports as unhealthy."""
         return self._unhealthy.get((node, driver), ())
 
     def put(self, slice_: ResourceSlice, in_full: Slice | None = None) -> tuple[str, ...]:
@@ -187,7 +187,7 @@ class PublishedDevices:
         return _distinct((slice_.node, *self._rebuild(pool)))
 
     def set_unhealthy(self, node: str, driver: str, devices: tuple[str, ...]) -> bool:
-        """Remove devices whose node-agent says they are ill; whether that changed anything."""
+        """Remove unhealthy devices; whether that changed anything."""
         before = self._unhealthy.get((node, driver), ())
         self._unhealthy[node, driver] = devices
         if before == devices:

@@ -2,7 +2,7 @@
 
 Kubernetes searches by recursion. Here each open choice is a generator on a stack of our own, so
 that its depth is limited by the claims and not by Python: a choice yields the place where the
-search goes on, is told how that ended, and takes its device back before it tries the next one.
+search goes on, gets its result, and takes its device back before it tries the next one.
 """
 
 from collections.abc import Callable, Generator, Sequence

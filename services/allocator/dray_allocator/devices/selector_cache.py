@@ -131,7 +131,7 @@ def _all_values(view: DeviceView) -> Shape:
 
 def identity(value: object) -> Shape:
     """Equal for values that no expression tells apart: ``1`` and ``true`` are not, and amounts
-    are told apart by how Kubernetes holds them, too (``isInteger`` of 1 and of 1000m)."""
+    differ by how Kubernetes holds them, too (``isInteger`` of 1 and of 1000m)."""
     match value:
         case Quantity():
             return (value.nano, value.binary, value.exponent, value.is_small)

@@ -1,4 +1,4 @@
-"""Why the structured lane finds nothing for a pod: what fails, on how many devices or nodes.
+"""Why no node has devices for the claims of a pod: what fails, on how many devices or nodes.
 
 All of it is known from the search already: the nodes are in kinds, and each kind has its verdict.
 """
@@ -37,7 +37,7 @@ def explain_in_full(
     if not nodes:
         return tuple(of_pool)
     walk = NodeSearch(state, domain, wanted)
-    if must_be_connected(wanted.asks, wanted.placement):  # Then the board decides.
+    if must_be_connected(wanted.asks, wanted.placement):  # Then the node table decides.
         found = _NodeClasses(walk, len(nodes)).reasons(nodes)
         return (*of_pool, *found, *together(state, domain, wanted))
     walk.choice()

@@ -3,7 +3,7 @@
 A selector, a taint and what a request takes are looked at once per kind; what is left of the cards
 is compared in the board's columns. Where a selector reads what kinds don't tell, such as the uuid,
 it is asked of every card. The order of the answers depends on nothing but their words, and the
-nearest miss on the cards' identities, so that whoever replays gives the same ones.
+nearest miss on the cards' identities, so that a replay gives the same ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ _ORDER = ("unsupported", "taint", "capacity", "in-use")
 
 @dataclass(frozen=True, slots=True)
 class DeviceGroups:
-    """The cards of a board, in groups of which one request makes no difference but for use."""
+    """The cards of a node table, in groups of which one request makes no difference but for use."""
 
     places: Places
     of: Places
@@ -236,7 +236,7 @@ class _Clauses:
 
 
 def _common(ask: DeviceRequirements, card: Card) -> Iterator[Cause]:
-    """What keeps a request from a card, whoever uses how much of it."""
+    """What keeps a request from a card, whatever its use."""
     if card.fault:
         yield "unsupported", "unparsable", card.fault
         return

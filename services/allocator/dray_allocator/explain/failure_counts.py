@@ -16,7 +16,7 @@ class Miss:
     seen: str = ""
     """What it has instead, if that is an amount or a value."""
     detail: str = ""
-    """What else is to be said where this one is the nearest."""
+    """The detail if this one is the nearest."""
 
 
 @dataclass(slots=True)

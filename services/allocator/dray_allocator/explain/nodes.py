@@ -27,7 +27,7 @@ Rank = tuple[int, int, int]
 def on_nodes(
     state: AllocatorState, wanted: PodRequest, nodes: Sequence[str], index: NodeIndex | None = None
 ) -> list[Reason]:
-    """Why nodes don't take the pod; what is missing on the most frequent ones is not said first:
+    """Why nodes don't take the pod; what is missing on the most frequent ones does not come first:
     the order is that of the words. Without an index every node is looked at."""
     counts: dict[str, int] = {}
     nearest: dict[str, tuple[Rank, Nearest]] = {}
@@ -77,7 +77,7 @@ def _elsewhere(state: AllocatorState, wanted: PodRequest, nodes: Sequence[str]) 
 
 
 def _doubtful(wanted: PodRequest, nodes: Sequence[str], index: NodeIndex) -> Sequence[str]:
-    """The nodes of which the board doesn't tell that they take the pod."""
+    """The nodes of which the node table doesn't tell that they take the pod."""
     needs = wanted.pod.needs
     if needs.resources or needs.ports or not index.plan.tells_needs:
         return nodes

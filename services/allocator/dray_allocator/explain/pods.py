@@ -71,7 +71,7 @@ def _of_devices(
                 for asks in alike.values()
             ]
         )
-        index.catch_up(state.selectors)  # Cards may have been told apart further.
+        index.catch_up(state.selectors)  # Cards may be in finer classes now.
     return found
 
 

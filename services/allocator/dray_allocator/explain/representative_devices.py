@@ -35,7 +35,7 @@ class RepresentativeDevices:
         self._nodes.setdefault(key, node)
 
     def nearest(self, tally: FailureCounts) -> tuple[Nearest | None, str]:
-        """The nearest miss, and what else is to be said of it. The tally's groups are in the order
+        """The nearest miss, and its detail. The tally's groups are in the order
         of their nodes."""
         if not tally.near:
             return None, ""

@@ -1,4 +1,4 @@
-"""Things told apart only as far as somebody asked, so that a verdict is needed once per kind.
+"""Classes of equal things, as fine as some plan needs: one verdict serves a whole class.
 
 Ten thousand equal cards differ by uuid; as long as no selector reads it, they are one kind.
 """
@@ -15,7 +15,7 @@ of its own. What reads it is judged exactly, thing by thing, where it matters.""
 _TOGETHER: Final = 1024
 """Things that are numbered before it is looked whether a property has too many values."""
 _ROOM: Final = 4096
-"""Kinds that may come and go before all are numbered anew."""
+"""Kinds that may come and go before all are numbered again."""
 
 
 class EquivalenceClasses(Generic[T]):
@@ -38,7 +38,7 @@ class EquivalenceClasses(Generic[T]):
 
     @property
     def outgrown(self) -> bool:
-        """Whether the things should be numbered anew, by ``ask``: much of what is told apart is
+        """Whether the things should be numbered again, by ``ask``: many of the kinds are
         of the past, or a property has too many values."""
         too_many = self.count > 2 * self._after_renumbering + _ROOM
         return too_many or self._is_wide()
@@ -72,7 +72,7 @@ class EquivalenceClasses(Generic[T]):
         return kind
 
     def ask(self, questions: Mapping[Hashable, Read[T]], things: Iterable[T]) -> list[int]:
-        """Tell things apart by more questions, and number all kinds anew.
+        """Distinguish things by more questions, and number all kinds again.
 
         ``things``: all there are; returned are their kinds, in the same order.
         """
@@ -104,7 +104,7 @@ class EquivalenceClasses(Generic[T]):
         return any(len(values) > MOST_VALUES for values in self._values)
 
     def _drop_wide(self) -> None:
-        """A property that outgrew its bound is told apart no more."""
+        """A property that outgrew its bound no longer counts."""
         asked = tuple(self._asked)[: len(self._values)]
         for question, values in zip(asked, self._values, strict=True):
             if len(values) > MOST_VALUES:

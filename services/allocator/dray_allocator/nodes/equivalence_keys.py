@@ -25,7 +25,7 @@ def of_node(node: Node) -> Hashable:
 
 
 def attributes(reads: Iterable[Read]) -> dict[Hashable, Callable[[Card], Hashable]]:
-    """The questions behind what a selector reads; capacities are told apart anyhow."""
+    """The questions behind what a selector reads; capacities always count."""
     named = [(one.domain, one.name) for one in reads if one.field == "attributes"]
     return {("attribute", *one): partial(_attribute, *one) for one in named}
 
@@ -38,7 +38,7 @@ def labels(needs: PodNeeds) -> dict[Hashable, Callable[[Node], Hashable]]:
 
 
 def _attribute(domain: str, name: str, card: Card) -> Hashable:
-    """Values are told apart with their type: 1 is not true."""
+    """Values differ by their type: 1 is not true."""
     published = card.device.attributes
     value = published.get(f"{domain}/{name}")
     own = published.get(name) if card.id.driver == domain else None

@@ -31,7 +31,7 @@ _WHOLE_SHARE: Final = 4
 
 
 class NodeIndex:
-    """The nodes of a board for one plan, by a score."""
+    """The nodes of a node table for one plan, by a score."""
 
     def __init__(self, board: NodeTable, plan: FilterPlan, score: NodeScore) -> None:
         self.plan = plan
@@ -246,7 +246,7 @@ class NodeIndex:
         self._best = None
 
     def may_run(self, rows: slice | Places) -> Flags:
-        """Which nodes take the pod, their cards aside, as far as the board tells."""
+        """Which nodes take the pod, their cards aside, as far as the node table tells."""
         board, plan = self.board, self.plan
         found = board.present[rows] & plan.may_run[board.node_kind[rows]]
         found &= board.pods[rows] >= 1

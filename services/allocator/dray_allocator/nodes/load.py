@@ -9,7 +9,7 @@ FULL = 1_000_000
 """Loads are in millionths."""
 
 MOST_LOAD = 2**22 - 1
-"""Loads above it count as this much; a device that is sold twice over has 2 000 000."""
+"""Loads above it count as this much; a device that is allocated twice in full has 2 000 000."""
 TIE_BITS = 40
 
 

@@ -1,6 +1,6 @@
 """What pods of one signature need, as numbers per kind of card and of node.
 
-Where a selector reads what the board does not tell apart, it is left out here: more nodes look
+Where a selector reads what the node table does not tell apart, it is left out here: more nodes look
 as if they fit, and the exact search says which of them do.
 """
 
@@ -42,7 +42,7 @@ class CardNeed:
 
     ask: DeviceRequirements
     selectors: tuple[str, ...]
-    """Those that can be told by a card's kind."""
+    """Those that a card's kind decides."""
     is_exact: bool
     """Whether that is all of them, and nothing else is asked of the cards."""
     count: int = field(init=False)
@@ -139,7 +139,7 @@ class FilterPlan:
     may_run_at: Sequence[int] = ()
     """The same, for one kind."""
     tells_node: bool = False
-    """Whether a node takes the pod, its cards aside, if, and only if, the board says so."""
+    """Whether a node takes the pod, its cards aside, if, and only if, the node table says so."""
     is_simple: bool = False
     """Whether a node fits if, and only if, enough of its cards do, one by one."""
     is_single: bool = False
@@ -187,7 +187,7 @@ def plan_of(
     *,
     alone: bool,
 ) -> FilterPlan:
-    """A plan without tables yet; the board learns to tell apart what they will depend on."""
+    """A plan without tables yet; the node table learns to tell apart what they will depend on."""
     named = [selectors.reads(text) or () for ask in asks for text in ask.selectors]
     board.tell_cards_apart(equivalence_keys.attributes(read for reads in named for read in reads))
     board.tell_nodes_apart(equivalence_keys.labels(needs))
@@ -214,7 +214,7 @@ def _is_told(expression: str, board: NodeTable, selectors: SelectorCache) -> boo
 
 def _told(needs: PodNeeds, board: NodeTable) -> PodNeeds:
     """Of the needs those that a node's kind tells: nothing that is used up, no name, and no label
-    that is not told apart. A need that is not named here is left to the exact look."""
+    that makes no class. A need that is not named here is left to the exact look."""
     tells = board.node_kinds.tells
     wanted = {key: value for key, value in needs.node_selector.items() if tells(("label", key))}
     is_told = all(

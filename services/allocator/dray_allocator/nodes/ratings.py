@@ -1,8 +1,8 @@
 """What an index and a search ask of a placement policy: ratings of nodes, an order of cards.
 
-A score is a whole number, the lowest is best, equal ones are told apart by the tie. It is made
+A score is a whole number, the lowest is best, the tie orders equal ones. It is made
 for the pods of one signature, so that it may depend on their shape, and it rates only nodes on
-which they fit. Whatever it reads besides the board moves ``version`` when it changes.
+which they fit. Whatever it reads besides the node table moves ``version`` when it changes.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -31,9 +31,9 @@ class Look:
     """Nodes that are rated together, and their cards."""
 
     rows: slice | Places
-    """All rows of the board, as a slice, or some, each once."""
+    """All rows of the node table, as a slice, or some, each once."""
     places: slice | Places
-    """Of their cards: all places of the board, or those of each row in turn."""
+    """Of their cards: all places of the node table, or those of each row in turn."""
     suiting: Sequence[Flags]
     """Per request of the plan: which of ``places`` have enough of everything. Never those where
     there is no card (``NodeTable.there``), of which there may be some among all places."""
@@ -50,7 +50,7 @@ class NodeScore(Protocol):
 
     @property
     def version(self) -> int:
-        """Moves whenever a node may have another score though the board says nothing of it."""
+        """Moves whenever a node may have another score though the node table says nothing of it."""
 
     def of(self, board: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
         """The score of one node on which the pod fits. ``suiting``: per request of the plan, which

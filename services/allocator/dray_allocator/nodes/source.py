@@ -1,4 +1,4 @@
-"""Where a board reads what is so now, and what it makes of single values."""
+"""Where a node table reads what is so now, and what it makes of single values."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _MOST: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the board reads what is so now."""
+    """Where the node table reads what is so now."""
 
     node: Callable[[str], Node]
     held: Callable[[str], AssumedResources]

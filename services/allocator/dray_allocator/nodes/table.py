@@ -1,6 +1,6 @@
 """The nodes and cards of one pool as columns, and a log of the nodes that changed.
 
-A node has a row, its cards a stretch of places. Whoever derives something from the columns
+A node has a row, its cards a stretch of places. Code that derives something from the columns
 keeps a position in the log and, when it is asked again, looks at the rows logged since.
 """
 

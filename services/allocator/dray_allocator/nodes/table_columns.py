@@ -1,4 +1,4 @@
-"""The columns of a board: a node has a row, its cards a stretch of places."""
+"""The columns of a node table: a node has a row, its cards a stretch of places."""
 
 from array import array
 from collections.abc import Sequence

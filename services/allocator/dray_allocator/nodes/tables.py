@@ -1,4 +1,4 @@
-"""The boards of all pools, kept true, and the indexes over them, within bounds.
+"""The node tables of all pools, kept true, and the indexes over them, within bounds.
 
 What is used of a card or held on a node counts at once, while all about it is at hand. A node that
 changed is only noted and read again when somebody asks, so that folding many facts in a row costs
@@ -18,7 +18,7 @@ from dray_allocator.nodes.source import Source
 from dray_allocator.nodes.table import NodeTable
 
 MOST_INDEXES: Final = 1024
-"""Signatures whose order of nodes is kept; whoever was used longest ago goes first."""
+"""Signatures whose order of nodes is kept; the one used longest ago goes first."""
 _MOST_BYTES: Final = 2**26
 """For the keys of all of them; at least ``_FEWEST`` are kept."""
 _FEWEST: Final = 16
@@ -37,14 +37,14 @@ class Pools:
 
 
 class NodeTables:
-    """A board per pool, made when it is first asked for."""
+    """A node table per pool, made when it is first asked for."""
 
     def __init__(self, source: Source, pools: Pools) -> None:
         self._source = source
         self._pools = pools
         self._boards: dict[str, NodeTable] = {}
         self._pool_of: dict[str, str] = {}
-        """The pool on whose board a node stands."""
+        """The pool on whose node table a node stands."""
         self._nodes: dict[str, bool] = {}
         """Nodes to be looked at, and whether at their cards too."""
         self._indexes: dict[tuple[str, Hashable, bytes], NodeIndex] = {}
@@ -75,7 +75,7 @@ class NodeTables:
         self._scored.clear()
 
     def of(self, pool: str) -> NodeTable:
-        """A pool's board, as things are now."""
+        """A pool's node table, as things are now."""
         if self._nodes:
             self._read_again()
         board = self._boards.get(pool)

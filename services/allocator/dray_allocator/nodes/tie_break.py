@@ -2,7 +2,7 @@
 
 
 class TieRows:
-    """The ties of rows. Equal ones are kept apart, so that whoever meets one can look closer."""
+    """The ties of rows. Equal ones are listed, so that a search can look closer."""
 
     def __init__(self) -> None:
         self.twins: dict[int, list[int]] = {}

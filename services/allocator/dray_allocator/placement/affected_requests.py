@@ -1,4 +1,4 @@
-"""Which of a pod's requests a reason is about; that is said where it isn't about all of them."""
+"""Which of a pod's requests a reason is about; named unless it is about all of them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ def named(request: str, claim: int, claims: Sequence[Claim | ClaimInFull]) -> st
 
 
 def each_once(told: Sequence[tuple[Sequence[str], Iterable[Reason]]]) -> Iterator[Reason]:
-    """The reasons, each given once with the names of the requests that it is told for."""
+    """The reasons, each given once with the names of the requests that it is about."""
     about: dict[Reason, list[str]] = {}
     for requests, reasons in told:
         for reason in dict.fromkeys(reasons):

@@ -23,13 +23,13 @@ def see(domain: Domain, wanted: PodRequest) -> None:
 
 
 def is_due(state: AllocatorState, domain: Domain) -> bool:
-    """Whether it is time to learn anew."""
+    """Whether it is time to learn again."""
     cards = state.boards.of(domain.name).cards
     return domain.learned is None or _learner(domain).is_due(cards)
 
 
 def relearn(state: AllocatorState, domain: Domain) -> None:
-    """Learn anew: what is learned counts at once, and is written with the next decision."""
+    """Learn again: what is learned counts at once, and is written with the next decision."""
     board, nodes = state.boards.of(domain.name), state.facts.nodes
     learned = _learner(domain).learn(
         board,

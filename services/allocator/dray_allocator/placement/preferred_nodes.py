@@ -1,6 +1,6 @@
 """Nodes in the order in which a pod with a preference likes them, so that few must be searched.
 
-What a card is worth to a preference is told by its kind. The cards that a pod gets on a node are
+What a card is worth to a preference follows from its kind. The cards that a pod gets on a node are
 worth at best the best ones there that suit, so nodes are tried in the order of that bound, and the
 rest is left once nothing better can come.
 """
@@ -22,7 +22,7 @@ _MODEL: Final = "preferred model"
 QUESTIONS: Final[Mapping[Hashable, Callable[[Card], Hashable]]] = {
     _MODEL: lambda card: model_of(card.device)
 }
-"""What kinds of cards must tell, beside capacities, which they always do."""
+"""The properties that kinds of cards must distinguish, besides capacities."""
 
 
 class PreferredNode(NamedTuple):

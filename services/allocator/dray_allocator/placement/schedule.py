@@ -48,7 +48,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
 
 def choose(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice | None:
-    """The best node on which everything fits, by what the board reads, or None."""
+    """The best node on which everything fits, by what the node table reads, or None."""
     if wanted.fixed_node or wanted.reach or wanted.named_nodes is not None:
         nodes = candidates(state, domain, wanted)
         board = state.boards.of(domain.name)
@@ -71,7 +71,7 @@ def choose(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice 
 
 
 def _plain(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Choice | None:
-    """For most pods, which want one card and nothing special: what is said below of all, in
+    """For most pods, which want one card and nothing special: the steps below, in
     short."""
     board, ask, is_told = index.board, wanted.asks[0], index.plan.tells_node
     while (row := index.best()) >= 0:

@@ -58,7 +58,7 @@ class WeighedScore:
         self._devices = sorted(weighed.items())
         self._tables: dict[str, _Table] = {}
         self._tables_of = (-1, 0)
-        """The board's numbering and how many kinds there were."""
+        """The node table's numbering and how many kinds there were."""
 
     @property
     def version(self) -> int:

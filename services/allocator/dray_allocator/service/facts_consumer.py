@@ -2,7 +2,7 @@
 
 One reading at a time follows the stream, of everything or with a filter. When other pools are
 attended it ends after a fact, and the next one goes on behind it with another filter; what the
-stream already held of the pools that are new is read beside it. See
+stream already held of the pools that are new is read at the same time. See
 docs/adr/0026-replicas-read-what-they-decide-upon.md.
 """
 
@@ -62,7 +62,7 @@ class FactsReader:
         self._log = structlog.get_logger()
         self._pools: Pools = ()
         self._asked = asyncio.Event()
-        """Whether it was said what is to be read."""
+        """Whether the pools to read are known."""
         self._is_stale = False
         """Other pools are to be attended than those that are read."""
         self._is_waiting = True
@@ -225,7 +225,7 @@ class FactsReader:
             try:
                 last = await self._hand_earlier(pools)
             except (BusUnavailableError, StreamMissingError):
-                await backoff.pause()  # Whoever follows the facts finds out, and ends this.
+                await backoff.pause()  # The facts' follower finds out, and ends this.
                 continue
             await self._hand(EarlierFactsRead(pools, last), "")
             return

@@ -67,7 +67,7 @@ class LeaseHolder:
         self._takes = 0
         self._wake = asyncio.Event()
         self._unkept: dict[str, None] = {}
-        """Domains of which it was said that their lease can't be kept: it is said once."""
+        """Domains whose lost lease was logged: it is logged once."""
         self._passed_over: tuple[str, ...] = ()
         """Domains that could not be served yet when the leases were last looked at."""
 
@@ -120,7 +120,7 @@ class LeaseHolder:
         await self._bus.release(self._seat, self._instance)
 
     def _domains(self) -> dict[str, Domain]:
-        """All there are, whoever serves them."""
+        """All there are, whichever replica serves them."""
         return {**self._state.domains, **self._state.elsewhere}
 
     def _may_serve(self, domain: Domain) -> bool:
@@ -207,7 +207,7 @@ class LeaseHolder:
         """The pools that are served, or are about to be, and all that have a say in them.
 
         Everything, where nobody shares the work, or others have all of it: who serves nothing
-        stands by with all in mind. Also where it can't be told what has a say.
+        stands by with all in mind. Also where the dependencies of a pool are unknown.
         """
         state, domains = self._state, self._domains()
         ours = {**self._leased, **self._served, **self._leaving}

@@ -185,7 +185,7 @@ class Replica:
             await backoff.pause()
 
     def _undecodable(self, fact: UndecodableFact) -> None:
-        """The pools that depend on it are left to others; who serves them is told there."""
+        """The pools that depend on it are left to others; their leases name the replica."""
         self._metrics.undecodable.inc()
         if fact.stops:
             self._serving.hurry()
@@ -213,7 +213,7 @@ class Replica:
         self._serving.look()
 
     def _search(self) -> None:
-        """Go on with long searches, a step at a time, beside what else happens."""
+        """Go on with long searches, a step at a time, between other events."""
         if self._searching is None or self._searching.done():
             self._searching = self._spawn(self._search_on())
 

@@ -25,7 +25,7 @@ from dray.reasons import in_words
 from dray.telemetry import Span, is_sampled, start
 
 TRACEPARENT: Final = "traceparent"
-"""The header that carries a decision's position to whoever executes it."""
+"""The header that carries a decision's position to the claim-controller."""
 _MOST_PODS: Final = 10_000
 _MOST_MOMENTS: Final = 32
 """Of one pod; a reason that flickers must not make a span without bound."""
@@ -53,7 +53,7 @@ class Traces:
         """By claim: its pod, and the position of the decision that placed it."""
 
     def folded(self, record: AnyRecord, headers: Mapping[str, str], at_unix_s: float) -> None:
-        """A record was read back from the log, whoever wrote it."""
+        """A record was read back from the log, whichever replica wrote it."""
         if isinstance(record, Waiting):
             position = headers.get(TRACEPARENT, "")
             if position != record.traceparent and is_sampled(position):

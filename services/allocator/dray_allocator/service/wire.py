@@ -80,7 +80,7 @@ class OwnRecords:
         written[record.epoch, sequence] = payload, record
 
     def record_of(self, domain: str, epoch: int, delivered: Delivered) -> AnyRecord:
-        """The next record of a log, whoever wrote it. Raises as ``record_of``."""
+        """The next record of a log, whichever replica wrote it. Raises as ``record_of``."""
         written = self._written.get(domain, {}).pop((epoch, delivered.sequence), None)
         if written is not None and written[0] == delivered.payload:
             return written[1]

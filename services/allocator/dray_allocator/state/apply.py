@@ -68,7 +68,7 @@ def forget_facts(state: AllocatorState) -> None:
 
 
 def forget_log(state: AllocatorState, event: LogShortened) -> None:
-    """The log lost its newest records; whoever acted upon them shows it in the facts."""
+    """The log lost its newest records; the facts show what was done because of them."""
     known = state.domains.get(event.domain)
     if known is None or known.epoch != event.epoch:
         return
@@ -165,7 +165,7 @@ def _claim(state: AllocatorState, fact: ClaimObserved) -> None:
     claim, given_up = fact.claim, state.facts.given_up.get(fact.claim.uid)
     is_news = state.facts.put_claim(fact)
     if given_up != state.facts.given_up.get(claim.uid):
-        state.supply_everywhere()  # Who waits may be told whose the devices are.
+        state.supply_everywhere()  # Reasons may name who holds the devices.
     if is_news or _was_moved(fact, claim.uid, state.facts.claims):
         state.ties.claim(fact)
     if is_news:
@@ -294,7 +294,7 @@ def _tick(state: AllocatorState, fact: Tick) -> None:
 
 def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
     """An epoch that is not above the known one is news only where facts and log are lost both:
-    the pool was deleted meanwhile and made again, and begins anew."""
+    the pool was deleted meanwhile and made again, and begins again."""
     known = state.domains.get(fact.domain) or state.elsewhere.get(fact.domain)
     if fact.deleted:
         if known is None or fact.epoch < known.epoch:

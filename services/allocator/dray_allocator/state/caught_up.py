@@ -45,7 +45,7 @@ class ObservedState:
         return whole and facts.position >= needed and self.knows(domain.name)
 
     def knows(self, pool: str) -> bool:
-        """Whether facts and logs of all that has a say in the pool were read.
+        """Whether facts and logs of all pools that it depends on were read.
 
         A node may hold what only the log of the pool that it left knows: an allocation that
         was cleared and not voided. A log that is lost says nothing; its epoch is voided."""
@@ -61,7 +61,7 @@ class ObservedState:
 
     def undecodable_for(self, pool: str) -> str:
         """Why this replica must not decide upon the pool although others may: a message of a newer
-        release that it can't decode, of this pool or of one that has a say in it; or empty."""
+        release that it can't decode, of this pool or of one that it depends on; or empty."""
         facts, spans = self.facts, self.fleet.spans_nodes
         pools = (*self.domains, *self.elsewhere) if spans else self.ties.of(pool)
         for one in pools:

@@ -42,7 +42,7 @@ class ClaimRequirements(msgspec.Struct, frozen=True):
     """Configuration of the classes, each with its requests, then the claim's own."""
 
     def faults(self, placement: Placement) -> tuple[str, ...]:
-        """What is wrong with it for whoever decides."""
+        """What is wrong with it in every search."""
         return self.nonsense_as_kubernetes if placement.is_compatible else self.nonsense
 
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def configure(state: AllocatorState, fact: Fact) -> None:
-    """Apply a fact of what the cluster and its pools are told to do."""
+    """Apply a fact of what the cluster and its pools are set to do."""
     facts = state.facts
     match fact:
         case DeviceClassObserved(device_class=device_class):

@@ -66,7 +66,7 @@ class Domain:
     unsettled: dict[str, None] = field(default_factory=dict)
     """Claims with a reservation that has to end some way."""
     late: dict[str, None] = field(default_factory=dict)
-    """Waiting pods whose reasons changed too soon to be told again."""
+    """Waiting pods whose reasons changed too soon to be reported again."""
     asked: dict[str, int] = field(default_factory=dict)
     """Per claim, which asking to void it was sent last."""
     ticked: bool = False
@@ -153,5 +153,5 @@ class Domain:
         heapq.heapify(self.due)
 
     def more_supply(self) -> None:
-        """Something was freed, added or changed: whoever waits may be tried again."""
+        """Something was freed, added or changed: waiting pods may be tried again."""
         self.supply += 1

@@ -76,7 +76,7 @@ class Facts:
     given: frozenset[str] = frozenset()
     """Extended resources for which kube-scheduler allocates devices of a class."""
     cluster: ClusterObserved | None = None
-    """What the server keeps; None: not told yet."""
+    """Fields that the server keeps; None: not known yet."""
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     _served: dict[str, list[str]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a reservation means beside the facts: whether it counts, and how it ends.
+"""What a reservation means, given the facts: whether it counts, and how it ends.
 
 Both questions are answered from the claim's latest fact and the latest attempt in the log,
 so the order in which facts and records arrived does not matter.
@@ -43,7 +43,7 @@ class VoidRequest:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a reservation's end depends on beside its claim."""
+    """What a reservation's end depends on besides its claim."""
 
     age_s: float
     """Of the reservation."""

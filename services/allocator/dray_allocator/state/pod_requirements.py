@@ -28,7 +28,7 @@ from dray_allocator.values.cache_budget import CacheBudget
 _MOST_BYTES: Final = 2**24
 _MOST_ALIKE: Final = 16
 _Told = tuple[tuple[bytes, bytes, str], ...]
-"""Of each claim, its signature, what it says beside, and its pool."""
+"""Of each claim, its signature, the rest of its spec, and its pool."""
 _Key = tuple[str, str, str, bool, bool, int, int, _Told]
 
 

@@ -1,4 +1,4 @@
-"""Which pools have a say in one another: what a replica must know beside a pool to decide in it.
+"""Pool dependencies: the other pools that a replica must know to decide in a pool.
 
 Mostly none. A node may carry what another pool's claims hold, or hold again; a claim may be of
 another pool than the pods that refer to it. The facts of nodes, claims and pods tell.
@@ -60,7 +60,7 @@ class PoolDependencies:
             self._set((f"{_MOVED} {pool}", uid), ())
 
     def _member(self, uid: str, pool: str, fact: ClaimObserved | PodObserved) -> None:
-        """Whoever knows of one of the pools must know of all; where it was moved, until it ends."""
+        """Replicas that know one of the pools must know all; where it was moved, until it ends."""
         if fact.moved_to is not None:
             self._moved.setdefault(uid, {})[pool] = None
             self._set((f"{_MOVED} {pool}", uid), ((pool, fact.moved_to),))

@@ -276,7 +276,7 @@ class AllocatorState(ObservedState):
             if pod is not None and domain.name == pool:
                 turn = (-pod.priority, pod.created_unix_s, pod.uid)
                 domain.pending[pod_uid] = turn
-                if domain.serving:  # whoever begins to serve puts all up for trial
+                if domain.serving:  # a replica that begins to serve tries all pods
                     heapq.heappush(domain.due, turn)
             elif domain.pending.pop(pod_uid, None) is not None:
                 domain.late.pop(pod_uid, None)

@@ -1,6 +1,6 @@
 """Of which pools a replica takes claims, pods and logs in, and since when it knows them whole.
 
-All other facts are taken in by every replica. Reading of a pool that is attended anew begins at
+All other facts are taken in by every replica. Reading of a newly subscribed pool begins at
 its first fact, while the facts of all pools go on to be read in order: it is whole once these have
 reached what was met there.
 """

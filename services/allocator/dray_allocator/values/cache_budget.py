@@ -17,7 +17,7 @@ class CacheBudget:
 
     def takes(self, told: int) -> bool:
         """Count in an entry that so many bytes tell apart; False where there is no room for it
-        beside the others, which are to go and count no more."""
+        besides the others, which are to go and count no more."""
         size = _OF_EACH + _PER_BYTE * told
         self._held += size
         if self._held <= self._most:

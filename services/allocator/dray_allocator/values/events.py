@@ -1,4 +1,4 @@
-"""What the pure core is told, and what it asks the shell to do."""
+"""Events that the pure core handles, and effects that the replica executes."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Attend:
 
 @dataclass(frozen=True, slots=True)
 class EarlierFact:
-    """A fact of a pool that is attended anew, beside those that are read in order."""
+    """A fact of a newly subscribed pool, besides those that are read in order."""
 
     sequence: int
     fact: Fact | UndecodableFact
@@ -141,7 +141,7 @@ class Append:
     """Append to the domain's log, if its last sequence is ``expected_last``.
 
     ``chained``: it builds on the append before it, which is not confirmed yet. A record of
-    somebody else may have taken the predicted sequence, so the bus must also be told after
+    another writer may have taken the predicted sequence, so the bus must also know after
     which record this one is to stand.
     """
 

@@ -19,7 +19,7 @@ class AllocatorOptions:
     exclusion_s: float = 300.0
     checkpoint_interval_s: float = 600.0
     waiting_repeat_s: float = 10.0
-    """A waiting pod whose reasons differ only in their counts is told again after this."""
+    """A waiting pod whose reasons differ only in their counts is reported again after this."""
     pods_per_record: int = 64
     unconfirmed_records: int = 256
     """Records appended ahead of their confirmation."""

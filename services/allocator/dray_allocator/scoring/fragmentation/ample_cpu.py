@@ -34,7 +34,7 @@ class Ample:
         """Per column of pods with several cards."""
 
     def know(self, codes: Whole) -> None:
-        """See to it that what is said of these codes is known."""
+        """Compute the worth for these codes."""
         unknown = codes[self.cpu_milli[codes] < 0]
         if unknown.size:
             codes = np.unique(unknown)

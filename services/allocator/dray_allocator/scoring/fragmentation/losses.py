@@ -61,7 +61,7 @@ class Losses:
         return now, [after[code] for code in codes]
 
     def of_those_with_ample_cpu(self, look: Look, rows: Whole) -> tuple[Whole, Flags]:
-        """What nodes lose, and for which of them that is found; what is said of others, or of those
+        """What nodes lose, and for which of them that is found; the values of others, or of those
         on which the pod does not fit, means nothing."""
         nodes, ample, board = self.nodes, self._landscape.ample, self.nodes.board
         lost = np.zeros(len(rows), np.int64)

@@ -17,7 +17,7 @@ _TOGETHER: Final = 2**15
 
 
 class NodeWorth:
-    """One board under one version of what was learned."""
+    """One node table under one version of what was learned."""
 
     def __init__(
         self, board: NodeTable, learned: Learned, number: int, like: "NodeWorth | None" = None

@@ -21,7 +21,7 @@ Sight = tuple[int, tuple[int, ...]]
 """A node: free cpu in milli, and the code of each card; 0 where nothing is left, or where nothing
 was learned about it."""
 KindsSeen = tuple[EquivalenceClasses[Card], int, int]
-"""Of a board, with the number of their numbering, and how many there were."""
+"""Of a node table, with the number of their numbering, and how many there were."""
 MOST_CPU_MILLI: Final = 10**8
 """More of a node's cpu counts as this much."""
 _MOST_NUMBERS: Final = 200_000
@@ -40,7 +40,7 @@ class DeviceColumns:
 
 
 class Nodes:
-    """What is on one board, by the classes of cards that something was learned about."""
+    """What is on one node table, by the classes of cards that something was learned about."""
 
     def __init__(self, board: NodeTable, classes: tuple[str, ...]) -> None:
         self.board = board
@@ -50,17 +50,17 @@ class Nodes:
         self._kinds = (-1, 0)
         self._position = -1
         self.codes: Whole = np.zeros(0, np.int64)
-        """By place of the board, of its card; 0 where nothing is left of it, where nothing was
+        """By place of the node table, of its card; 0 where nothing is left of it, where nothing was
         learned about its class, and where there is none."""
         self.numbers: Whole = np.zeros(0, np.int64)
-        """By row of the board: equal for nodes that look alike, card by card."""
+        """By row of the node table: equal for nodes that look alike, card by card."""
         self.generation = 0
         """Moves whenever numbers mean something else than before."""
         self._number_of: dict[Sight, int] = {}
         self._sights: list[Sight] = []
 
     def is_of(self, board: NodeTable, classes: tuple[str, ...]) -> bool:
-        """Whether they are of this board, and told apart by these classes."""
+        """Whether they are of this board, and in these classes."""
         return self.board is board and self.classes == classes
 
     def catch_up(self) -> None:

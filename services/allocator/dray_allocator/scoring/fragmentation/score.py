@@ -48,7 +48,7 @@ class NodeWorths:
         """The one set last.
 
         Raises:
-            RuntimeError: none was; whoever scores sets one first.
+            RuntimeError: none was; set one before scoring.
         """
         if self._current is None:
             raise RuntimeError("no landscape was set")

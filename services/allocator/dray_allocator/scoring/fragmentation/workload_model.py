@@ -38,11 +38,11 @@ _LEAST_ALPHA: Final = 0.02
 _MOST_ALPHA: Final = 0.6
 _MICRO: Final = 1_000_000
 _OFTEN: Final = 256
-"""It is learned anew when as many pods again were seen, but at least this often, or"""
+"""The model is learned again when as many pods were seen, but at least this often, or"""
 _CARDS_PER_POD: Final = 24
 """in a large pool, when there was a pod for so many cards."""
 _SAME: Final = 0.05
-"""What differs by less is not worth learning: whoever has learned scores every node again."""
+"""What differs by less is not worth learning, which scores every node again."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class WorkloadModel:
             self._scale(1 / self._weight)
 
     def is_due(self, cards: int) -> bool:
-        """Whether enough was seen to learn anew, in a pool of so many cards."""
+        """Whether enough was seen to learn again, in a pool of so many cards."""
         return self.pods >= min(max(self.total // 2, 1), max(_OFTEN, cards // _CARDS_PER_POD))
 
     def learn(
