@@ -1,4 +1,4 @@
-"""Recorded questions asked again, of a picture that folded the recorded events. Pure."""
+"""Evaluates recorded rules again, for a cache with the recorded events. Pure."""
 
 from typing import Any
 
@@ -49,21 +49,21 @@ QUESTIONS: dict[str, type[RecordedRule[Any]]] = by_name(
     PodVoidAnnotation,
     StrandedPods,
 )
-"""By the name that the journal has."""
+"""Recorded rules by their name in the journal."""
 
 
 class JournalReplayer:
-    """One life of a claim-controller, taken from its journal."""
+    """Replays the journal of one claim-controller process."""
 
     def __init__(self) -> None:
         self._cache = ObjectCache()
 
     def know(self, data: Any) -> None:
-        """All that was consumed before, in one piece. Raises msgspec.ValidationError."""
+        """Restore a snapshot. Raises msgspec.ValidationError."""
         self._cache = restore_snapshot(msgspec.convert(data, CacheSnapshot))
 
     def consume(self, about: str, data: Any) -> None:
-        """Fold an event. Raises UnknownEventError: this version does not write such."""
+        """Apply an event. Raises UnknownEventError for an event of another version."""
         apply_recorded_event(self._cache, about, data)
         self._cache.take_dirty()
 
@@ -73,10 +73,10 @@ class JournalReplayer:
         Raises KeyError for a question that it does not know, msgspec.ValidationError where the
         question does not fit.
         """
-        question = msgspec.convert(data, QUESTIONS[about])
-        if isinstance(question, Publish):
-            kind = FACT_OF[question.key.kind] | None
-            before = msgspec.convert(question.before, kind)
-            doubted = tuple(msgspec.convert(one, kind) for one in question.doubted)
-            question = msgspec.structs.replace(question, before=before, doubted=doubted)
-        return recorded_answer(question.answer(self._cache))
+        rule = msgspec.convert(data, QUESTIONS[about])
+        if isinstance(rule, Publish):
+            kind = FACT_OF[rule.key.kind] | None
+            before = msgspec.convert(rule.before, kind)
+            doubted = tuple(msgspec.convert(one, kind) for one in rule.doubted)
+            rule = msgspec.structs.replace(rule, before=before, doubted=doubted)
+        return recorded_answer(rule.answer(self._cache))

@@ -99,9 +99,9 @@ class Informers:
         """The id of the message that caused the claim's next fact, or empty; then forgotten."""
         return self._causes.pop(claim_uid, "")
 
-    def evaluate(self, question: RecordedRule[A]) -> A:
+    def evaluate(self, rule: RecordedRule[A]) -> A:
         """The rule's answer for the cache."""
-        return self._recorder.evaluate(question)
+        return self._recorder.evaluate(rule)
 
     def give_up(self, claim_uid: str, record: GivenUp | None) -> None:
         """Record that attempts of a claim are given up although the claim can't be written; None:

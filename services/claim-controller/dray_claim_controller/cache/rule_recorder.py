@@ -66,12 +66,12 @@ class RuleRecorder:
             self._notes.consumed(_GIVEN_UP, {"claim_uid": claim_uid, "given_up": record})
         self.cache.give_up(claim_uid, record)
 
-    def evaluate(self, question: RecordedRule[A]) -> A:
+    def evaluate(self, rule: RecordedRule[A]) -> A:
         """The rule's answer."""
-        answer = question.answer(self.cache)
+        answer = rule.answer(self.cache)
         if self._notes is not None:
-            about = name_of(type(question))
-            self._notes.decided(about, question, recorded_answer(answer), polled=question.polled())
+            about = name_of(type(rule))
+            self._notes.decided(about, rule, recorded_answer(answer), polled=rule.polled())
         return answer
 
 

@@ -1,4 +1,4 @@
-"""A picture in one piece, so that a replay can begin in the middle of a life. Pure."""
+"""A snapshot of the cache, so that a replay can begin in the middle of a journal. Pure."""
 
 import contextlib
 from dataclasses import replace
@@ -18,7 +18,7 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 
 
 class CacheSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a picture's answers depend on; orders count."""
+    """The whole state of a cache that rules depend on, in its order."""
 
     claims: list[tuple[Object, int]]
     """With the newest revision that the watch has shown."""
@@ -32,7 +32,7 @@ class CacheSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def take_snapshot(cache: ObjectCache) -> CacheSnapshot:
-    """The picture as it is now, its objects redacted."""
+    """The current state of the cache, with redacted objects."""
     return CacheSnapshot(
         claims=[
             (redacted(CLAIMS.plural, cached.object), cached.watched_revision)
@@ -56,7 +56,7 @@ def _redacted(cached: CachedPod) -> CachedPod:
 
 
 def restore_snapshot(state: CacheSnapshot) -> ObjectCache:
-    """A picture that answers as the one that ``state`` was made of."""
+    """A cache for which rules have the same answers as for the original."""
     cache = ObjectCache()
     cache.given_up.update(state.given_up)
     for obj, watched_revision in state.claims:
@@ -67,7 +67,7 @@ def restore_snapshot(state: CacheSnapshot) -> ObjectCache:
     cache.plain.update(state.plain)
     cache.find_unreadable()
     for name, obj in state.plain[SLICES.plural].items():
-        # What can't be read now could not be read then.
+        # A slice that is unreadable now was unreadable then.
         with contextlib.suppress(KeyError, TypeError, ValueError, DrayError):
             cache.devices.keep(name, slice_from(obj), revision_of(obj), shared_counters(obj))
     cache.devices.holders = {device: dict.fromkeys(uids) for device, uids in state.holders}

@@ -104,8 +104,8 @@ class PodRecovery:
     def void_cleared(self) -> None:
         """Void the attempts that kube-scheduler has undone; the allocators decide again,
         and avoid the node for a while."""
-        question = Cleared(executing=tuple(sorted(self._executing())))
-        for pod_uid, claim_uid in self._informers.evaluate(question):
+        rule = Cleared(executing=tuple(sorted(self._executing())))
+        for pod_uid, claim_uid in self._informers.evaluate(rule):
             claim = self._informers.cache.claims[claim_uid].claim
             self._queue.add(_TakeBack(claim.namespace, pod_uid, (claim_uid, claim.decision)))
 

@@ -227,10 +227,10 @@ class Rollback:
             self._informers.apply_response(PODS, await self._writes.keep_unbound(pod, voids))
 
     def _may_take_back(self, claim: ClaimDecision, decision: PodDecision) -> bool:
-        question = MayTakeBack(
+        rule = MayTakeBack(
             claim_uid=claim.uid,
             attempt=claim.attempt,
             pod_uid=decision.pod_uid,
             binder=decision.binder,
         )
-        return self._informers.evaluate(question)
+        return self._informers.evaluate(rule)

@@ -124,8 +124,8 @@ class VoidCommands:
             # What was seen of it is enough in the end: every write is fenced by that.
             if not is_last_try:
                 raise
-        question = MayVoid(claim_uid=command.claim_uid, attempt=command.attempt)
-        if not self._informers.evaluate(question):
+        rule = MayVoid(claim_uid=command.claim_uid, attempt=command.attempt)
+        if not self._informers.evaluate(rule):
             return
         claim = self._informers.cache.claims[command.claim_uid]
         if self._voids.is_settled(claim, command.attempt):

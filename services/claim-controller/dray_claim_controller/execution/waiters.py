@@ -1,4 +1,4 @@
-"""Executions that rest until something they are about changes: none of them is polled."""
+"""Executions that wait for a change of their objects, without polling."""
 
 import asyncio
 from collections.abc import Iterable
@@ -11,15 +11,15 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 
 
 class WatchWaiters:
-    """Who waits for which objects. Hears the watches only while somebody does."""
+    """Waiters by object. Listens to the watches only while there are waiters."""
 
     def __init__(self, informers: Informers, clock: Clock) -> None:
         self.number = 0
-        """Of those who rest."""
+        """Number of waiters."""
         self._informers = informers
         self._clock = clock
         self._alarms: dict[str, dict[asyncio.Event, None]] = {}
-        """By UID of what is waited for."""
+        """By UID of the awaited object."""
 
     async def until_changed(self, uids: Iterable[str], delay_s: float) -> None:
         """Rest until the watch shows a change of one of these objects, or ``wake`` names it, or
@@ -35,7 +35,7 @@ class WatchWaiters:
             clock.cancel()
 
     def wake(self, uid: str) -> None:
-        """Have everybody look again who waits for this object."""
+        """Wake the waiters of this object."""
         for alarm in self._alarms.get(uid, ()):
             alarm.set()
 
@@ -60,13 +60,13 @@ class WatchWaiters:
             case Changed(obj) | Deleted(obj):
                 self.wake(obj["metadata"]["uid"])
             case Listed() if resource in (CLAIMS, NODES, PODS):
-                # What happened while there was no watch is in no event.
+                # Changes while there was no watch are in no event.
                 for uid in self._alarms:
                     self.wake(uid)
 
 
 def awaited_uids(cache: ObjectCache, decision: PodDecision) -> list[str]:
-    """UIDs of what is waited for: the pod, its claims, and its node to stay."""
+    """UIDs of the pod, its claims and its node."""
     uids = [decision.pod_uid, *(claim.uid for claim in decision.claims)]
     if (cached := cache.pods.get(decision.pod_uid)) is not None and cached.pod is not None:
         uids += [held.claim.uid for held in cache.every_claim_of(cached.pod)]

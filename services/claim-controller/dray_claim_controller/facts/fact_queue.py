@@ -16,7 +16,7 @@ from dray_claim_controller.facts.outbox import Outbox
 
 
 class PublishPhase(IntEnum):
-    """When something is published."""
+    """Phases of a publication, in order."""
 
     WITHHOLDS = 0
     """A slice with devices that a claim may hold."""
@@ -28,7 +28,7 @@ class PublishPhase(IntEnum):
 
 
 class FactQueue:
-    """What changed and is not published yet."""
+    """Changed facts that are not published yet."""
 
     def __init__(self, cache: ObjectCache, outbox: Outbox) -> None:
         """``outbox``: what was published."""

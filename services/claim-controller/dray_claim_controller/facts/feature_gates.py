@@ -58,7 +58,9 @@ class FeatureGateReconciler:
             last = self._publisher.last(FactKey(ClusterObserved.NAME, ""))
             if isinstance(last, ClusterObserved):
                 self.known = last
-            structlog.get_logger().error("what the API server keeps is unknown", why=str(error))
+            structlog.get_logger().error(
+                "the feature gates of the API server are unknown", why=str(error)
+            )
 
     async def publish_probe(self, revision: int) -> None:
         """Probe, and publish the answer unless it is known.
@@ -87,7 +89,9 @@ class FeatureGateReconciler:
                     self._doubted = False
             except (KubeError, BusUnavailableError) as error:
                 self._doubted = True
-                structlog.get_logger().info("what the API server keeps is unknown", why=str(error))
+                structlog.get_logger().info(
+                    "the feature gates of the API server are unknown", why=str(error)
+                )
 
     async def _may_be_another(self) -> bool:
         version = await self._kube.version()
@@ -103,4 +107,6 @@ class FeatureGateReconciler:
             if name != "revision" and getattr(found, name) != getattr(self.known, name)
         }
         if changed:
-            structlog.get_logger().info("the API server keeps other things than before", **changed)
+            structlog.get_logger().info(
+                "the feature gates of the API server have changed", **changed
+            )

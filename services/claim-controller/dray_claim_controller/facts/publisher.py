@@ -49,12 +49,12 @@ Evaluate = Callable[[Publish], tuple[Fact, ...]]
 
 @dataclass(frozen=True, slots=True)
 class NodeMoves:
-    """What the domains say about nodes on their way from one pool to another."""
+    """What nodes that change pools depend on."""
 
     left: Callable[[], Mapping[tuple[str, str], int]]
     closing: Callable[[], Iterable[str]]
     quarantine_s: float = 60.0
-    """How long devices that kube-scheduler had are nobody's."""
+    """How long devices stay unallocatable after kube-scheduler had them."""
     keeps_taints: Callable[[], bool] = lambda: True
     """Whether the API server keeps device taints."""
 
@@ -101,9 +101,9 @@ class Publisher:
         self._node_moves = node_moves
         self._outbox = Outbox()
         self._quarantined: dict[str, None] = {}
-        """Nodes whose next fact is a matter of time."""
+        """Nodes in quarantine: their next fact depends on the time."""
         self.too_large: dict[FactKey, str] = {}
-        """What is published in part only, or not at all, and why."""
+        """Why facts are reduced or not published, by key."""
         self._fence: Fence | None = None
         """The right to publish; None before ``begin``."""
         self._lock = asyncio.Lock()
@@ -137,7 +137,7 @@ class Publisher:
                 return
 
     async def publish_everything(self) -> None:
-        """The whole picture, tombstones for what vanished, then ``Synced``."""
+        """Publish all facts, tombstones of deleted objects, then ``Synced``."""
         self._cache.mark_all()
         async with self._lock:
             for key in self._outbox.living():
@@ -153,7 +153,7 @@ class Publisher:
             await self._publish_dirty()
 
     async def publish_fact(self, key: FactKey, fact: Fact | None) -> None:
-        """Publish a fact that is not made from the picture; None: its tombstone."""
+        """Publish a fact that is not built from the cache; None: its tombstone."""
         revision = 0 if fact is None else fact.revision
         async with self._lock:
             for newer in self._outbox.plan(key, fact, revision):
@@ -165,7 +165,7 @@ class Publisher:
         self._published(fact)
 
     async def tick(self) -> None:
-        """Let time pass for those who fold the facts, and for nodes in quarantine."""
+        """Publish the time for readers of the facts, and check nodes in quarantine."""
         async with self._lock:
             await self._store(self._time.tick())
         for name in self._quarantined:
@@ -241,7 +241,7 @@ class Publisher:
             await self._publish_inventory_tombstone(key, revision)
             return
         try:
-            await self._publish_answer(self._question(key, revision))
+            await self._publish_answer(self._publish_rule(key, revision))
         except MessageTooLargeError as error:
             await self._publish_reduced(key, revision, error)
         else:
@@ -250,27 +250,29 @@ class Publisher:
     async def _publish_reduced(
         self, key: FactKey, revision: int, too_large_by: MessageTooLargeError
     ) -> None:
-        """Publish what the bus takes of a fact; one object's size is no other's concern."""
+        """Publish the part of a fact that fits the bus; other facts are not affected."""
         limit_bytes = too_large_by.limit_bytes
         if key not in self.too_large:
             structlog.get_logger().error("a fact is too large for the bus", error=str(too_large_by))
         self.too_large[key] = too_large(too_large_by.size_bytes, limit_bytes)
-        question = self._question(key, revision)
+        rule = self._publish_rule(key, revision)
         try:
-            await self._publish_answer(msgspec.structs.replace(question, limit_bytes=limit_bytes))
+            await self._publish_answer(msgspec.structs.replace(rule, limit_bytes=limit_bytes))
         except MessageTooLargeError as error:
-            structlog.get_logger().error("nor is it small enough in part", error=str(error))
+            structlog.get_logger().error(
+                "the reduced fact is too large for the bus, too", error=str(error)
+            )
 
-    async def _publish_answer(self, question: Publish) -> None:
-        last = self._outbox.last(question.key)
-        for newer in self._evaluate(question):
+    async def _publish_answer(self, rule: Publish) -> None:
+        last = self._outbox.last(rule.key)
+        for newer in self._evaluate(rule):
             cause = self._cause_of(newer.claim.uid) if isinstance(newer, ClaimObserved) else ""
             with publishing(newer, self._pod_of(newer), first=last is None) as traceparent:
                 await self._store_or_doubt(newer, traceparent, cause)
             self._published(newer)
 
     async def _publish_inventory_tombstone(self, key: FactKey, revision: int) -> None:
-        """The tombstone of what a node-agent reported of a node that is gone."""
+        """Publish the tombstone of a node-agent's report about a deleted node."""
         if key.identity in self._cache.plain[NODES.plural]:
             return
         for tombstone in self._outbox.plan(key, None, revision):
@@ -284,7 +286,7 @@ class Publisher:
             if fact.quarantined and not fact.deleted:
                 self._quarantined[fact.node.name] = None
 
-    def _question(self, key: FactKey, revision: int) -> Publish:
+    def _publish_rule(self, key: FactKey, revision: int) -> Publish:
         before, doubted = self._outbox.newest(key), self._outbox.doubted(key)
         if key.kind != NodeObserved.NAME:
             return Publish(key=key, revision=revision, before=before, doubted=doubted)

@@ -1,4 +1,4 @@
-"""Facts that are too large for the bus, without what makes them so. Pure.
+"""Reduces facts that are larger than a message of the bus. Pure.
 
 What counts against others stays: the devices that a claim holds. What is decided by goes, so that
 nothing is decided by half of it: a reduced claim, pod or template says why it can't be used.

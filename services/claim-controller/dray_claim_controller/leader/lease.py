@@ -33,7 +33,7 @@ class HeldLease:
         self._renewed_s = max(self._renewed_s, asked_s)
 
     def give_up(self) -> None:
-        """Nothing may be written any more."""
+        """End the right to write."""
         self._renewed_s = -math.inf
 
     @property

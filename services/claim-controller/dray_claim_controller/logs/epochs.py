@@ -90,14 +90,14 @@ class Epochs:
         pool = await self._kube.get(POOLS, domain)
         remembered = remembered_log(pool)
         state = await self._bus.state(log_stream(domain, remembered.epoch))
-        question = MustBegin(
+        rule = MustBegin(
             domain=domain,
             remembered=remembered,
             state=state,
             seen_sequence=seen_sequence if seen_epoch == remembered.epoch else 0,
             facts_created=self._facts_created,
         )
-        if self._informers.evaluate(question):
+        if self._informers.evaluate(rule):
             epoch = await self._begin(domain, pool)
         else:
             epoch = remembered.epoch
@@ -146,7 +146,7 @@ class Epochs:
         published = self._publisher.domains().get(domain, 0)
         claims = await self._claims(domain)
         created_unix_s = time_from(pool["metadata"].get("creationTimestamp"))
-        question = NextEpoch(
+        rule = NextEpoch(
             domain=domain,
             remembered=remembered_log(pool),
             published=published,
@@ -158,7 +158,7 @@ class Epochs:
             ),
             created_unix_s=created_unix_s,
         )
-        epoch = self._informers.evaluate(question)
+        epoch = self._informers.evaluate(rule)
         epoch = await self._above_logs(domain, epoch, 1 if remembered_log(pool).epoch else _PROBED)
         log = {"epoch": epoch, "lastSequence": 0, "factsCreated": self._facts_created}
         patch = {

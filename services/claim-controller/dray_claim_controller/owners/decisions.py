@@ -1,4 +1,4 @@
-"""Who waits in the wrong queue after a pool changed hands, and who came too late. Pure."""
+"""Pods that wait for the former owner of their pool, and late allocations. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ class Stranded:
 
 @dataclass(frozen=True, slots=True)
 class LateAllocation:
-    """An allocation that landed after dray had taken a device back, on what was sold meanwhile."""
+    """kube-scheduler's allocation of a device that dray had taken over and allocated meanwhile."""
 
     device: DeviceId
     claim: str
     """``namespace/name``."""
     pods: tuple[str, ...]
-    """UIDs of the pods that have to go."""
+    """UIDs of the pods to evict."""
 
 
 def stranded(cache: ObjectCache) -> Stranded:
-    """Pods that no allocator decides about any more."""
+    """Pods that no allocator decides any more."""
     handed_over = {
         name
         for name, pool in cache.pool_selectors.pools().items()

@@ -1,4 +1,4 @@
-"""Hands pods over with their pool, and takes back what kube-scheduler allocated too late."""
+"""Hands pods over with their pool, and evicts pods of late allocations by kube-scheduler."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ WarnPod = Callable[[CachedPod, str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A pod that is to be handed over, or that has to go for a sale that came late."""
+    """A pod to hand over, or to evict because of a late allocation."""
 
     namespace: str
     uid: str
@@ -32,7 +32,7 @@ class _Due:
 
 
 class OwnerReconciler:
-    """Looks every ``every_s`` seconds."""
+    """Scans every ``every_s`` seconds."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class OwnerReconciler:
         self._warn = warn
         self._every_s = every_s
         self._allocates = allocates
-        """Whether anybody takes the pods whose gate is lifted."""
+        """Whether kube-scheduler allocates devices."""
         self._writes = writes
         self._queue = FairWorkQueue(
             clock, self._do, name="owners", group_of=lambda due: due.namespace, first_s=every_s
         )
         self._due: dict[_Due, None] = {}
-        """What is due by the last look."""
+        """Due by the last scan."""
         self._warned: dict[str, None] = {}
 
     async def run(self) -> None:

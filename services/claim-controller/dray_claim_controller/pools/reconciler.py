@@ -23,7 +23,7 @@ WarnPool = Callable[[Object, str, str], None]
 
 
 class PoolReconciler:
-    """Looks at all pools and nodes every ``every_s`` seconds. A node or pool that can't be written
+    """Scans all pools and nodes every ``every_s`` seconds. A node or pool that can't be written
     is tried again, later each time; it delays no other."""
 
     def __init__(
@@ -54,7 +54,7 @@ class PoolReconciler:
         self._members: dict[str, str] = {}
         """Pool by node, as published."""
         self._moving: tuple[str, ...] = ()
-        """Nodes whose devices change hands."""
+        """Nodes whose devices change their owner."""
         self._queue = FairWorkQueue(
             clock, self._write, name="pools", group_of=lambda key: key.identity, first_s=every_s
         )
@@ -76,7 +76,7 @@ class PoolReconciler:
         return len(self._queue)
 
     def scan(self) -> None:
-        """Find what may differ; it is written where it does."""
+        """Queue pools and nodes that may have to be written."""
         self._members, self._moving = self._find_members()
         for name in self._unsettled():
             self._queue.add(FactKey("node", name))

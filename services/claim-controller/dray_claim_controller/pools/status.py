@@ -1,4 +1,4 @@
-"""What a pool has, has sold, and suffers from: ``GPUPool.status``. Pure."""
+"""``GPUPool.status``: capacity, use and conditions. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class OwnerChange:
-    """Who allocates the pool's devices by now."""
+    """Which owner allocates the pool's devices."""
 
     moving: tuple[str, ...] = ()
-    """Its nodes whose devices are not in the hands yet in which the pool wants them."""
+    """Its nodes whose devices do not have the pool's owner yet."""
     allocates: bool = True
     """Whether the cluster's kube-scheduler allocates devices."""
 

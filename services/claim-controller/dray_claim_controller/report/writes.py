@@ -1,4 +1,4 @@
-"""The objects that reports are: a BindRequest per pod, events, and what containers got."""
+"""Writes reports: a BindRequest per pod, events, and the GPUs of containers."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from dray_claim_controller.report import event_messages
 
 
 class ReportWrites:
-    """Writes what differs from what is known to be there."""
+    """Writes fields that differ from the cached object."""
 
     def __init__(self, kube: Kube, informers: Informers, clock: Clock, *, instance: str) -> None:
         self._kube = kube
