@@ -18,12 +18,12 @@ from dray.domain.devices import DeviceId, ResourceSlice
 from dray.domain.quantities import quantity_of
 from dray.messages.facts import ClaimObserved, SliceObserved
 from dray.user_guide_form.selector import generated_selector
-from dray_allocator import deciding
-from dray_allocator.domain import Domain
-from dray_allocator.placement.ask import Wanted
-from dray_allocator.placement.choose import index_of
-from dray_allocator.placement.lanes import find
-from dray_allocator.state import AllocatorState
+from dray_allocator.cycle import step
+from dray_allocator.cycle.schedule import find
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.schedule import index_of
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
 
 POOL = decision.POOL
 CARDS = decision.GPUS_PER_NODE
@@ -97,7 +97,7 @@ class Fleet(decision.Fleet):
         self.random = Random(7)
         self.shapes = tuple(shape(number) for number in range(shapes))
         self.running: list[Claim] = []
-        self.last: Wanted
+        self.last: PodRequest
         """What was decided upon last."""
         if fits is Fits.ALL:
             self._fill(gpus, in_use)
@@ -172,11 +172,11 @@ def measure(fleet: Fleet, samples: int) -> Measured:
     """``samples`` decisions, the shapes taking turns, then new shapes and changed slices."""
     chosen, handled, yard = Taken(), Taken(), Taken()
 
-    def timed(state: AllocatorState, domain: Domain, wanted: Wanted, _: Any) -> Any:
+    def timed(state: AllocatorState, domain: Domain, wanted: PodRequest, _: Any) -> Any:
         fleet.last = wanted
         return chosen.time(find, state, domain, wanted)
 
-    real, deciding.find_with = deciding.find_with, timed
+    real, step.find_with = step.find_with, timed
     try:
         while len(fleet.running) < ON_ONE_NODE:
             fleet.begin(f"first-{len(fleet.running)}", fleet.shapes[0], Taken())
@@ -193,7 +193,7 @@ def measure(fleet: Fleet, samples: int) -> Measured:
         if fleet.fits is Fits.ALL:
             rows |= {"new shape": _new_shapes(fleet, chosen), "slice": _changes(fleet, samples)}
     finally:
-        deciding.find_with = real
+        step.find_with = real
         gc.unfreeze()
     return Measured(fleet, {**rows, "yard": yard})
 

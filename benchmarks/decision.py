@@ -25,10 +25,18 @@ from dray.messages.facts import (
     Tick,
 )
 from dray.user_guide_form.selector import generated_selector
-from dray_allocator.events import Append, Continue, Effect, Event, FactSeen, RecordSeen, Serve
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.core.handle import handle
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
+    Append,
+    Continue,
+    Effect,
+    Event,
+    FactSeen,
+    RecordSeen,
+    Serve,
+)
+from dray_allocator.values.options import AllocatorOptions
 
 POOL = "pool"
 OPENED = Opened(domain=POOL, epoch=1, writer="c", facts_sequence=0, now_unix_s=0.0)
@@ -98,7 +106,7 @@ class Fleet:
     def __init__(
         self, nodes: int, make: MakeSlice | None = None, mode: str = names.COMPACT_FIRST
     ) -> None:
-        self.state = AllocatorState(Rules(writer="bench"))
+        self.state = AllocatorState(AllocatorOptions(writer="bench"))
         self.facts = 0
         self.records = 0
         for fact in pool_facts(mode):

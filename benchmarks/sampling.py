@@ -28,10 +28,10 @@ from dray.messages.base import encode
 from dray.messages.decisions import AnyRecord, Decided, log_subject
 from dray.runtime import logs
 from dray.telemetry.processors import ENDPOINT_VARIABLES, FILE_VARIABLE
-from dray_allocator.metrics import Metrics
-from dray_allocator.rules import Rules
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.metrics import AllocatorMetrics
+from dray_allocator.service.replica import Replica
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,9 @@ def _tracing(path: Path, *, on: bool) -> Iterator[None]:
 async def _decide(pods: int, nodes: int, share: float) -> Run:
     """From the first pod's fact to the last decision in the log."""
     bus = await _bus(nodes)
-    state = AllocatorState(Rules(writer="bench"))
+    state = AllocatorState(AllocatorOptions(writer="bench"))
     metrics = _Metrics(state)
-    serving = asyncio.create_task(Shell(bus, state, metrics).run())
+    serving = asyncio.create_task(Replica(bus, state, metrics).run())
     await _until(lambda: POOL in state.domains and state.ready(state.domains[POOL]))
     facts = [
         encode(fact, source="/bench")
@@ -134,7 +134,7 @@ async def _decide(pods: int, nodes: int, share: float) -> Run:
     return run
 
 
-class _Metrics(Metrics):
+class _Metrics(AllocatorMetrics):
     """Counts the decisions that are in the log."""
 
     decided = 0

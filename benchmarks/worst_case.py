@@ -29,11 +29,11 @@ from dray.kube.convert_dra_slices import class_from
 from dray.kube.convert_dra_slices import slice_from as full_slice_from
 from dray.messages.decisions import Waiting
 from dray.messages.facts import ClaimObserved, ClusterObserved
-from dray_allocator.events import Append
-from dray_allocator.structured.allocate import Problem, allocate
-from dray_allocator.structured.errors import AllocationError
-from dray_allocator.structured.rules import rules_for
-from dray_allocator.structured.usage import Usage
+from dray_allocator.devices.allocate import Problem, allocate
+from dray_allocator.devices.errors import AllocationError
+from dray_allocator.devices.usage import Usage
+from dray_allocator.devices.versions import rules_for
+from dray_allocator.values.events import Append
 
 KUBERNETES = "1.37"
 NODE = "node-0"

@@ -29,4 +29,4 @@ def executor_ignoring_void() -> AbstractContextManager[Any]:
 
 def allocator_forgetting_reservations() -> AbstractContextManager[Any]:
     """Counts only what claims' statuses show."""
-    return mock.patch("dray_allocator.state.counts", return_value=False)
+    return mock.patch("dray_allocator.state.state.counts", return_value=False)

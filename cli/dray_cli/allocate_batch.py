@@ -7,10 +7,10 @@ from dray.domain.errors import InvalidInputError
 from dray.kube.convert_dra_claims import allocation_to, claim_from, holdings_from
 from dray.kube.convert_dra_slices import class_from, node_from, slice_from
 from dray.kube.dra_fields import JsonFields
-from dray_allocator.structured.allocate import Problem, allocate
-from dray_allocator.structured.errors import AllocationError
-from dray_allocator.structured.rules import Rules, rules_for
-from dray_allocator.structured.usage import usage_of
+from dray_allocator.devices.allocate import Problem, allocate
+from dray_allocator.devices.errors import AllocationError
+from dray_allocator.devices.usage import usage_of
+from dray_allocator.devices.versions import SchedulerVersion, rules_for
 from dray_cli import json_lines
 from dray_cli.cel_verdict import DEFAULT_VERSION
 from dray_cli.json_lines import Answer, Question
@@ -39,13 +39,13 @@ def answer(question: Question) -> Answer:
     return {"allocations": found, "error": None}
 
 
-def _rules(question: Question) -> Rules:
+def _rules(question: Question) -> SchedulerVersion:
     fields = JsonFields(question, "line")
     features = fields.texts_if_stated("features")
     return rules_for(fields.text("k8s") or DEFAULT_VERSION, features)
 
 
-def _problem(question: Question, rules: Rules) -> Problem:
+def _problem(question: Question, rules: SchedulerVersion) -> Problem:
     claims = _converted(question, "allocated", lambda obj, path: list(holdings_from(obj, path)))
     return Problem(
         node=node_from(question.get("node"), "node"),

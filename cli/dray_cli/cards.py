@@ -26,9 +26,9 @@ from dray.messages.facts import (
     Synced,
 )
 from dray.reasons import Reason
-from dray_allocator.events import FactSeen
-from dray_allocator.handle import handle, reasons
-from dray_allocator.state import AllocatorState
+from dray_allocator.core.handle import handle, reasons
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen
 from dray_claim_controller.cache.pool_selectors import selects
 from dray_claim_controller.cache.resources import read
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dray.domain import names
 from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
-from dray_allocator.placement.shown import quantity
+from dray_allocator.explain.formatting import quantity
 
 
 def holdings_of(claims: tuple[Object, ...], node: str, driver: str = "") -> list[str]:

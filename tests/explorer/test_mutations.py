@@ -8,7 +8,8 @@ import pytest
 from tests.mutations import Mutation, allocator_forgetting_reservations, executor_ignoring_void
 
 from dray.domain.pods import Pod
-from dray_allocator.log import lives, settle
+from dray_allocator.cycle import ended_reservations
+from dray_allocator.state import pending_allocations
 from dray_claim_controller.execution import decisions as rules
 from dray_claim_controller.execution.writes import ClaimWrites
 from dray_sandbox.model_checker.bound import Bound, PodKind
@@ -37,13 +38,17 @@ def writes_without_revision() -> AbstractContextManager[Any]:
 
 def reservations_that_expire() -> AbstractContextManager[Any]:
     """Releases after 30 s what nobody has voided."""
-    real = lives.end_of
+    real = pending_allocations.end_of
 
     def end_of(*about: Any) -> Any:
         end = real(*about)
-        return lives.Ending("voided") if isinstance(end, lives.Wish) else end
+        return (
+            pending_allocations.AttemptEnd("voided")
+            if isinstance(end, pending_allocations.VoidRequest)
+            else end
+        )
 
-    return mock.patch("dray_allocator.log.settle.end_of", end_of)
+    return mock.patch("dray_allocator.cycle.ended_reservations.end_of", end_of)
 
 
 def siblings_not_looked_at() -> AbstractContextManager[Any]:
@@ -92,7 +97,7 @@ def claims_given_up_whatever_they_say() -> AbstractContextManager[Any]:
 
 def nobody_told_whose_devices_are_kept() -> AbstractContextManager[Any]:
     """Keeps devices for a claim that can't be written, and does not say so."""
-    return mock.patch("dray_allocator.placement.lanes.held", return_value=())
+    return mock.patch("dray_allocator.cycle.schedule.held", return_value=())
 
 
 def voids_counted_only_where_written() -> AbstractContextManager[Any]:
@@ -103,13 +108,13 @@ def voids_counted_only_where_written() -> AbstractContextManager[Any]:
 
 def pods_told_nothing() -> AbstractContextManager[Any]:
     """Lets pods wait without a word."""
-    return mock.patch("dray_allocator.deciding.Step._wait", return_value=None)
+    return mock.patch("dray_allocator.cycle.step.Step._wait", return_value=None)
 
 
 def void_claims_not_released() -> AbstractContextManager[Any]:
     """Keeps for ever what was voided."""
-    real = settle.due_releases
-    return mock.patch("dray_allocator.deciding.due_releases", lambda *of: ((), real(*of)[1]))
+    real = ended_reservations.due_releases
+    return mock.patch("dray_allocator.cycle.step.due_releases", lambda *of: ((), real(*of)[1]))
 
 
 def nothing() -> AbstractContextManager[Any]:

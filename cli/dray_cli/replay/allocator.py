@@ -12,11 +12,11 @@ from dray.domain.json_codec import canonical
 from dray.messages.decisions import AnyRecord, Opened
 from dray.recording.file import BadRecordingError
 from dray.recording.lines import Line, RecordLine
-from dray_allocator.events import FactSeen, RecordSeen
-from dray_allocator.handle import handle, recompute
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
-from dray_allocator.wire import decoded_fact
+from dray_allocator.core.handle import handle, recompute
+from dray_allocator.service.wire import decoded_fact
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen, RecordSeen
+from dray_allocator.values.options import AllocatorOptions
 from dray_cli.replay.difference import Divergence
 from dray_cli.replay.other_logs import OtherLogs
 from dray_cli.replay.other_versions import version_errors
@@ -108,14 +108,14 @@ def kind_of(record: AnyRecord) -> str:
     return str(type(record).__struct_config__.tag)
 
 
-def rules_of(line: RecordLine, record: AnyRecord) -> Rules:
+def rules_of(line: RecordLine, record: AnyRecord) -> AllocatorOptions:
     """The settings under which a record was written: what it says, else the defaults.
 
     Raises:
         BadRecordingError: this version does not have such settings.
     """
     try:
-        return msgspec.convert(record.settings, Rules)
+        return msgspec.convert(record.settings, AllocatorOptions)
     except msgspec.ValidationError as error:
         raise BadRecordingError(
             f"the settings in record {line.sequence} of {line.domain!r}, epoch {line.epoch}, "
@@ -123,9 +123,9 @@ def rules_of(line: RecordLine, record: AnyRecord) -> Rules:
         ) from error
 
 
-def _first_rules(log: LogTimeline) -> Rules:
+def _first_rules(log: LogTimeline) -> AllocatorOptions:
     """Of the first record of an allocator: which drivers count is fixed for a state."""
     for line, record in records(log):
         if not isinstance(record, Opened):
             return rules_of(line, record)
-    return Rules()
+    return AllocatorOptions()

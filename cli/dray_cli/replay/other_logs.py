@@ -8,7 +8,7 @@ how far its writer had read other logs. Such records can't be replayed exactly.
 from collections.abc import Iterable
 
 from dray.messages.decisions import Decided
-from dray_allocator.state import AllocatorState
+from dray_allocator.state.state import AllocatorState
 from dray_cli.replay.timeline import LogTimeline, records
 
 

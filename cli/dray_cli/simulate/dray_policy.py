@@ -24,16 +24,16 @@ from dray.messages.facts import (
     SliceObserved,
     Synced,
 )
-from dray_allocator import records
-from dray_allocator.domain import Domain
-from dray_allocator.events import FactSeen
-from dray_allocator.handle import handle
-from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import choose
-from dray_allocator.placement.decision import decision_of
-from dray_allocator.placement.policy import is_due, relearn, see
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.core.handle import handle
+from dray_allocator.cycle import records
+from dray_allocator.cycle.decision import decision_of
+from dray_allocator.placement.learned_policy import is_due, relearn, see
+from dray_allocator.placement.pod_request import PodRequest, wanted
+from dray_allocator.placement.schedule import choose
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen
+from dray_allocator.values.options import AllocatorOptions
 from dray_cli.simulate.trace import CARD, ClusterTrace, TraceNode, TracePod
 
 MODES: Final = {
@@ -51,7 +51,7 @@ class DrayPolicy:
     """An allocator's state that a trace's nodes and pods are observed by."""
 
     def __init__(self, policy: str, trace: ClusterTrace, seed: int, ties: str) -> None:
-        self._state = AllocatorState(Rules(writer="simulate"))
+        self._state = AllocatorState(AllocatorOptions(writer="simulate"))
         self._facts = self._pods = 0
         for fact in _cluster(MODES[policy], trace, f"{ties} {seed}"):
             self._see(fact)
@@ -74,7 +74,7 @@ class DrayPolicy:
         state.touch(domain.current.fold(domain.current.sequence + 1, record))
         return True
 
-    def _wanted(self, pod: TracePod) -> Wanted:
+    def _wanted(self, pod: TracePod) -> PodRequest:
         self._pods += 1
         uid = f"pod-{self._pods}"
         claims: tuple[PodClaim, ...] = ()
@@ -86,7 +86,7 @@ class DrayPolicy:
         made = Pod(uid, "ns", uid, 1, _POOL, names.DRAY_SCHEDULER, claims=claims, needs=needs)
         self._see(PodObserved(revision=1, pod=made))
         want = wanted(self._state, _POOL, made)
-        if not isinstance(want, Wanted):
+        if not isinstance(want, PodRequest):
             raise TypeError(f"the allocator refuses {pod}: {want}")
         return want
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dray_allocator.state import AllocatorState
+from dray_allocator.state.state import AllocatorState
 
 
 class Copies:

@@ -7,22 +7,22 @@ import msgspec
 
 from dray.messages.decisions import AnyRecord, Opened, decode_record, encode_record
 from dray.messages.facts import Fact
-from dray_allocator.domain import Domain
-from dray_allocator.events import (
+from dray_allocator.core.handle import handle
+from dray_allocator.state.decision_log import LogFold
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
     Append,
     AppendFailed,
     Continue,
+    DoublyAllocated,
     Effect,
     FactSeen,
-    Oversold,
     RecordSeen,
     Send,
     Serve,
 )
-from dray_allocator.handle import handle
-from dray_allocator.log.fold import LogFold
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
 from dray_sandbox.model_checker.copies import Copies
 from dray_sandbox.model_checker.numbers import Numbers
 from dray_sandbox.model_checker.subjects import POOL, START_UNIX_S, Subjects
@@ -118,7 +118,7 @@ class ModelReplicas:
         key = ("restarted", facts, records)
         known = self._read.get(key)
         if known is None:
-            state = AllocatorState(Rules(writer=ME, exclusion_s=EXCLUSION_S))
+            state = AllocatorState(AllocatorOptions(writer=ME, exclusion_s=EXCLUSION_S))
             for sequence, fact in enumerate(self._configuration, 1):
                 handle(state, FactSeen(sequence, fact, more=True))
             self._fold(state, facts, records[:-1])
@@ -159,7 +159,7 @@ class ModelReplicas:
                 case Send(command=command):
                     claim = self._subjects.by_uid[command.claim_uid]
                     voids.append((claim, command.attempt))
-                case Oversold():
+                case DoublyAllocated():
                     alarms.append(f"{effect.device}: {effect.detail}")
                 case _:
                     pass

@@ -5,26 +5,26 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from dray.bus.gap_tracker import GapTracker
-from dray_allocator.events import (
+from dray_allocator.core.handle import handle
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
     Append,
     AppendFailed,
     Continue,
+    DoublyAllocated,
     Effect,
     Event,
     FactSeen,
     LogLost,
-    Oversold,
     RecordSeen,
     Send,
     Serve,
 )
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
 from dray_sandbox.recordings.bus import SimulatedBus
 from dray_sandbox.recordings.executor import RecordedExecutor
 
-RULES = Rules(exclusion_s=20.0, checkpoint_interval_s=120.0, uncommitted_after_s=30.0)
+RULES = AllocatorOptions(exclusion_s=20.0, checkpoint_interval_s=120.0, uncommitted_after_s=30.0)
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class RecordedReplicas:
                 one.outbox.append((effect, identity, after))
             elif isinstance(effect, Send):
                 self._executor.commands.append(effect.command)
-            assert not isinstance(effect, Oversold), effect
+            assert not isinstance(effect, DoublyAllocated), effect
 
     def turn(self) -> None:
         """A replica reads on, perhaps not to the end, believes that it serves, and appends."""

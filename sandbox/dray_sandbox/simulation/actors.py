@@ -26,10 +26,10 @@ from dray.kube.ports import (
     Object,
 )
 from dray.runtime.settings import LogSettings
-from dray_allocator.metrics import Metrics
-from dray_allocator.rules import Rules
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.metrics import AllocatorMetrics
+from dray_allocator.service.replica import Replica
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.app import Controller
 from dray_claim_controller.settings import (
     ControllerSettings,
@@ -115,8 +115,8 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> RunningLoops:
 
 def allocator(kube: Kube, bus: Bus, name: str) -> RunningLoops:
     """One allocator replica; it has no connection to Kubernetes."""
-    state = AllocatorState(Rules(writer=name, exclusion_s=EXCLUSION_S))
-    shell = Shell(bus, state, Metrics(state, prometheus_client.CollectorRegistry()))
+    state = AllocatorState(AllocatorOptions(writer=name, exclusion_s=EXCLUSION_S))
+    shell = Replica(bus, state, AllocatorMetrics(state, prometheus_client.CollectorRegistry()))
     return RunningLoops([shell.run()], state)
 
 

@@ -14,7 +14,7 @@ from unittest import mock
 
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS
-from dray_allocator.log.fold import Reservation
+from dray_allocator.state.decision_log import Reservation
 from dray_sandbox.simulation.cluster import furnish
 from dray_sandbox.simulation.explanations import silent
 from dray_sandbox.simulation.facts import stale_facts
@@ -260,7 +260,7 @@ def _determined(seed: int, loop: VirtualLoop) -> Iterator[None]:
         mock.patch("dray.kube.memory_store.copy", _Copying),
         mock.patch("dray.bus.memory_store._created", itertools.count(1)),
         mock.patch("uuid.uuid4", uuid4),
-        mock.patch("dray_allocator.shell.uuid4", uuid4),
+        mock.patch("dray_allocator.service.replica.uuid4", uuid4),
         mock.patch("time.time", loop.wall_unix_s),
         mock.patch("time.monotonic", loop.time),
         mock.patch(

@@ -13,11 +13,11 @@ from dray.runtime import logs
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
 from dray.telemetry import spans
-from dray_allocator.metrics import Metrics
+from dray_allocator.service.metrics import AllocatorMetrics
+from dray_allocator.service.replica import Replica
+from dray_allocator.service.wire import answer_to
 from dray_allocator.settings import AllocatorSettings
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
-from dray_allocator.wire import answer_to
+from dray_allocator.state.state import AllocatorState
 
 SERVICE = "allocator"
 _NEW_OBJECTS = 100_000
@@ -39,10 +39,10 @@ async def run(settings: AllocatorSettings) -> None:
     )
     state = AllocatorState(settings.rules(), stopwatch=_microseconds)
     health = HealthPages(settings.health.host, settings.health.port)
-    shell = Shell(
+    shell = Replica(
         bus,
         state,
-        Metrics(state, health.registry),
+        AllocatorMetrics(state, health.registry),
         lease_ttl_s=settings.allocator.lease_ttl,
         lease_renewal_s=settings.allocator.lease_renewal,
     )

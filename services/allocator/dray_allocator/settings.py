@@ -1,12 +1,12 @@
-"""What can be set: ``DRAY_ALLOCATOR__…`` beside the settings of every process."""
+"""What can be set: ``DRAY_ALLOCATOR__…`` besides the settings of every process."""
 
 from pydantic import Field
 
 from dray.domain import names
 from dray.runtime.settings import CommaList, Duration, Settings, SettingsGroup
-from dray_allocator.rules import Rules
+from dray_allocator.values.options import AllocatorOptions
 
-_DEFAULT = Rules()
+_DEFAULT = AllocatorOptions()
 
 
 class Allocator(SettingsGroup):
@@ -22,7 +22,7 @@ class Allocator(SettingsGroup):
     """How long a claim keeps away from a node it was withdrawn from."""
     checkpoint_interval: Duration = Field(default=_DEFAULT.checkpoint_interval_s, gt=0)
     waiting_repeat: Duration = Field(default=_DEFAULT.waiting_repeat_s, ge=0)
-    """How soon a waiting pod is told again that mere counts in its reasons changed."""
+    """How soon a waiting pod's reasons are reported again if mere counts in its reasons changed."""
     pods_per_record: int = Field(default=_DEFAULT.pods_per_record, ge=1, le=256)
     unconfirmed_records: int = Field(default=_DEFAULT.unconfirmed_records, ge=1)
     """Records appended ahead of their confirmation."""
@@ -36,10 +36,10 @@ class AllocatorSettings(Settings):
 
     allocator: Allocator = Allocator()
 
-    def rules(self) -> Rules:
+    def rules(self) -> AllocatorOptions:
         """The numbers that decisions depend on."""
         chosen = self.allocator
-        return Rules(
+        return AllocatorOptions(
             writer=self.instance,
             drivers=chosen.drivers,
             uncommitted_after_s=chosen.uncommitted_after,

@@ -32,10 +32,10 @@ from dray.messages.facts import (
     Synced,
     Tick,
 )
-from dray_allocator.metrics import Metrics
-from dray_allocator.rules import Rules
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.metrics import AllocatorMetrics
+from dray_allocator.service.replica import Replica as AllocatorReplica
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
 
 BOUND_S = 60.0
 POOL = "pool"
@@ -84,9 +84,9 @@ class Replica:
         self.name = name
         self.bus = bus
         self.wire = Wire(bus)
-        self.state = AllocatorState(Rules(writer=name))
-        self.metrics = Metrics(self.state)
-        self.shell = Shell(
+        self.state = AllocatorState(AllocatorOptions(writer=name))
+        self.metrics = AllocatorMetrics(self.state)
+        self.shell = AllocatorReplica(
             self.wire,  # type: ignore[arg-type]
             self.state,
             self.metrics,

@@ -12,7 +12,7 @@ from dray.domain.pods import Policy, Pool
 from dray.messages.base import Outgoing, subject_prefix
 from dray.messages.decisions import Decided, log_stream
 from dray.messages.facts import InventoryObserved, PolicyObserved, PoolObserved
-from dray_allocator import shell
+from dray_allocator.service import replica
 
 
 async def _decided(cluster, count: int, epoch: int = 1) -> None:
@@ -73,8 +73,8 @@ async def test_what_was_built_on_a_refused_record_waits_with_it(
     memory_cluster, eventually, monkeypatch
 ):
     """It fails, too, and would be decided again at once, and refused at once."""
-    monkeypatch.setattr(shell, "_REFUSED_S", 3600.0)
-    monkeypatch.setattr(shell, "_WIND_UP_S", 0.0)
+    monkeypatch.setattr(replica, "_REFUSED_S", 3600.0)
+    monkeypatch.setattr(replica, "_WIND_UP_S", 0.0)
     one = await memory_cluster.replica("one")
     await memory_cluster.node("n1")
     await eventually(lambda: one.serves)

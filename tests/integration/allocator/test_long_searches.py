@@ -3,13 +3,13 @@
 from dray.domain.pods import Policy
 from dray.messages.decisions import Waiting
 from dray.messages.facts import PolicyObserved
-from dray_allocator import deciding
+from dray_allocator.cycle import step
 
 
 async def test_others_are_decided_and_who_fits_nowhere_is_told(
     memory_cluster, eventually, monkeypatch
 ):
-    monkeypatch.setattr(deciding, "STEP_LOOKS", 2)
+    monkeypatch.setattr(step, "STEP_LOOKS", 2)
     policy = Policy("policy", "u", placement="KubernetesCompatible", version=2)
     await memory_cluster.publish(PolicyObserved(revision=2, policy=policy))
     one = await memory_cluster.replica("one")

@@ -28,10 +28,10 @@ from dray.messages.facts import (
     Synced,
     TemplateObserved,
 )
-from dray_allocator.metrics import Metrics
-from dray_allocator.rules import Rules as AllocatorRules
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.metrics import AllocatorMetrics
+from dray_allocator.service.replica import Replica
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions as AllocatorRules
 from dray_webhook.decisions.injection import AdmissionIds
 from dray_webhook.decisions.pods import admit_pod
 from dray_webhook.decisions.pools import Installation
@@ -162,8 +162,8 @@ class Cluster:
 async def cluster(world: Any) -> Cluster:
     await world.ready(await world.start())
     state = AllocatorState(AllocatorRules(writer="allocator"))
-    metrics = Metrics(state, prometheus_client.CollectorRegistry())
-    shell = Shell(world.bus.peer(), state, metrics, lease_ttl_s=0.3, lease_renewal_s=0.1)
+    metrics = AllocatorMetrics(state, prometheus_client.CollectorRegistry())
+    shell = Replica(world.bus.peer(), state, metrics, lease_ttl_s=0.3, lease_renewal_s=0.1)
     world.helpers.append(asyncio.ensure_future(shell.run()))
     made = Cluster(world)
     await made.publish("node-1", 2)

@@ -11,10 +11,10 @@ from dray.domain.names import POOL_LABEL
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, LEASES, NODES, PODS, POOLS
 from dray.messages.decisions import log_stream
-from dray_allocator.metrics import Metrics
-from dray_allocator.rules import Rules
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.metrics import AllocatorMetrics
+from dray_allocator.service.replica import Replica
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
 
 CARDS_HOLD = 3
 """Pods of 100 tflops on a card of 312."""
@@ -25,11 +25,11 @@ async def cluster(world: Any) -> AsyncIterator[Any]:
     """The world, with a controller and two allocator replicas at work."""
     await world.ready(await world.start())
     for name in ("allocator-1", "allocator-2"):
-        state = AllocatorState(Rules(writer=name))
-        shell = Shell(
+        state = AllocatorState(AllocatorOptions(writer=name))
+        shell = Replica(
             world.bus.peer(),
             state,
-            Metrics(state, prometheus_client.CollectorRegistry()),
+            AllocatorMetrics(state, prometheus_client.CollectorRegistry()),
             lease_ttl_s=0.3,
             lease_renewal_s=0.1,
         )

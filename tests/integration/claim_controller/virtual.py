@@ -12,11 +12,11 @@ from dray.bus.memory import MemoryBus
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, EVENTS, NAMESPACES
 from dray.runtime.clock import Clock
-from dray_allocator.log.fold import Reservation
-from dray_allocator.metrics import Metrics
-from dray_allocator.rules import Rules
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.metrics import AllocatorMetrics
+from dray_allocator.service.replica import Replica
+from dray_allocator.state.decision_log import Reservation
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.settings import ExecutionSettings, Lease, Publishing, Templates
 
 REAL_INTERVALS: dict[str, Any] = {
@@ -42,9 +42,9 @@ class VirtualWorld(World):
 
     def allocate(self, name: str = "allocator") -> AllocatorState:
         """Start a replica of the allocator; its state."""
-        state = AllocatorState(Rules(writer=name))
-        metrics = Metrics(state, prometheus_client.CollectorRegistry())
-        shell = Shell(self.bus.peer(), state, metrics)
+        state = AllocatorState(AllocatorOptions(writer=name))
+        metrics = AllocatorMetrics(state, prometheus_client.CollectorRegistry())
+        shell = Replica(self.bus.peer(), state, metrics)
         self.helpers.append(asyncio.ensure_future(shell.run()))
         self.allocators.append(state)
         return state

@@ -39,20 +39,20 @@ from dray.messages.facts import (
     Synced,
     Tick,
 )
-from dray_allocator.events import (
+from dray_allocator.core.handle import handle
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
     Append,
     Continue,
+    DoublyAllocated,
     Effect,
     Event,
     FactSeen,
-    Oversold,
     RecordSeen,
     Send,
     Serve,
 )
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
 
 OWNER = Taint(names.OWNER_TAINT, names.OWNER_DRAY, "NoSchedule")
 START_UNIX_S = 1_000_000.0
@@ -124,8 +124,10 @@ class World:
     a_claim = staticmethod(claim_of)
     ask = staticmethod(fraction)
 
-    def __init__(self, rules: Rules | None = None, pools: tuple[str, ...] = ("pool",)) -> None:
-        self.state = AllocatorState(rules or Rules(writer="one"))
+    def __init__(
+        self, rules: AllocatorOptions | None = None, pools: tuple[str, ...] = ("pool",)
+    ) -> None:
+        self.state = AllocatorState(rules or AllocatorOptions(writer="one"))
         self.facts: list[Fact] = []
         self.logs: dict[str, list[AnyRecord]] = {pool: [] for pool in pools}
         self.effects: list[Effect] = []
@@ -260,9 +262,9 @@ class World:
         """Commands so far."""
         return [effect for effect in self.effects if isinstance(effect, Send)]
 
-    def oversold(self) -> list[Oversold]:
+    def oversold(self) -> list[DoublyAllocated]:
         """Alarms so far."""
-        return [effect for effect in self.effects if isinstance(effect, Oversold)]
+        return [effect for effect in self.effects if isinstance(effect, DoublyAllocated)]
 
 
 def _waits(record: AnyRecord, uid: str) -> bool:

@@ -10,12 +10,12 @@ from tests.unit.allocator.reference_search import Reference
 from dray.domain import names
 from dray.domain.quantities import parse_quantity, rounded_down
 from dray.reasons import Nearest, Reason
-from dray_allocator.fit.search import has_room
-from dray_allocator.node.predicates import failures
-from dray_allocator.placement.ask import Wanted
-from dray_allocator.placement.choose import candidates
-from dray_allocator.placement.modes import tie
-from dray_allocator.placement.on_nodes import left_of
+from dray_allocator.devices.device_requests import has_room
+from dray_allocator.explain.nodes import left_of
+from dray_allocator.nodes.load import tie
+from dray_allocator.nodes.predicates import failures
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.schedule import candidates
 
 ORDER = ("unsupported", "taint", "capacity", "in-use")
 
@@ -32,7 +32,7 @@ def named(card) -> str:
 class Plain:
     """Every card and node asked by itself."""
 
-    def __init__(self, state, want: Wanted) -> None:
+    def __init__(self, state, want: PodRequest) -> None:
         self.state, self.want = state, want
         self.nodes = state.facts.served_nodes("pool")
         self.cards = [card for node in self.nodes for card in state.fleet.of(node).cards]

@@ -7,8 +7,8 @@ the best link level by a look at every set of cards that something connects.
 from dataclasses import dataclass, field
 
 from dray.domain import names
-from dray_allocator.fit.search import eligible
-from dray_allocator.structured.ordered_search import worst_first
+from dray_allocator.devices.device_requests import eligible
+from dray_allocator.devices.ordered_search import worst_first
 
 LEVELS = ("nvlink numa pcie", "nvlink numa", "nvlink pcie", "nvlink", "numa pcie", "numa", "pcie")
 NOT_CONNECTED = len(LEVELS)

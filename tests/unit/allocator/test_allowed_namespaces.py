@@ -9,7 +9,7 @@ from dray.domain import names
 from dray.domain.claims import ClaimSpec, DeviceRequest
 from dray.domain.pods import PodClaim, Pool
 from dray.messages.facts import DomainObserved, PodObserved, PoolObserved
-from dray_allocator.handle import reasons
+from dray_allocator.core.handle import reasons
 
 RESTRICTED = Pool("pool", "u", template="policy", allowed_namespaces=("team-a",))
 REFUSED = "namespace team-b may not use pool pool (allowedNamespaces: team-a)"

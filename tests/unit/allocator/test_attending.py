@@ -5,8 +5,11 @@ from msgspec.structs import replace
 
 from dray.messages.decisions import Decided, Released, Waiting
 from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved, SliceObserved
-from dray_allocator.attended import Attended
-from dray_allocator.events import (
+from dray_allocator.core.handle import handle
+from dray_allocator.state.pool_dependencies import PoolDependencies
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.state.subscriptions import Subscriptions
+from dray_allocator.values.events import (
     Append,
     Attend,
     EarlierFact,
@@ -17,10 +20,7 @@ from dray_allocator.events import (
     Serve,
     Unfollow,
 )
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
-from dray_allocator.ties import Ties
+from dray_allocator.values.options import AllocatorOptions
 
 WHOLE_CARD = ("312", "40Gi")
 
@@ -30,7 +30,7 @@ class Partial:
 
     def __init__(self, world, *pools: str) -> None:
         self.world = world
-        self.state = AllocatorState(Rules(writer="two"))
+        self.state = AllocatorState(AllocatorOptions(writer="two"))
         self.at = 0
         self.attend(*pools)
         self.read_on()
@@ -146,7 +146,7 @@ def test_what_is_forgotten_is_not_gone(world):
 
 
 def test_a_pool_is_whole_once_the_facts_have_reached_what_was_met_of_it():
-    attended = Attended()
+    attended = Subscriptions()
     attended.attend(("a",), 0)
     attended.attend(("a", "b"), 10)
     attended.read(("b",), 14)
@@ -155,7 +155,7 @@ def test_a_pool_is_whole_once_the_facts_have_reached_what_was_met_of_it():
 
 
 def test_who_attends_everything_again_knows_what_it_knew_meanwhile():
-    attended = Attended()
+    attended = Subscriptions()
     attended.attend(("a",), 0)
     attended.attend(None, 10)
     assert (attended.knows("a", 10), attended.knows("b", 10)) == (True, False)
@@ -167,7 +167,7 @@ def test_who_attends_everything_again_knows_what_it_knew_meanwhile():
 
 def test_a_reading_for_other_pools_brings_nothing_of_a_pool_that_is_known():
     """It runs ahead of the facts of all nodes: what is decided on both, nobody decides again."""
-    attended = Attended()
+    attended = Subscriptions()
     attended.attend(("a",), 0)
     attended.attend(("a", "b"), 10)
     assert [attended.awaits(pool) for pool in ("", "a", "b", "c")] == [False, False, True, False]
@@ -179,7 +179,7 @@ def test_a_reading_for_other_pools_brings_nothing_of_a_pool_that_is_known():
 
 def test_a_claim_of_pods_of_two_pools_ties_them_both_ways(world):
     claim = world.a_claim("p", world.ask(), "a")
-    ties = Ties()
+    ties = PoolDependencies()
     ties.claim(ClaimObserved(revision=1, claim=claim, beside=("b",)))
     ties.node(NodeObserved(revision=1, node=world.a_node("n", "c"), former=("b",)))
     assert ties.of("a") == ("a", "b")

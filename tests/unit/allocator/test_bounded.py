@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from dray.domain.pods import PodNeeds
-from dray_allocator.bounded import Room
-from dray_allocator.placement import pattern, said
-from dray_allocator.placement.pattern import Patterns
+from dray_allocator.state import claim_requirements, pod_requirements
+from dray_allocator.state.pod_requirements import PodPatterns
+from dray_allocator.values.cache_budget import CacheBudget
 
 KIB = 2**10
 
 
 def test_what_does_not_fit_beside_the_others_is_alone_afterwards() -> None:
-    room = Room(100 * KIB)
+    room = CacheBudget(100 * KIB)
     assert [room.takes(15 * KIB) for _ in range(5)] == [True, True, False, True, False]
     assert not room.takes(KIB**2), "what is larger than all there is"
     assert not room.takes(1)
@@ -25,9 +25,9 @@ def patterns(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """How many patterns are kept of pods that differ in their needs, which say so much each."""
 
     def kept(count: int, length: int) -> int:
-        for module in (pattern, said):
+        for module in (pod_requirements, claim_requirements):
             monkeypatch.setattr(module, "_MOST_BYTES", 1000 * KIB)
-        world, kept = make_world().open(), Patterns()
+        world, kept = make_world().open(), PodPatterns()
         claim = world.a_claim("p", world.ask())
         world.claim(claim)
         for number in range(count):

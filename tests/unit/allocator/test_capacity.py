@@ -5,8 +5,8 @@ import pytest
 from dray.domain import names
 from dray.domain.claims import DeviceRequest
 from dray.domain.devices import Capacity, Device, DeviceId, RequestPolicy
-from dray_allocator.fit.devices import Card
-from dray_allocator.fit.search import needed
+from dray_allocator.devices.device_requests import needed
+from dray_allocator.devices.node_devices import Card
 
 RANGE = RequestPolicy(default="10", minimum="4", maximum="20", step="4")
 FRACTIONS = RequestPolicy(default="1", minimum="500m", step="250m")

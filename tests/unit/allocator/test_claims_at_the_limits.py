@@ -15,9 +15,9 @@ from dray.kube.convert import claim_from
 from dray.messages.base import Delivered, encode
 from dray.messages.decisions import Decided, Waiting, encode_record
 from dray.messages.facts import ClaimObserved, PodObserved
-from dray_allocator.handle import reasons, recompute
-from dray_allocator.rules import Rules
-from dray_allocator.wire import fact_of, record_of
+from dray_allocator.core.handle import reasons, recompute
+from dray_allocator.service.wire import fact_of, record_of
+from dray_allocator.values.options import AllocatorOptions
 
 
 def deep(depth: int) -> msgspec.Raw:
@@ -48,7 +48,11 @@ def test_a_claim_with_deep_configuration_is_decided_with_all_of_it(world, depth)
 
 
 def test_a_decision_that_fits_no_record_waits_with_a_reason_and_others_are_decided(make_world):
-    world = make_world(Rules(decided_bytes=10_000)).open().nodes(*map(make_world.a_node, "ab"))
+    world = (
+        make_world(AllocatorOptions(decided_bytes=10_000))
+        .open()
+        .nodes(*map(make_world.a_node, "ab"))
+    )
     world.submit(world.a_pod("long"), with_config(world, {"a": "x" * 10_000}))
     world.submit(world.a_pod("short"))
     assert "short" in world.decisions()
@@ -58,7 +62,7 @@ def test_a_decision_that_fits_no_record_waits_with_a_reason_and_others_are_decid
 
 
 def test_why_it_waits_is_the_same_to_whoever_asks_again(make_world):
-    world = make_world(Rules(decided_bytes=10_000)).open().nodes(make_world.a_node("a"))
+    world = make_world(AllocatorOptions(decided_bytes=10_000)).open().nodes(make_world.a_node("a"))
     world.submit(world.a_pod("long"), with_config(world, {"a": "x" * 10_000}))
     [record] = world.waits("long")
     assert reasons(world.state, "long") == record.reasons
@@ -66,7 +70,7 @@ def test_why_it_waits_is_the_same_to_whoever_asks_again(make_world):
 
 
 def test_a_shorter_claim_is_decided(make_world):
-    world = make_world(Rules(decided_bytes=10_000)).open().nodes(make_world.a_node("a"))
+    world = make_world(AllocatorOptions(decided_bytes=10_000)).open().nodes(make_world.a_node("a"))
     world.submit(world.a_pod("p"), with_config(world, {"a": "x" * 10_000}))
     assert "p" not in world.decisions()
     world.claim(world.a_claim("p", world.ask()))
@@ -74,7 +78,7 @@ def test_a_shorter_claim_is_decided(make_world):
 
 
 def test_a_record_holds_no_more_decisions_than_there_is_room_for(make_world):
-    world = make_world(Rules(decided_bytes=10_000)).open()
+    world = make_world(AllocatorOptions(decided_bytes=10_000)).open()
     for name in "abcdef":
         world.submit(world.a_pod(name), with_config(world, {"a": "x" * 4_000}))
     world.nodes(world.a_node("n1"), cards=8)

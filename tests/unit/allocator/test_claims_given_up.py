@@ -8,7 +8,7 @@ from dray.domain.claims import AllocatedDevice, Allocation, GivenUp, first_attem
 from dray.domain.devices import DeviceId
 from dray.domain.pods import PodClaim
 from dray.messages.facts import ClaimObserved, PodObserved
-from dray_allocator.handle import reasons
+from dray_allocator.core.handle import reasons
 
 WORDS = "admission webhook policy.example.com denied the request"
 ATTEMPT = first_attempt(1)

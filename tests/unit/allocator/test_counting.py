@@ -9,8 +9,8 @@ from dray.domain import names
 from dray.domain.pods import HostPort, PodClaim, PodNeeds
 from dray.messages.decisions import Decided
 from dray.messages.facts import PodObserved
-from dray_allocator.board.board import Board
-from dray_allocator.folding import subjects
+from dray_allocator.nodes.table import NodeTable
+from dray_allocator.state.apply import subjects
 
 NIC = "example.com/nic"
 specs = st.builds(
@@ -68,7 +68,7 @@ def test_what_counts_at_once_is_what_reading_everything_anew_finds(make_world, s
 
 def _is_on_the_board(world) -> None:
     kept = world.state.boards.of("pool")
-    anew = Board(world.state.boards._source)
+    anew = NodeTable(world.state.boards._source)
     for name in kept.rows:
         anew.put(name)
     for key in kept.dimensions:
@@ -76,7 +76,7 @@ def _is_on_the_board(world) -> None:
     assert _seen(kept) == _seen(anew)
 
 
-def _seen(board: Board) -> dict[str, tuple[object, ...]]:
+def _seen(board: NodeTable) -> dict[str, tuple[object, ...]]:
     """Per node, what of it changes with decisions."""
     found = {}
     for name, row in board.rows.items():

@@ -6,13 +6,13 @@ from msgspec.structs import replace
 
 from dray.domain.claims import first_attempt
 from dray.messages.rpc import Dump, DumpReply
-from dray_allocator import dump
-from dray_allocator.dump import double_sales, holdings_of, page
-from dray_allocator.events import FactSeen, RecordSeen, StandBy
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
-from dray_allocator.wire import answer_to
+from dray_allocator.core import dump
+from dray_allocator.core.dump import double_sales, holdings_of, page
+from dray_allocator.core.handle import handle
+from dray_allocator.service.wire import answer_to
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen, RecordSeen, StandBy
+from dray_allocator.values.options import AllocatorOptions
 
 ATTEMPT = first_attempt(1)
 
@@ -25,7 +25,7 @@ def asked(state: AllocatorState, **question: str) -> DumpReply | None:
 
 def folded(world) -> AllocatorState:
     """The state of somebody who only reads."""
-    state = AllocatorState(Rules(writer="reader"))
+    state = AllocatorState(AllocatorOptions(writer="reader"))
     for sequence, fact in enumerate(world.facts, 1):
         handle(state, FactSeen(sequence, fact, more=True))
     for name, log in world.logs.items():

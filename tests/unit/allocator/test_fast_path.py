@@ -20,27 +20,27 @@ from dray.domain.devices import Capacity, OpaqueConfig, RequestPolicy, Taint, To
 from dray.domain.placement import HARD
 from dray.domain.pods import Pod, PodNeeds
 from dray.messages.facts import SliceObserved
-from dray_allocator.lane.asked import asked_of
-from dray_allocator.lane.choose import choose_in_full
-from dray_allocator.lane.prospect import node_of
-from dray_allocator.lane.seen import seen_by
-from dray_allocator.node.predicates import fits
-from dray_allocator.placement import choose as choosing
-from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import CONNECTED_NODES, choose, index_of
-from dray_allocator.placement.modes import tie
-from dray_allocator.placement.preference import card_key
-from dray_allocator.placement.topology import concerns
-from dray_allocator.structured.budget import NODE_LOOKS, SearchBudget
-from dray_allocator.structured.candidates import candidates_of
-from dray_allocator.structured.capacity import demand_by
-from dray_allocator.structured.errors import AllocationError
-from dray_allocator.structured.links import BEYOND_NVLINK, names_links
-from dray_allocator.structured.ordered_search import OrderedSearch, Plan, worst_first
-from dray_allocator.structured.plan import Planner
-from dray_allocator.structured.pools import gather
-from dray_allocator.structured.selectors import Selectors
-from dray_allocator.structured.taking import AllocationState, untolerated
+from dray_allocator.claim_search.node_equivalence_cache import node_of
+from dray_allocator.claim_search.pod_search import asked_of
+from dray_allocator.claim_search.schedule import choose_in_full
+from dray_allocator.claim_search.visible_devices import seen_by
+from dray_allocator.devices.allocation_state import AllocationState, untolerated
+from dray_allocator.devices.budget import NODE_LOOKS, SearchBudget
+from dray_allocator.devices.candidates import candidates_of
+from dray_allocator.devices.capacity import demand_by
+from dray_allocator.devices.errors import AllocationError
+from dray_allocator.devices.links import BEYOND_NVLINK, names_links
+from dray_allocator.devices.ordered_search import OrderedSearch, SearchPlan, worst_first
+from dray_allocator.devices.pools import gather
+from dray_allocator.devices.requirements import Planner
+from dray_allocator.devices.selectors import DeviceSelectors
+from dray_allocator.nodes.load import tie
+from dray_allocator.nodes.predicates import fits
+from dray_allocator.placement import schedule as choosing
+from dray_allocator.placement.pod_request import PodRequest, wanted
+from dray_allocator.placement.schedule import CONNECTED_NODES, choose, index_of
+from dray_allocator.scoring.preference import card_key
+from dray_allocator.scoring.topology import concerns
 
 DRIVER = f'device.attributes["{names.DRIVER}"]'
 MODELS = (("T4", "65", "16Gi"), ("A100", "312", "40Gi"), ("H100", "989", "80Gi"))
@@ -106,7 +106,7 @@ class Answer:
 class FullSearch:
     """One pod, by all of structured parameters and nothing else."""
 
-    def __init__(self, state: Any, want: Wanted) -> None:
+    def __init__(self, state: Any, want: PodRequest) -> None:
         self.state, self.want = state, want
         self.asked = asked_of(state, want)
         self.index = index_of(state, state.domains["pool"], want)
@@ -150,7 +150,7 @@ class FullSearch:
         candidates = list(candidates_of(one for one in pools if not one.invalid))
         usage, demand_of = seen.usage(rules), demand_by(rules, asked.stated())
         before = AllocationState(asked.claims, usage, rules, demand_of)
-        selectors = Selectors(node, rules)
+        selectors = DeviceSelectors(node, rules)
 
         def suits(claim, ask, of_class, candidate):
             try:
@@ -160,7 +160,7 @@ class FullSearch:
 
         classes = state.facts.classes
         planner = Planner(classes, pools, candidates, rules, suits, before.has_room)
-        plan = Plan(asked.claims, tuple(tuple(planner.plan(claim)) for claim in asked.claims))
+        plan = SearchPlan(asked.claims, tuple(tuple(planner.plan(claim)) for claim in asked.claims))
         numbers = {
             id(one): number
             for number, requests in enumerate(plan.requests)
@@ -208,7 +208,7 @@ class FullSearch:
         return worth, Answer(name, devices, found.level)
 
 
-def chosen(state: Any, want: Wanted) -> Answer | None:
+def chosen(state: Any, want: PodRequest) -> Answer | None:
     """The fast path's answer."""
     choice = choose(state, state.domains["pool"], want)
     if choice is None:
@@ -308,7 +308,7 @@ def test_the_fast_path_decides_what_the_full_search_decides(
         pod = two_claims(world, pod, random)
         world.submit(pod, a_spec(random))
         want = wanted(state, "pool", pod)
-        if isinstance(want, Wanted):
+        if isinstance(want, PodRequest):
             expected = FullSearch(state, want).answer()
             assert chosen(state, want) == expected
             if want.placement.topology != HARD:

@@ -13,9 +13,9 @@ from dray.domain.devices import Capacity, OpaqueConfig, RequestPolicy
 from dray.domain.preference import parse_preference
 from dray.domain.quantities import parse_quantity
 from dray.messages.facts import SliceObserved
-from dray_allocator.fit.percent import amounts
-from dray_allocator.placement.preference import card_key
-from dray_allocator.structured.ordered_search import worst_first
+from dray_allocator.devices.ordered_search import worst_first
+from dray_allocator.devices.percentages import amounts
+from dray_allocator.scoring.preference import card_key
 
 HALF = {"virtual_tflops": 50 * 10**9}
 

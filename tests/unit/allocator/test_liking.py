@@ -13,14 +13,14 @@ from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest
 from dray.domain.devices import OpaqueConfig
 from dray.domain.pods import PodNeeds
 from dray.messages.facts import SliceObserved
-from dray_allocator.board.kinds import MOST_VALUES
-from dray_allocator.node.predicates import fits
-from dray_allocator.placement.ask import wanted
-from dray_allocator.placement.choose import choose
-from dray_allocator.placement.modes import MOST_LOAD, card_load, tie
-from dray_allocator.placement.preference import card_key
-from dray_allocator.placement.topology import concerns
-from dray_allocator.structured.ordered_search import OrderedSearch, worst_first
+from dray_allocator.devices.ordered_search import OrderedSearch, worst_first
+from dray_allocator.nodes.equivalence import MOST_VALUES
+from dray_allocator.nodes.load import MOST_LOAD, card_load, tie
+from dray_allocator.nodes.predicates import fits
+from dray_allocator.placement.pod_request import wanted
+from dray_allocator.placement.schedule import choose
+from dray_allocator.scoring.preference import card_key
+from dray_allocator.scoring.topology import concerns
 
 MODELS = (
     ("T4", "65", "16Gi"),

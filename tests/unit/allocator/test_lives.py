@@ -7,10 +7,10 @@ from dray.domain import names
 from dray.domain.claims import AllocatedDevice, Allocation, first_attempt
 from dray.messages.decisions import Decided, NodeLeft
 from dray.messages.facts import PodObserved, Tick
-from dray_allocator import deciding
-from dray_allocator.handle import reasons
-from dray_allocator.placement.lanes import find_with
-from dray_allocator.rules import Rules
+from dray_allocator.core.handle import reasons
+from dray_allocator.cycle import step
+from dray_allocator.cycle.schedule import find_with
+from dray_allocator.values.options import AllocatorOptions
 
 
 def test_a_waiting_pod_is_placed_when_another_is_deleted(world):
@@ -48,14 +48,14 @@ def test_of_the_pods_that_wait_only_those_are_tried_that_could_fit_now(make_worl
         tried.append(want.pod.uid)
         return find_with(state, domain, want, effort)
 
-    monkeypatch.setattr(deciding, "find_with", noted)
+    monkeypatch.setattr(step, "find_with", noted)
     world.claim(world.state.facts.claims["claim-holder"], deleted=True)
     assert list(world.decisions()) == ["holder", "other", "small-0"]
     assert tried == ["small-0", "small-1"]
 
 
 def test_changed_counts_alone_are_told_after_a_while(make_world):
-    world = make_world(Rules(waiting_repeat_s=10)).open().full()
+    world = make_world(AllocatorOptions(waiting_repeat_s=10)).open().full()
     world.nodes(world.a_node("n2", unschedulable=True))
     world.tick()
     told = len(world.waits("c"))
@@ -133,7 +133,7 @@ def test_a_pod_that_waits_for_its_devices_is_committed_and_keeps_what_it_has(wor
 
 
 def test_an_excluded_node_is_tried_again_after_a_while(make_world):
-    world = make_world(Rules(exclusion_s=300)).open().nodes(make_world.a_node("n1"))
+    world = make_world(AllocatorOptions(exclusion_s=300)).open().nodes(make_world.a_node("n1"))
     world.submit(world.a_pod("p"))
     first = world.decisions()["p"]
     world.commit(first)

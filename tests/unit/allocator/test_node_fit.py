@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from dray.domain.devices import DeviceClass, Taint, Toleration
 from dray.domain.pods import HostPort, Node, NodeExpression, PodNeeds
 from dray.messages.facts import DeviceClassObserved
-from dray_allocator.node.holds import NOTHING, Held, Holds
-from dray_allocator.node.predicates import UNSCHEDULABLE, failures, fits
+from dray_allocator.nodes.assumed_pods import NOTHING, AssumedPods, AssumedResources
+from dray_allocator.nodes.predicates import UNSCHEDULABLE, failures, fits
 
 ROOMY = Node("n", "u", cpu_milli=8_000, memory_bytes=2**30, pods=10)
 NIC = "example.com/nic"
@@ -29,7 +29,7 @@ ports = st.lists(
 needs_of = st.builds(
     PodNeeds, cpu_milli=amounts, memory_bytes=amounts, resources=resources, ports=ports
 )
-helds = st.builds(Held, amounts, amounts, st.integers(0, 2), resources, ports)
+helds = st.builds(AssumedResources, amounts, amounts, st.integers(0, 2), resources, ports)
 nodes = st.builds(
     Node,
     st.just("n"),
@@ -46,7 +46,9 @@ nodes = st.builds(
 )
 
 
-def told(needs: PodNeeds, node: Node = ROOMY, held: Held = NOTHING, **more: object) -> list[str]:
+def told(
+    needs: PodNeeds, node: Node = ROOMY, held: AssumedResources = NOTHING, **more: object
+) -> list[str]:
     return list(failures(needs, node, held, **more))  # type: ignore[arg-type]
 
 
@@ -91,7 +93,7 @@ def test_a_node_with_more_takes_whom_it_took(needs, node, field):
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("mn"), st.none() | helds)))
 def test_the_sum_held_on_a_node_is_that_of_the_pods_that_hold_something_there(changes):
-    holds, current = Holds(), {}
+    holds, current = AssumedPods(), {}
     for pod, node, held in changes:
         holds.set(pod, node, held)
         current[pod] = (node, held)

@@ -9,10 +9,10 @@ from dray.bus.memory import MemoryBus
 from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.messages.base import Message, encode
 from dray.messages.facts import ClaimObserved, DomainObserved, PodObserved, Synced
-from dray_allocator.events import Event, FactSeen, FactsLost
-from dray_allocator.handle import handle
-from dray_allocator.reading import FactsReader
-from dray_allocator.state import AllocatorState
+from dray_allocator.core.handle import handle
+from dray_allocator.service.facts_consumer import FactsReader
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import Event, FactSeen, FactsLost
 
 
 class Reading:

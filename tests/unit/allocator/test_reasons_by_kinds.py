@@ -13,9 +13,9 @@ from dray.domain.devices import Capacity, Taint, Toleration
 from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
 from dray.reasons import Nearest
-from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import choose
-from dray_allocator.placement.explain import explain
+from dray_allocator.explain.pods import explain
+from dray_allocator.placement.pod_request import PodRequest, wanted
+from dray_allocator.placement.schedule import choose
 
 OF = f'device.attributes["{names.DRIVER}"]'
 SELECTORS = (
@@ -99,11 +99,11 @@ def fill(world, random: Random) -> None:
         world.submit(world.a_pod(f"p{number}"), spec(random))
 
 
-def asking(world, random: Random) -> Wanted | None:
+def asking(world, random: Random) -> PodRequest | None:
     pod, asked = world.a_pod("asking", needs=needs(random)), spec(random)
     world.submit(pod, asked)
     found = wanted(world.state, "pool", pod) if world.state.is_decidable(pod) else ()
-    return found if isinstance(found, Wanted) else None
+    return found if isinstance(found, PodRequest) else None
 
 
 @given(seed=st.integers(0, 2**32))

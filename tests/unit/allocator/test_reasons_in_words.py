@@ -11,9 +11,9 @@ from dray.domain.pods import PodNeeds
 from dray.domain.quantities import NANO, parse_quantity, readable
 from dray.messages.facts import SliceObserved
 from dray.reasons import Reason
-from dray_allocator.placement import shown
-from dray_allocator.placement.about import each_once, named
-from dray_allocator.placement.meant import meant
+from dray_allocator.explain import formatting
+from dray_allocator.explain.suggest import meant
+from dray_allocator.placement.affected_requests import each_once, named
 
 OF = f'device.attributes["{names.DRIVER}"]'
 BUSY = Reason("in-use", "in use", 2, 2)
@@ -139,7 +139,7 @@ def test_amounts_are_written_as_people_read_them(world):
     ],
 )
 def test_an_amount_is_canonical_and_binary_where_that_is_shorter(text, expected):
-    assert shown.quantity(text) == expected
+    assert formatting.quantity(text) == expected
     if text != "nonsense":
         amount = parse_quantity(text)
         assert parse_quantity(readable(amount.nano, binary=amount.binary)) == amount
@@ -161,14 +161,14 @@ def test_an_amount_is_canonical_and_binary_where_that_is_shorter(text, expected)
 )
 def test_what_is_left_is_told_in_few_digits_and_never_too_much(text, expected):
     amount = parse_quantity(text)
-    assert shown.left(amount.nano, text) == expected
+    assert formatting.left(amount.nano, text) == expected
     assert parse_quantity(expected) <= max(amount, parse_quantity("0"))
 
 
 def test_what_is_left_in_percent_is_rounded_down():
-    assert shown.share(2 * NANO, 3 * NANO) == "66.66 %"
-    assert shown.share(-NANO, 3 * NANO) == "0 %"
-    assert shown.share(0, 0) == "0 %"
+    assert formatting.share(2 * NANO, 3 * NANO) == "66.66 %"
+    assert formatting.share(-NANO, 3 * NANO) == "0 %"
+    assert formatting.share(0, 0) == "0 %"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from dray.domain.pods import PodNeeds
 from dray.messages.decisions import Decided, Released, Waiting
 from dray.messages.facts import PodObserved, Tick
-from dray_allocator.events import FactSeen
-from dray_allocator.handle import handle, recompute
+from dray_allocator.core.handle import handle, recompute
+from dray_allocator.values.events import FactSeen
 
 HUNGRY = PodNeeds(cpu_milli=8_000)
 

@@ -7,8 +7,8 @@ from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.placement import placement_of
 from dray.domain.pods import PodNeeds, Policy
 from dray.messages.facts import DeviceClassObserved, PolicyObserved, PoolObserved
-from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.policies import scoring_of
+from dray_allocator.placement.pod_request import PodRequest, wanted
+from dray_allocator.scoring.policies import scoring_of
 
 FALSE = 'device.driver == "nobody.example.com"'
 
@@ -75,7 +75,7 @@ def test_a_class_that_changes_changes_what_a_claim_asks_for(make_world):
     assert FALSE in said(world, "b").asks[0].selectors
     world.see(DeviceClassObserved(revision=world.next(), device_class=named, deleted=True))
     refused = said(world, "c")
-    assert not isinstance(refused, Wanted)
+    assert not isinstance(refused, PodRequest)
     assert [one.what for one in refused] == [f"DeviceClass {names.DEVICE_CLASS} does not exist"]
 
 

@@ -5,8 +5,8 @@ import pytest
 from dray.cel.eval.program import Program, compile
 from dray.domain import names
 from dray.domain.devices import Capacity, Device, DeviceId, Version
-from dray_allocator.fit.devices import Card
-from dray_allocator.fit.selectors import Selectors, named_reads
+from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.selector_cache import SelectorCache, named_reads
 
 D = f'device.attributes["{names.DRIVER}"]'
 
@@ -37,20 +37,20 @@ def asked(monkeypatch):
 
 
 def test_a_thousand_cards_of_one_model_are_one_evaluation(asked):
-    selectors = Selectors()
+    selectors = SelectorCache()
     assert all(selectors.matches((f'{D}.model == "A100"',), card) for card in _cards(1000))
     assert len(asked) == 1
 
 
 def test_a_selector_that_reads_the_uuid_is_asked_for_every_card(asked):
-    selectors = Selectors()
+    selectors = SelectorCache()
     found = [selectors.matches((f'{D}.uuid == "g3"',), card) for card in _cards(10)]
     assert found.count(True) == 1
     assert len(asked) == 10
 
 
 def test_a_selector_that_may_read_anything_is_asked_for_every_card(asked):
-    selectors = Selectors()
+    selectors = SelectorCache()
     expression = f'{D}.exists(key, key == "uuid")'
     assert all(selectors.matches((expression,), card) for card in _cards(5))
     assert len(asked) == 5
@@ -72,7 +72,7 @@ def test_what_an_expression_reads_is_known_or_counts_as_everything(expression, r
 
 
 def test_a_device_with_a_broken_attribute_is_told_apart():
-    selectors = Selectors()
+    selectors = SelectorCache()
     whole, broken = _cards(1)[0], _cards(1, driver=Version("not-semver"))[0]
     expression = (f'{D}.model == "A100"',)
     assert selectors.matches(expression, whole)
@@ -80,7 +80,7 @@ def test_a_device_with_a_broken_attribute_is_told_apart():
 
 
 def test_equal_amounts_that_are_held_differently_are_told_apart():
-    selectors = Selectors()
+    selectors = SelectorCache()
     expression = f'device.capacity["{names.DRIVER}"].cores.isInteger()'
     cards = [
         Card(
@@ -94,7 +94,7 @@ def test_equal_amounts_that_are_held_differently_are_told_apart():
 
 
 def test_an_expression_that_can_t_compile_matches_nothing_and_says_why():
-    selectors = Selectors()
+    selectors = SelectorCache()
     card = _cards(1)[0]
     assert not selectors.matches(("device.nonsense",), card)
     (result,) = selectors.explain("device.nonsense", card)

@@ -14,11 +14,11 @@ from dray.domain.errors import PermanentError
 from dray.messages.base import encode
 from dray.messages.decisions import Opened, log_subject
 from dray.messages.facts import NodeObserved
-from dray_allocator.domain import Domain
-from dray_allocator.events import Event, Serve, StandBy
-from dray_allocator.rules import Rules
-from dray_allocator.serving import Serving
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.leases import LeaseHolder
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import Event, Serve, StandBy
+from dray_allocator.values.options import AllocatorOptions
 
 DOMAINS = tuple(f"pool-{number}" for number in range(16))
 
@@ -27,7 +27,7 @@ class Replica:
     """The leases of one allocator that has read everything there is."""
 
     def __init__(self, name: str, bus: MemoryBus, domains=DOMAINS) -> None:
-        self.state = AllocatorState(Rules(writer=name))
+        self.state = AllocatorState(AllocatorOptions(writer=name))
         self.state.facts.synced = True
         for domain in domains:
             made = self.state.domains[domain] = Domain(domain, 1, read=True)
@@ -35,7 +35,7 @@ class Replica:
         self.serves: dict[str, None] = {}
         self.moves: Counter[str] = Counter()
         self.attends: tuple[str, ...] | None = ()
-        self._serving = Serving(
+        self._serving = LeaseHolder(
             bus.peer(),
             self.state,
             self._hand,

@@ -1,7 +1,7 @@
 """Every time-out is a setting with its unit."""
 
-from dray_allocator.rules import Rules
 from dray_allocator.settings import AllocatorSettings
+from dray_allocator.values.options import AllocatorOptions
 
 
 def test_settings_become_rules(monkeypatch):
@@ -16,4 +16,4 @@ def test_settings_become_rules(monkeypatch):
 
 def test_defaults_are_the_core_s_own(monkeypatch):
     monkeypatch.setenv("DRAY_INSTANCE", "allocator")
-    assert AllocatorSettings().rules() == Rules()
+    assert AllocatorSettings().rules() == AllocatorOptions()

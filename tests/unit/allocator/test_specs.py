@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from dray.domain.devices import OpaqueConfig
 from dray.messages.base import decode, encode
 from dray.messages.facts import ClaimObserved
-from dray_allocator.facts import Facts
-from dray_allocator.specs import Specs
+from dray_allocator.state.claim_specs import ClaimSpecInterner
+from dray_allocator.state.facts import Facts
 
 
 def observed(make, uid, revision=1, **asked):
@@ -45,7 +45,7 @@ def test_a_claim_of_which_more_is_read_than_before_is_another_one(make_world):
 
 
 def test_specs_that_differ_beside_their_requests_stay_apart(make_world):
-    specs, one = Specs(), observed(make_world, "a").claim
+    specs, one = ClaimSpecInterner(), observed(make_world, "a").claim
     other = replace(one, spec=replace(one.spec, unsupported=("something",)))
     assert specs.same(one)[0] == one.spec
     assert specs.same(other)[0] == other.spec

@@ -15,7 +15,10 @@ from dray.messages.decisions import (
     encode_record,
 )
 from dray.messages.facts import ClaimObserved, DomainObserved, PodObserved
-from dray_allocator.events import (
+from dray_allocator.core.handle import handle, recompute
+from dray_allocator.state.decision_log import LogFold
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
     Append,
     AppendFailed,
     FactSeen,
@@ -27,15 +30,12 @@ from dray_allocator.events import (
     Serve,
     StandBy,
 )
-from dray_allocator.handle import handle, recompute
-from dray_allocator.log.fold import LogFold
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
 
 
 def _replica(world, name: str = "two", facts: int | None = None) -> AllocatorState:
     """Another replica that folded the logs and the first ``facts`` facts."""
-    state = AllocatorState(Rules(writer=name))
+    state = AllocatorState(AllocatorOptions(writer=name))
     for sequence, fact in enumerate(world.facts[:facts], 1):
         handle(state, FactSeen(sequence, fact))
     for pool, log in world.logs.items():
@@ -161,7 +161,7 @@ def test_facts_made_anew_must_name_the_epoch_before_anything_is_decided_or_found
 
 
 def test_a_reader_may_start_at_a_checkpoint(make_world):
-    world = make_world(Rules(checkpoint_interval_s=60)).open().full()
+    world = make_world(AllocatorOptions(checkpoint_interval_s=60)).open().full()
     world.commit(world.decisions()["a"])
     world.tick(61, most_step_s=61)
     log = world.logs["pool"]

@@ -13,7 +13,7 @@ from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest
 from dray.domain.devices import OpaqueConfig
 from dray.domain.pods import PodNeeds, Policy
 from dray.messages.facts import PolicyObserved, SliceObserved
-from dray_allocator.placement.choose import CONNECTED_NODES
+from dray_allocator.placement.schedule import CONNECTED_NODES
 
 LINKED = ("x", 0, "r0")
 

@@ -32,10 +32,10 @@ from dray.messages.facts import (
     TermBegun,
     Tick,
 )
-from dray_allocator.events import Attend, FactSeen, RecordUndecodable
-from dray_allocator.handle import handle
-from dray_allocator.undecodable import UndecodableFact, UndecodableFacts
-from dray_allocator.wire import fact_of
+from dray_allocator.core.handle import handle
+from dray_allocator.service.wire import fact_of
+from dray_allocator.values.events import Attend, FactSeen, RecordUndecodable
+from dray_allocator.values.undecodable import UndecodableFact, UndecodableFacts
 
 POOL = "my.pool"
 

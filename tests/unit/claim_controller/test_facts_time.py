@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dray.messages.facts import Tick
 from dray.runtime.clock import SystemClock
-from dray_allocator.facts import Facts
+from dray_allocator.state.facts import Facts
 from dray_claim_controller.facts.facts_time import FactsTime
 
 TEN_YEARS_S = 10 * 365 * 86_400.0

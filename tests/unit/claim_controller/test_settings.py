@@ -3,7 +3,7 @@
 import pytest
 
 from dray.runtime.settings import load
-from dray_allocator.rules import Rules
+from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.settings import ControllerSettings, Lease
 
 
@@ -15,7 +15,7 @@ def test_lease_times_must_be_ordered() -> None:
 
 def test_an_attempt_is_given_up_with_a_reason_before_allocators_void_it_without_one() -> None:
     execution = ControllerSettings(instance="i").execution
-    assert execution.give_up_after < Rules().uncommitted_after_s
+    assert execution.give_up_after < AllocatorOptions().uncommitted_after_s
 
 
 def test_durations_have_units(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,10 @@
 
 from dray.messages.decisions import Decided, Learned, TypicalPod
 from dray.messages.facts import DomainObserved
-from dray_allocator.events import FactSeen, RecordSeen
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.core.handle import handle
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen, RecordSeen
+from dray_allocator.values.options import AllocatorOptions
 from dray_cli.doctor.deep.fragmentation_data import as_json, learned_findings, learned_of
 from dray_cli.doctor.deep.snapshot import ClusterSnapshot
 
@@ -17,7 +17,7 @@ LEARNED = Learned(version=4, classes=CLASSES, pods=(SHARE, WHOLE))
 
 def snapshot_of(*learned: Learned | None) -> ClusterSnapshot:
     """One pool, of whose log each record brings something learned, or nothing."""
-    state = AllocatorState(Rules())
+    state = AllocatorState(AllocatorOptions())
     handle(state, FactSeen(1, DomainObserved(revision=1, domain="fast", epoch=1), more=True))
     for sequence, one in enumerate(learned, 1):
         record = Decided(

@@ -8,8 +8,8 @@ from dray.domain.claims import AllocatedDevice, Claim
 from dray.domain.devices import ResourceSlice
 from dray.domain.json_codec import canonical
 from dray.messages.rpc import Holding
-from dray_allocator.domain import Domain
-from dray_allocator.dump import double_sales, holdings_of
+from dray_allocator.core.dump import double_sales, holdings_of
+from dray_allocator.state.domain import Domain
 from dray_claim_controller.cache.abandoned_attempts import with_void
 from dray_claim_controller.cache.cached_objects import is_ours
 from dray_cli.doctor.deep.claims import log_and_status, refused

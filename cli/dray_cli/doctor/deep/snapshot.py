@@ -15,12 +15,12 @@ from dray.kube.ports import CLAIMS, SLICES, Kube, Object
 from dray.messages.decisions import AnyRecord, Opened, log_stream, log_subject
 from dray.messages.facts import ClaimObserved, Fact, NodeObserved, SliceObserved
 from dray.messages.rpc import Dump, DumpReply, Holding
-from dray_allocator.events import FactSeen, RecordSeen
-from dray_allocator.folding import subjects
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
-from dray_allocator.wire import decoded_fact, record_of
+from dray_allocator.core.handle import handle
+from dray_allocator.service.wire import decoded_fact, record_of
+from dray_allocator.state.apply import subjects
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen, RecordSeen
+from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.cache.resources import read
 from dray_cli.doctor.streams import read_whole
 
@@ -86,9 +86,9 @@ async def collect(bus: Bus, kube: Kube) -> ClusterSnapshot:
         UndecodableMessageError: this version does not know a fact or record.
         KubeError: claims or slices can't be listed.
     """
-    snapshot = await _facts(bus, Rules())
+    snapshot = await _facts(bus, AllocatorOptions())
     rules = await _rules(bus, snapshot.state)
-    if rules != Rules():
+    if rules != AllocatorOptions():
         snapshot = await _facts(bus, rules)
     for domain in snapshot.state.domains.values():
         snapshot.logs[domain.name] = await _log(bus, snapshot.state, domain.name, domain.epoch)
@@ -102,7 +102,7 @@ async def collect(bus: Bus, kube: Kube) -> ClusterSnapshot:
     return snapshot
 
 
-async def _facts(bus: Bus, rules: Rules) -> ClusterSnapshot:
+async def _facts(bus: Bus, rules: AllocatorOptions) -> ClusterSnapshot:
     snapshot = ClusterSnapshot(AllocatorState(rules))
     async with aclosing(read_whole(bus, FACTS_STREAM)) as all_facts:
         async for delivered in all_facts:
@@ -133,7 +133,7 @@ def _keep(snapshot: ClusterSnapshot, fact: Fact, time_unix_s: float) -> None:
             pass
 
 
-async def _rules(bus: Bus, state: AllocatorState) -> Rules:
+async def _rules(bus: Bus, state: AllocatorState) -> AllocatorOptions:
     """The newest writer's settings; defaults if this version does not know them."""
     newest: AnyRecord | None = None
     for domain in state.domains.values():
@@ -146,9 +146,13 @@ async def _rules(bus: Bus, state: AllocatorState) -> Rules:
         if record is not None and (newest is None or record.now_unix_s > newest.now_unix_s):
             newest = record
     try:
-        return msgspec.convert(newest.settings, Rules) if newest is not None else Rules()
+        return (
+            msgspec.convert(newest.settings, AllocatorOptions)
+            if newest is not None
+            else AllocatorOptions()
+        )
     except msgspec.ValidationError:
-        return Rules()
+        return AllocatorOptions()
 
 
 async def _log(bus: Bus, state: AllocatorState, domain: str, epoch: int) -> LogSummary:

@@ -7,8 +7,8 @@ from dray.domain.pods import Node
 from dray.kube.convert import class_from, pod_from
 from dray.kube.ports import NODES, PODS, Changed
 from dray.messages.facts import NodeObserved
-from dray_allocator.node.holds import NOTHING
-from dray_allocator.node.predicates import failures, fits
+from dray_allocator.nodes.assumed_pods import NOTHING
+from dray_allocator.nodes.predicates import failures, fits
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import NodeHistory, fact_of

@@ -1,15 +1,15 @@
-"""The allocator without a node table: every node is judged by ``node.predicates``, every set of
+"""The allocator without a node table: every node is judged by ``nodes.predicates``, every set of
 cards by a plain search.
 """
 
 from tests.unit.allocator.reference_search import Reference
 
-from dray_allocator.node.predicates import fits
-from dray_allocator.placement.ask import Wanted
-from dray_allocator.placement.modes import MOST_LOAD, card_load, tie
+from dray_allocator.nodes.load import MOST_LOAD, card_load, tie
+from dray_allocator.nodes.predicates import fits
+from dray_allocator.placement.pod_request import PodRequest
 
 
-def shares_on(state, want: Wanted, node: str, means):
+def shares_on(state, want: PodRequest, node: str, means):
     """What the exact search gives on one node; None where the pod does not fit."""
     if not fits(want.pod.needs, state.facts.nodes[node].node, state.holds.on(node)):
         return None
@@ -21,13 +21,13 @@ def shares_on(state, want: Wanted, node: str, means):
     return Reference(state, want.asks, rate).shares(node)
 
 
-def key_by_hand(state, want: Wanted, node: str, means) -> tuple[int, int]:
+def key_by_hand(state, want: PodRequest, node: str, means) -> tuple[int, int]:
     load = node_load_by_hand(state, want, node, means[2])
     uid = state.facts.nodes[node].node.uid
     return (MOST_LOAD - load if means[0] == "binpack" else load, tie(uid))
 
 
-def node_load_by_hand(state, want: Wanted, node: str, weights) -> int:
+def node_load_by_hand(state, want: PodRequest, node: str, weights) -> int:
     """The formula of the user guide."""
     fact, held, needs = state.facts.nodes[node].node, state.holds.on(node), want.pod.needs
     cards = state.fleet.of(node).cards
@@ -51,7 +51,7 @@ def node_load_by_hand(state, want: Wanted, node: str, weights) -> int:
     return mean(parts, sum(loads) // max(len(cards), 1))
 
 
-def card_load_by_hand(state, want: Wanted, card, weights) -> int:
+def card_load_by_hand(state, want: PodRequest, card, weights) -> int:
     parts = [
         (weights[name], in_use(state, card, name), card.totals[name] // 10**6)
         for name in sorted({*weights} - {"cpu", "memory"})

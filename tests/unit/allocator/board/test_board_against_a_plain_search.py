@@ -13,11 +13,11 @@ from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest
 from dray.domain.devices import Taint, Toleration
 from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
-from dray_allocator.board.index import Index
-from dray_allocator.board.keys import NONE
-from dray_allocator.board.plan import plan_of
-from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import _scoring, candidates, choose, index_of
+from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.nodes.keys import NONE
+from dray_allocator.nodes.plan import plan_of
+from dray_allocator.placement.pod_request import PodRequest, wanted
+from dray_allocator.placement.schedule import _scoring, candidates, choose, index_of
 
 DOMAIN = f'device.attributes["{names.DRIVER}"]'
 SELECTORS = (
@@ -152,7 +152,7 @@ def a_node(world, random: Random, name: str):
     )
 
 
-def asking(world, random: Random) -> Wanted:
+def asking(world, random: Random) -> PodRequest:
     """A pod that only asks: it is never part of the history."""
     uid = "asking"
     state = world.state
@@ -164,11 +164,11 @@ def asking(world, random: Random) -> Wanted:
     found = wanted(state, "pool", pod)
     del state.facts.claims[claim.uid], state.facts.signatures[claim.uid]
     del state.facts.claim_uids[claim.namespace, claim.name]
-    assert isinstance(found, Wanted)
+    assert isinstance(found, PodRequest)
     return found
 
 
-def assert_as_a_plain_search(world, want: Wanted, means) -> None:
+def assert_as_a_plain_search(world, want: PodRequest, means) -> None:
     state, domain = world.state, world.state.domains["pool"]
     fitting = {
         node: shares
@@ -185,13 +185,13 @@ def assert_as_a_plain_search(world, want: Wanted, means) -> None:
     assert all(one.consumed is one.ask.of(one.card) for one in choice.shares)
 
 
-def assert_index_is_as_if_new(world, want: Wanted, means) -> None:
+def assert_index_is_as_if_new(world, want: PodRequest, means) -> None:
     """And it passes over nobody who fits; of simple asks, over everybody who doesn't."""
     state, domain = world.state, world.state.domains["pool"]
     index = index_of(state, domain, want)
     board = index.board
     plan = plan_of(board, state.selectors, want.asks, want.pod.needs, alone=want.alone)
-    fresh = Index(board, plan, _scoring(state, domain, want).make(board, plan))
+    fresh = NodeIndex(board, plan, _scoring(state, domain, want).make(board, plan))
     fresh.catch_up(state.selectors)
     for node, row in board.rows.items():
         key = fresh.key(row)

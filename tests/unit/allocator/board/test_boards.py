@@ -10,11 +10,10 @@ from dray.domain.claims import AllocatedDevice, Allocation
 from dray.domain.devices import DeviceId
 from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.facts import SliceObserved
-from dray_allocator.board import boards, columns, index, kinds
-from dray_allocator.board.board import Board
-from dray_allocator.fit.search import Ask, eligible
-from dray_allocator.placement import modes
-from dray_allocator.placement.modes import card_load
+from dray_allocator.devices.device_requests import DeviceRequirements, eligible
+from dray_allocator.nodes import columns, equivalence, index, load, tables
+from dray_allocator.nodes.load import card_load
+from dray_allocator.nodes.table import NodeTable
 
 
 def chosen(world, uid, spec=None, **about):
@@ -52,7 +51,7 @@ def test_stretches_are_used_again():
 
 
 def test_nodes_of_one_tie_are_told_apart_by_uid(make_world, monkeypatch):
-    monkeypatch.setattr("dray_allocator.board.board.tie", lambda identity: 7)
+    monkeypatch.setattr("dray_allocator.nodes.table.tie", lambda identity: 7)
     nodes = [make_world.a_node(f"n{i}", uid=f"uid-{9 - i}") for i in range(3)]
     world = make_world().open().nodes(*nodes)
     late = make_world().open().nodes(*reversed(nodes))
@@ -64,8 +63,8 @@ def test_nodes_of_one_tie_are_told_apart_by_uid(make_world, monkeypatch):
 
 
 def test_indexes_are_kept_within_bounds_and_made_again(make_world, monkeypatch):
-    monkeypatch.setattr(boards, "MOST_INDEXES", 1)
-    monkeypatch.setattr(boards, "_FEWEST", 1)
+    monkeypatch.setattr(tables, "MOST_INDEXES", 1)
+    monkeypatch.setattr(tables, "_FEWEST", 1)
     world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(3)))
     first = chosen(world, "a")
     chosen(world, "other", world.ask("1", "1Gi"))
@@ -127,7 +126,7 @@ def test_a_node_taken_on_trust_is_not_chosen_unless_the_pod_fits(make_world, mon
 
 
 def test_what_tells_too_many_apart_is_looked_at_on_the_node_itself(make_world, monkeypatch):
-    monkeypatch.setattr(kinds, "MOST_VALUES", 2)
+    monkeypatch.setattr(equivalence, "MOST_VALUES", 2)
     world = make_world().open()
     world.nodes(*(make_world.a_node(f"n{i}", labels={"host": f"h{i}"}) for i in range(6)))
     assert chosen(world, "a", needs=PodNeeds(node_selector={"host": "h4"})) == "n4"
@@ -146,13 +145,13 @@ def test_a_pod_that_names_its_nodes_goes_to_the_better_one(make_world):
 
 
 def test_loads_and_ties_fit_into_a_key():
-    assert modes.MOST_LOAD > 2 * modes.FULL
-    assert (modes.MOST_LOAD << modes.TIE_BITS) + 2**modes.TIE_BITS - 1 < index.NONE
+    assert load.MOST_LOAD > 2 * load.FULL
+    assert (load.MOST_LOAD << load.TIE_BITS) + 2**load.TIE_BITS - 1 < index.NONE
 
 
 def test_a_board_without_nodes_offers_none(make_world):
     world = make_world().open()
-    assert isinstance(world.state.boards.of("pool"), Board)
+    assert isinstance(world.state.boards.of("pool"), NodeTable)
     world.submit(world.a_pod("p"))
     assert not world.decisions()
 
@@ -175,7 +174,7 @@ def test_a_use_that_changes_before_its_node_is_read_again_lands_on_its_card(make
     world.claim(replace(claim, allocation=Allocation((used,))))
     world.state.boards.of("pool")
     assert board.load[board.stretch(board.rows[other])].tolist() == before
-    assert board.load[board.stretch(board.rows[first])].tolist()[3] == modes.FULL
+    assert board.load[board.stretch(board.rows[first])].tolist()[3] == load.FULL
 
 
 def test_the_best_node_stays_the_best_until_it_is_worse_or_another_one_is_better(make_world):
@@ -212,7 +211,10 @@ def test_a_copy_of_the_state_has_boards_of_its_own(make_world):
 def test_nodes_of_a_copy_have_no_more_in_common_than_those_of_the_state(make_world):
     names_of = [f"n{number}" for number in range(3)]
     world = make_world().open().nodes(*map(make_world.a_node, names_of))
-    copy, ask = deepcopy(world.state), Ask(0, world.ask().requests[0], (), (), b"any")
+    copy, ask = (
+        deepcopy(world.state),
+        DeviceRequirements(0, world.ask().requests[0], (), (), b"any"),
+    )
     for name in names_of:
         (card,) = eligible(ask, copy.fleet.of(name), copy.selectors)
         assert card.node == name

@@ -4,13 +4,13 @@ import pytest
 
 from dray.cel.reads import Read
 from dray.domain.devices import DeviceId
-from dray_allocator.board import kinds, reading
-from dray_allocator.board.kinds import Kinds
-from dray_allocator.fit.devices import Card
+from dray_allocator.devices.node_devices import Card
+from dray_allocator.nodes import equivalence, equivalence_keys
+from dray_allocator.nodes.equivalence import EquivalenceClasses
 
 
-def by_size() -> Kinds[str]:
-    return Kinds(len)
+def by_size() -> EquivalenceClasses[str]:
+    return EquivalenceClasses(len)
 
 
 FIRST = {"first": lambda thing: thing[0]}
@@ -27,7 +27,7 @@ def test_things_are_of_one_kind_until_a_question_tells_them_apart():
 
 
 def test_what_has_too_many_values_tells_nothing_apart(monkeypatch):
-    monkeypatch.setattr(kinds, "MOST_VALUES", 2)
+    monkeypatch.setattr(equivalence, "MOST_VALUES", 2)
     known = by_size()
     assert len(set(known.ask(FIRST, ["a", "b", "c"]))) == 1
     assert known.knows("first")
@@ -35,7 +35,7 @@ def test_what_has_too_many_values_tells_nothing_apart(monkeypatch):
 
 
 def test_what_comes_to_have_too_many_values_is_told_apart_no_more_once_numbered_anew(monkeypatch):
-    monkeypatch.setattr(kinds, "MOST_VALUES", 2)
+    monkeypatch.setattr(equivalence, "MOST_VALUES", 2)
     known = by_size()
     known.ask(FIRST, ["a", "b"])
     assert known.of("c") not in (known.of("a"), known.of("b"))
@@ -46,7 +46,7 @@ def test_what_comes_to_have_too_many_values_is_told_apart_no_more_once_numbered_
 
 
 def test_kinds_of_the_past_are_forgotten_once_they_are_many(monkeypatch):
-    monkeypatch.setattr(kinds, "_ROOM", 3)
+    monkeypatch.setattr(equivalence, "_ROOM", 3)
     known = by_size()
     known.ask({}, ["a"])
     for length in range(2, 8):
@@ -62,7 +62,7 @@ def test_kinds_of_the_past_are_forgotten_once_they_are_many(monkeypatch):
     [(1, True), ("1", 1), (None, ""), ("a", "b")],
 )
 def test_values_are_told_apart_with_their_type(make_world, one, other):
-    (read,) = reading.attributes([Read("attributes", "d", "x")]).values()
+    (read,) = equivalence_keys.attributes([Read("attributes", "d", "x")]).values()
 
     def value(published: object) -> object:
         device = make_world.a_card("c")

@@ -3,8 +3,8 @@
 import numpy as np
 
 from dray.domain.pods import NodeExpression, PodNeeds
-from dray_allocator.placement import choose as choosing
-from dray_allocator.placement.scores import Scoring
+from dray_allocator.nodes.ratings import Scoring
+from dray_allocator.placement import schedule as choosing
 
 
 class Rated:

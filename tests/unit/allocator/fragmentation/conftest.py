@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray_allocator.placement.fragmentation.table import STRIDE, uses_cards
+from dray_allocator.scoring.fragmentation.table import STRIDE, uses_cards
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,12 @@ from weakref import ref
 from dray.cel.reads import Read
 from dray.domain import names
 from dray.messages.facts import PodObserved
-from dray_allocator.board.reading import attributes
-from dray_allocator.events import FactsLost
-from dray_allocator.handle import handle
-from dray_allocator.placement.ask import wanted
-from dray_allocator.placement.fragmentation.learning import Learner
-from dray_allocator.placement.fragmentation.score import Landscapes
+from dray_allocator.core.handle import handle
+from dray_allocator.nodes.equivalence_keys import attributes
+from dray_allocator.placement.pod_request import wanted
+from dray_allocator.scoring.fragmentation.score import NodeWorths
+from dray_allocator.scoring.fragmentation.workload_model import WorkloadModel
+from dray_allocator.values.events import FactsLost
 
 MODE = "FragmentationAware"
 SMALL = f'device.attributes["{names.DRIVER}"].model != "A100"'
@@ -40,8 +40,8 @@ def takes(learned):
 
 
 def test_models_are_told_apart_where_something_else_was_before(make_world):
-    landscapes, before = Landscapes(), of_models(make_world, "A100", "T4")
-    learned = learn(before, Learner(None))
+    landscapes, before = NodeWorths(), of_models(make_world, "A100", "T4")
+    learned = learn(before, WorkloadModel(None))
     landscapes.set(before.state.boards.of("pool"), learned)
     board = of_models(make_world, "A100", "T4").state.boards.of("pool")
     board.tell_cards_apart(attributes([Read("attributes", names.DRIVER, "uuid")]))
@@ -58,7 +58,7 @@ def test_what_pods_asked_for_is_looked_up_among_the_kinds_that_there_are(make_wo
     before.state.domains["pool"].fence = None
     before.see(PodObserved(revision=before.next(), pod=before.a_pod("p")))
     asks = wanted(before.state, "pool", before.state.facts.pods["p"]).asks
-    learner, fresh = Learner(None), Learner(None)
+    learner, fresh = WorkloadModel(None), WorkloadModel(None)
     for one in (learner, fresh):
         one.see(b"p", 10, asks)
     learn(before, learner)

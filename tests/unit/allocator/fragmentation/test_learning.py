@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from dray.messages.decisions import Checkpoint, Decided
-from dray_allocator import records
-from dray_allocator.events import FactSeen, RecordSeen
-from dray_allocator.handle import handle, recompute
-from dray_allocator.placement.fragmentation.learning import HALF_LIFE, PRIOR, Learner
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.core.handle import handle, recompute
+from dray_allocator.cycle import records
+from dray_allocator.scoring.fragmentation.workload_model import HALF_LIFE, PRIOR, WorkloadModel
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen, RecordSeen
+from dray_allocator.values.options import AllocatorOptions
 
 MODE = "FragmentationAware"
 
@@ -45,7 +45,7 @@ def test_before_anything_is_seen_whole_cards_of_every_class_are_typical(make_wor
     world.nodes(world.a_node("a", cpu_milli=8000), cards=1, model="A100")
     world.nodes(world.a_node("b", cpu_milli=60_000), cards=3, model="T4")
 
-    found = learn(world, Learner(None))
+    found = learn(world, WorkloadModel(None))
 
     assert [(pod.cpu_milli, pod.cards, pod.milli) for pod in found.pods] == [
         (8000, 1, (1000, 0)),  # as much cpu as there is per A100
@@ -59,7 +59,7 @@ def test_worths_are_those_of_the_formula(make_world):
     world.nodes(world.a_node("a", cpu_milli=8000), cards=1, model="A100")
     world.nodes(world.a_node("b", cpu_milli=60_000), cards=3, model="T4")
 
-    first, second = learn(world, Learner(None)).pods
+    first, second = learn(world, WorkloadModel(None)).pods
 
     # cpu asked per card (8000/4 + 17000·3/4 = 14750) by cpu there per card (68000/4 = 17000).
     alpha = 0.25 * (14_750 / 17_000) ** 2
@@ -74,7 +74,7 @@ def test_worths_are_those_of_the_formula(make_world):
 
 def test_pods_seen_long_ago_count_for_less(make_world):
     world = make_world().open(MODE).nodes(make_world.a_node("n"), cards=4)
-    learner = Learner(None)
+    learner = WorkloadModel(None)
     learner.see(b"old", 1000, ())
     for _ in range(HALF_LIFE):
         learner.see(b"new", 2000, ())
@@ -88,7 +88,7 @@ def test_pods_seen_long_ago_count_for_less(make_world):
 
 def test_counts_stay_the_same_however_long_it_goes_on(make_world):
     world = make_world().open(MODE).nodes(make_world.a_node("n"), cards=4)
-    learner = Learner(None)
+    learner = WorkloadModel(None)
     for _ in range(50 * HALF_LIFE):
         learner.see(b"new", 2000, ())
 
@@ -98,7 +98,7 @@ def test_counts_stay_the_same_however_long_it_goes_on(make_world):
 
 
 def test_it_is_learned_anew_when_as_many_again_were_seen_and_then_now_and_again():
-    learner, due = Learner(None), []
+    learner, due = WorkloadModel(None), []
     for number in range(2000):
         learner.see(b"x", 0, ())
         if learner.is_due(cards=8):
@@ -110,7 +110,7 @@ def test_it_is_learned_anew_when_as_many_again_were_seen_and_then_now_and_again(
 
 
 def test_of_many_signatures_the_rare_ones_are_forgotten():
-    learner = Learner(None)
+    learner = WorkloadModel(None)
     for number in range(5000):
         learner.see(b"often", 0, ())
         learner.see(str(number).encode(), 0, ())
@@ -121,7 +121,7 @@ def test_of_many_signatures_the_rare_ones_are_forgotten():
 
 def test_what_hardly_differs_is_not_learned(make_world):
     world = make_world().open(MODE).nodes(make_world.a_node("n"), cards=4)
-    learner = Learner(None)
+    learner = WorkloadModel(None)
     assert learn(world, learner).version == 1
     assert learn(world, learner) is None
     for _ in range(100):
@@ -171,7 +171,7 @@ def test_pods_that_wait_are_counted_once(make_world):
 
 def state_from(world, log, facts):
     """A state that folded facts and a log, and never decided."""
-    state = AllocatorState(Rules(writer="one"))
+    state = AllocatorState(AllocatorOptions(writer="one"))
     for sequence, fact in enumerate(world.facts[:facts], 1):
         handle(state, FactSeen(sequence, fact, more=True))
     for sequence, record in log:

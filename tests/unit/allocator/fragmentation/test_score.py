@@ -11,14 +11,14 @@ from dray.domain.devices import DeviceId
 from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.decisions import Learned, TypicalPod
 from dray.messages.facts import PodObserved
-from dray_allocator.board.index import Index
-from dray_allocator.board.keys import NONE
-from dray_allocator.board.plan import plan_of
-from dray_allocator.placement.ask import wanted
-from dray_allocator.placement.choose import choose, index_of
-from dray_allocator.placement.fragmentation.losses import UNIT
-from dray_allocator.placement.fragmentation.shapes import CARD, class_of, taken_of
-from dray_allocator.placement.modes import FULL, TIE_BITS
+from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.nodes.keys import NONE
+from dray_allocator.nodes.load import FULL, TIE_BITS
+from dray_allocator.nodes.plan import plan_of
+from dray_allocator.placement.pod_request import wanted
+from dray_allocator.placement.schedule import choose, index_of
+from dray_allocator.scoring.fragmentation.losses import UNIT
+from dray_allocator.scoring.fragmentation.shapes import CARD, class_of, taken_of
 
 MODE = "FragmentationAware"
 
@@ -113,7 +113,7 @@ def test_one_by_one_is_as_many_together_and_as_from_nothing(make_world):
         _, want = look(world, uid, tflops, count=count)
         index = index_of(state, domain, want)
         plan = plan_of(index.board, state.selectors, want.asks, want.pod.needs, alone=want.alone)
-        fresh = Index(index.board, plan, domain.landscapes.scoring.make(index.board, plan))
+        fresh = NodeIndex(index.board, plan, domain.landscapes.scoring.make(index.board, plan))
         fresh.catch_up(state.selectors)
         assert np.array_equal(fresh.keys(), index.keys())
         for row in index.board.rows.values():

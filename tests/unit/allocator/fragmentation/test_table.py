@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.messages.decisions import TypicalPod
-from dray_allocator.placement.fragmentation.ample import Ample
-from dray_allocator.placement.fragmentation.table import STRIDE, Table, code_of
+from dray_allocator.scoring.fragmentation.ample_cpu import Ample
+from dray_allocator.scoring.fragmentation.table import STRIDE, NodeStateTable, code_of
 
 
 def typical(cpu_milli: int, cards: int, *milli: int, gain: int = 0, waste: int = 0) -> TypicalPod:
@@ -31,7 +31,7 @@ def summed(table, states):
 
 def wasted_of(pod, state):
     """Idle milli that a copy of the pod can't use: what it costs where nothing else counts."""
-    table = Table(len(pod.milli), [msgspec.structs.replace(pod, waste=1)])
+    table = NodeStateTable(len(pod.milli), [msgspec.structs.replace(pod, waste=1)])
     return -table.worth(*summed(table, [state])).item()
 
 
@@ -53,7 +53,7 @@ SMALL, BIG, PAIR = typical(1000, 1, 400), typical(4000, 1, 700), typical(2000, 2
     ],
 )
 def test_usable_and_wasted_milli(state, usable, wasted):
-    table = Table(1, (SMALL, BIG, PAIR))
+    table = NodeStateTable(1, (SMALL, BIG, PAIR))
 
     assert table.usable(*summed(table, [state])).tolist() == usable
     assert [wasted_of(pod, state) for pod in (SMALL, BIG, PAIR)] == wasted
@@ -61,7 +61,7 @@ def test_usable_and_wasted_milli(state, usable, wasted):
 
 def test_a_class_that_a_pod_cannot_use_is_wasted_and_another_amount_counts():
     one, other = pods = typical(1000, 1, 400, 0), typical(1000, 1, 500, 1000)
-    table = Table(2, pods)
+    table = NodeStateTable(2, pods)
     single, mixed = on(9000, 1000, of_class=1), (9000, (code_of(0, 1000), code_of(1, 1000)))
 
     assert table.usable(*summed(table, [single])).tolist() == [0, 1000]
@@ -94,7 +94,7 @@ STATES = st.lists(st.tuples(st.integers(0, 300_000), CODES), min_size=1, max_siz
 @given(PODS, STATES)
 def test_worth_is_exact_whoever_adds_in_whatever_order(by_hand, pods, states):
     expected = [by_hand(state, pods) for state in states]
-    table, turned = Table(2, pods), Table(2, pods[::-1])
+    table, turned = NodeStateTable(2, pods), NodeStateTable(2, pods[::-1])
 
     assert table.worth(*summed(table, states)).tolist() == expected
     assert turned.worth(*summed(turned, states[::-1])).tolist() == expected[::-1]
@@ -103,7 +103,7 @@ def test_worth_is_exact_whoever_adds_in_whatever_order(by_hand, pods, states):
 @settings(max_examples=200, deadline=None)
 @given(PODS, st.tuples(st.integers(0, 300_000), CODES), st.integers(0, 1000))
 def test_where_cpu_is_ample_no_pod_needs_a_look(by_hand, pods, state, taken):
-    ample = Ample(Table(2, pods))
+    ample = Ample(NodeStateTable(2, pods))
     cpu, codes = state
 
     found = ample.worth_of(codes, cpu)
@@ -122,7 +122,7 @@ def test_where_cpu_is_ample_no_pod_needs_a_look(by_hand, pods, state, taken):
 def test_the_largest_numbers_are_still_whole(by_hand):
     pods = [typical(1, 1, 1, 1, gain=20_000_000_000 // 384, waste=10**6) for _ in range(384)]
     state = on(10**8, *[1000] * 32)
-    table = Table(2, pods)
+    table = NodeStateTable(2, pods)
 
     assert table.worth(*summed(table, [state])).tolist() == [by_hand(state, pods)]
     assert abs(by_hand(state, pods)) < 2**53
@@ -132,6 +132,6 @@ def test_the_largest_numbers_are_still_whole(by_hand):
 def test_a_pod_that_asks_for_more_cpu_than_64_bits_hold_makes_no_cpu_ample():
     pods = [typical(10**23, 1, 500, 500)]
     state = on(10**6, 1000)
-    ample = Ample(Table(2, pods))
+    ample = Ample(NodeStateTable(2, pods))
 
     assert ample.worth_of(state[1], state[0]) is None

@@ -9,11 +9,11 @@ from dray.domain.claims import AllocatedDevice
 from dray.domain.devices import DeviceId
 from dray.domain.quantities import parse_quantity
 from dray.messages.decisions import Decided, NodeLeft
-from dray_allocator.events import FactSeen, RecordSeen
-from dray_allocator.fit.ledger import Ledger
-from dray_allocator.fit.search import oversold
-from dray_allocator.handle import handle, recompute
-from dray_allocator.state import AllocatorState
+from dray_allocator.core.handle import handle, recompute
+from dray_allocator.devices.device_requests import oversold
+from dray_allocator.devices.device_usage import DeviceUsage
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen, RecordSeen
 
 CAPACITY = {"virtual_tflops": "312", "virtual_vram": "40Gi"}
 """Of every card."""
@@ -43,7 +43,7 @@ class Cluster(Replicas):
         """What a replica counts of each device is what its claims sum up to, and never less
         than nothing."""
         for replica in self.replicas:
-            held, summed = replica.state.ledger, Ledger()
+            held, summed = replica.state.ledger, DeviceUsage()
             if held.version == replica.checked:
                 continue
             replica.checked = held.version

@@ -7,22 +7,22 @@ from typing import Any
 from tests.unit.allocator.histories.truth import POOLS, Truth
 
 from dray.messages.decisions import decode_record, encode_record
-from dray_allocator.events import (
+from dray_allocator.core.handle import handle
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
     Append,
     AppendFailed,
     Continue,
+    DoublyAllocated,
     Event,
     FactSeen,
     Follow,
-    Oversold,
     RecordSeen,
     Send,
     Serve,
     Unfollow,
 )
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
 
 REPLICAS = ("one", "two", "three", "four")
 
@@ -30,7 +30,7 @@ REPLICAS = ("one", "two", "three", "four")
 class Replica:
     """A replica and how far it has read."""
 
-    def __init__(self, name: str, rules: Rules) -> None:
+    def __init__(self, name: str, rules: AllocatorOptions) -> None:
         self.name = name
         self.state = AllocatorState(dataclasses.replace(rules, writer=name))
         self.facts = 0
@@ -46,7 +46,7 @@ class Replica:
 class Replicas(Truth):
     """A cluster and those who decide about its pods."""
 
-    RULES = Rules(exclusion_s=5, checkpoint_interval_s=60)
+    RULES = AllocatorOptions(exclusion_s=5, checkpoint_interval_s=60)
 
     def __init__(self, make: Any, replicas: int = 2) -> None:
         super().__init__(make)
@@ -75,7 +75,7 @@ class Replicas(Truth):
                 replica.outbox.append((effect, replica.last[effect.domain], after))
             elif isinstance(effect, Send):
                 self.commands.append(effect)
-            assert not isinstance(effect, Oversold), effect
+            assert not isinstance(effect, DoublyAllocated), effect
 
     def turn(self, random: Random) -> None:
         """A replica reads on, not always to the end, believes that it serves, and appends."""

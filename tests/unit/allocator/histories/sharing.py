@@ -7,7 +7,7 @@ from tests.unit.allocator.histories.cluster import Cluster
 from tests.unit.allocator.histories.replicas import Replica
 
 from dray.messages.facts import ClaimObserved, Fact, PodObserved
-from dray_allocator.events import Attend, EarlierFact, EarlierFactsRead, FactSeen
+from dray_allocator.values.events import Attend, EarlierFact, EarlierFactsRead, FactSeen
 
 Reading = tuple[tuple[str, ...] | None, int]
 """Of which pools (None: of all), and how far."""

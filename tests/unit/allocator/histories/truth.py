@@ -22,7 +22,7 @@ from dray.messages.facts import (
     Synced,
     Tick,
 )
-from dray_allocator.events import Send
+from dray_allocator.values.events import Send
 
 SICK = Taint("example.com/sick", "", "NoSchedule")
 FLAWS = ("", "tainted", "without", "partial", "deleted")

@@ -9,7 +9,7 @@ from dray.domain.devices import DeviceClass
 from dray.kube.convert import claim_from, slice_from
 from dray.kube.convert_dra_slices import slice_in_full
 from dray.messages.facts import ClaimObserved, DeviceClassObserved, PodObserved, SliceObserved
-from dray_allocator.rules import Rules
+from dray_allocator.values.options import AllocatorOptions
 
 Object = dict[str, Any]
 NVIDIA = "gpu.nvidia.com"
@@ -124,7 +124,7 @@ class Lane:
 @pytest.fixture
 def lane(make_world: Any) -> Lane:
     """A world that gives out devices of NVIDIA's driver, too."""
-    return Lane(make_world(Rules(writer="one", drivers=(names.DRIVER, NVIDIA))).open())
+    return Lane(make_world(AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))).open())
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dray.domain import names
-from dray_allocator.rules import Rules
+from dray_allocator.values.options import AllocatorOptions
 
 NVIDIA = "gpu.nvidia.com"
 Object = dict[str, Any]
@@ -93,7 +93,7 @@ def test_the_claim_is_told_why_and_others_go_on(
     spec: Object,
     reason: str,
 ) -> None:
-    rules = Rules(writer="one", drivers=(names.DRIVER, NVIDIA))
+    rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
     now = type(lane)(make_world(rules).open(mode))
     now.node("n1")
     of_pool = {"driver": NVIDIA, "pool": "n1", "count": 2, "nodeName": "n1"}

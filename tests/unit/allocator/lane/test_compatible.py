@@ -12,14 +12,14 @@ from dray.domain import names
 from dray.domain.dra.asks import Holding
 from dray.domain.dra.nodes import Node
 from dray.messages.facts import ClusterObserved, PodObserved
-from dray_allocator.lane.asking import claim_of
-from dray_allocator.lane.parts import part_of
-from dray_allocator.placement.modes import tie
-from dray_allocator.rules import Rules
-from dray_allocator.structured.allocate import Problem, allocate
-from dray_allocator.structured.errors import AllocationError, NodeAllocationError
-from dray_allocator.structured.rules import DEVICE_BINDING, rules_for
-from dray_allocator.structured.usage import usage_of
+from dray_allocator.devices.allocate import Problem, allocate
+from dray_allocator.devices.claim_conversion import claim_of
+from dray_allocator.devices.errors import AllocationError, NodeAllocationError
+from dray_allocator.devices.slice_conversion import part_of
+from dray_allocator.devices.usage import usage_of
+from dray_allocator.devices.versions import DEVICE_BINDING, rules_for
+from dray_allocator.nodes.load import tie
+from dray_allocator.values.options import AllocatorOptions
 
 NVIDIA = "gpu.nvidia.com"
 KINDS = ("plain", "shared", "other", "counting", "nameless")
@@ -30,7 +30,7 @@ VERSIONS = ("v1.36.3", "v1.37.0")
 @pytest.fixture
 def compatible(make_world: Any, lane: Any) -> Any:
     """A world that decides as kube-scheduler does."""
-    rules = Rules(writer="one", drivers=(names.DRIVER, NVIDIA))
+    rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
     return lambda: type(lane)(make_world(rules).open("KubernetesCompatible"))
 
 
@@ -213,7 +213,7 @@ def test_a_pod_may_ask_for_it_or_for_something_else(
     make_world: Any, lane: Any, pool: str, own: str
 ) -> None:
     """Whose claim says ``placement`` is decided by that."""
-    rules = Rules(writer="one", drivers=(names.DRIVER, NVIDIA))
+    rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
     now = type(lane)(make_world(rules).open(pool or "CompactFirst"))
     now.node("n1")
     now.publish("n1", {"name": "bare"}, now.device("a"), driver=NVIDIA)

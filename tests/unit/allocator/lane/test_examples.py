@@ -14,7 +14,7 @@ from tests.unit.allocator.objects import (
 )
 
 from dray.domain import names
-from dray_allocator.handle import reasons
+from dray_allocator.core.handle import reasons
 
 
 @pytest.mark.parametrize("changed", ["n1", "n2"])

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.pods import PodClaim
-from dray_allocator.rules import Rules
+from dray_allocator.values.options import AllocatorOptions
 
 NO_SUCH_RULE = '"hard" can\'t be had with placement KubernetesCompatible, or beside what Kubernetes'
 
@@ -30,7 +30,7 @@ def make_lane(make_world: Any, lane: Any) -> Any:
     """A world with one node of three cards, and a policy of its own."""
 
     def make(mode: str, **policy: Any) -> Any:
-        now = type(lane)(make_world(Rules(writer="one")).open(mode, **policy))
+        now = type(lane)(make_world(AllocatorOptions(writer="one")).open(mode, **policy))
         now.node("n1")
         now.publish("n1", *(now.device(name) for name in "abc"))
         return now

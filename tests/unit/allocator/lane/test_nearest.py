@@ -8,7 +8,7 @@ from dray.domain import names
 from dray.domain.devices import DeviceId
 from dray.domain.pods import PodNeeds
 from dray.reasons import Nearest
-from dray_allocator.placement.modes import tie
+from dray_allocator.nodes.load import tie
 
 NVIDIA = "gpu.nvidia.com"
 OF = f'device.attributes["{NVIDIA}"]'

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dray.domain import names
-from dray_allocator.rules import Rules
+from dray_allocator.values.options import AllocatorOptions
 
 TFLOPS, VRAM = "virtual_tflops", "virtual_vram"
 
@@ -58,7 +58,7 @@ def test_both_lanes_give_the_same(make_world: Any, lane: Any, amount: str, state
     found = []
     capacity = {"capacity": {"requests": {TFLOPS: stated}}} if stated else {}
     for wish in (lane.request(**capacity), lane.first_of(lane.request("gpu", **capacity))):
-        now = type(lane)(make_world(Rules(writer="one")).open())
+        now = type(lane)(make_world(AllocatorOptions(writer="one")).open())
         now.node("n1")
         now.publish("n1", card(now, "a", "312", "40Gi"))
         now.submit("p", wish, config=[percent(amount)])

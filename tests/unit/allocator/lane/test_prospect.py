@@ -8,17 +8,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dray.domain import names
-from dray_allocator import deciding
-from dray_allocator.deciding import Step
-from dray_allocator.events import Continue
-from dray_allocator.handle import handle
-from dray_allocator.lane import choose, prospect, reasons
-from dray_allocator.lane.choose import Pause, Walk
-from dray_allocator.lane.trial import tried
-from dray_allocator.placement.ask import wanted
-from dray_allocator.placement.lanes import find, find_with, may_fit, why_not
-from dray_allocator.rules import Rules
-from dray_allocator.structured.budget import SearchBudget
+from dray_allocator.claim_search import node_equivalence_cache, schedule
+from dray_allocator.claim_search.node_trial import tried
+from dray_allocator.claim_search.schedule import NodeSearch, Pause
+from dray_allocator.core.handle import handle
+from dray_allocator.cycle import step
+from dray_allocator.cycle.schedule import find, find_with, may_fit, why_not
+from dray_allocator.cycle.step import Step
+from dray_allocator.devices.budget import SearchBudget
+from dray_allocator.explain import claim_search
+from dray_allocator.placement.pod_request import wanted
+from dray_allocator.values.events import Continue
+from dray_allocator.values.options import AllocatorOptions
 
 NVIDIA = "gpu.nvidia.com"
 MEMORY = {"capacity": {"requests": {"memory": "15Gi"}}}
@@ -82,7 +83,7 @@ def answers(lane: Any) -> list[Any]:
 def test_nothing_that_is_remembered_changes_an_answer(
     make_world: Any, lane: Any, clusters: list[list[str]], steps: list[tuple[str, str]]
 ) -> None:
-    rules = Rules(writer="one", drivers=(names.DRIVER, NVIDIA))
+    rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
     now = type(lane)(make_world(rules).open())
     for number, kinds in enumerate(clusters):
         now.node(f"n{number}")
@@ -101,7 +102,7 @@ def test_nothing_that_is_remembered_changes_an_answer(
         now.world.state.boards.forget_indexes()
         assert answers(now) == remembered
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(prospect, "key_of", lambda *about: object())
+            patch.setattr(node_equivalence_cache, "key_of", lambda *about: object())
             now.world.state.boards.forget_indexes()
             assert answers(now) == remembered
         now.world.state.boards.forget_indexes()
@@ -116,7 +117,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(node.name)
         return tried(state, asked, node, *more)
 
-    monkeypatch.setattr(choose, "tried", noted)
+    monkeypatch.setattr(schedule, "tried", noted)
     return found
 
 
@@ -208,7 +209,7 @@ def test_others_are_decided_while_a_long_search_goes_on(
 ) -> None:
     odd_fleet(lane, 12)
     lane.publish("n000", lane.device("plain"))
-    monkeypatch.setattr(deciding, "STEP_LOOKS", 4)
+    monkeypatch.setattr(step, "STEP_LOOKS", 4)
     state, done = lane.world.state, []
 
     def stepwise(event: Any) -> Any:
@@ -247,7 +248,7 @@ def test_nodes_hard_to_search_are_tried_last_and_few_of_them_long(
         lane.node(f"n{number}")
         devices = [lane.device(f"d{number}-{at}", f"m{at}-{number}") for at in range(12)]
         lane.publish(f"n{number}", *devices, driver=NVIDIA)
-    for module in (choose, reasons):
+    for module in (schedule, claim_search):
         monkeypatch.setattr(module, "FIRST_LOOKS", 5)
         monkeypatch.setattr(module, "NODE_LOOKS", 10)
     wish = lane.first_of(lane.request("a", NVIDIA, count=2))
@@ -256,5 +257,5 @@ def test_nodes_hard_to_search_are_tried_last_and_few_of_them_long(
     assert "no choice of devices among the first 5 tried: 2 of 6 nodes" in lane.told("p")
 
     state = lane.world.state
-    walk = Walk(state, state.domains["pool"], wanted(state, "pool", state.facts.pods["p"]))
+    walk = NodeSearch(state, state.domains["pool"], wanted(state, "pool", state.facts.pods["p"]))
     assert walk.is_open(), "it may be elsewhere with the next change"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from dray.domain import names
 from dray.domain.quantities import parse_quantity
 from dray.kube.convert import allocation_to
-from dray_allocator.fit.search import oversold
-from dray_allocator.rules import Rules
+from dray_allocator.devices.device_requests import oversold
+from dray_allocator.values.options import AllocatorOptions
 
 NVIDIA = "gpu.nvidia.com"
 KINDS = ("plain", "shared", "bare", "counting")
@@ -102,7 +102,7 @@ def is_sound(lane: Any, cluster: list[list[str]]) -> None:
 def test_nothing_is_sold_twice_and_statuses_tell_what_is_held(
     make_world: Any, lane: Any, cluster: list[list[str]], wishes: list[str], gone: set[int]
 ) -> None:
-    rules = Rules(writer="one", drivers=(names.DRIVER, NVIDIA))
+    rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
     now = published(type(lane)(make_world(rules).open()), cluster)
     for number, wish in enumerate(wishes):
         now.submit(f"p{number}", *requests_of(now, wish))

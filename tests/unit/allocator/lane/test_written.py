@@ -10,7 +10,7 @@ from dray.messages.decisions import decode_record, encode_record
 from dray.messages.facts import (
     PodObserved,
 )
-from dray_allocator.events import Append
+from dray_allocator.values.events import Append
 from dray_sandbox.apiserver.claimstatus import status_errors
 
 NVIDIA = "gpu.nvidia.com"

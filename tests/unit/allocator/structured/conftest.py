@@ -9,10 +9,10 @@ from dray.domain.devices import Capacity, DeviceClass, RequestPolicy
 from dray.domain.dra.asks import Ask, Claim, Holding, Request
 from dray.domain.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
 from dray.domain.dra.slices import CounterSet, CounterUse, Device, Slice
-from dray_allocator.structured.allocate import Problem, allocate
-from dray_allocator.structured.budget import SearchBudget
-from dray_allocator.structured.rules import rules_for
-from dray_allocator.structured.usage import usage_of
+from dray_allocator.devices.allocate import Problem, allocate
+from dray_allocator.devices.budget import SearchBudget
+from dray_allocator.devices.usage import usage_of
+from dray_allocator.devices.versions import rules_for
 
 CLASS = "any"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dray.domain.quantities import parse_quantity
-from dray_allocator.structured.errors import AllocationError
+from dray_allocator.devices.errors import AllocationError
 
 
 def consumed(found):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray_allocator.structured.errors import AllocationError, SearchLimitError
+from dray_allocator.devices.errors import AllocationError, SearchLimitError
 
 
 def test_a_slice_without_devices_offers_nothing(cluster):

@@ -3,7 +3,7 @@
 import pytest
 
 from dray.domain.devices import Version
-from dray_allocator.structured.errors import AllocationError
+from dray_allocator.devices.errors import AllocationError
 
 
 def with_values(cluster, *values):

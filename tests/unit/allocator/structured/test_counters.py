@@ -3,7 +3,7 @@
 import pytest
 
 from dray.domain.dra.nodes import Reach
-from dray_allocator.structured.errors import AllocationError, NodeAllocationError
+from dray_allocator.devices.errors import AllocationError, NodeAllocationError
 
 
 def partitions(cluster, *names, amount="1", total="2", pool="p", driver="d.x", **fields):

@@ -3,7 +3,7 @@
 import pytest
 
 from dray.domain.dra.nodes import NodeSelector, Reach, Requirement, Term
-from dray_allocator.structured.errors import AllocationError, NodeAllocationError
+from dray_allocator.devices.errors import AllocationError, NodeAllocationError
 
 
 def test_pools_are_tried_by_driver_and_name_and_slices_by_name(cluster):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dray.domain.errors import InvalidInputError
-from dray_allocator.structured.rules import KNOWN, Rules, rules_for
+from dray_allocator.devices.versions import KNOWN, SchedulerVersion, rules_for
 
 PAGE = Path(__file__).parents[4] / "docs" / "kubernetes-differences.md"
 FEATURES = {
@@ -20,7 +20,7 @@ FEATURES = {
     "prioritized_list",
 }
 NO_DIFFERENCE = FEATURES | {"language", "is_simple"}
-PROPERTIES = {name for name, value in vars(Rules).items() if isinstance(value, property)}
+PROPERTIES = {name for name, value in vars(SchedulerVersion).items() if isinstance(value, property)}
 
 
 def test_every_named_difference_is_documented_and_the_other_way_round():

@@ -4,7 +4,7 @@ import pytest
 
 from dray.domain.devices import DeviceClass, Taint
 from dray.domain.dra.asks import DeviceToleration
-from dray_allocator.structured.errors import AllocationError, SearchLimitError
+from dray_allocator.devices.errors import AllocationError, SearchLimitError
 
 IS_X = 'device.attributes["d.x"].m == "x"'
 

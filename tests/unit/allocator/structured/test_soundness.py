@@ -11,9 +11,9 @@ from dray.domain.dra.asks import Ask, Claim, Request
 from dray.domain.dra.nodes import Node, Reach
 from dray.domain.dra.slices import CounterSet, CounterUse, Device, Slice
 from dray.domain.quantities import parse_quantity
-from dray_allocator.structured.allocate import Problem, allocate
-from dray_allocator.structured.rules import rules_for
-from dray_allocator.structured.usage import Usage
+from dray_allocator.devices.allocate import Problem, allocate
+from dray_allocator.devices.usage import Usage
+from dray_allocator.devices.versions import rules_for
 
 HERE = Node("here")
 ANY = [DeviceClass("any")]

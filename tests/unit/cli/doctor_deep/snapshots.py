@@ -28,10 +28,10 @@ from dray.messages.facts import (
     Synced,
     Tick,
 )
-from dray_allocator.events import FactSeen, RecordSeen
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.core.handle import handle
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen, RecordSeen
+from dray_allocator.values.options import AllocatorOptions
 from dray_cli.doctor.deep.compare import differences
 from dray_cli.doctor.deep.differences import Difference
 from dray_cli.doctor.deep.snapshot import ClaimStatus, ClusterSnapshot, LogSummary
@@ -112,7 +112,7 @@ def facts_of(
 
 def state_of(facts: Sequence[Fact], records: Sequence[AnyRecord]) -> AllocatorState:
     """Folded, and nothing decided."""
-    state = AllocatorState(Rules(writer="replica-1"))
+    state = AllocatorState(AllocatorOptions(writer="replica-1"))
     for sequence, fact in enumerate(facts, 1):
         handle(state, FactSeen(sequence, fact, more=True))
     for sequence, record in enumerate(records, 1):

@@ -28,7 +28,7 @@ from dray.domain.claims import TOO_LARGE, Allocation, Claim, ClaimSpec, GivenUp
 from dray.domain.devices import OpaqueConfig
 from dray.domain.pods import Node
 from dray.messages.decisions import AnyRecord
-from dray_allocator.dump import holdings_of
+from dray_allocator.core.dump import holdings_of
 from dray_cli.doctor.deep.compare import differences
 from dray_cli.doctor.deep.snapshot import ClusterSnapshot, LogSummary, ReplicaAnswer
 

@@ -1,0 +1,1 @@
+"""The pure core: events in, effects out; ``recompute`` for replay."""

@@ -1,0 +1,150 @@
+"""Reservations that end, attempts to be voided, nodes that left: what the facts demand."""
+
+from collections.abc import Iterator
+
+from dray.messages.commands import VoidClaim
+from dray.messages.decisions import Release
+from dray_allocator.state.decision_log import Reservation, Stage
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.pending_allocations import (
+    AttemptEnd,
+    Surroundings,
+    VoidRequest,
+    end_of,
+    executed_unknown,
+)
+from dray_allocator.state.state import AllocatorState
+
+
+def due_releases(
+    state: AllocatorState, domain: Domain, ticked: bool
+) -> tuple[tuple[Release, ...], tuple[VoidClaim, ...]]:
+    """Reservations to be released now and attempts to be voided.
+
+    Commits wait for the next tick, or for a release that something waits for.
+    """
+    releases: list[Release] = []
+    wishes: list[VoidClaim] = []
+    urgent = ticked
+    for claim_uid in tuple(domain.unsettled):
+        reservation = domain.current.claims.get(claim_uid)
+        if reservation is None:
+            wishes += _unknown_execution(state, domain, claim_uid)
+            continue
+        end = _end(state, domain, reservation)
+        if isinstance(end, AttemptEnd):
+            urgent = urgent or end.urgent
+            releases.append(_release(reservation, end))
+        elif end is not None:
+            wishes += _wished(state, domain, reservation, end)
+    return (tuple(releases) if urgent else ()), tuple(wishes)
+
+
+def ends_of(
+    state: AllocatorState, domain: Domain, releases: tuple[Release, ...]
+) -> tuple[Release, ...]:
+    """The same reservations' releases as they are due now; those that are not due are left out."""
+    found = []
+    for release in releases:
+        reservation = domain.current.claims.get(release.claim_uid)
+        end = _end(state, domain, reservation) if reservation else None
+        if reservation is not None and isinstance(end, AttemptEnd):
+            found.append(_release(reservation, end))
+    return tuple(found)
+
+
+def leaving(state: AllocatorState, domain: Domain) -> Iterator[tuple[str, int]]:
+    """Nodes that are being taken out of the domain and have nothing in flight in it, with
+    the revision of the fact that says so."""
+    facts, left = state.facts, domain.current.left
+    asked = [
+        name
+        for name in sorted(facts.members.get("", ()))
+        if (node := facts.nodes[name].node).leaving == domain.name
+        and left.get(name, -1) < node.leaving_since
+    ]
+    busy = _busy_nodes(state, domain) if asked else {}
+    for name in asked:
+        if name not in busy:
+            yield name, facts.nodes[name].revision
+
+
+def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
+    """Nodes with reservations in flight, with allocations that were cleared and not voided, or
+    with decided pods that their sum lacks yet: the next domain can't see any of them in its
+    own log."""
+    busy = {
+        reservation.node: None
+        for claim_uid in domain.unsettled
+        if (reservation := domain.current.claims.get(claim_uid)) is not None
+        and reservation.stage is not Stage.OVER
+    }
+    held = (pod for uid, pod in domain.current.pods.items() if state.holds.has(uid))
+    busy.update((pod.node, None) for pod in held)
+    return busy
+
+
+def _end(
+    state: AllocatorState, domain: Domain, reservation: Reservation
+) -> AttemptEnd | VoidRequest | None:
+    around = Surroundings(
+        state.facts.age_s(reservation.decided_unix_s),
+        state.rules.uncommitted_after_s,
+        state.facts.pod_wants(reservation.pod_uid),
+        state.facts.serves(reservation.node, domain.name),
+    )
+    return end_of(reservation, state.facts.claims.get(reservation.claim_uid), around)
+
+
+def _release(reservation: Reservation, end: AttemptEnd) -> Release:
+    return Release(
+        claim_uid=reservation.claim_uid,
+        attempt=reservation.attempt,
+        why=end.why,
+        exclude_node=end.exclude_node,
+    )
+
+
+def _wished(
+    state: AllocatorState, domain: Domain, reservation: Reservation, wish: VoidRequest
+) -> list[VoidClaim]:
+    """The command, once per repeat period; replicas number the askings alike."""
+    age_s = state.facts.age_s(reservation.decided_unix_s)
+    return _ask(
+        domain,
+        VoidClaim(
+            domain=domain.name,
+            claim_uid=reservation.claim_uid,
+            namespace=reservation.namespace,
+            name=reservation.name,
+            attempt=wish.attempt,
+            reason=wish.reason,
+            asked=int(age_s / state.rules.void_repeat_s),
+        ),
+    )
+
+
+def _unknown_execution(state: AllocatorState, domain: Domain, claim_uid: str) -> list[VoidClaim]:
+    claim = state.facts.claims.get(claim_uid)
+    if claim is None or not executed_unknown(claim, None):
+        return []
+    return _ask(
+        domain,
+        VoidClaim(
+            domain=domain.name,
+            claim_uid=claim.uid,
+            namespace=claim.namespace,
+            name=claim.name,
+            attempt=claim.decision,
+            reason="its execution has begun, but the log does not know it",
+            asked=int(state.facts.now_unix_s / state.rules.void_repeat_s),
+        ),
+    )
+
+
+def _ask(domain: Domain, command: VoidClaim) -> list[VoidClaim]:
+    # Another number than the last, not a higher one: an age counts down to a time that is ahead.
+    if command.asked == domain.asked.get(command.claim_uid):
+        return []
+    domain.asked[command.claim_uid] = command.asked
+    return [command]

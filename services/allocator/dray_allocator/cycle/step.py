@@ -1,0 +1,256 @@
+"""One step of a serving replica: settle what ended, then try the pods that wait."""
+
+import heapq
+
+from dray.domain.pods import Pod
+from dray.messages.decisions import AnyRecord, PodDecision, Waiting, encode_record
+from dray.reasons import Reason
+from dray_allocator.claim_search.schedule import STEP_LOOKS, Pause
+from dray_allocator.cycle import records
+from dray_allocator.cycle.decision import decision_of, size_bytes, too_large
+from dray_allocator.cycle.ended_reservations import due_releases, leaving
+from dray_allocator.cycle.schedule import find_with, may_fit, why_not
+from dray_allocator.devices.budget import SearchBudget
+from dray_allocator.placement.learned_policy import is_due, relearn, see
+from dray_allocator.placement.pod_request import PodRequest, wanted
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import Append, Effect, Send
+
+_CARDS_PER_TICK = 1_000_000
+"""Looked at to find out whether the reasons of pods that wait are still the same: in columns, some
+tenths of a second at most."""
+
+
+class Step:
+    """What one domain appends and sends in answer to one event."""
+
+    def __init__(self, state: AllocatorState, domain: Domain, *, goes_on: bool = False) -> None:
+        """``goes_on``: nothing happened, so there is time for searches that were not finished."""
+        self.effects: list[Effect] = []
+        self._goes_on = goes_on
+        self._budget = SearchBudget(STEP_LOOKS)
+        self._state = state
+        self._domain = domain
+        self._batch: list[PodDecision] = []
+        self._batch_bytes = 0
+
+    def take(self) -> list[Effect]:
+        """Settle, decide, sum up; the effects in order."""
+        domain = self._domain
+        if domain.settle or domain.ticked:
+            self._settle()
+        self._try_due()
+        if domain.ticked:
+            domain.ticked = False
+            self._sum_up()
+        return self.effects
+
+    def _settle(self) -> None:
+        domain, state = self._domain, self._state
+        domain.settle = False
+        releases, wishes = due_releases(state, domain, domain.ticked)
+        self.effects += [Send(command) for command in wishes]
+        if releases:
+            self._append(records.released(state, domain, releases))
+        for node, revision in tuple(leaving(state, domain)):
+            self._append(records.node_left(state, domain, node, revision))
+        if domain.ticked:
+            self._tell_doubted()
+            again = (*domain.late, *self._pods_of_excluded())
+            domain.late.clear()
+            for pod_uid in again:
+                if pod_uid in domain.pending:
+                    heapq.heappush(domain.due, domain.pending[pod_uid])
+
+    def _pods_of_excluded(self) -> list[str]:
+        """Pods that wait for an exclusion to lapse."""
+        claims = (self._state.facts.claims.get(uid) for uid in self._domain.current.excluded)
+        return [claim.pod_uid for claim in claims if claim is not None and not claim.allocation]
+
+    def _try_due(self) -> None:
+        domain, state = self._domain, self._state
+        topology = state.facts.placement(domain.name)[0].topology
+        if domain.topology != topology:  # Other pods than before fare alike.
+            domain.topology, domain.passed = topology, -1
+        if domain.passed != domain.supply:
+            self._put_up()
+            domain.passed = domain.supply
+        if self._goes_on:
+            domain.resume()
+        searches, due, pending = 0, domain.due, domain.pending
+        most, per_record = state.rules.searches_per_step, state.rules.pods_per_record
+        while due and searches < most and state.has_room(domain):
+            turn = heapq.heappop(due)
+            if due and due[0] == turn:
+                continue  # Put up more than once: by its own fact and by each claim's.
+            uid = turn[2]
+            if pending.get(uid) == turn and uid not in domain.paused:
+                searches += self._try(state.facts.pods[uid])
+            if len(self._batch) >= per_record:
+                self._flush()
+        self._flush()
+
+    def _put_up(self) -> None:
+        """Something was freed, added or changed: who could fit now is tried again.
+
+        Of the others only the reasons may be other ones; they are reported with the next tick.
+        """
+        domain = self._domain
+        if domain.passed < 0:
+            domain.put_up_all()
+            return
+        while domain.first_parked(b"") is not None:
+            domain.put_up_next(b"")
+        for signature in tuple(domain.parked):
+            first = domain.first_parked(signature)
+            if first is not None:
+                domain.doubted[signature] = None
+                if self._may_fit(signature, self._state.facts.pods[first[2]]):
+                    domain.put_up_next(signature)
+
+    def _may_fit(self, signature: bytes, pod: Pod) -> bool:
+        """Whether a node looks as if it fitted the pods of a signature, of which this is one."""
+        want = wanted(self._state, self._domain.name, pod)
+        if not isinstance(want, PodRequest) or not want.ordinary or want.signature != signature:
+            return True
+        return may_fit(self._state, self._domain, want)
+
+    def _tell_doubted(self) -> None:
+        """Where the reasons of the first pod of a signature changed, all are reported again.
+
+        Reasons are found by comparing every card: in a large pool some wait for a later tick.
+        """
+        domain = self._domain
+        cards = self._state.boards.of(domain.name).cards
+        for signature in tuple(domain.doubted)[: max(1, _CARDS_PER_TICK // max(1, cards))]:
+            del domain.doubted[signature]
+            first = domain.first_parked(signature)
+            if first is None:
+                continue
+            want = wanted(self._state, domain.name, self._state.facts.pods[first[2]])
+            reasons = self._reasons(want) if isinstance(want, PodRequest) else want
+            told = domain.current.waiting.get(first[2])
+            if told is None or (told.reasons != reasons and self._is_news(told, reasons)):
+                domain.late.update(dict.fromkeys(turn[2] for turn in domain.parked[signature]))
+            elif told.reasons != reasons:
+                domain.doubted[signature] = None  # Mere counts: later.
+
+    def _try(self, pod: Pod) -> int:
+        """Decide about one pod; how many searches it took."""
+        domain, state = self._domain, self._state
+        want = wanted(state, domain.name, pod)
+        if not isinstance(want, PodRequest):
+            domain.park(pod.uid, b"")
+            self._wait(pod, want)
+            return 0
+        started_us = state.stopwatch()
+        if want.is_aware and pod.uid not in domain.resumed:
+            self._learn(want)
+        choice = find_with(state, domain, want, self._budget)
+        if isinstance(choice, Pause):
+            domain.paused[pod.uid] = None
+            return 1
+        if choice is None:
+            domain.park(pod.uid, want.signature if want.ordinary else b"")
+            self._wait(pod, self._reasons(want))
+            return 1
+        took_us = state.stopwatch() - started_us
+        decision = decision_of(domain, want, choice, took_us=took_us)
+        if reasons := too_large(state.rules, decision):
+            domain.park(pod.uid, b"")
+            self._wait(pod, reasons)
+            return 1
+        self._put_in_record(decision)
+        state.count(domain, decision)
+        if domain.parked or domain.doubted:
+            domain.put_up_next(want.signature)
+        return 1
+
+    def _put_in_record(self, decision: PodDecision) -> None:
+        self._batch_bytes += (added_bytes := size_bytes(decision))
+        if self._batch and self._batch_bytes > self._state.rules.decided_bytes:
+            self._flush()
+            self._batch_bytes = added_bytes
+        self._batch.append(decision)
+
+    def _learn(self, want: PodRequest) -> None:
+        """Of a pod that asks for the first time; what it is decided by may be something else."""
+        domain = self._domain
+        if want.pod.uid not in domain.current.waiting:
+            see(domain, want)
+        if is_due(self._state, domain):
+            self._flush()
+            relearn(self._state, domain)
+
+    def _reasons(self, want: PodRequest) -> tuple[Reason, ...]:
+        """Why it fits nowhere; pods of equal signature share the answer."""
+        domain, state = self._domain, self._state
+        uses = (state.ledger.version, state.holds.version, state.facts.nodes_version)
+        at = (*uses, domain.supply)
+        known = domain.explained.get(want.signature)
+        if known is not None and known[0] == at and want.ordinary:
+            return known[1]
+        reasons = why_not(state, domain, want)
+        if want.ordinary:
+            if len(domain.explained) >= 1024:
+                domain.explained.clear()
+            domain.explained[want.signature] = (at, reasons)
+        return reasons
+
+    def _flush(self) -> None:
+        """Write the decisions since the last record; each of them counts already."""
+        domain = self._domain
+        if self._batch:
+            record = records.decided(self._state, domain, tuple(self._batch))
+            self._batch.clear()
+            self._batch_bytes = 0
+            domain.unwritten = None
+            domain.current.fold_counted(self._next(record), record)
+
+    def _wait(self, pod: Pod, reasons: tuple[Reason, ...]) -> None:
+        """Tell why the pod waits, if that changed; mere counts not too often."""
+        known = self._domain.current.waiting.get(pod.uid)
+        if known is not None:
+            if known.reasons == reasons:
+                return
+            if not self._is_news(known, reasons):
+                self._domain.late[pod.uid] = None
+                return
+        self._flush()
+        self._append(records.waiting(self._state, self._domain, pod, reasons))
+
+    def _is_news(self, known: Waiting, reasons: tuple[Reason, ...]) -> bool:
+        """Whether other reasons are worth telling: mere counts only after a while."""
+        age_s = self._state.facts.age_s(known.now_unix_s)
+        is_old = age_s >= self._state.rules.waiting_repeat_s
+        return is_old or _causes(known.reasons) != _causes(reasons)
+
+    def _sum_up(self) -> None:
+        """A checkpoint, when enough time has passed and something was recorded since."""
+        log, state = self._domain.current, self._state
+        age_s = state.facts.age_s(log.checkpoint_unix_s)
+        if not log.since_checkpoint or age_s < state.rules.checkpoint_interval_s:
+            return
+        if state.ready(self._domain):
+            checkpoint = records.checkpoint(state, self._domain)
+            # One that is too large would be refused for ever, and nobody needs it to go on.
+            if len(encode_record(checkpoint)) <= state.rules.decided_bytes:
+                self._append(checkpoint)
+
+    def _append(self, record: AnyRecord) -> None:
+        """Have a record appended, and fold it as if it were."""
+        self._state.touch(self._domain.current.fold(self._next(record), record))
+
+    def _next(self, record: AnyRecord) -> int:
+        """Have a record appended; the sequence that it will have."""
+        domain = self._domain
+        expected = domain.expected_last()
+        chained = bool(domain.appended)
+        domain.appended.append((expected + 1, record))
+        self.effects.append(Append(domain.name, domain.epoch, record, expected, chained))
+        return expected + 1
+
+
+def _causes(reasons: tuple[Reason, ...]) -> list[tuple[str, str]]:
+    return [(reason.kind, reason.what) for reason in reasons]

@@ -1,0 +1,25 @@
+"""Devices as the search tries them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dray.domain.devices import DeviceId
+from dray.domain.dra.slices import Device, Slice
+from dray_allocator.devices.pools import ResourcePool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A device with where it was published."""
+
+    id: DeviceId
+    device: Device
+    part: Slice
+    pool: ResourcePool
+
+
+def candidates_of(pools: Iterable[ResourcePool]) -> Iterator[Candidate]:
+    """The devices of ``pools``, in the order in which they are tried."""
+    for pool in pools:
+        for part, device in pool.devices():
+            yield Candidate(DeviceId(pool.driver, pool.name, device.name), device, part, pool)

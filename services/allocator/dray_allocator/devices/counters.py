@@ -1,0 +1,114 @@
+"""Counters that the devices of a pool share: partitions of one card, for instance."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from dray.domain.devices import DeviceId
+from dray.domain.quantities import parse_quantity
+from dray_allocator.devices.candidates import Candidate
+from dray_allocator.devices.pools import ResourcePool
+from dray_allocator.devices.versions import SchedulerVersion
+
+PoolKey = tuple[str, str]
+Counter = tuple[str, str]
+"""Counter set and counter."""
+Amounts = dict[Counter, int]
+"""In billionths."""
+
+
+@dataclass(slots=True, eq=False)
+class _Cell:
+    """An amount that may change."""
+
+    nano: int
+    is_big: bool
+    """Whether Go holds it as a big decimal, which it changes in place: as for ``1.5Gi``."""
+
+    def add(self, nano: int, *, is_big: bool) -> None:
+        """Go's ``Add``, or ``Sub`` of a negated amount; a sum with a big decimal is one."""
+        self.nano += nano
+        self.is_big = self.is_big or is_big
+
+
+class Counters:
+    """What is left of the counters of each pool, and what the attempt took of it.
+
+    ``is_allocated`` says whether a claim holds a device already. What is left of a pool is
+    reckoned once, when a device of it is first considered.
+    """
+
+    def __init__(self, is_allocated: Callable[[DeviceId], bool], rules: SchedulerVersion) -> None:
+        self._is_allocated = is_allocated
+        self._rules = rules
+        self._left: dict[PoolKey, Amounts] = {}
+        self._taken: dict[PoolKey, dict[Counter, _Cell]] = {}
+        self._uses: dict[Candidate, list[tuple[Counter, _Cell]]] = {}
+
+    def take(self, candidate: Candidate) -> bool:
+        """Take what the device needs, unless some counter of the pool is short then.
+
+        Every counter of the pool is looked at: one that is overdrawn stops the whole pool.
+        """
+        key = self._key(candidate.pool)
+        if key not in self._left:
+            self._left[key] = left_of(candidate.pool, self._is_allocated)
+        self._move(candidate, 1)
+        taken = self._taken[key]
+        if all(
+            (taken[counter].nano if counter in taken else 0) <= left
+            for counter, left in self._left[key].items()
+        ):
+            return True
+        self._move(candidate, -1)
+        return False
+
+    def give_back(self, candidate: Candidate) -> None:
+        """Undo ``take``."""
+        self._move(candidate, -1)
+
+    def _key(self, pool: ResourcePool) -> PoolKey:
+        return ("" if self._rules.counters_by_pool_name else pool.driver, pool.name)
+
+    def _move(self, candidate: Candidate, sign: int) -> None:
+        """Add to what is taken, or subtract from it, what the device uses.
+
+        Up to 1.36 the first device that takes a counter lends it its own amount, where that is a
+        big decimal: adding others changes it, and when all is given back it is zero for good.
+        """
+        taken = self._taken.setdefault(self._key(candidate.pool), {})
+        for counter, use in self._uses_of(candidate):
+            if counter in taken:
+                taken[counter].add(sign * use.nano, is_big=use.is_big)
+            elif use.is_big and self._rules.big_counters_are_lent:
+                taken[counter] = use
+            else:
+                taken[counter] = _Cell(sign * use.nano, use.is_big)
+
+    def _uses_of(self, candidate: Candidate) -> list[tuple[Counter, _Cell]]:
+        if candidate not in self._uses:
+            self._uses[candidate] = list(_uses(candidate))
+        return self._uses[candidate]
+
+
+def left_of(pool: ResourcePool, is_allocated: Callable[[DeviceId], bool]) -> Amounts:
+    """What the allocated devices leave of the counters of a pool."""
+    left = {
+        (one.name, counter): parse_quantity(amount).nano
+        for one in pool.counter_sets.values()
+        for counter, amount in one.counters.items()
+    }
+    for part in (*pool.slices, *pool.elsewhere):
+        for device in part.devices:
+            if is_allocated(DeviceId(pool.driver, pool.name, device.name)):
+                for use in device.consumes:
+                    for counter, amount in use.counters.items():
+                        if (use.counter_set, counter) in left:
+                            left[use.counter_set, counter] -= parse_quantity(amount).nano
+    return left
+
+
+def _uses(candidate: Candidate) -> Iterator[tuple[Counter, _Cell]]:
+    for use in candidate.device.consumes:
+        for counter, amount in use.counters.items():
+            quantity = parse_quantity(amount)
+            yield (use.counter_set, counter), _Cell(quantity.nano, not quantity.is_small)

@@ -1,0 +1,195 @@
+"""A search in an order other than Kubernetes': the devices rated best first, and connected ones.
+
+What fits is found by the same search; this says only which devices it tries,
+and in which order.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from dray.domain.devices import DeviceClass
+from dray.domain.dra.asks import Ask, Claim
+from dray_allocator.devices.allocation_state import AllocationState, Taken
+from dray_allocator.devices.budget import SearchBudget
+from dray_allocator.devices.candidates import Candidate
+from dray_allocator.devices.capacity import DemandOf
+from dray_allocator.devices.errors import SearchLimitError
+from dray_allocator.devices.links import LINK_LEVELS, NOT_CONNECTED, LinkSets
+from dray_allocator.devices.requirements import Alternative, RequestAlternatives
+from dray_allocator.devices.search import Search
+from dray_allocator.devices.usage import Usage
+from dray_allocator.devices.versions import SchedulerVersion
+
+Key = tuple[int, ...]
+Rating = tuple[Key, int, int]
+"""What a device is worth to a preference, its score and its tie; the lowest is best."""
+Candidates = Mapping[int, Sequence[Candidate]]
+"""Per alternative (by its ``id``), the devices that it could have by itself."""
+
+
+def worst_first(keys: Iterable[Key]) -> tuple[Key, ...]:
+    """Of several devices together: the worst counts first, as they wait for each other."""
+    return tuple(sorted(keys, reverse=True))
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """The claims of a pod, as the search reads them."""
+
+    claims: tuple[Claim, ...]
+    requests: tuple[tuple[RequestAlternatives, ...], ...]
+    """Of each claim."""
+
+    alternatives: tuple[Alternative, ...] = field(init=False)
+    """Of every request in turn."""
+    is_single: bool = field(init=False)
+    """Whether it is one request that nothing but its devices decides about."""
+
+    def __post_init__(self) -> None:
+        every = (
+            one for wanted in self.requests for request in wanted for one in request.alternatives
+        )
+        object.__setattr__(self, "alternatives", tuple(every))
+        is_free = not any(claim.constraints for claim in self.claims)
+        is_one = len(self.alternatives) == 1 and self.alternatives[0].every is None
+        object.__setattr__(self, "is_single", is_free and is_one)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSet:
+    """Devices for all requests, and the link level of the set."""
+
+    taken: tuple[Taken, ...]
+    """In the order of the claims and of their requests."""
+    level: int
+
+
+@dataclass(slots=True)
+class OrderedSearch:
+    """One search on one node."""
+
+    plan: SearchPlan
+    rules: SchedulerVersion
+    budget: SearchBudget
+    usage: Usage
+    demand_of: DemandOf
+    rate: Callable[[Alternative, Candidate], Rating]
+    _state: AllocationState | None = field(init=False, default=None)
+    """Of a search that took nothing in the end."""
+
+    def in_order(self, fitting: Candidates) -> Candidates:
+        """The devices that each request could have by itself, the best first."""
+        return {
+            id(one): sorted(fitting[id(one)], key=partial(self.rate, one))
+            for one in self.plan.alternatives
+        }
+
+    def best(
+        self, candidates: Candidates, *, connects: bool, must: bool = False
+    ) -> DeviceSet | None:
+        """The first devices that fit, of candidates in order; with ``connects`` those of the best
+        link level, and with ``must`` none that are not connected: shares of a single device are.
+
+        None where there are none, or where the budget ran out before they were found.
+        """
+        if connects:
+            found = self._connected(candidates)
+            if found is not None:
+                return found
+            if must:
+                return self._on_one_device(candidates)
+            self.budget.renew()
+        taken = self.fill(candidates)
+        return None if taken is None else DeviceSet(taken, NOT_CONNECTED)
+
+    def fill(self, candidates: Candidates) -> tuple[Taken, ...] | None:
+        """The first devices that fit."""
+        if not self._are_enough(candidates):
+            return None
+        if self.plan.is_single:
+            found = candidates[id(self.plan.alternatives[0])]
+            if not any(one.device.consumes for one in found):
+                return self._first(found)
+        state = self._state or AllocationState(
+            self.plan.claims, self.usage, self.rules, self.demand_of
+        )
+        search = Search(
+            self.plan.claims,
+            self.plan.requests,
+            lambda alternative: candidates[id(alternative)],
+            state,
+            _suits,
+            self.rules,
+            self.budget,
+        )
+        self._state = None
+        try:
+            is_found = search.run()
+        except SearchLimitError:
+            return None
+        if is_found:
+            return tuple([one for taken in state.taken for one in taken])
+        self._state = state
+        return None
+
+    def _first(self, candidates: Sequence[Candidate]) -> tuple[Taken, ...] | None:
+        """The first devices, of which none is in the way of another: what the search would find."""
+        one, taken = self.plan.alternatives[0], []
+        for candidate in candidates[: one.count]:
+            if not self.budget.take():
+                return None
+            wanted = self.demand_of(one.ask, candidate)
+            is_share = candidate.device.allow_multiple_allocations
+            amounts = wanted.amounts if wanted is not None and is_share else {}
+            taken.append(Taken(one, candidate, is_share, amounts))
+        return tuple(taken)
+
+    def _connected(self, candidates: Candidates) -> DeviceSet | None:
+        """Within the set of the best link level whose devices rate best; of equals the one with
+        the fewest devices to choose from, so that large sets stay whole."""
+        sets = LinkSets(_every(candidates))
+        for level in LINK_LEVELS:
+            found = [
+                (taken, len(among))
+                for among in sets.of(level)
+                if (taken := self.fill(_only(candidates, among))) is not None
+            ]
+            if found:
+                return DeviceSet(min(found, key=self._set_rating)[0], level)
+        return None
+
+    def _on_one_device(self, candidates: Candidates) -> DeviceSet | None:
+        for device in _every(candidates):
+            taken = self.fill(_only(candidates, frozenset((device,))))
+            if taken is not None:
+                return DeviceSet(taken, NOT_CONNECTED)
+        return None
+
+    def _set_rating(
+        self, found: tuple[Sequence[Taken], int]
+    ) -> tuple[tuple[Key, ...], int, int, int]:
+        taken, size = found
+        rated = [self.rate(one.alternative, one.candidate) for one in taken]
+        worst = worst_first(key for key, _, _ in rated)
+        return worst, sum(score for _, score, _ in rated), size, min(tie for _, _, tie in rated)
+
+    def _are_enough(self, candidates: Candidates) -> bool:
+        for wanted in self.plan.requests:
+            for request in wanted:
+                if all(len(candidates[id(one)]) < one.count for one in request.alternatives):
+                    return False
+        return True
+
+
+def _every(candidates: Candidates) -> dict[Candidate, None]:
+    return dict.fromkeys([one for some in candidates.values() for one in some])
+
+
+def _only(candidates: Candidates, among: frozenset[Candidate]) -> Candidates:
+    return {key: [one for one in some if one in among] for key, some in candidates.items()}
+
+
+def _suits(claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
+    """What ``candidates`` found out before."""
+    return True

@@ -1,0 +1,187 @@
+"""Slices gathered into pools: what of them a node sees, and whether they can be used."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from dray.domain.dra.nodes import Node
+from dray.domain.dra.slices import CounterSet, Device, Slice
+from dray_allocator.devices.errors import AllocationError
+from dray_allocator.devices.node_selection import is_reached
+from dray_allocator.devices.versions import SchedulerVersion
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePool:
+    """The newest generation of one pool of a driver, as one node sees it."""
+
+    driver: str
+    name: str
+    slices: tuple[Slice, ...] = ()
+    """With devices, of those that reach the node, in the order in which they are tried."""
+    elsewhere: tuple[Slice, ...] = ()
+    """Slices of other nodes: their devices may use counters of the pool."""
+    counter_sets: dict[str, CounterSet] = field(default_factory=dict)
+    incomplete: bool = False
+    """Some slices are not published (yet)."""
+    invalid: str = ""
+    """What is wrong with it."""
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.name}"
+
+    @property
+    def has_binding_conditions(self) -> bool:
+        """Whether a device, once allocated, waits for conditions before the pod is bound."""
+        return any(device.binding_conditions is not None for _, device in self.devices())
+
+    def devices(self) -> Iterator[tuple[Slice, Device]]:
+        """Every device on a slice that reaches the node, in the order of trying."""
+        for part in self.slices:
+            for device in part.devices:
+                yield part, device
+
+
+def gather(slices: Sequence[Slice], node: Node, rules: SchedulerVersion) -> list[ResourcePool]:
+    """The pools that ``node`` sees, in the order in which they are tried.
+
+    Raises:
+        AllocationError: a node selector can't be read.
+    """
+    seen: dict[tuple[str, str], list[Slice]] = {}
+    for part in _in_order_of_reading(slices, node, rules):
+        if _is_seen(part, node, rules):
+            _add(seen.setdefault((part.driver, part.pool), []), part)
+    found = (_pool(parts, slices, rules) for parts in seen.values())
+    pools = sorted((pool for pool in found if pool), key=lambda pool: (pool.driver, pool.name))
+    if rules.sorts:
+        pools.sort(key=lambda pool: pool.has_binding_conditions)
+    return pools
+
+
+def _in_order_of_reading(
+    slices: Sequence[Slice], node: Node, rules: SchedulerVersion
+) -> Iterator[Slice]:
+    """Slices of the node, then those that are of no single node; the first one counts most."""
+    if not rules.sorts:
+        yield from slices
+        return
+    own = [part for part in slices if _is_of_one_node(part, rules)]
+    yield from (part for part in own if part.reach.node == node.name)
+    yield from (part for part in slices if not _is_of_one_node(part, rules))
+
+
+def _is_of_one_node(part: Slice, rules: SchedulerVersion) -> bool:
+    everywhere = rules.counter_sets_seen_everywhere and part.counter_sets
+    return bool(part.reach.node) and not everywhere
+
+
+def _is_seen(part: Slice, node: Node, rules: SchedulerVersion) -> bool:
+    if not rules.partitionable and (part.per_device_reach is not None or _counts(part, rules)):
+        return False
+    if rules.knows_compatibility_groups and _has_groups(part):
+        return False
+    if part.counter_sets and rules.counter_sets_seen_everywhere:
+        return True
+    try:
+        if part.reach.is_stated:
+            return is_reached(part.reach, node)
+        if part.per_device_reach:
+            return any(is_reached(device.reach, node) for device in part.devices)
+    except AllocationError as error:
+        raise AllocationError(f"slice {part.name}: {error}") from None
+    return False
+
+
+def _counts(part: Slice, rules: SchedulerVersion) -> bool:
+    return bool(part.counter_sets) and not rules.sees_own_slices_only
+
+
+def _has_groups(part: Slice) -> bool:
+    uses = (use for device in part.devices for use in device.consumes)
+    return any(use.compatibility_groups for use in uses)
+
+
+def _add(parts: list[Slice], part: Slice) -> None:
+    """A newer generation replaces what was seen of an older one."""
+    if parts and part.generation < parts[0].generation:
+        return
+    if parts and part.generation > parts[0].generation:
+        parts.clear()
+    parts.append(part)
+
+
+def _pool(
+    parts: list[Slice], slices: Sequence[Slice], rules: SchedulerVersion
+) -> ResourcePool | None:
+    """The pool of the slices that the node sees; None where they are out of date.
+
+    As upstream, all the slices are looked at only where the node doesn't see as many of them as
+    its first one names: otherwise a newer generation on other nodes goes unnoticed.
+    """
+    first = parts[0]
+    if len(parts) == first.slice_count:
+        return _checked(parts, [], rules)
+    if rules.sees_own_slices_only:
+        found = _checked(parts, [], rules)
+        return ResourcePool(found.driver, found.name, found.slices, (), {}, True, found.invalid)
+    all_parts = [p for p in slices if (p.driver, p.pool) == (first.driver, first.pool)]
+    if any(part.generation > first.generation for part in all_parts):
+        return None
+    current = [part for part in all_parts if part.generation == first.generation]
+    if rules.knows_compatibility_groups:
+        current = [part for part in current if not _has_groups(part)]
+    if len(current) != first.slice_count:
+        return ResourcePool(first.driver, first.pool, incomplete=True)
+    names = {part.name for part in parts}
+    return _checked(parts, [part for part in current if part.name not in names], rules)
+
+
+def _checked(parts: list[Slice], others: list[Slice], rules: SchedulerVersion) -> ResourcePool:
+    first = parts[0]
+    if rules.sorts:
+        parts = sorted(parts, key=lambda part: part.name)
+    if not rules.partitionable or rules.sees_own_slices_only:
+        invalid = _twice(parts)
+        return ResourcePool(first.driver, first.pool, tuple(parts), invalid=invalid)
+    usable = [part for part in parts if not part.counter_sets]
+    elsewhere = others
+    with_counters = [part for part in parts if part.counter_sets]
+    if not rules.counter_sets_seen_everywhere:
+        elsewhere = [part for part in others if not part.counter_sets]
+        with_counters += [part for part in others if part.counter_sets]
+    sets, duplicate = _counter_sets(with_counters)
+    consumers = parts if rules.counter_sets_seen_everywhere else usable
+    invalid = _twice(usable) or duplicate or _unknown_counter(sets, [*consumers, *elsewhere])
+    if invalid:
+        return ResourcePool(first.driver, first.pool, invalid=invalid)
+    return ResourcePool(first.driver, first.pool, tuple(usable), tuple(elsewhere), sets)
+
+
+def _twice(parts: Sequence[Slice]) -> str:
+    names: set[str] = set()
+    for part in parts:
+        for device in part.devices:
+            if device.name in names:
+                return f"duplicate device name {device.name}"
+            names.add(device.name)
+    return ""
+
+
+def _counter_sets(parts: Sequence[Slice]) -> tuple[dict[str, CounterSet], str]:
+    sets: dict[str, CounterSet] = {}
+    for part in parts:
+        for one in part.counter_sets:
+            if one.name in sets:
+                return sets, f"duplicate counter set name {one.name}"
+            sets[one.name] = one
+    return sets, ""
+
+
+def _unknown_counter(sets: dict[str, CounterSet], parts: Sequence[Slice]) -> str:
+    for use in (use for part in parts for device in part.devices for use in device.consumes):
+        if use.counter_set not in sets:
+            return f"counter set {use.counter_set} not found"
+        for name in use.counters:
+            if name not in sets[use.counter_set].counters:
+                return f"counter {name} not found in counter set {use.counter_set}"
+    return ""

@@ -1,0 +1,166 @@
+"""What has to be found: the requests of all claims, checked and with their classes."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dray.domain.devices import DeviceClass
+from dray.domain.dra.asks import MOST_DEVICES, Ask, Claim, Request
+from dray_allocator.devices.candidates import Candidate
+from dray_allocator.devices.errors import AllocationError
+from dray_allocator.devices.pools import ResourcePool
+from dray_allocator.devices.versions import SchedulerVersion
+
+Selects = Callable[[Claim, Ask, DeviceClass, Candidate], bool]
+"""Whether the selectors of an ask and of its class take a device."""
+HasRoom = Callable[[Ask, Candidate], bool]
+"""Whether a device has the capacities asked for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alternative:
+    """A request, or one of its alternatives, with what is known of it before the search."""
+
+    request: str
+    sub: str
+    """Name of the alternative; empty where the request has none."""
+    ask: Ask
+    of_class: DeviceClass
+    count: int
+    every: tuple[Candidate, ...] | None = None
+    """The devices that mode All is about."""
+
+    @property
+    def name(self) -> str:
+        """As results name it: ``main`` or ``main/sub``."""
+        return f"{self.request}/{self.sub}" if self.sub else self.request
+
+    def is_named_in(self, requests: Sequence[str]) -> bool:
+        """Whether one of ``requests`` is this one, or the request that it is an alternative of."""
+        return self.request in requests or (bool(self.sub) and self.name in requests)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestAlternatives:
+    """One request: its alternatives, of which the first that is available is taken."""
+
+    alternatives: tuple[Alternative, ...]
+    is_choice: bool
+
+    @property
+    def fewest(self) -> int:
+        """Devices that it takes at least."""
+        return min(alternative.count for alternative in self.alternatives)
+
+
+class Planner:
+    """Checks claims and makes them a plan."""
+
+    def __init__(
+        self,
+        classes: Mapping[str, DeviceClass],
+        pools: Sequence[ResourcePool],
+        candidates: Sequence[Candidate],
+        rules: SchedulerVersion,
+        selects: Selects,
+        has_room: HasRoom,
+    ) -> None:
+        self._classes = classes
+        self._pools = pools
+        self._candidates = candidates
+        self._rules = rules
+        self._selects = selects
+        self._has_room = has_room
+
+    def plan(self, claim: Claim) -> tuple[RequestAlternatives, ...]:
+        """The requests of ``claim``.
+
+        Raises:
+            AllocationError: Kubernetes can't or won't allocate such a claim.
+        """
+        wanted = tuple(self._wanted(claim, request) for request in claim.requests)
+        fewest = sum(one.fewest for one in wanted)
+        if fewest > MOST_DEVICES:
+            raise AllocationError(
+                f"claim {claim}: number of requested devices {fewest} exceeds the claim limit of "
+                f"{MOST_DEVICES}: spread them over several claims"
+            )
+        for number, constraint in enumerate(claim.constraints):
+            is_known = constraint.match_attribute or (
+                constraint.distinct_attribute and self._rules.knows_distinct
+            )
+            if not is_known:
+                raise AllocationError(
+                    f"claim {claim}, constraint #{number}: empty constraint (unsupported "
+                    f"constraint type?)"
+                )
+        return wanted
+
+    def _wanted(self, claim: Claim, request: Request) -> RequestAlternatives:
+        is_choice = bool(request.first_available)
+        where = f"claim {claim}, request {request.name}"
+        if is_choice and not self._rules.prioritized_list:
+            raise AllocationError(
+                f"{where}: has subrequests, but the DRAPrioritizedList feature is disabled"
+            )
+        if not is_choice and request.exactly is None:
+            raise AllocationError(f"{where}: is neither exactly nor firstAvailable")
+        found: list[Alternative] = []
+        for ask in request.first_available or (request.exactly,):
+            if ask is not None:
+                found.append(self._alternative(claim, request.name, ask, found, is_choice))
+        return RequestAlternatives(tuple(found), is_choice)
+
+    def _alternative(
+        self,
+        claim: Claim,
+        request: str,
+        ask: Ask,
+        before: Sequence[Alternative],
+        is_choice: bool,
+    ) -> Alternative:
+        where = f"claim {claim}, request {ask.name}"
+        for fault in self._faults(ask):
+            raise AllocationError(f"{where}: {fault}")
+        of_class = self._classes.get(ask.device_class)
+        if of_class is None:
+            raise AllocationError(
+                f"{where}: could not retrieve device class {ask.device_class}: "
+                f'deviceclass "{ask.device_class}" not found'
+            )
+        sub = ask.name if is_choice else ""
+        if ask.mode == "ExactCount":
+            return Alternative(request, sub, ask, of_class, ask.count)
+        if ask.mode != "All":
+            raise AllocationError(f"{where}: unsupported count mode {ask.mode}")
+        judged = ask, of_class
+        if self._rules.second_all_is_first and len(before) == 1 and before[0].every is not None:
+            judged = before[0].ask, before[0].of_class
+        every = tuple(
+            candidate
+            for candidate in self._everything(where)
+            if self._selects(claim, *judged, candidate) and self._has_room(ask, candidate)
+        )
+        return Alternative(request, sub, ask, of_class, len(every), every)
+
+    def _faults(self, ask: Ask) -> Iterator[str]:
+        rules = self._rules
+        if ask.capacity is not None and not rules.consumable_capacity and not rules.is_simple:
+            yield "has capacity requests, but the DRAConsumableCapacity feature is disabled"
+        if ask.derived_attributes and rules.minor >= 37:
+            yield "cannot handle request with derived attributes, the feature is disabled"
+        if ask.admin_access is not None and not rules.admin_access:
+            yield "admin access is requested, but the feature is disabled"
+        if not ask.device_class:
+            yield "missing device class name (unsupported request type?)"
+
+    def _everything(self, where: str) -> Sequence[Candidate]:
+        """All devices there are, also those in use: mode All looks at each of them."""
+        for pool in self._pools:
+            if pool.incomplete or pool.invalid:
+                state = "being updated" if pool.incomplete else "invalid"
+                reason = f": {pool.invalid}" if pool.invalid else ""
+                raise AllocationError(
+                    f"{where}: asks for all devices, but resource pool {pool} is currently "
+                    f"{state}{reason}"
+                )
+        return self._candidates

@@ -1,0 +1,121 @@
+"""The solution in the API's terms: results, configuration, and the nodes that can use it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from uuid import NAMESPACE_OID, uuid5
+
+from dray.domain.devices import OpaqueConfig
+from dray.domain.dra.asks import Claim
+from dray.domain.dra.nodes import Node, NodeSelector, Requirement, Term
+from dray.domain.dra.results import AllocationResult, DeviceResult
+from dray_allocator.devices.allocation_state import Taken
+from dray_allocator.devices.errors import AllocationError
+from dray_allocator.devices.requirements import Alternative
+from dray_allocator.devices.versions import SchedulerVersion
+
+
+def result_of(
+    claim: Claim,
+    alternatives: Sequence[Alternative],
+    taken: Sequence[Taken],
+    node: Node,
+    rules: SchedulerVersion,
+) -> AllocationResult:
+    """What ``claim`` gets. ``alternatives`` are those chosen, one for each request.
+
+    Raises:
+        AllocationError: a slice has a node selector of several terms.
+    """
+    return AllocationResult(
+        devices=tuple(_device(claim, number, one, rules) for number, one in enumerate(taken)),
+        config=tuple(_config(claim, alternatives, rules)),
+        node_selector=_node_selector(taken, node, rules),
+    )
+
+
+def _device(claim: Claim, number: int, taken: Taken, rules: SchedulerVersion) -> DeviceResult:
+    device, ask = taken.candidate.device, taken.alternative.ask
+    binds = rules.device_binding
+    return DeviceResult(
+        request=taken.alternative.name,
+        id=taken.candidate.id,
+        share_id=_share_id(claim, number, taken) if taken.is_share else None,
+        consumed={name: str(amount) for name, amount in taken.consumed.items()},
+        admin_access=bool(ask.admin_access),
+        tolerations=ask.tolerations if rules.copies_tolerations else (),
+        binding_conditions=(device.binding_conditions or ()) if binds else (),
+        binding_failure_conditions=(device.binding_failure_conditions or ()) if binds else (),
+    )
+
+
+def _share_id(claim: Claim, number: int, taken: Taken) -> str:
+    """A UUID that no other share of the device has. Upstream's is random; this one is the same
+    whenever the decision is taken again, which replay needs."""
+    return str(uuid5(NAMESPACE_OID, f"{claim.uid or claim}/{number}/{taken.candidate.id}"))
+
+
+def _config(
+    claim: Claim, alternatives: Sequence[Alternative], rules: SchedulerVersion
+) -> Iterator[OpaqueConfig]:
+    names = [alternative.name for alternative in alternatives]
+    for config in (*_of_classes(alternatives), *_of_claim(claim, alternatives, rules)):
+        is_for_all = all(one.is_named_in(config.requests) for one in alternatives)
+        if not rules.config_per_request and names and is_for_all:
+            yield OpaqueConfig(config.driver, config.parameters, (), config.source)
+        else:
+            yield config
+
+
+def _of_classes(alternatives: Sequence[Alternative]) -> Iterator[OpaqueConfig]:
+    """Each class's once, for all the requests of the class."""
+    requests: dict[str, list[str]] = {}
+    for alternative in alternatives:
+        requests.setdefault(alternative.of_class.name, []).append(alternative.name)
+    classes = {alternative.of_class.name: alternative.of_class for alternative in alternatives}
+    for name, names in requests.items():
+        for config in classes[name].config:
+            yield OpaqueConfig(config.driver, config.parameters, tuple(names), "FromClass")
+
+
+def _of_claim(
+    claim: Claim, alternatives: Sequence[Alternative], rules: SchedulerVersion
+) -> Iterator[OpaqueConfig]:
+    for config in claim.config:
+        times = sum(alternative.is_named_in(config.requests) for alternative in alternatives)
+        if not config.requests:
+            times = 1
+        elif not rules.config_per_request:
+            times = min(times, 1)
+        yield from [config] * times
+
+
+def _node_selector(
+    taken: Sequence[Taken], node: Node, rules: SchedulerVersion
+) -> NodeSelector | None:
+    """The one node if any device is bound to it, else what the devices' slices require."""
+    expressions: dict[object, Requirement] = {}
+    fields: dict[object, Requirement] = {}
+    for one in taken:
+        reach = one.candidate.part.reach_of(one.candidate.device)
+        if reach.node or (one.candidate.device.binds_to_node and not rules.is_simple):
+            return NodeSelector((Term(fields=(Requirement("metadata.name", "In", (node.name,)),)),))
+        terms = reach.selector.terms if reach.selector is not None else ()
+        if len(terms) > 1:
+            raise AllocationError(f"unsupported ResourceSlice.NodeSelector with {len(terms)} terms")
+        for term in terms:
+            _merge(fields, term.fields)
+            _merge(expressions, term.expressions)
+    if not expressions and not fields:
+        return None
+    return NodeSelector((Term(tuple(expressions.values()), tuple(fields.values())),))
+
+
+def _merge(known: dict[object, Requirement], more: Sequence[Requirement]) -> None:
+    for one in more:
+        known.setdefault((one.key, one.operator, frozenset(one.values)), one)
+
+
+def chosen_of(
+    plan: Sequence[Sequence[Alternative]], chosen: Mapping[int, int]
+) -> list[Alternative]:
+    """Of each request's alternatives the chosen one; the only one where there is no choice."""
+    return [alternatives[chosen.get(index, 0)] for index, alternatives in enumerate(plan)]

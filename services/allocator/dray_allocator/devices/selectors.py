@@ -1,0 +1,109 @@
+"""Which devices the selectors of a class and of a request take: CEL, exactly as stored."""
+
+from collections.abc import Iterator, Mapping
+
+from dray.cel.admission import kubernetes_words
+from dray.cel.errors import CelCompileError, CelEvaluationError
+from dray.cel.eval.program import Program, compile
+from dray.cel.view import DeviceView, Published
+from dray.domain.devices import DeviceClass
+from dray.domain.dra.asks import Ask, Claim
+from dray.domain.dra.nodes import Node
+from dray.domain.dra.slices import Attribute
+from dray.domain.quantities import parse_quantity
+from dray_allocator.devices.candidates import Candidate
+from dray_allocator.devices.errors import AllocationError
+from dray_allocator.devices.node_selection import is_reached
+from dray_allocator.devices.versions import SchedulerVersion
+
+
+class DeviceSelectors:
+    """Verdicts about devices, kept for one node and one attempt.
+
+    A device is looked at only when the search comes to it: what a selector can't evaluate ends
+    the attempt only then. An answer that is kept is one that stays true, for neither devices nor
+    requests change under way.
+    """
+
+    def __init__(self, node: Node, rules: SchedulerVersion) -> None:
+        self._node = node
+        self._rules = rules
+        self._language = rules.language
+        self._views: dict[Candidate, DeviceView] = {}
+        self._verdicts: dict[tuple[int, Candidate], bool] = {}
+
+    def take(self, claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
+        """Whether ``candidate`` is what ``ask`` is about, and can be used from the node.
+
+        Raises:
+            AllocationError: a selector doesn't compile or can't be evaluated on the device, or a
+                node selector can't be read.
+        """
+        if candidate.device.binding_conditions and not self._rules.device_binding:
+            return False
+        key = id(ask), candidate
+        found = self._verdicts.get(key)
+        if found is None:
+            found = self._verdicts[key] = self._verdict(claim, ask, of_class, candidate)
+        return found
+
+    def _verdict(self, claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
+        for owner, number, expression in _expressions(claim, ask, of_class):
+            program = self._compiled(owner, number, expression)
+            try:
+                if not program.matches(self._view(candidate)):
+                    return False
+            except CelEvaluationError as error:
+                raise AllocationError(
+                    f"{owner}: selector #{number} on device {candidate.id}: "
+                    f"CEL runtime error: {error}"
+                ) from None
+        if not candidate.part.per_device_reach:
+            return True
+        return is_reached(candidate.device.reach, self._node)
+
+    def _compiled(self, owner: str, number: int, expression: str) -> Program:
+        try:
+            return compile(expression, self._language)
+        except CelCompileError as error:
+            words = kubernetes_words(error)
+            raise AllocationError(
+                f"{owner}: selector #{number}: CEL compile error: {words}"
+            ) from None
+
+    def _view(self, candidate: Candidate) -> DeviceView:
+        view = self._views.get(candidate)
+        if view is None:
+            shown = self._rules.sharing_seen_by_selectors
+            view = self._views[candidate] = view_of(candidate, shows_sharing=shown)
+        return view
+
+
+def _expressions(claim: Claim, ask: Ask, of_class: DeviceClass) -> Iterator[tuple[str, int, str]]:
+    for number, expression in enumerate(of_class.selectors):
+        yield f"class {of_class.name}", number, expression
+    for number, expression in enumerate(ask.selectors):
+        yield f"claim {claim}", number, expression
+
+
+def view_of(candidate: Candidate, *, shows_sharing: bool) -> DeviceView:
+    """What selectors see of a device."""
+    device = candidate.device
+    return DeviceView(
+        driver=candidate.id.driver,
+        attributes=_readable(device.attributes),
+        capacity={name: parse_quantity(one.value) for name, one in device.capacity.items()},
+        allow_multiple_allocations=shows_sharing and device.allow_multiple_allocations,
+        broken=next(
+            (
+                f"attribute {name}: unsupported attribute value"
+                for name, value in device.attributes.items()
+                if value is None
+            ),
+            "",
+        ),
+    )
+
+
+def _readable(attributes: Mapping[str, Attribute]) -> dict[str, Published]:
+    return {name: value for name, value in attributes.items() if value is not None}

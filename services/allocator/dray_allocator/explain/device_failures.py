@@ -1,0 +1,219 @@
+"""What fails on devices, counted: each kind of device is judged once."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from dray.cel.errors import CelError
+from dray.cel.eval.program import ClauseResult, compile
+from dray.domain.devices import Capacity, Device
+from dray.domain.dra.asks import Ask
+from dray.domain.quantities import parse_quantity
+from dray.reasons import Reason, not_enough
+from dray_allocator.claim_search.pod_search import PodSearch
+from dray_allocator.claim_search.visible_devices import HELD, ILL
+from dray_allocator.claim_search.visible_pools import Group, GroupKey, VisiblePools
+from dray_allocator.devices.allocation_state import untolerated
+from dray_allocator.devices.candidates import Candidate
+from dray_allocator.devices.capacity import demand
+from dray_allocator.devices.claim_conversion import Share
+from dray_allocator.devices.errors import AllocationError
+from dray_allocator.devices.percentages import PHYSICAL, in_percent
+from dray_allocator.devices.published_capacity import amount_of
+from dray_allocator.devices.selectors import view_of
+from dray_allocator.explain import formatting
+from dray_allocator.explain.failure_counts import FailureCounts, Miss, Rank
+from dray_allocator.explain.representative_devices import RepresentativeDevices
+from dray_allocator.explain.suggest import meant
+from dray_allocator.state.state import AllocatorState
+
+MOST_GROUPS: Final = 512
+"""Where devices differ more than that in what matters to a pod, those beyond are not counted."""
+Cause = tuple[int, str, str, str]
+"""Place in the order of reasons, kind, what, detail."""
+Told = Mapping[GroupKey, Sequence[Sequence[ClauseResult]]]
+"""What the clauses of each selector give."""
+
+
+class Devices:
+    """The devices that nodes see, in groups: those of one node alone once per node, others once."""
+
+    def __init__(
+        self, state: AllocatorState, asked: PodSearch, naming: RepresentativeDevices
+    ) -> None:
+        self.groups: dict[GroupKey, Group] = {}
+        """In the order of the nodes that were shown."""
+        self._state = state
+        self._rules = asked.rules
+        self._stated = asked.stated()
+        self._naming = naming
+        self._shared: dict[str, None] = {}
+        """Slices of no single node that are counted already."""
+
+    @property
+    def found(self) -> int:
+        """How many there are."""
+        return sum(group.count for group in self.groups.values())
+
+    def see(self, account: VisiblePools, node: str, nodes: int) -> None:
+        """Count what so many nodes see that are alike, of which ``node`` is to be named."""
+        self._add(account.own, node, nodes)
+        for name, groups in account.shared.items():
+            if name not in self._shared:
+                self._shared[name] = None
+                self._add(groups, node, 1)
+
+    def _add(self, groups: dict[GroupKey, Group], node: str, times: int) -> None:
+        for key, group in groups.items():
+            if key in self.groups or len(self.groups) < MOST_GROUPS:
+                mine = self.groups.setdefault(key, Group(key, group.one))
+                mine.count += group.count * times
+                self._naming.first(key, node)
+
+    def reasons(self, ask: Ask, share: Share) -> Iterator[Reason]:
+        """Clauses of the selectors, then what fails on the devices that they take."""
+        of_class = self._state.facts.classes[ask.device_class]
+        selectors = (*of_class.selectors, *ask.selectors)
+        told = {
+            key: [self._clauses(expression, group.one) for expression in selectors]
+            for key, group in self.groups.items()
+        }
+        matching = list(self.groups.values())
+        for at in range(len(selectors)):
+            yield from self._of_clauses(matching, told, at)
+            matching = [group for group in matching if all(c.value for c in told[group.key][at])]
+        yield from self._of_causes(ask, dict(share), matching)
+
+    def _clauses(self, expression: str, one: Candidate) -> Sequence[ClauseResult]:
+        card = self._state.fleet.card(one.id)
+        # It stands for devices that are as it was; by now it may be another one itself.
+        if card is not None and not card.fault and _is_still(one, card.device):
+            return self._state.selectors.explain(expression, card)
+        try:
+            program = compile(expression, self._rules.language)
+        except CelError as error:
+            return (ClauseResult(expression, None, str(error).splitlines()[0]),)
+        return program.explain(view_of(one, shows_sharing=True))
+
+    def _of_clauses(self, groups: Sequence[Group], told: Told, at: int) -> Iterator[Reason]:
+        """What of a selector is false, and what can't be evaluated where nothing is false."""
+        found: dict[tuple[str, int, str], FailureCounts] = {}
+        for group in groups:
+            misses = sum(len(_failing(clauses)) for clauses in told[group.key])
+            for place, clause in _failing(told[group.key][at]):
+                kind = "clause" if clause.value is False else "clause-error"
+                miss = Miss((misses,), formatting.values(clause), clause.error)
+                found.setdefault((kind, place, clause.text), FailureCounts()).add(group, miss)
+        total = sum(group.count for group in groups)
+        for kind, place, text in sorted(found):
+            tally, detail = found[kind, place, text], ""
+            if kind == "clause" and tally.count == total:
+                detail = meant(told[group.key][at][place] for group in groups)
+            yield self._reason(kind, text, tally, total, detail)
+
+    def _of_causes(
+        self, ask: Ask, percents: Mapping[str, int], groups: Sequence[Group]
+    ) -> Iterator[Reason]:
+        """Taints, use and what is too little."""
+        found: dict[Cause, FailureCounts] = {}
+        for group in groups:
+            for cause, miss in self._causes(ask, percents, group):
+                found.setdefault(cause, FailureCounts()).add(group, miss)
+        total = sum(group.count for group in groups)
+        for cause in sorted(found):
+            _, kind, what, detail = cause
+            yield self._reason(kind, what, found[cause], total, detail)
+
+    def _reason(
+        self, kind: str, what: str, tally: FailureCounts, total: int, detail: str = ""
+    ) -> Reason:
+        nearest, of_nearest = self._naming.nearest(tally)
+        return Reason(kind, what, tally.count, total, "device", detail or of_nearest, nearest)
+
+    def _causes(
+        self, ask: Ask, percents: Mapping[str, int], group: Group
+    ) -> Iterator[tuple[Cause, Miss | None]]:
+        device, use = group.one.device, group.use
+        if use == ILL:
+            yield (0, "in-use", "unhealthy", ""), None
+        taint = untolerated(device.taints, ask.tolerations)
+        if taint is not None:
+            yield (1, "taint", formatting.untolerated(taint), ""), Miss()
+        if device.binding_conditions and not self._rules.device_binding:
+            detail = "the API server or the claim-controller does not know them"
+            yield (2, "unsupported", "has binding conditions, and dray binds", detail), Miss()
+        is_shared = device.allow_multiple_allocations
+        if not ask.admin_access and (use == HELD or (isinstance(use, tuple) and not is_shared)):
+            yield (3, "in-use", "in use", ""), None
+        elif use != ILL:
+            yield from self._of_capacity(ask, percents, group)
+            if not isinstance(use, tuple):  # Its first share has taken them for all.
+                yield from _of_counters(group)
+
+    def _of_capacity(
+        self, ask: Ask, percents: Mapping[str, int], group: Group
+    ) -> Iterator[tuple[Cause, Miss | None]]:
+        device, use = group.one.device, group.use
+        used = dict(use) if isinstance(use, tuple) and device.allow_multiple_allocations else {}
+        capacity, stated = device.capacity, self._stated(ask, device)
+        shares = in_percent(percents, ask.capacity or {}, capacity)
+        try:
+            wanted = demand(stated, capacity, self._rules)
+        except AllocationError as error:
+            yield (4, "capacity", "the amounts asked are invalid", str(error)), None
+            return
+        if wanted is None:
+            asked = dict(sorted((stated or {}).items()))
+            what = formatting.too_small(formatting.asked(asked, shares))
+            miss = Miss(_below(capacity, asked), formatting.published(asked, capacity))
+            yield (5, "capacity", what, ""), miss
+            return
+        for name, taken in wanted.nano.items():
+            total = wanted.totals[name]
+            left = total - used.get(name, 0)
+            if taken > left:
+                what, miss = _short(name, taken, left, capacity, shares)
+                yield (6, "capacity", not_enough(name, what), ""), miss
+
+
+def _short(
+    name: str, taken: int, left: int, capacity: Mapping[str, Capacity], shares: Mapping[str, int]
+) -> tuple[str, Miss]:
+    """What is wanted, and how much is left: of percentages both in percent."""
+    if name in shares:
+        whole = parse_quantity(capacity[PHYSICAL[name]].value).nano
+        of_whole = Miss((-formatting.shared(left, whole),), formatting.share(left, whole))
+        return formatting.percentage(name, shares[name]), of_whole
+    like = capacity[name].value
+    return formatting.amount(taken, like), Miss((-left,), formatting.left(left, like))
+
+
+def _below(capacity: Mapping[str, Capacity], asked: Iterable[str]) -> Rank:
+    """The larger a device's capacities, the nearer; one that it lacks is less than nothing."""
+    amounts = (amount_of(capacity[name].value) if name in capacity else None for name in asked)
+    return tuple(1 if amount is None else -amount for amount in amounts)
+
+
+def _of_counters(group: Group) -> Iterator[tuple[Cause, Miss | None]]:
+    """The counters that the device draws on and that others have drawn too much of."""
+    left = dict(group.key[2])
+    drawn: dict[tuple[str, str], int] = {}
+    for use in group.one.device.consumes:
+        for name, text in use.counters.items():
+            counter = use.counter_set, name
+            drawn[counter] = drawn.get(counter, 0) + parse_quantity(text).nano
+            if counter in left and drawn[counter] > left[counter]:
+                wanted = formatting.amount(drawn[counter], text)
+                what = not_enough(f"counter {name} of {use.counter_set}", wanted)
+                miss = Miss((-left[counter],), formatting.left(left[counter], text))
+                yield (7, "capacity", what, ""), miss
+
+
+def _is_still(one: Candidate, known: Device) -> bool:
+    then = one.device
+    return then.attributes == known.attributes and then.capacity == known.capacity
+
+
+def _failing(clauses: Sequence[ClauseResult]) -> list[tuple[int, ClauseResult]]:
+    """The false ones with their places; where there is none those that can't be evaluated."""
+    no = [(at, one) for at, one in enumerate(clauses) if one.value is False]
+    return no or [(at, one) for at, one in enumerate(clauses) if one.value is None]

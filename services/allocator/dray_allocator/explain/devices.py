@@ -1,0 +1,271 @@
+"""What fails on the cards of a pool, by their kinds: cards of one kind fail alike, but for use.
+
+A selector, a taint and what a request takes are looked at once per kind; what is left of the cards
+is compared in the board's columns. Where a selector reads what kinds don't tell, such as the uuid,
+it is asked of every card. The order of the answers depends on nothing but their words, and the
+nearest miss on the cards' identities, so that a replay gives the same ones.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dray.cel.eval.program import ClauseResult
+from dray.reasons import Nearest, Reason, not_enough
+from dray_allocator.devices.capacity import Demand
+from dray_allocator.devices.device_requests import DeviceRequirements
+from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.percentages import PHYSICAL, in_percent
+from dray_allocator.devices.published_capacity import MOST_NANO
+from dray_allocator.explain import formatting
+from dray_allocator.explain.suggest import meant
+from dray_allocator.nodes import equivalence_keys
+from dray_allocator.nodes.columns import Flags, Places, flagged, spread
+from dray_allocator.nodes.load import FULL
+from dray_allocator.nodes.table import NodeTable
+from dray_allocator.state.state import AllocatorState
+
+Cause = tuple[str, str, str]
+"""Kind, what and detail of a reason."""
+_ORDER = ("unsupported", "taint", "capacity", "in-use")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceGroups:
+    """The cards of a node table, in groups of which one request makes no difference but for use."""
+
+    places: Places
+    of: Places
+    """The group of every place."""
+    examples: tuple[Card, ...]
+
+    def where(self, flags: Flags) -> Places:
+        """The places of the flagged groups."""
+        return self.places[flags[self.of]]
+
+    def sizes(self) -> list[int]:
+        """How many cards each group has."""
+        found: list[int] = np.bincount(self.of, minlength=len(self.examples)).tolist()
+        return found
+
+
+class DeviceMisses:
+    """The cards of one pool, as they are now."""
+
+    def __init__(self, state: AllocatorState, board: NodeTable) -> None:
+        self.state = state
+        self.board = board
+
+    def reasons(self, ask: DeviceRequirements) -> Iterator[Reason]:
+        """Why a request gets none of them: its clauses first, then taints, use and capacity."""
+        groups = self._groups(ask)
+        yield from self._clauses(ask, groups)
+        yield from self._causes(ask, groups)
+
+    def card(self, place: int) -> Card:
+        """The card at a place."""
+        row = self.board.row.item(place)
+        cards = self.state.fleet.of(self.board.names[row]).cards
+        return cards[place - self.board.first.item(row)]
+
+    def nearest(self, places: Places) -> Card:
+        """Of cards that are equally near the one whose tie is least."""
+        return self.card(int(places[int(self.board.card_tie[places].argmin())]))
+
+    def _groups(self, ask: DeviceRequirements) -> DeviceGroups:
+        board, selectors = self.board, self.state.selectors
+        reads = [selectors.reads(text) for text in ask.selectors]
+        questions = equivalence_keys.attributes(read for some in reads for read in some or ())
+        board.tell_cards_apart(questions)
+        rows = list(board.rows.values())
+        places, _ = spread(board.first[rows], board.count[rows])
+        kinds = board.kind[places]
+        if None not in reads and all(map(board.card_kinds.tells, questions)):
+            examples = map(board.card_kinds.example, range(board.card_kinds.count))
+            return DeviceGroups(places, kinds, tuple(examples))
+        return DeviceGroups(places, np.arange(len(places)), tuple(map(self.card, places.tolist())))
+
+    def _clauses(self, ask: DeviceRequirements, groups: DeviceGroups) -> Iterator[Reason]:
+        """False and failing clauses of every selector, in the order of the text."""
+        found = [_Clauses(self.state, ask.selectors, card) for card in groups.examples]
+        there = [one for one, size in zip(found, groups.sizes(), strict=True) if size]
+        misses = np.array([one.misses for one in found], np.int64)[groups.of]
+        for kind in ("clause", "clause-error"):
+            for text in dict.fromkeys(text for one in found for text in one.texts):
+                fails = np.array([text in one.failing(kind) for one in found], np.bool_)
+                where = groups.where(fails)
+                if where.size:
+                    least = misses[fails[groups.of]]
+                    card = self.nearest(where[least == least.min()])
+                    result = _Clauses(self.state, ask.selectors, card).failing(kind)[text]
+                    nearest = Nearest(_named(card), formatting.values(result))
+                    total, detail = len(groups.places), result.error
+                    if where.size == total and kind == "clause":
+                        detail = meant(one.failing(kind)[text] for one in there)
+                    yield Reason(kind, text, where.size, total, "device", detail, nearest)
+
+    def _causes(self, ask: DeviceRequirements, groups: DeviceGroups) -> Iterator[Reason]:
+        """Taints, use and capacity, on the devices that the selectors match."""
+        matches = self.state.selectors.matches
+        flags = np.array([matches(ask.selectors, one) for one in groups.examples], np.bool_)
+        sizes = groups.sizes()
+        total = sum(sizes[at] for at in flags.nonzero()[0].tolist())
+        found = {**self._by_group(ask, groups, flags), **self._by_use(ask, groups, flags)}
+        for cause in sorted(found, key=lambda one: (_ORDER.index(one[0]), *one[1:])):
+            where, nearest = found[cause]
+            kind, what, detail = cause
+            yield Reason(kind, what, where, total, "device", detail, nearest)
+
+    def _by_group(
+        self, ask: DeviceRequirements, groups: DeviceGroups, matching: Flags
+    ) -> Mapping[Cause, tuple[int, Nearest | None]]:
+        """What all cards of a group have in common."""
+        failing: dict[Cause, list[int]] = {}
+        for at in matching.nonzero()[0].tolist():
+            for cause in _common(ask, groups.examples[at]):
+                failing.setdefault(cause, []).append(at)
+        found: dict[Cause, tuple[int, Nearest | None]] = {}
+        for cause, which in failing.items():
+            where = groups.where(flagged(which, len(groups.examples)))
+            if where.size:
+                found[cause] = (where.size, self._nearest_in_common(ask, cause, groups, which))
+        return found
+
+    def _nearest_in_common(
+        self, ask: DeviceRequirements, cause: Cause, groups: DeviceGroups, which: list[int]
+    ) -> Nearest | None:
+        """The largest of those that are too small; of those with a taint any."""
+        sizes = groups.sizes()
+        which = [at for at in which if sizes[at]]
+        if cause[0] == "capacity":
+            keys = sorted(ask.request.capacity)
+            totals = {at: [groups.examples[at].totals.get(key, -1) for key in keys] for at in which}
+            most = max(totals.values())
+            which = [at for at in which if totals[at] == most]
+        card = self.nearest(groups.where(flagged(which, len(groups.examples))))
+        is_short = cause[0] == "capacity"
+        seen = formatting.published(ask.request.capacity, card.device.capacity) if is_short else ""
+        return Nearest(_named(card), seen)
+
+    def _by_use(
+        self, ask: DeviceRequirements, groups: DeviceGroups, matching: Flags
+    ) -> Mapping[Cause, tuple[int, Nearest | None]]:
+        """What cards that could be had have too little of, or that somebody has them whole."""
+        takes = [
+            ask.of(card) if fits and not card.fault else None
+            for fits, card in zip(matching.tolist(), groups.examples, strict=True)
+        ]
+        could = groups.where(np.array([one is not None for one in takes], np.bool_))
+        is_open = self.board.open[could]
+        found: dict[Cause, tuple[int, Nearest | None]] = {}
+        if not is_open.all():
+            found["in-use", "in use", ""] = (int((~is_open).sum()), None)
+        told = _told(ask, zip(takes, groups.examples, strict=True))
+        percents = {key: formatting.percentage(key, one) for key, one in ask.percents.items()}
+        for key, text in sorted({entry for texts in told.values() for entry in texts.items()}):
+            amounts = [
+                one.nano[key] if one and told[id(one)].get(key) == text else -1 for one in takes
+            ]
+            short = self._short_of(key, amounts, groups)
+            if short.size:
+                cause = ("capacity", not_enough(key, text), "")
+                whole = PHYSICAL[key] if percents.get(key) == text else ""
+                found[cause] = (short.size, self._nearest_short(key, whole, groups, short))
+        return found
+
+    def _short_of(self, key: str, amounts: list[int], groups: DeviceGroups) -> Places:
+        """Which of the open cards of the groups with an amount have less than it left."""
+        board = self.board
+        taking = np.array([amount >= 0 for amount in amounts], np.bool_)
+        which = taking[groups.of] & board.open[groups.places]
+        at_all = which.nonzero()[0]
+        places, of = groups.places[at_all], groups.of[at_all]
+        wanted = np.array([float(min(amount, MOST_NANO)) for amount in amounts])[of]
+        if max(amounts) == 0:  # Then it is short only where more is used than there is.
+            doubtful = board.load[places] > FULL
+            short = np.zeros(len(places), np.bool_)
+        else:
+            free = board.free[board.dimension(key)][places]
+            # Rounded amounts that are equal may differ, but not on a card that nobody uses.
+            doubtful = (free == wanted) & (board.load[places] > 0)
+            short = free < wanted
+        for at in doubtful.nonzero()[0].tolist():
+            short[at] = self._left(key, self.card(places.item(at))) < amounts[of.item(at)]
+        found: Places = at_all[short]
+        return found
+
+    def _left(self, key: str, card: Card) -> int:
+        return card.totals.get(key, 0) - self.state.ledger.of(card.id).used.get(key, 0)
+
+    def _nearest_short(self, key: str, whole: str, groups: DeviceGroups, short: Places) -> Nearest:
+        """The card with the most left; with the most of its ``whole``, where that is named."""
+        where = groups.places[short]
+        free = self.board.free[self.board.dimension(key)][where]
+        if whole:
+            wholes = [float(max(1, card.totals.get(whole, 1))) for card in groups.examples]
+            free = free / np.array(wholes)[groups.of[short]]
+        card = self.nearest(where[free == free.max()])
+        left = self._left(key, card)
+        if whole:
+            return Nearest(_named(card), formatting.share(left, card.totals[whole]))
+        return Nearest(_named(card), formatting.left(left, card.device.capacity[key].value))
+
+
+class _Clauses:
+    """What the clauses of all selectors of a request give on a card."""
+
+    def __init__(self, state: AllocatorState, selectors: Iterable[str], card: Card) -> None:
+        self.texts: list[str] = []
+        self._failing: dict[str, dict[str, ClauseResult]] = {"clause": {}, "clause-error": {}}
+        for expression in selectors:
+            results = state.selectors.explain(expression, card)
+            self.texts += [one.text for one in results]
+            no = [one for one in results if one.value is False]
+            # One false clause makes the whole false, whatever the others can't tell.
+            unsaid = [] if no else [one for one in results if one.value is None]
+            for one in no:
+                self._failing["clause"].setdefault(one.text, one)
+            for one in unsaid:
+                self._failing["clause-error"].setdefault(one.text, one)
+        self.misses = sum(map(len, self._failing.values()))
+
+    def failing(self, kind: str) -> Mapping[str, ClauseResult]:
+        """The clauses that are false, or that can't be evaluated, by their text."""
+        return self._failing[kind]
+
+
+def _common(ask: DeviceRequirements, card: Card) -> Iterator[Cause]:
+    """What keeps a request from a card, whatever its use."""
+    if card.fault:
+        yield "unsupported", "unparsable", card.fault
+        return
+    taint = ask.untolerated(card)
+    if taint is not None:
+        yield "taint", formatting.untolerated(taint), ""
+    if ask.of(card) is None:
+        is_shared = card.device.allow_multiple_allocations
+        percents = in_percent(ask.percents, ask.request.capacity, card.totals) if is_shared else {}
+        asked = formatting.asked(ask.request.capacity, percents)
+        yield "capacity", formatting.too_small(asked), ""
+
+
+def _told(
+    ask: DeviceRequirements, takes: Iterable[tuple[Demand | None, Card]]
+) -> dict[int, dict[str, str]]:
+    """By identity of what is taken of a card, how that is written: percentages as such."""
+    found: dict[int, dict[str, str]] = {}
+    for one, card in takes:
+        if one is not None and id(one) not in found:
+            percents = in_percent(ask.percents, ask.request.capacity, card.totals)
+            found[id(one)] = {
+                key: formatting.percentage(key, percents[key])
+                if key in percents
+                else formatting.amount(nano, one.text.get(key, ""))
+                for key, nano in one.nano.items()
+            }
+    return found
+
+
+def _named(card: Card) -> str:
+    return f"{card.id.pool}/{card.id.device}"

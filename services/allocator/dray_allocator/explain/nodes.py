@@ -1,0 +1,104 @@
+"""What fails on the nodes of a pool, cards aside. Nodes of which the board tells that nothing does
+are not looked at."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from dray.domain.pods import Node
+from dray.reasons import Nearest, Reason, name_list
+from dray_allocator.nodes.assumed_pods import AssumedResources
+from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.nodes.load import tie
+from dray_allocator.nodes.predicates import failures, written
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.schedule import is_reached_by
+from dray_allocator.state.state import AllocatorState
+
+EXCLUDED: Final = "an allocation to the pod was taken back there lately"
+REACHED: Final = "can't use a claim of the pod that is allocated already"
+_NOT_ENOUGH = re.compile(r"not enough free (\S+)(?: slots)? \(")
+Rank = tuple[int, int, int]
+"""The lowest is the nearest: least short, fewest other failures, tie."""
+
+
+def on_nodes(
+    state: AllocatorState, wanted: PodRequest, nodes: Sequence[str], index: NodeIndex | None = None
+) -> list[Reason]:
+    """Why nodes don't take the pod; what is missing on the most frequent ones does not come first:
+    the order is that of the words. Without an index every node is looked at."""
+    counts: dict[str, int] = {}
+    nearest: dict[str, tuple[Rank, Nearest]] = {}
+    for name in nodes if index is None else _doubtful(wanted, nodes, index):
+        node, held = state.facts.nodes[name].node, state.holds.on(name)
+        given = state.facts.given
+        failing = tuple(failures(wanted.pod.needs, node, held, alone=wanted.alone, given=given))
+        for what in failing:
+            counts[what] = counts.get(what, 0) + 1
+            left, seen = left_of(what, node, held)
+            rank = (-left, len(failing), tie(node.uid or name))
+            if what not in nearest or rank < nearest[what][0]:
+                nearest[what] = rank, Nearest(name, seen)
+    total = len(nodes)
+    reasons = [
+        Reason("node", what, counts[what], total, "node", nearest=nearest[what][1])
+        for what in sorted(counts)
+    ]
+    return [*reasons, *_elsewhere(state, wanted, nodes)]
+
+
+def of_the_pool(state: AllocatorState, pool: str) -> list[Reason]:
+    """What keeps nodes from the pool as a whole."""
+    found = []
+    if lost := sorted(state.facts.in_other_pools.get(pool, ())):
+        named = [f"{name} ({state.facts.nodes[name].node.assigned_pool})" for name in lost]
+        what = f"pool {pool} selects nodes that other pools have: {name_list(named)}"
+        found.append(Reason("pool", what, 0, 0, "node"))
+    if not state.facts.served_nodes(pool):
+        found.append(Reason("pool", f"pool {pool} has no node to allocate on", 0, 0, "pool"))
+    return found
+
+
+def _elsewhere(state: AllocatorState, wanted: PodRequest, nodes: Sequence[str]) -> list[Reason]:
+    """Nodes that are out of the question for this pod alone."""
+    found = []
+    if wanted.fixed_node:
+        others = len(nodes) - (wanted.fixed_node in nodes)
+        what = f"not {wanted.fixed_node}, where another claim of the pod is allocated"
+        found.append(Reason("node", what, others, len(nodes), "node"))
+    if wanted.reach:
+        out_of_reach = sum(not is_reached_by(state, wanted, name) for name in nodes)
+        found.append(Reason("node", REACHED, out_of_reach, len(nodes), "node"))
+    withdrawn = sum(name in nodes for name in dict.fromkeys(wanted.excluded))
+    found.append(Reason("node", EXCLUDED, withdrawn, len(nodes), "node"))
+    return [reason for reason in found if reason.failed]
+
+
+def _doubtful(wanted: PodRequest, nodes: Sequence[str], index: NodeIndex) -> Sequence[str]:
+    """The nodes of which the node table doesn't tell that they take the pod."""
+    needs = wanted.pod.needs
+    if needs.resources or needs.ports or not index.plan.tells_needs:
+        return nodes
+    rows = np.array([index.board.rows[name] for name in nodes], np.intp)
+    refused = ~index.may_run(rows)
+    return [nodes[at] for at in refused.nonzero()[0].tolist()]
+
+
+def left_of(what: str, node: Node, held: AssumedResources) -> tuple[int, str]:
+    """How much a node has left of what is too little there, and in words; 0 of anything else."""
+    match = _NOT_ENOUGH.match(what)
+    if match is None:
+        return 0, ""
+    name = match[1]
+    if name == "cpu":
+        left = node.cpu_milli - node.used_cpu_milli - held.cpu_milli
+    elif name == "memory":
+        left = node.memory_bytes - node.used_memory_bytes - held.memory_bytes
+    elif name == "pod":
+        left = node.pods - node.used_pods - held.pods
+    else:
+        used = node.used_resources.get(name, 0) + held.resources.get(name, 0)
+        left = node.resources.get(name, 0) - used
+    return left, written(name, max(0, left), is_left=True)

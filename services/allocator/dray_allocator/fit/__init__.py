@@ -1,1 +1,0 @@
-"""Devices that the board reads: as published, selectors, use, and what the search gets of them."""

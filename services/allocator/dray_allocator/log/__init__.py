@@ -1,1 +1,0 @@
-"""The fold of a domain's decision log, and how reservations end."""

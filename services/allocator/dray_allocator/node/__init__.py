@@ -1,1 +1,0 @@
-"""Which nodes a pod may run on, as far as dray reads its needs."""

@@ -1,0 +1,36 @@
+"""Which of a pod's requests a reason is about; named unless it is about all of them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from dray.domain.claims import Claim
+from dray.domain.dra.asks import Claim as ClaimInFull
+from dray.reasons import Reason
+
+_MOST_NAMED: Final = 4
+"""A claim may have hundreds of requests and alternatives, and a line is for people."""
+
+
+def named(request: str, claim: int, claims: Sequence[Claim | ClaimInFull]) -> str:
+    """A request, with its claim's number where there are several: pods that ask for the same share
+    their reasons, whatever the names of their claims."""
+    return request if len(claims) == 1 else f"{request} of claim {claim + 1}"
+
+
+def each_once(told: Sequence[tuple[Sequence[str], Iterable[Reason]]]) -> Iterator[Reason]:
+    """The reasons, each given once with the names of the requests that it is about."""
+    about: dict[Reason, list[str]] = {}
+    for requests, reasons in told:
+        for reason in dict.fromkeys(reasons):
+            about.setdefault(reason, []).extend(requests)
+    every = sum(len(requests) for requests, _ in told)
+    for reason, requests in about.items():
+        is_of_all = len(requests) == every
+        yield reason if is_of_all else replace(reason, what=f"{_listed(requests)}: {reason.what}")
+
+
+def _listed(requests: Sequence[str]) -> str:
+    more = len(requests) - _MOST_NAMED
+    text = ", ".join(requests[:_MOST_NAMED])
+    return f"request{'' if len(requests) == 1 else 's'} {text}{f' and {more} more' * (more > 0)}"

@@ -1,0 +1,70 @@
+"""Whether a pod fits on one node, and on which of its cards: what decides after the board."""
+
+from dray.domain.placement import HARD
+from dray_allocator.devices.budget import SearchBudget
+from dray_allocator.devices.device_requests import DeviceRequirements, Share, has_room
+from dray_allocator.devices.links import NOT_CONNECTED
+from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.node_search import DeviceSearch, Found
+from dray_allocator.devices.ordered_search import Rating
+from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.nodes.predicates import fits
+from dray_allocator.nodes.ratings import NodeScore
+from dray_allocator.nodes.table import NodeTable
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.scoring.preference import card_key
+from dray_allocator.scoring.topology import concerns
+from dray_allocator.state.state import AllocatorState
+
+
+def filter_node(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
+    """Whether the node takes the pod, its devices aside."""
+    fact, held, given = state.facts.nodes[node].node, state.holds.on(node), state.facts.given
+    return fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given)
+
+
+def is_searched(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
+    """Whether it takes a search to find cards that are connected well enough."""
+    return wanted.placement.topology == HARD or state.fleet.of(node).names_links
+
+
+def pick_devices(
+    state: AllocatorState, index: NodeIndex, ask: DeviceRequirements, row: int
+) -> Found | None:
+    """The fast path: one request without constraints takes the best cards, one by one.
+
+    Where amounts are rounded in the columns, the ledger has the last word.
+    """
+    board, need, ledger = index.board, index.plan.cards[0], state.ledger
+    cards, suiting = board.cards_in[row], index.suiting_of(row)
+    found: list[Share] = []
+    for at in suiting if len(suiting) < 2 else index.score.order(board, row, suiting):
+        card = cards[at]
+        consumed = need.ask.of(card)
+        if consumed is not None and has_room(ledger, card, consumed):
+            found.append(Share(ask, card, consumed))
+            if len(found) == need.count:
+                return Found(tuple(found), NOT_CONNECTED)
+    return None
+
+
+def search_node(
+    state: AllocatorState,
+    wanted: PodRequest,
+    score: NodeScore,
+    board: NodeTable,
+    row: int,
+    budget: SearchBudget,
+) -> Found | None:
+    """Devices for every request of every claim together, constraints and all."""
+    node, rank = board.names[row], score.rank(board, row)
+    ties = board.card_tie_at[board.stretch(row)].tolist()
+
+    def rate(ask: DeviceRequirements, card: Card) -> Rating:
+        key = card_key(ask.preference, card.device) if ask.preference else ()
+        return key, rank(ask, card), ties[card.index]
+
+    asks, topology = wanted.asks, wanted.placement.topology
+    connects = concerns(asks, topology) and is_searched(state, wanted, node)
+    search = DeviceSearch(asks, wanted.plan, state.ledger, state.selectors, rate, budget)
+    return search.best(state.fleet.of(node), connects=connects, must=topology == HARD)

@@ -1,0 +1,138 @@
+"""What a pod's open claims ask for, or why dray can't give it."""
+
+from collections.abc import Iterator, Sequence
+
+from dray.domain.claims import Claim
+from dray.domain.dra.nodes import NodeSelector
+from dray.domain.pods import Pod
+from dray.reasons import Reason, bounded, name_list
+from dray_allocator.placement.unallocatable_claims import refusals
+from dray_allocator.state.pod_requirements import PodPattern, PodRequirements
+from dray_allocator.state.state import AllocatorState
+
+
+class PodRequest(PodRequirements, frozen=True, gc=False):
+    """All that is to be found for one pod, on one node."""
+
+    pod: Pod
+    claims: tuple[Claim, ...]
+    fixed_node: str
+    """Where another claim of the pod is allocated already."""
+    excluded: tuple[str, ...]
+    reach: tuple[NodeSelector, ...]
+    """Which nodes can use what other claims of the pod hold, where that is not one node."""
+
+    @property
+    def ordinary(self) -> bool:
+        """Whether pods of equal signature fare alike."""
+        return not self.fixed_node and not self.excluded and not self.reach
+
+
+def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[Reason, ...]:
+    """What the pod wants of dray, or the reasons why it can't be given anything."""
+    if refusal := _refused_namespace(state, domain, pod):
+        return (refusal,)
+    claims = state.open_claims(pod)
+    if others := state.claims_of_others(pod):
+        return tuple(_of_others(state, others))
+    if state.facts.given_up and (refused := tuple(refusals(state, claims))):
+        return refused
+    common = state.patterns.of(state.facts, state.fleet, domain, pod, claims)
+    if common.is_refused:
+        return bounded(_refusals(pod, claims, common))
+    are_all_open = len(claims) == len(pod.claims)
+    return PodRequest(
+        common.asks,
+        common.plan,
+        common.devices_signature,
+        common.signature,
+        common.placement,
+        common.is_aware,
+        common.scoring,
+        common.configs,
+        common.named_nodes,
+        common.in_full,
+        common.alone,
+        common.prefers,
+        pod,
+        claims,
+        "" if are_all_open else _fixed_node(state, pod),
+        _excluded(state, domain, claims),
+        () if are_all_open else _reach(state, pod),
+    )
+
+
+def _refused_namespace(state: AllocatorState, domain: str, pod: Pod) -> Reason | None:
+    """Why the pool gives the pod nothing whatever it asks for. A pod's claims are of its own
+    namespace, so this holds for every claim, too."""
+    pool = state.facts.pools.get(domain)
+    if pool is None or pool.admits(pod.namespace):
+        return None
+    what = (
+        f"namespace {pod.namespace} may not use pool {pool.name} "
+        f"(allowedNamespaces: {name_list(pool.allowed_namespaces)})"
+    )
+    return Reason("namespace", what, 0, 0, "pod")
+
+
+def _refusals(pod: Pod, claims: Sequence[Claim], common: PodPattern) -> list[Reason]:
+    reasons = []
+    for claim, one in zip(claims, common.said, strict=True):
+        if claim.pool and claim.pool != pod.pool:
+            reasons.append(
+                _one("pool", f"claim {claim.name} asks for pool {claim.pool}, pod for {pod.pool}")
+            )
+        reasons += [
+            _one("unsupported", f"claim {claim.name}: {what}")
+            for what in one.faults(common.placement)
+        ]
+        reasons += [
+            _one("unsupported", f"DeviceClass {name} does not exist") for name in one.missing
+        ]
+    if common.refused_topology:
+        reasons.append(_one("unsupported", common.refused_topology))
+    return reasons
+
+
+def _of_others(state: AllocatorState, claims: Sequence[Claim]) -> Iterator[Reason]:
+    for claim in claims:
+        users = (state.facts.pods.get(uid) for uid in claim.reserved_for)
+        named = ", ".join(f"{one.namespace}/{one.name}" for one in users if one is not None)
+        yield Reason(
+            "in-use",
+            f"claim {claim.name} is allocated for another pod",
+            1,
+            1,
+            "claim",
+            f"it is for {named or 'one that is gone'}, and dray binds one pod per claim: refer to "
+            "a resourceClaimTemplateName, and each pod gets its own",
+        )
+
+
+def _one(kind: str, what: str) -> Reason:
+    return Reason(kind, what, 1, 1, "claim")
+
+
+def _fixed_node(state: AllocatorState, pod: Pod) -> str:
+    for claim in state.known_claims(pod) or ():
+        if claim.allocation is not None and claim.allocation.node:
+            return claim.allocation.node
+    return ""
+
+
+def _reach(state: AllocatorState, pod: Pod) -> tuple[NodeSelector, ...]:
+    held = (claim.allocation for claim in state.known_claims(pod) or ())
+    return tuple(one.selector for one in held if one is not None and one.selector is not None)
+
+
+def _excluded(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> tuple[str, ...]:
+    """Nodes from which a claim was withdrawn lately."""
+    excluded = state.domains[domain].current.excluded
+    if not excluded:
+        return ()
+    return tuple(
+        node
+        for claim in claims
+        for node, at_unix_s in excluded.get(claim.uid, {}).items()
+        if state.facts.age_s(at_unix_s) < state.rules.exclusion_s
+    )

@@ -1,0 +1,114 @@
+"""Nodes in the order in which a pod with a preference likes them, so that few must be searched.
+
+What a card is worth to a preference follows from its kind. The cards that a pod gets on a node are
+worth at best the best ones there that suit, so nodes are tried in the order of that bound, and the
+rest is left once nothing better can come.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dray_allocator.devices.device_requests import DeviceRequirements
+from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.ordered_search import Key
+from dray_allocator.nodes.columns import Flags, Places, Whole, spread
+from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.nodes.keys import NONE
+from dray_allocator.scoring.preference import card_key, model_of
+
+_MODEL: Final = "preferred model"
+QUESTIONS: Final[Mapping[Hashable, Callable[[Card], Hashable]]] = {
+    _MODEL: lambda card: model_of(card.device)
+}
+"""The properties that kinds of cards must distinguish, besides capacities."""
+
+
+class PreferredNode(NamedTuple):
+    """A node that may fit. The lowest is tried first."""
+
+    bound: tuple[Key, ...]
+    """What the cards are worth at best, as ``worst_first``."""
+    key: int
+    """Of the index: of nodes that are liked alike the one that the mode ranks first."""
+    uid: str
+    row: int
+
+    def at_best(self, level: int) -> tuple[tuple[Key, ...], int, int, str]:
+        """The least that it can be rated where its cards are connected by no better link level."""
+        return self.bound, level, self.key, self.uid
+
+
+def in_order(
+    index: NodeIndex, asks: Sequence[DeviceRequirements]
+) -> Iterator[PreferredNode] | None:
+    """The nodes of an index, the most liked first; None where kinds don't tell how much."""
+    return _NodeOrder(index, asks).groups() if index.board.card_kinds.tells(_MODEL) else None
+
+
+class _NodeOrder:
+    """One pod's way through the nodes, by the worst card that it has to take."""
+
+    def __init__(self, index: NodeIndex, asks: Sequence[DeviceRequirements]) -> None:
+        self.index = index
+        board = index.board
+        kinds = board.card_kinds
+        examples = [kinds.example(kind).device for kind in range(kinds.count)]
+        keys = [[card_key(ask.preference, device) for device in examples] for ask in asks]
+        self.values = sorted({key for some in keys for key in some})
+        ranks = {key: rank for rank, key in enumerate(self.values)}
+        self.ranks = [np.array([ranks[key] for key in some], np.int64) for some in keys]
+        """Per request and kind of card, how many worths are better."""
+        self.keys = index.keys()
+
+    def groups(self) -> Iterator[PreferredNode]:
+        """The nodes whose worst card has rank 0, then 1 and so on."""
+        board = self.index.board
+        if not self.values:
+            return
+        places = slice(0, board.places)
+        rows, kinds = board.row[places], board.kind[places]
+        found = [(need, need.suiting(board, places)) for need in self.index.plan.cards]
+        worth = [rank[kinds] for rank in self.ranks]
+        left = self.keys != NONE
+        for level in range(len(self.values)):
+            enough = left.copy()
+            for (need, suiting), rank in zip(found, worth, strict=True):
+                count = np.bincount(rows[suiting & (rank <= level)], minlength=board.height)
+                enough &= count >= need.count
+            left &= ~enough
+            yield from self._sorted(enough, level)
+
+    def _sorted(self, which: Flags, level: int) -> Iterator[PreferredNode]:
+        board = self.index.board
+        rows = which.nonzero()[0]
+        if sum(need.count for need in self.index.plan.cards) == 1:
+            bounds = np.full((len(rows), 1), level, np.int64)
+        else:
+            bounds = self._bounds(rows)
+        order = np.lexsort((self.keys[rows], *bounds.T[::-1]))
+        liked = (
+            PreferredNode(
+                tuple(self.values[rank] for rank in bounds[at].tolist()),
+                self.keys.item(rows.item(at)),
+                board.uid(rows.item(at)),
+                rows.item(at),
+            )
+            for at in order.tolist()
+        )
+        # Nodes of one hash go by their uids, which takes looking at all: there are hardly any.
+        return iter(sorted(liked)) if board.ties.twins else liked
+
+    def _bounds(self, rows: Places) -> Whole:
+        """Per row, the ranks of the best cards that suit, the worst of them first."""
+        board = self.index.board
+        places, owner = spread(board.first[rows], board.count[rows])
+        found: list[Whole] = []
+        for need, rank in zip(self.index.plan.cards, self.ranks, strict=True):
+            suiting = need.suiting(board, places)
+            whose, worth = owner[suiting], rank[board.kind[places[suiting]]]
+            order = np.lexsort((worth, whose))
+            first = np.searchsorted(whose[order], np.arange(len(rows)))
+            found.append(worth[order][first[:, None] + np.arange(need.count)])
+        return -np.sort(-np.hstack(found), axis=1)

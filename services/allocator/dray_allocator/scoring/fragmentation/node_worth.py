@@ -1,0 +1,59 @@
+"""What nodes are worth by what was learned last."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from dray.messages.decisions import Learned
+from dray_allocator.nodes.columns import Whole
+from dray_allocator.nodes.table import NodeTable
+from dray_allocator.scoring.fragmentation.ample_cpu import Ample
+from dray_allocator.scoring.fragmentation.nodes import Nodes
+from dray_allocator.scoring.fragmentation.table import NodeStateTable, uses_cards
+
+_TOGETHER: Final = 2**15
+"""Nodes times pods that are looked at in one go: what is in between takes memory."""
+
+
+class NodeWorth:
+    """One node table under one version of what was learned."""
+
+    def __init__(
+        self, board: NodeTable, learned: Learned, number: int, like: "NodeWorth | None" = None
+    ) -> None:
+        self.learned = learned
+        self.number = number
+        """Differs from that of every other landscape of the pool."""
+        self.nodes: Nodes = Nodes(board, learned.classes)
+        if like is not None and like.nodes.is_of(board, learned.classes):
+            self.nodes = like.nodes
+        self.table = NodeStateTable(len(learned.classes), learned.pods)
+        self.ample = Ample(self.table)
+
+    def is_of(self, board: NodeTable, learned: Learned) -> bool:
+        """Whether it is of this board and of the same that was learned."""
+        if self.nodes.board is not board:
+            return False
+        if self.learned is not learned and self.learned == learned:
+            self.learned = learned  # the next look is faster
+        return self.learned is learned
+
+    def some(self, rows: Whole) -> Iterator[slice]:
+        """Nodes, as many at a time as can be looked at together."""
+        step = max(1, _TOGETHER // max(self.table.pods, 1))
+        return (slice(start, start + step) for start in range(0, len(rows), step))
+
+    def shares(self) -> list[float]:
+        """Per pod of ``learned``, the share of the idle milli of all nodes that it could use."""
+        nodes, board, table = self.nodes, self.nodes.board, self.table
+        rows = np.array(list(board.rows.values()), np.int64)
+        rows = rows[board.count[rows] > 0]
+        usable, idle = np.zeros(table.pods, np.float64), 0.0
+        for part in self.some(rows):
+            cards = nodes.cards(rows[part])
+            sums = table.sums(cards.codes, cards.first)
+            usable += table.usable(sums, nodes.cpu_milli(rows[part]))
+            idle += float(sums[:, -1].sum())
+        found = iter((usable / max(idle, 1.0)).tolist())
+        return [next(found) if uses_cards(pod) else 0.0 for pod in self.learned.pods]

@@ -1,0 +1,193 @@
+"""How pods of one signature rate nodes and cards: by what placing them there costs all others.
+
+The score of a node is its worth before less its worth after, with the best card for the pod: the
+lowest is best. Requests of several cards, or several requests, are rated by taking the card with
+the least left each time; a search may find other ones.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from dray.messages.decisions import Learned
+from dray_allocator.nodes.columns import Flags, Whole
+from dray_allocator.nodes.plan import FilterPlan
+from dray_allocator.nodes.ratings import MOST_SCORE, Look, NodeScore, Rank, Scoring
+from dray_allocator.nodes.table import NodeTable
+from dray_allocator.scoring.fragmentation.losses import UNIT, Losses
+from dray_allocator.scoring.fragmentation.node_worth import NodeWorth
+from dray_allocator.scoring.fragmentation.nodes import KindsSeen, kinds_of, tell_models_apart
+
+_MOST_KNOWN: Final = 50_000
+_KEY_BITS: Final = 40
+"""All that a score reads is the number of a node, and which of its cards suit each request; for
+nodes with so many cards the two are one whole number."""
+
+
+class NodeWorths:
+    """A pool's landscape under what it decides by now; that of before, where it was another one."""
+
+    def __init__(self) -> None:
+        self._current: NodeWorth | None = None
+        self._made = 0
+        self._kinds: KindsSeen | None = None
+
+    @property
+    def scoring(self) -> Scoring:
+        """How pods are scored by it. Not kept: it is a value, and this is none."""
+        return Scoring(self, self._score)
+
+    @property
+    def latest(self) -> NodeWorth | None:
+        """The one set last, if any was."""
+        return self._current
+
+    @property
+    def current(self) -> NodeWorth:
+        """The one set last.
+
+        Raises:
+            RuntimeError: none was; set one before scoring.
+        """
+        if self._current is None:
+            raise RuntimeError("no landscape was set")
+        return self._current
+
+    def set(self, board: NodeTable, learned: Learned) -> None:
+        """Decide by what was learned, on this board. Comes before an index is asked for: kinds of
+        cards may have other numbers afterwards."""
+        if kinds_of(board) != self._kinds:
+            tell_models_apart(board)
+            self._kinds = kinds_of(board)
+        known = self._current
+        if known is not None and known.is_of(board, learned):
+            return
+        self._made += 1
+        self._current = NodeWorth(board, learned, self._made, like=known)
+
+    def _score(self, board: NodeTable, plan: FilterPlan) -> NodeScore:
+        return FragmentationScore(self, plan)
+
+
+class FragmentationScore:
+    """The scores for the pods of one plan."""
+
+    def __init__(self, landscapes: NodeWorths, plan: FilterPlan) -> None:
+        self._landscapes = landscapes
+        self._plan = plan
+        self._bits = _KEY_BITS // max(len(plan.cards), 1)
+        self._known: dict[int, int] = {}
+        """Scores by all that they read."""
+        self._known_for: tuple[int, int, tuple[int, int, int]] | None = None
+        self._losses: Losses
+
+    @property
+    def version(self) -> int:
+        """Another one for everything that was learned."""
+        return self._landscapes.current.number
+
+    def of(self, board: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
+        """The score of one node."""
+        losses, count = self._up_to_date(), board.count.item(row)
+        worths = losses.with_ample_cpu(row)
+        if worths is not None:
+            now, after = worths
+            left = [one for one, suits in zip(after, suiting[0].tolist(), strict=True) if suits]
+            return _bounded((now - max(left, default=now)) // UNIT)
+        if not 0 < count <= self._bits:
+            return self._scores(np.array((row,), np.int64)).item() if count else 0
+        key = losses.nodes.numbers.item(row)
+        for suits in suiting:
+            flags = np.packbits(suits, bitorder="little").tobytes()
+            key = key << self._bits | int.from_bytes(flags, "little")
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._scores(np.array((row,), np.int64)).item()
+        return known
+
+    def of_many(self, board: NodeTable, look: Look) -> Whole:
+        """The scores of many nodes; 0 for those on which the pod does not fit."""
+        losses = self._up_to_date()
+        rows = np.arange(board.height)[look.rows]
+        lost, is_done = losses.of_those_with_ample_cpu(look, rows)
+        scores = _within_bounds(lost)
+        if is_done.all():
+            return scores
+        fits, masks = self._masks(board, look, rows)
+        at = (fits & ~is_done).nonzero()[0]
+        if at.size:
+            rows = rows[at]
+            if board.count[rows].max() > self._bits:
+                scores[at] = self._scores(rows)
+            else:
+                keys = losses.nodes.numbers[rows]
+                for mask in masks:
+                    keys = keys << self._bits | mask[at]
+                scores[at] = self._looked_up(keys, rows)
+        return scores
+
+    def order(self, board: NodeTable, row: int, cards: list[int]) -> list[int]:
+        """The card that leaves most first; of several cards those with the least left."""
+        losses = self._up_to_date()
+        _, codes = losses.nodes.sight(row)
+        differ = len({codes[at] for at in cards}) > 1
+        rates = losses.rates(row) if differ else [0] * len(codes)
+        ties = board.card_tie[board.stretch(row)].tolist()
+        return sorted(cards, key=lambda at: (rates[at], ties[at], at))
+
+    def rank(self, board: NodeTable, row: int) -> Rank:
+        """The same order."""
+        rates = self._up_to_date().rates(row)
+        return lambda ask, card: rates[card.index]
+
+    def _up_to_date(self) -> Losses:
+        landscape, plan = self._landscapes.current, self._plan
+        landscape.nodes.catch_up()
+        known_for = (landscape.number, landscape.nodes.generation, plan.known)
+        if known_for != self._known_for:
+            self._known_for, self._losses = known_for, Losses(landscape, plan)
+            self._known.clear()
+        elif len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        return self._losses
+
+    def _masks(self, board: NodeTable, look: Look, rows: Whole) -> tuple[Flags, list[Whole]]:
+        """On which nodes the pod fits as far as cpu and cards go, and per request, as bits, which
+        of a node's cards suit it."""
+        plan, masks = self._plan, []
+        fits = board.present[rows] & (board.count[rows] > 0)
+        if plan.cpu_milli:  # Who needs none may go where more is used than there is.
+            fits &= board.cpu_milli[rows] >= plan.cpu_milli
+        owner = look.owner(board)
+        places = np.arange(board.places) if isinstance(look.places, slice) else look.places
+        within = places - board.first[rows][owner]
+        for need, suiting in zip(plan.cards, look.suiting, strict=True):
+            found = suiting.nonzero()[0]
+            fits &= np.bincount(owner[found], minlength=len(rows)) >= need.count
+            bits = np.ldexp(1.0, np.minimum(within[found], _KEY_BITS))
+            masks.append(np.bincount(owner[found], bits, len(rows)).astype(np.int64))
+        return fits, masks
+
+    def _looked_up(self, keys: Whole, rows: Whole) -> Whole:
+        """The scores of nodes by all that they read; those not known are computed."""
+        keys, first, alike = np.unique(keys, return_index=True, return_inverse=True)
+        listed, known = keys.tolist(), self._known
+        missing = [at for at, key in enumerate(listed) if key not in known]
+        if missing:
+            found = self._scores(rows[first[missing]])
+            known.update(zip([listed[at] for at in missing], found.tolist(), strict=True))
+        return np.array([known[key] for key in listed], np.int64)[alike]
+
+    def _scores(self, rows: Whole) -> Whole:
+        """The scores of nodes, each of which has cards."""
+        return _within_bounds(self._losses.of(rows))
+
+
+def _within_bounds(lost: Whole) -> Whole:
+    found: Whole = np.maximum(np.minimum(lost // UNIT, MOST_SCORE), -MOST_SCORE)
+    return found
+
+
+def _bounded(score: int) -> int:
+    return max(-MOST_SCORE, min(score, MOST_SCORE))

@@ -1,0 +1,72 @@
+"""Pods and cards as far as the score looks at them. Amounts are thousandths of a card."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray_allocator.devices.device_requests import DeviceRequirements
+from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.selector_cache import SelectorCache
+
+CARD: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PodShape:
+    """A pod: its cpu, how many cards, and how much it takes of each, per class that it can use."""
+
+    cpu_milli: int
+    cards: int
+    milli: tuple[tuple[str, int], ...] = ()
+
+
+def class_of(card: Card) -> str:
+    """Driver, model and capacities: equal for cards that pods tell apart hardly ever."""
+    device = card.device
+    model = device.attributes.get("model", device.attributes.get(f"{card.id.driver}/model", ""))
+    amounts = " ".join(f"{key}={one.value}" for key, one in sorted(device.capacity.items()))
+    shared = "" if device.allow_multiple_allocations else " unshared"
+    return f"{card.id.driver} {model} {amounts}{shared}"
+
+
+def taken_of(ask: DeviceRequirements, card: Card) -> int:
+    """How much of a card a request takes, by the capacity of which it takes most; rounded up."""
+    consumed = ask.of(card)
+    if consumed is None:
+        return 0
+    if not card.device.allow_multiple_allocations:
+        return CARD
+    totals, most = card.totals, 1
+    for key, amount in consumed.nano.items():
+        total = totals.get(key, 0)
+        if amount > 0 and total > 0:
+            most = max(most, -(-CARD * amount // total))
+    return min(most, CARD)
+
+
+def shape_of(
+    cpu_milli: int,
+    asks: Sequence[DeviceRequirements],
+    examples: Sequence[Card],
+    selectors: SelectorCache,
+) -> PodShape:
+    """A pod's shape; of several requests what takes most of a class counts for all of them.
+
+    ``examples``: a card of every kind that there is.
+    """
+    milli: dict[str, int] = {}
+    for card in examples:
+        if card.fault:
+            continue
+        most = max((_suited(ask, card, selectors) for ask in asks), default=0)
+        if most:
+            name = class_of(card)
+            milli[name] = max(milli.get(name, 0), most)
+    cards = sum(ask.request.count for ask in asks)
+    return PodShape(max(cpu_milli, 0), cards, tuple(sorted(milli.items())))
+
+
+def _suited(ask: DeviceRequirements, card: Card, selectors: SelectorCache) -> int:
+    if ask.untolerated(card) is not None or not selectors.matches(ask.selectors, card):
+        return 0
+    return taken_of(ask, card)

@@ -1,0 +1,177 @@
+"""Loads in which resources count as a policy weighs them, as Volcano's binpack does.
+
+A node's load is the mean, by weight, of ``(in use + asked for) / all there is`` over the weighed
+resources that the pod asks for: cpu and memory of the node, and capacities of its cards, summed
+up over the cards. Where its cards would give different amounts (percent, whole cards) the largest
+counts. A card's load is the mean of what is in use of its own. Without any such resource loads are
+those of ``LoadScore``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dray.domain.names import TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
+from dray_allocator.nodes.columns import Amounts, Flags, Places, Whole
+from dray_allocator.nodes.load import FULL, MOST_LOAD
+from dray_allocator.nodes.plan import FilterPlan
+from dray_allocator.nodes.ratings import LoadScore, Look, Rank, by_load
+from dray_allocator.nodes.table import NodeTable
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+_BUDGETS: Final = {TFLOPS: VIRTUAL_TFLOPS, VRAM: VIRTUAL_VRAM}
+"""The physical amounts are never consumed; their budgets are meant."""
+_NANO_PER_MILLI: Final = 10**6
+_MOST_MILLI: Final = 2**54
+"""Amounts of one card beyond it count as this much; the sum of 128 cards is an int64."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Of one capacity, per kind of card: what there is, and what each request takes of it."""
+
+    total: Whole
+    asked: tuple[Whole, ...]
+
+    def is_asked(self, kinds: Places) -> Flags:
+        """Of which cards somebody takes some."""
+        found = np.zeros(kinds.shape, np.bool_)
+        for amounts in self.asked:
+            found |= amounts[kinds] > 0
+        return found
+
+
+class WeighedScore:
+    """The fullest first, or the emptiest. Amounts are whole thousandths, so that sums are exact
+    in any order and every replica has the same scores."""
+
+    def __init__(
+        self, plan: FilterPlan, load: LoadScore, weights: tuple[tuple[str, int], ...]
+    ) -> None:
+        self._plan = plan
+        self._load = load
+        weighed = {_BUDGETS.get(name, name): weight for name, weight in weights}
+        self._cpu, self._memory = weighed.pop(CPU, 0), weighed.pop(MEMORY, 0)
+        self._devices = sorted(weighed.items())
+        self._tables: dict[str, _Table] = {}
+        self._tables_of = (-1, 0)
+        """The node table's numbering and how many kinds there were."""
+
+    @property
+    def version(self) -> int:
+        """It reads nothing but the board."""
+        return 0
+
+    def of(self, board: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
+        """The load of one node with the pod on it, or what is missing to the most."""
+        here = board.stretch(row)
+        look = Look(np.array([row]), np.arange(here.start, here.stop), suiting)
+        return self.of_many(board, look).item(0)
+
+    def of_many(self, board: NodeTable, look: Look) -> Whole:
+        """The same of many nodes."""
+        plan, rows = self._plan, look.rows
+        height = len(board.count[rows])
+        mean = _Mean(height)
+        if self._cpu and plan.cpu_milli:
+            total = board.all_cpu_milli[rows]
+            mean.add(self._cpu, total - board.cpu_milli[rows] + plan.cpu_milli, total)
+        if self._memory and plan.memory_bytes:
+            total = board.all_memory_bytes[rows]
+            mean.add(self._memory, total - board.memory_bytes[rows] + plan.memory_bytes, total)
+        owner = look.owner(board)
+        for name, weight in self._devices:
+            if name in board.dimensions:
+                asked, used, total = self._summed(board, name, look.places, owner, height)
+                mean.add(weight * (asked > 0), used + asked, total)
+        load = mean.load(board.load_sum[rows] // np.maximum(board.count[rows], 1))
+        return MOST_LOAD - load if self._load.node_fills else load
+
+    def order(self, board: NodeTable, row: int, cards: list[int]) -> list[int]:
+        """By load, then tie."""
+        return by_load(board, row, cards, self._card_loads(board, row), self._load.card_fills)
+
+    def rank(self, board: NodeTable, row: int) -> Rank:
+        """The load."""
+        loads, sign = self._card_loads(board, row), self._sign
+        return lambda ask, card: sign * loads[card.index]
+
+    @property
+    def _sign(self) -> int:
+        return -1 if self._load.card_fills else 1
+
+    def _card_loads(self, board: NodeTable, row: int) -> list[int]:
+        here = board.stretch(row)
+        mean = _Mean(here.stop - here.start)
+        for name, weight in self._devices:
+            if name in board.dimensions:
+                used, total = self._use(board, name, here)
+                is_asked = self._table(board, name).is_asked(board.kind[here])
+                mean.add(weight * is_asked, used, total)
+        return list(mean.load(board.load[here]).tolist())
+
+    def _summed(
+        self, board: NodeTable, name: str, places: slice | Places, owner: Places, height: int
+    ) -> tuple[Whole, Whole, Whole]:
+        """Per node what is asked for, what is in use and what there is."""
+        there, kinds = board.there[places], board.kind[places]
+        asked, used, total = (np.zeros(height, np.int64) for _ in range(3))
+        in_use, whole = self._use(board, name, places)
+        np.add.at(used, owner, in_use)
+        np.add.at(total, owner, whole)
+        for need, amounts in zip(self._plan.cards, self._table(board, name).asked, strict=True):
+            most = np.zeros(height, np.int64)
+            np.maximum.at(most, owner, amounts[kinds] * there)
+            asked += need.count * most
+        return asked, used, total
+
+    def _use(self, board: NodeTable, name: str, places: slice | Places) -> tuple[Whole, Whole]:
+        """What is in use of each card, and what there is; nothing where there is no card. A card
+        that is taken whole is in use as such."""
+        total = self._table(board, name).total[board.kind[places]] * board.there[places]
+        free = board.free[board.dimensions[name]][places] / _NANO_PER_MILLI
+        left = np.clip(np.floor(free), -_MOST_MILLI, _MOST_MILLI).astype(np.int64)
+        return np.where(board.open[places], total - left, total), total
+
+    def _table(self, board: NodeTable, name: str) -> _Table:
+        """Cards of one kind agree in what they have, and so in what is taken of them."""
+        kinds = board.card_kinds
+        now = (board.numbering, kinds.count)
+        if self._tables_of != now:
+            self._tables_of = now
+            self._tables.clear()
+        if name not in self._tables:
+            cards = [kinds.example(kind) for kind in range(kinds.count)]
+            taken = [[need.ask.of(card) for card in cards] for need in self._plan.cards]
+            self._tables[name] = _Table(
+                _milli([card.totals.get(name, 0) for card in cards]),
+                tuple(_milli([one.nano.get(name, 0) if one else 0 for one in of]) for of in taken),
+            )
+        return self._tables[name]
+
+
+class _Mean:
+    """A mean of shares by weight."""
+
+    def __init__(self, length: int) -> None:
+        self._sum: Amounts = np.zeros(length)
+        self._weight: Whole = np.zeros(length, np.int64)
+
+    def add(self, weight: int | Whole, part: Whole, whole: Whole) -> None:
+        """One more share. Of nothing it is none."""
+        self._sum += weight * np.where(whole > 0, part / np.maximum(whole, 1), 0.0)
+        self._weight += weight
+
+    def load(self, otherwise: Whole) -> Whole:
+        """In millionths; ``otherwise`` where nothing weighs."""
+        mean = np.rint(self._sum / np.maximum(self._weight, 1) * FULL)
+        load = np.where(self._weight > 0, mean, otherwise)
+        return np.clip(load, 0, MOST_LOAD).astype(np.int64)
+
+
+def _milli(nano: Sequence[int]) -> Whole:
+    """With a nought at the end: places without a card say kind 0, of which there may be none."""
+    return np.array([*(min(one // _NANO_PER_MILLI, _MOST_MILLI) for one in nano), 0], np.int64)

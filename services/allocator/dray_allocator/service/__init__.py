@@ -1,0 +1,1 @@
+"""The replica on the bus: facts, logs and leases in; appends and commands out."""

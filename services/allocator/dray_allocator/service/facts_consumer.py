@@ -1,0 +1,287 @@
+"""Reads the facts of the pools that this replica attends, in order, and hands them to the core.
+
+One reading at a time follows the stream, of everything or with a filter. When other pools are
+attended it ends after a fact, and the next one goes on behind it with another filter; what the
+stream already held of the pools that are new is read at the same time. See
+docs/adr/0026-replicas-read-what-they-decide-upon.md.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from typing import Final, cast
+
+import structlog
+
+from dray.bus.gap_tracker import GapTracker
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.bus.topology import FACTS_STREAM
+from dray.messages.base import Delivered, subject_prefix, token
+from dray.messages.facts import FACTS, ClaimObserved, Fact, PodObserved, Synced
+from dray.runtime.backoff import Backoff
+from dray_allocator.service.wire import fact_of
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
+    Attend,
+    Continue,
+    EarlierFact,
+    EarlierFactsRead,
+    Event,
+    FactSeen,
+    FactsLost,
+)
+from dray_allocator.values.undecodable import UndecodableFact
+
+_MOST_FOLDED: Final = 256
+"""Facts folded in a row before deciding, while more are at hand."""
+_OF_POOLS: Final = (ClaimObserved, PodObserved)
+"""Facts whose subjects name a pool; all others are read by every replica."""
+Pools = tuple[str, ...] | None
+"""None: all there are."""
+
+
+class FactsReader:
+    """The facts of one replica. ``hand`` gives the core an event and the id of its message,
+    ``fold`` one that is followed by more; ``undecodable`` gets each fact that this release can't
+    decode, once the core has it."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        state: AllocatorState,
+        fold: Callable[[Event], None],
+        hand: Callable[[Event, str], Awaitable[None]],
+        undecodable: Callable[[UndecodableFact], None],
+    ) -> None:
+        self._bus = bus
+        self._state = state
+        self._drivers = state.rules.drivers
+        self._fold = fold
+        self._hand = hand
+        self._undecodable = undecodable
+        self._log = structlog.get_logger()
+        self._pools: Pools = ()
+        self._asked = asyncio.Event()
+        """Whether the pools to read are known."""
+        self._is_stale = False
+        """Other pools are to be attended than those that are read."""
+        self._is_waiting = True
+        """Whether the reading may be interrupted: no fact is being handed over."""
+        self._reading: asyncio.Task[None] | None = None
+        self._catching = GapTracker()
+        self._folded = 0
+        """Facts so far."""
+        self._created = ""
+        """Of the stream, as far as it was read."""
+        self._earlier: dict[asyncio.Task[None], Pools] = {}
+        self._error: BaseException | None = None
+        """What ended one of them."""
+
+    def attend(self, pools: Pools) -> None:
+        """Read the facts of these pools from now on."""
+        if self._asked.is_set() and pools == self._pools:
+            return
+        self._pools = pools
+        self._asked.set()
+        self._is_stale = True
+        if self._reading is not None and self._is_waiting:
+            self._reading.cancel()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        await self._asked.wait()
+        try:
+            while True:
+                self._reading = asyncio.create_task(self._read(), name="facts of pools")
+                await asyncio.wait([self._reading])
+                if self._error is not None:
+                    raise self._error
+                if not self._reading.cancelled():
+                    self._reading.result()
+        finally:
+            ending = [*self._earlier, *([self._reading] if self._reading is not None else [])]
+            for task in ending:
+                task.cancel()
+            if ending:
+                await asyncio.wait(ending)
+
+    async def _read(self) -> None:
+        backoff, waits = Backoff(0.05, 2.0), False
+        while True:
+            try:
+                pools = await self._switch()
+                if not self._is_stale:
+                    await self._follow(pools, backoff)
+                continue
+            except StreamMissingError as error:
+                if self._state.facts.position:
+                    self._log.warning("the facts are lost; reads them anew", why=str(error))
+                elif not waits:
+                    self._log.info("waits for a claim-controller to publish the first facts")
+                waits = True
+                await self._lose()
+            except BusUnavailableError as error:
+                self._log.warning("facts can't be read", why=str(error))
+            await backoff.pause()
+
+    async def _lose(self) -> None:
+        self._catching, self._created = GapTracker(), ""
+        for task in self._earlier:
+            task.cancel()
+        await self._tell(FactsLost())
+
+    async def _switch(self) -> Pools:
+        """Attend what is wanted now, from behind the last fact that was read on; what that is.
+        Raises StreamMissingError: the stream is not the one that was read."""
+        self._is_stale = False
+        pools = self._pools
+        # Before anything is forgotten: half of a reading that went on would pass for all of it.
+        self._stop_reading(pools)
+        await self._tell(Attend(pools))
+        await self._check_life()
+        self._read_earlier()
+        return pools
+
+    def _stop_reading(self, wanted: Pools) -> None:
+        """Of earlier facts, what is of other pools than are wanted."""
+        for task, pools in self._earlier.items():
+            if wanted is not None and (pools is None or not set(pools) <= set(wanted)):
+                task.cancel()
+
+    async def _check_life(self) -> None:
+        state = await self._bus.state(FACTS_STREAM)
+        if state is None:
+            raise StreamMissingError(f"there is no stream {FACTS_STREAM}")
+        self._created = self._created or state.created
+        if state.created != self._created or state.last_sequence < self._catching.position:
+            raise StreamMissingError(
+                f"the stream {FACTS_STREAM} was made anew, or its end was lost; fact "
+                f"{self._catching.position} was read from the one of {self._created}"
+            )
+
+    async def _follow(self, pools: Pools, backoff: Backoff) -> None:
+        """Hand over every fact, until others are wanted."""
+        checked = False
+        async with aclosing(self._batches(_subjects(pools))) as batches:
+            async for batch in batches:
+                backoff.reset()
+                if not checked:
+                    await self._check_life()
+                    checked = True
+                await self._take(batch)
+                if self._is_stale:
+                    return
+
+    async def _take(self, batch: Sequence[Delivered]) -> None:
+        """Fold what is at hand; it is decided upon after the last, and now and then before."""
+        catching = self._catching
+        for delivered in batch:
+            if self._is_stale:
+                return
+            catching.read(delivered.sequence, delivered.pending)
+            self._folded += 1
+            more = delivered.pending > 0 and self._folded % _MOST_FOLDED != 0
+            fact = fact_of(delivered, self._drivers)
+            if fact is None:
+                await self._tell(Continue())  # It may be the last at hand, for which others wait.
+                continue
+            seen = FactSeen(delivered.sequence, fact, more, catching.whole)
+            if more:
+                self._fold(seen)
+            else:
+                await self._tell(seen, id_of(delivered))
+            if isinstance(fact, UndecodableFact):
+                self._undecodable(fact)
+
+    def _read_earlier(self) -> None:
+        """Begin to read what the stream holds already of pools that are new."""
+        attended = self._state.attended
+        if attended.everything:
+            wanted: Pools = None if attended.whole_from is None else ()
+        else:
+            begun = {
+                pool
+                for task, pools in self._earlier.items()
+                if not task.cancelling()
+                for pool in pools or ()
+            }
+            wanted = tuple(pool for pool in attended.unread() if pool not in begun)
+        if wanted == ():
+            return
+        task = asyncio.create_task(self._catch_up(wanted), name="earlier facts of pools")
+        self._earlier[task] = wanted
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._earlier.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._error = error
+            if self._reading is not None:
+                self._reading.cancel()
+
+    async def _catch_up(self, pools: Pools) -> None:
+        backoff = Backoff(0.05, 2.0)
+        while True:
+            try:
+                last = await self._hand_earlier(pools)
+            except (BusUnavailableError, StreamMissingError):
+                await backoff.pause()  # The facts' follower finds out, and ends this.
+                continue
+            await self._hand(EarlierFactsRead(pools, last), "")
+            return
+
+    async def _hand_earlier(self, pools: Pools) -> int:
+        """Sequence of the last fact that the stream holds of the pools. ``Synced`` is among what
+        is read so that there is an end to be seen also where a pool has no facts."""
+        last = 0
+        subjects = [*_subjects_of(pools), subject_prefix(Synced)]
+        async with aclosing(self._batches(subjects, start=1)) as batches:
+            async for batch in batches:
+                for delivered in batch:
+                    last = delivered.sequence
+                    fact = fact_of(delivered, self._drivers)
+                    if isinstance(fact, (*_OF_POOLS, UndecodableFact)):
+                        self._fold(EarlierFact(last, fact))
+                    if isinstance(fact, UndecodableFact):
+                        self._undecodable(fact)
+                if batch[-1].pending == 0:
+                    break
+        await self._check_life()
+        return last
+
+    def _batches(
+        self, subjects: Iterable[str], start: int = 0
+    ) -> AsyncGenerator[Sequence[Delivered], None]:
+        begin = start or self._catching.position + 1
+        reading = self._bus.read_batches(FACTS_STREAM, subjects=tuple(subjects), start=begin)
+        return cast("AsyncGenerator[Sequence[Delivered], None]", reading)
+
+    async def _tell(self, event: Event, cause: str = "") -> None:
+        self._is_waiting = False
+        try:
+            await self._hand(event, cause)
+        finally:
+            self._is_waiting = True
+
+
+def _subjects(pools: Pools) -> tuple[str, ...]:
+    """What a replica reads that attends these pools."""
+    if pools is None:
+        return ()
+    every = tuple(subject for kind in FACTS if kind not in _OF_POOLS for subject in _all_of(kind))
+    return (*every, *_subjects_of(("", *pools)))
+
+
+def _all_of(kind: type[Fact]) -> tuple[str, ...]:
+    return subject_prefix(kind), f"{subject_prefix(kind)}.>"
+
+
+def _subjects_of(pools: Pools) -> tuple[str, ...]:
+    """Claims and pods of these pools."""
+    names = (">",) if pools is None else tuple(f"{token(pool)}.>" for pool in pools)
+    return tuple(f"{subject_prefix(kind)}.{name}" for kind in _OF_POOLS for name in names)
+
+
+def id_of(delivered: Delivered) -> str:
+    """Of the message, for those that it causes."""
+    return delivered.headers.get("ce-id", "")

@@ -1,0 +1,199 @@
+"""Spans of decisions, for sampled pods alone: what was decided, and how long the pod waited.
+
+A decision that came to nothing (the pod waits, or another replica appended first) is a span of
+its own, failed; the one that places the pod links to them. Whom the log lets wait is read from
+the log, header by header, so that a replica that takes over knows it as well.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from time import time_ns
+from typing import Final
+
+from dray.messages.decisions import (
+    AnyRecord,
+    Decided,
+    PodDecision,
+    Record,
+    Released,
+    Waiting,
+    log_subject,
+)
+from dray.reasons import in_words
+from dray.telemetry import Span, is_sampled, start
+
+TRACEPARENT: Final = "traceparent"
+"""The header that carries a decision's position to the claim-controller."""
+_MOST_PODS: Final = 10_000
+_MOST_MOMENTS: Final = 32
+"""Of one pod; a reason that flickers must not make a span without bound."""
+
+Attributes = dict[str, str | int | float | bool]
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A sampled pod that could not be placed so far."""
+
+    began_unix_ns: int
+    failed: list[str] = field(default_factory=list)
+    """Positions of the decisions that came to nothing."""
+    moments: list[tuple[int, str]] = field(default_factory=list)
+    """When (nanoseconds since 1970) which reasons were given."""
+
+
+class Traces:
+    """What one replica knows of sampled pods that wait."""
+
+    def __init__(self) -> None:
+        self._waits: OrderedDict[str, _Wait] = OrderedDict()
+        self._placed: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        """By claim: its pod, and the position of the decision that placed it."""
+
+    def folded(self, record: AnyRecord, headers: Mapping[str, str], at_unix_s: float) -> None:
+        """A record was read back from the log, whichever replica wrote it."""
+        if isinstance(record, Waiting):
+            position = headers.get(TRACEPARENT, "")
+            if position != record.traceparent and is_sampled(position):
+                at_unix_ns = int(at_unix_s * 1e9)
+                self._remember(record.pod_uid, position, at_unix_ns, in_words(record.reasons))
+        elif isinstance(record, Decided):
+            self._placed_by(record, headers.get(TRACEPARENT, ""))
+        elif isinstance(record, Released):
+            self._taken_back(record, at_unix_s)
+
+    def _placed_by(self, record: Decided, position: str) -> None:
+        if not self._waits and not is_sampled(position):
+            return
+        for pod in record.pods:
+            self._waits.pop(pod.pod_uid, None)
+            for claim in pod.claims if is_sampled(position) else ():
+                self._placed[claim.uid] = (pod.pod_uid, position)
+        while len(self._placed) > _MOST_PODS:
+            self._placed.popitem(last=False)
+
+    def _taken_back(self, record: Released, at_unix_s: float) -> None:
+        """What was decided came to nothing: the next decision is linked to it."""
+        for release in record.releases:
+            if release.why == "committed" or release.claim_uid not in self._placed:
+                continue
+            pod_uid, position = self._placed.pop(release.claim_uid)
+            if release.why != "deleted":
+                why = f"attempt {release.attempt} was {release.why}"
+                self._remember(pod_uid, position, int(at_unix_s * 1e9), why)
+
+    @contextmanager
+    def appending(self, record: AnyRecord) -> Iterator[str]:
+        """Around a record's append: the ``traceparent`` to send with it, or nothing."""
+        if isinstance(record, Waiting) and is_sampled(record.traceparent):
+            with self._waiting(record) as position:
+                yield position
+        elif isinstance(record, Decided) and (sampled := _sampled(record)):
+            with self._decided(record, sampled) as position:
+                yield position
+        else:
+            yield _handed_on(record)
+
+    @contextmanager
+    def _waiting(self, record: Waiting) -> Iterator[str]:
+        why = in_words(record.reasons)
+        attributes = _attributes(record, record.namespace, record.name)
+        with start("decision", record.traceparent, attributes, kind="producer") as span:
+            span.fail(why)
+            if span.recording:
+                self._remember(record.pod_uid, span.traceparent, time_ns(), why)
+            yield span.traceparent
+
+    @contextmanager
+    def _decided(self, record: Decided, sampled: list[PodDecision]) -> Iterator[str]:
+        with ExitStack() as stack:
+            spans = [stack.enter_context(self._placing(record, pod)) for pod in sampled]
+            # Only a record about one pod has a position that all of it belongs to.
+            yield spans[0].traceparent if len(record.pods) == 1 else ""
+
+    @contextmanager
+    def _placing(self, record: Decided, pod: PodDecision) -> Iterator[Span]:
+        wait = self._waits.get(pod.pod_uid)
+        with start(
+            "decision",
+            pod.traceparent,
+            _attributes(record, pod.namespace, pod.name) | _choice(pod),
+            kind="producer",
+            links=wait.failed if wait is not None else (),
+            began_unix_ns=time_ns() - pod.took_us * 1000,
+        ) as span:
+            try:
+                yield span
+            except BaseException as error:
+                if span.recording:
+                    self._remember(pod.pod_uid, span.traceparent, time_ns(), str(error))
+                raise
+        if wait is not None:
+            _tell_waiting(wait, pod)
+            self._waits.pop(pod.pod_uid, None)
+
+    def _remember(self, pod_uid: str, position: str, at_unix_ns: int, why: str) -> None:
+        wait = self._waits.setdefault(pod_uid, _Wait(at_unix_ns))
+        if position not in wait.failed and len(wait.failed) < _MOST_MOMENTS:
+            wait.failed.append(position)
+            wait.moments.append((at_unix_ns, why))
+        while len(self._waits) > _MOST_PODS:
+            self._waits.popitem(last=False)
+
+
+def _tell_waiting(wait: _Wait, pod: PodDecision) -> None:
+    """The span of the time waited, with the reasons when they were given."""
+    attributes: Attributes = {
+        "k8s.namespace.name": pod.namespace,
+        "k8s.pod.name": pod.name,
+        "dray.decisions_failed": len(wait.failed),
+    }
+    with start(
+        "waiting",
+        pod.traceparent,
+        attributes,
+        links=wait.failed,
+        began_unix_ns=wait.began_unix_ns,
+    ) as span:
+        for at_unix_ns, why in wait.moments:
+            span.event("waits", {"dray.reasons": why}, unix_ns=at_unix_ns)
+
+
+def _attributes(record: Record, namespace: str, pod: str) -> Attributes:
+    """Names by OpenTelemetry's conventions for Kubernetes and messaging, and dray's own."""
+    return {
+        "k8s.namespace.name": namespace,
+        "k8s.pod.name": pod,
+        "dray.domain": record.domain,
+        "messaging.system": "nats",
+        "messaging.operation.type": "send",
+        "messaging.operation.name": "append",
+        "messaging.destination.name": log_subject(record.domain, record.epoch),
+    }
+
+
+def _choice(pod: PodDecision) -> Attributes:
+    return {
+        "k8s.node.name": pod.node,
+        "dray.claims": ",".join(claim.name for claim in pod.claims),
+        "dray.attempt": max((claim.attempt for claim in pod.claims), default=0),
+        "dray.devices": sum(len(claim.allocation.devices) for claim in pod.claims),
+        "dray.considered_devices": pod.considered_devices,
+        "dray.took_us": pod.took_us,
+    }
+
+
+def _sampled(record: Decided) -> list[PodDecision]:
+    """The sampled pods that were decided upon."""
+    return [pod for pod in record.pods if is_sampled(pod.traceparent)]
+
+
+def _handed_on(record: AnyRecord) -> str:
+    """An unsampled trace's position, as it came."""
+    if isinstance(record, Waiting):
+        return record.traceparent
+    if isinstance(record, Decided) and len(record.pods) == 1:
+        return record.pods[0].traceparent
+    return ""

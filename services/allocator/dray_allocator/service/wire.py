@@ -1,0 +1,127 @@
+"""Messages of the bus as events of the core, and its effects as messages."""
+
+from collections.abc import Container
+from dataclasses import replace
+
+import msgspec
+
+from dray.messages.base import (
+    Delivered,
+    Outgoing,
+    UndecodableMessageError,
+    decode,
+    encode,
+    subject_prefix,
+)
+from dray.messages.decisions import AnyRecord, Decided, Waiting, decode_record, log_subject
+from dray.messages.facts import FACTS, Fact
+from dray.messages.rpc import Dump, DumpReply
+from dray_allocator.core.dump import served_page
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.undecodable import UndecodableFact, undecodable
+
+_FACTS: dict[tuple[str, ...], type[Fact]] = {
+    tuple(subject_prefix(fact).split(".")): fact for fact in FACTS
+}
+
+
+def fact_of(delivered: Delivered, drivers: Container[str]) -> Fact | UndecodableFact | None:
+    """The fact, or what it is about where this release can't decode it; None for a type that it
+    does not know. ``drivers``: those whose devices dray allocates."""
+    kind = _FACTS.get(tuple(delivered.subject.split(".", 4)[:4]))
+    if kind is None:
+        return None
+    try:
+        return decode(delivered, kind)
+    except UndecodableMessageError as error:
+        return undecodable(kind, delivered.subject, delivered.payload, str(error), drivers)
+
+
+def decoded_fact(delivered: Delivered, drivers: Container[str]) -> Fact | None:
+    """As ``fact_of``, for who needs all facts; None also where no decision depends on it.
+
+    Raises:
+        UndecodableMessageError: a decision may depend on a fact that can't be decoded.
+    """
+    fact = fact_of(delivered, drivers)
+    if not isinstance(fact, UndecodableFact):
+        return fact
+    if fact.stops:
+        raise UndecodableMessageError(fact.why)
+    return None
+
+
+def record_of(delivered: Delivered) -> AnyRecord:
+    """The record.
+
+    Raises:
+        UndecodableMessageError: it is none that this version knows.
+    """
+    try:
+        return decode_record(delivered.payload)
+    except msgspec.MsgspecError as error:
+        raise UndecodableMessageError(
+            f"record {delivered.sequence} of {delivered.stream} can't be decoded: {error}; "
+            "was it written by another version of dray?"
+        ) from error
+
+
+class OwnRecords:
+    """Records that this replica appends, until they are read back: what comes back as it was
+    written need not be decoded."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, dict[tuple[int, int], tuple[bytes, AnyRecord]]] = {}
+        """By domain, then by epoch and sequence."""
+
+    def written(self, sequence: int, payload: bytes, record: AnyRecord) -> None:
+        """A record is about to be appended, and has this sequence if nobody else appends."""
+        written = self._written.setdefault(record.domain, {})
+        written[record.epoch, sequence] = payload, record
+
+    def record_of(self, domain: str, epoch: int, delivered: Delivered) -> AnyRecord:
+        """The next record of a log, whichever replica wrote it. Raises as ``record_of``."""
+        written = self._written.get(domain, {}).pop((epoch, delivered.sequence), None)
+        if written is not None and written[0] == delivered.payload:
+            return written[1]
+        return record_of(delivered)
+
+    def forget(self, domain: str) -> None:
+        """Its log is read no more."""
+        self._written.pop(domain, None)
+
+
+def answer_to(state: AllocatorState, question: bytes) -> bytes | None:
+    """The encoded DumpReply to an encoded Dump; None where another replica is to answer."""
+    try:
+        asked = msgspec.json.decode(question, type=Dump)
+    except msgspec.MsgspecError as error:
+        reply = DumpReply(domain="", error=f"the question can't be read: {error}")
+        return msgspec.json.encode(reply)
+    answer = served_page(state, asked)
+    return msgspec.json.encode(answer) if answer is not None else None
+
+
+def outgoing(
+    record: AnyRecord, source: str, traceparent: str, *, identity: str = "", cause: str = ""
+) -> Outgoing:
+    """The record on its log's subject.
+
+    ``identity`` is the append's, and the message's id; ``cause`` the id of the message after
+    which it was decided.
+    """
+    correlation_id = ""
+    if isinstance(record, Waiting):
+        correlation_id = record.request_id
+    elif isinstance(record, Decided) and len(record.pods) == 1:
+        correlation_id = record.pods[0].request_id
+    message = encode(
+        record,
+        source=source,
+        correlation_id=correlation_id,
+        causation_id=cause,
+        traceparent=traceparent,
+        # Two records of one moment would share the id that is made of their key.
+        identity=identity,
+    )
+    return replace(message, subject=log_subject(record.domain, record.epoch))

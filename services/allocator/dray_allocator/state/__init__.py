@@ -1,0 +1,1 @@
+"""Facts and decision logs applied, and what follows from both."""

@@ -1,0 +1,335 @@
+"""Facts and records into the state. Nothing is decided here."""
+
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+from dray.messages.base import subject_of
+from dray.messages.decisions import AnyRecord, Decided, Released, Waiting
+from dray.messages.facts import (
+    ClaimObserved,
+    DomainObserved,
+    Fact,
+    InventoryObserved,
+    NodeObserved,
+    PodObserved,
+    SliceObserved,
+    Synced,
+    Tick,
+)
+from dray_allocator.devices.node_devices import PublishedDevices
+from dray_allocator.devices.selector_cache import SelectorCache
+from dray_allocator.scoring.fragmentation.score import NodeWorths
+from dray_allocator.state.configuration import configure
+from dray_allocator.state.decision_log import Touched
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.facts import Facts, NodeFact
+from dray_allocator.state.pod_requirements import PodPatterns
+from dray_allocator.state.pool_dependencies import PoolDependencies
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
+    Effect,
+    FactSeen,
+    Follow,
+    LogLost,
+    LogShortened,
+    RecordSeen,
+    RecordUndecodable,
+    Unfollow,
+)
+from dray_allocator.values.undecodable import UndecodableFact
+
+
+def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
+    """Apply a fact, unless it was applied before."""
+    if event.sequence <= state.facts.position:
+        return []
+    state.facts.position = event.sequence
+    state.facts.whole = event.whole
+    return apply(state, event.sequence, event.fact)
+
+
+def forget_facts(state: AllocatorState) -> None:
+    """The facts stream was re-created: start from nothing; the logs stay until new epochs."""
+    state.facts = Facts()
+    state.ties = PoolDependencies()
+    state.attended.begin_anew()
+    state.fleet = PublishedDevices(state.rules.drivers)
+    state.boards.forget()
+    state.patterns = (
+        PodPatterns()
+    )  # Those there are know shapes of cards by the old fleet's numbers.
+    state.selectors = SelectorCache()
+    for domain in (*state.domains.values(), *state.elsewhere.values()):
+        domain.passed = -1
+        domain.unnamed = True
+        domain.renamed = 0
+        domain.landscapes = NodeWorths()  # As above, to the boards.
+    state.refresh_all()
+
+
+def forget_log(state: AllocatorState, event: LogShortened) -> None:
+    """The log lost its newest records; the facts show what was done because of them."""
+    known = state.domains.get(event.domain)
+    if known is None or known.epoch != event.epoch:
+        return
+    state.domains[event.domain] = Domain(
+        known.name, known.epoch, unnamed=known.unnamed, renamed=known.renamed
+    )
+    state.refresh_all()
+
+
+def lose_log(state: AllocatorState, event: LogLost) -> list[Effect]:
+    """The log's stream is missing; the facts may have named its successor already."""
+    domain = state.domains.get(event.domain)
+    if domain is None or domain.epoch != event.epoch:
+        return []
+    forget_appended(state, domain)
+    domain.lost = True
+    return _follow(state, domain.name, domain.renamed) if domain.renamed else []
+
+
+def fold_record(state: AllocatorState, event: RecordSeen) -> None:
+    """Apply a record of the epoch that is followed, unless it was applied before."""
+    domain = state.domains.get(event.domain)
+    if domain is None or domain.epoch != event.epoch:
+        return
+    domain.read = domain.read or not event.more
+    if event.sequence <= domain.confirmed.sequence:
+        return
+    if domain.appended and domain.appended[0] == (event.sequence, event.record):
+        domain.appended.popleft()
+        domain.confirmed.fold(event.sequence, event.record)
+        return
+    forget_appended(state, domain)
+    domain.confirmed.fold(event.sequence, event.record)
+    state.touch(domain.current.fold(event.sequence, event.record))
+
+
+def stop_log(state: AllocatorState, event: RecordUndecodable) -> None:
+    """Nothing more of the log can be folded, so nothing is decided on it in this epoch."""
+    domain = state.domains.get(event.domain)
+    if domain is None or domain.epoch != event.epoch:
+        return
+    forget_appended(state, domain)
+    domain.fence = None
+    domain.undecodable = event.why
+
+
+def forget_appended(state: AllocatorState, domain: Domain) -> None:
+    """Somebody else appended, or it is unknown who did: nothing of ours counts until read."""
+    forgotten = domain.forget_appended() if domain.appended else []
+    for record in forgotten:
+        state.touch(subjects(record))
+        if isinstance(record, Released):  # Its reservations are held again, for their pods.
+            for release in record.releases:
+                if (again := domain.current.claims.get(release.claim_uid)) is not None:
+                    state.refresh_hold(again.pod_uid)
+
+
+def subjects(record: AnyRecord) -> Touched:
+    """The claims and pods that a record is about."""
+    match record:
+        case Decided(pods=pods):
+            claims = tuple(claim.uid for pod in pods for claim in pod.claims)
+            return Touched(claims, tuple(pod.pod_uid for pod in pods))
+        case Released(releases=releases):
+            return Touched(tuple(release.claim_uid for release in releases))
+        case Waiting(pod_uid=pod_uid):
+            return Touched(pods=(pod_uid,))
+        case _:
+            return Touched()
+
+
+def apply(state: AllocatorState, sequence: int, fact: Fact | UndecodableFact) -> list[Effect]:
+    """Take a fact in, if it is of a pool that is attended or of none."""
+    pool = fact.subject_pool()
+    if not state.attended.takes(pool):
+        return []
+    reached = state.facts.reached
+    if sequence > reached.get(pool, 0):
+        reached[pool] = sequence
+    if isinstance(fact, UndecodableFact):
+        state.facts.undecodable.put(fact)
+        return []
+    if state.facts.undecodable:
+        state.facts.undecodable.drop(subject_of(fact))
+    fold = _FOLDS.get(type(fact))
+    if fold is None:
+        configure(state, fact)
+    elif effects := fold(state, fact):
+        return effects
+    return []
+
+
+def _claim(state: AllocatorState, fact: ClaimObserved) -> None:
+    claim, given_up = fact.claim, state.facts.given_up.get(fact.claim.uid)
+    is_news = state.facts.put_claim(fact)
+    if given_up != state.facts.given_up.get(claim.uid):
+        state.supply_everywhere()  # Reasons may name who holds the devices.
+    if is_news or _was_moved(fact, claim.uid, state.facts.claims):
+        state.ties.claim(fact)
+    if is_news:
+        state.refresh_claim(claim.uid)
+        if claim.uid not in state.facts.claims:
+            state.refresh_pods_of((claim.namespace, claim.name))
+
+
+def _was_moved(fact: ClaimObserved | PodObserved, uid: str, known: Container[str]) -> bool:
+    """Whether a tombstone says what is known in another pool already: then it ties the pools."""
+    return fact.moved_to is not None and uid in known
+
+
+def _pod(state: AllocatorState, fact: PodObserved) -> None:
+    pod, is_news = fact.pod, state.facts.put_pod(fact)
+    if is_news or _was_moved(fact, pod.uid, state.facts.pods):
+        state.ties.pod(fact)
+    if not is_news:
+        return
+    state.refresh_hold(pod.uid)
+    for domain in state.domains.values():
+        if pod.uid in domain.current.pods and not state.facts.pod_wants(pod.uid):
+            domain.settle = True
+    for reference in pod.claims:
+        uid = state.facts.claim_uids.get((pod.namespace, reference.claim), "")
+        claim = state.facts.claims.get(uid)
+        if claim is not None and not claim.pool:  # Its pool is that of the pods that refer to it.
+            state.refresh_claim(uid)
+    state.refresh_pod(pod.uid)
+
+
+def _node(state: AllocatorState, fact: NodeObserved) -> None:
+    name = fact.node.name
+    before = state.facts.put_node(fact)
+    after = state.facts.nodes.get(name)
+    if after is None or after.revision == fact.revision:
+        state.ties.node(fact)
+    state.boards.node_changed(name)
+    for pod_uid in state.holds.pods_on(name):
+        state.refresh_hold(pod_uid)
+    elsewhere = _also(before) ^ _also(after)
+    for domain in state.domains.values():
+        if domain.name in (_pool(before), _pool(after), after.node.leaving if after else ""):
+            domain.settle = True
+            if after is not None and _may_fit_more(before, after):
+                domain.more_supply()
+        elif domain.name in elsewhere:
+            domain.more_supply()  # Nothing fits that did not, but the reasons are other ones.
+    # Also those that the sum has no more: whoever folds their decision now holds it until they end.
+    for pod_uid in sorted(_counted(before) ^ _counted(after)):
+        state.refresh_hold(pod_uid)
+
+
+def _counted(fact: NodeFact | None) -> frozenset[str]:
+    return fact.counted if fact else frozenset()
+
+
+def _also(fact: NodeFact | None) -> frozenset[str]:
+    return frozenset(fact.also_selected_by) if fact else frozenset()
+
+
+def _pool(fact: NodeFact | None) -> str:
+    return fact.node.pool if fact else ""
+
+
+def _may_fit_more(before: NodeFact | None, after: NodeFact) -> bool:
+    """Whether a change of a node could make room: any but a growing sum of requests."""
+    if before is None:
+        return True
+    old, new = before.node, after.node
+    frees = (
+        new.used_cpu_milli < old.used_cpu_milli
+        or new.used_memory_bytes < old.used_memory_bytes
+        or new.used_pods < old.used_pods
+        or any(new.used_resources.get(name, 0) < used for name, used in old.used_resources.items())
+        or any(port not in new.used_ports for port in old.used_ports)
+    )
+    return frees or _described(before) != _described(after)
+
+
+def _described(fact: NodeFact) -> tuple[object, ...]:
+    node = fact.node
+    return (
+        node.pool,
+        node.owner,
+        node.dedicated,
+        node.cpu_milli,
+        node.memory_bytes,
+        node.pods,
+        node.resources,
+        node.labels,
+        node.taints,
+        node.unschedulable,
+        node.ready,
+    )
+
+
+def _slice(state: AllocatorState, fact: SliceObserved) -> None:
+    fleet, one = state.fleet, fact.slice
+    for node in fleet.drop(one.name) if fact.deleted else fleet.put(one, fact.in_full):
+        if node:
+            state.boards.node_changed(node, cards=True)
+            state.supply_of_node(node)
+        else:
+            state.shared_version += 1
+            state.supply_everywhere()
+
+
+def _inventory(state: AllocatorState, fact: InventoryObserved) -> None:
+    unhealthy = () if fact.deleted else fact.unhealthy
+    if state.fleet.set_unhealthy(fact.node, fact.driver, unhealthy):
+        state.boards.node_changed(fact.node, cards=True)
+        state.supply_of_node(fact.node)
+
+
+def _synced(state: AllocatorState, fact: Synced) -> None:
+    state.facts.synced = not fact.deleted
+
+
+def _tick(state: AllocatorState, fact: Tick) -> None:
+    state.facts.tick(fact)
+    state.tick()
+    for domain in state.domains.values():
+        domain.ticked = True
+
+
+def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
+    """An epoch that is not above the known one is news only where facts and log are lost both:
+    the pool was deleted meanwhile and made again, and begins again."""
+    known = state.domains.get(fact.domain) or state.elsewhere.get(fact.domain)
+    if fact.deleted:
+        if known is None or fact.epoch < known.epoch:
+            if known is not None:
+                known.renamed = 0
+            return []
+        if state.elsewhere.pop(fact.domain, None) is not None:
+            return []
+        del state.domains[fact.domain]
+        state.refresh_all()
+        return [Unfollow(fact.domain)]
+    if known is not None and fact.epoch <= known.epoch and not (known.unnamed and known.lost):
+        known.unnamed = known.unnamed and fact.epoch < known.epoch
+        known.renamed = fact.epoch if known.unnamed else 0
+        return []
+    return _follow(state, fact.domain, fact.epoch)
+
+
+def _follow(state: AllocatorState, name: str, epoch: int) -> list[Effect]:
+    if not state.attended.takes(name):
+        state.elsewhere[name] = Domain(name, epoch)
+        return []
+    state.domains[name] = Domain(name, epoch)
+    state.refresh_all()
+    return [Follow(name, epoch)]
+
+
+_FOLDS: Mapping[type[Fact], Callable[[AllocatorState, Any], list[Effect] | None]] = {
+    ClaimObserved: _claim,
+    PodObserved: _pod,
+    NodeObserved: _node,
+    SliceObserved: _slice,
+    InventoryObserved: _inventory,
+    Synced: _synced,
+    Tick: _tick,
+    DomainObserved: _domain,
+}
+"""How a fact is folded, by its type; what is not here is configuration."""

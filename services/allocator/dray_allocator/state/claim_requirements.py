@@ -1,0 +1,128 @@
+"""What a claim says, worked out once for all claims that say the same."""
+
+from typing import Final
+
+import msgspec
+
+from dray.domain.claims import Claim, DeviceRequest
+from dray.domain.devices import DeviceClass, OpaqueConfig
+from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
+from dray.domain.placement import Placement
+from dray_allocator.devices.claim_conversion import asks_of, needs_lane, tolerations_of
+from dray_allocator.devices.device_requests import DeviceRequirements
+from dray_allocator.devices.driver_parameters import own_parameters
+from dray_allocator.devices.percentages import percents
+from dray_allocator.scoring.preference import preference_of
+from dray_allocator.state.claim_specs import beside
+from dray_allocator.state.facts import Facts
+from dray_allocator.state.validate_claim import most_devices, validate_claim
+from dray_allocator.values.cache_budget import CacheBudget
+
+_MOST_BYTES: Final = 2**24
+
+
+class ClaimRequirements(msgspec.Struct, frozen=True):
+    """What follows from a claim's spec and the classes that it names."""
+
+    needs_lane: bool
+    """Whether it asks for what only structured parameters can decide."""
+    asks: tuple[DeviceRequirements, ...]
+    """As of a pod's first claim; none where the claim is refused or needs the lane."""
+    nonsense: tuple[str, ...]
+    """What is wrong with it, in words."""
+    nonsense_as_kubernetes: tuple[str, ...]
+    """The same where it is decided as in kube-scheduler."""
+    most_devices: int
+    """As many as it may get."""
+    missing: tuple[str, ...]
+    """DeviceClasses that it asks for and that do not exist."""
+    placement: tuple[str, str]
+    """Placement and topology in its own words, as the first that says something."""
+    config: tuple[OpaqueConfig, ...]
+    """Configuration of the classes, each with its requests, then the claim's own."""
+
+    def faults(self, placement: Placement) -> tuple[str, ...]:
+        """What is wrong with it in every search."""
+        return self.nonsense_as_kubernetes if placement.is_compatible else self.nonsense
+
+
+class ClaimRequirementsCache:
+    """What claims say, within bounds. A cache: it changes no answer while the classes are the same,
+    and so is the fleet, which numbers the capacity shapes that ``asks`` remember."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, bytes], ClaimRequirements] = {}
+        self._room = CacheBudget(_MOST_BYTES)
+
+    def of(self, facts: Facts, claim: Claim) -> ClaimRequirements:
+        """What a claim of these facts says."""
+        key = (facts.signatures[claim.uid], beside(claim.spec))
+        known = self._known.get(key)
+        if known is None:
+            if not self._room.takes(sum(map(len, key))):
+                self._known.clear()
+            known = self._known[key] = _said(facts, claim)
+        return known
+
+
+def _said(facts: Facts, claim: Claim) -> ClaimRequirements:
+    in_full, named = needs_lane(claim), [ask.device_class for ask in asks_of(claim)]
+    nonsense = tuple(validate_claim(claim, is_compatible=False))
+    asks = () if in_full or nonsense else claim.spec.requests
+    known = facts.classes
+    return ClaimRequirements(
+        in_full,
+        tuple(_ask(facts, claim, request) for request in asks),
+        nonsense,
+        tuple(validate_claim(claim, is_compatible=True)),
+        most_devices(claim),
+        tuple(name for name in named if name not in known),
+        _placement(claim),
+        _config(facts, claim),
+    )
+
+
+def _ask(facts: Facts, claim: Claim, request: DeviceRequest) -> DeviceRequirements:
+    selectors = (*_class(facts, request.device_class).selectors, *request.selectors)
+    constraints = tuple(
+        constraint
+        for constraint in claim.spec.constraints
+        if not constraint.requests or request.name in constraint.requests
+    )
+    signature = msgspec.json.encode((request.device_class, selectors, request.tolerations))
+    shares = percents(claim, request.name)
+    return DeviceRequirements(
+        0,
+        request,
+        selectors,
+        constraints,
+        signature,
+        tolerations_of(request),
+        shares,
+        preference_of(claim, request.name),
+    )
+
+
+def _placement(claim: Claim) -> tuple[str, str]:
+    for parameters in own_parameters(claim):
+        placement = str(parameters.get(PLACEMENT_FIELD, ""))
+        topology = str(parameters.get(TOPOLOGY_FIELD, ""))
+        if placement or topology:
+            return placement, topology
+    return "", ""
+
+
+def _config(facts: Facts, claim: Claim) -> tuple[OpaqueConfig, ...]:
+    requests: dict[str, list[str]] = {}
+    for request in claim.spec.requests:
+        requests.setdefault(request.device_class, []).append(request.name)
+    from_classes = [
+        OpaqueConfig(config.driver, config.parameters, tuple(named), "FromClass")
+        for name, named in requests.items()
+        for config in _class(facts, name).config
+    ]
+    return (*from_classes, *claim.spec.config)
+
+
+def _class(facts: Facts, name: str) -> DeviceClass:
+    return facts.classes.get(name) or DeviceClass(name)

@@ -1,0 +1,55 @@
+"""What claims ask for, kept once for all that ask for the same.
+
+A thousand pods of one template have a thousand claims, whose specs are most of what a claim's fact
+says. Held once they leave the processor's caches to what differs.
+"""
+
+import msgspec
+
+from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
+from dray_allocator.devices.claim_conversion import shares_of
+from dray_allocator.devices.percentages import percents
+
+_KEPT = 1024
+Part = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
+"""Of a request: selectors and capacity."""
+_Key = tuple[tuple[Part, ...], bytes]
+
+
+class ClaimSpecInterner:
+    """Specs and their signatures, within bounds."""
+
+    def __init__(self) -> None:
+        self._kept: dict[_Key, tuple[ClaimSpec, bytes]] = {}
+        """By what tells most specs apart, and by what equals too much: 1 is not true."""
+
+    def same(self, claim: Claim) -> tuple[ClaimSpec, bytes]:
+        """The spec that was seen first of all that equal the claim's, and its signature."""
+        key = tuple([_part(request) for request in claim.spec.requests]), beside(claim.spec)
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] == claim.spec:
+            return kept
+        if len(self._kept) >= _KEPT:
+            self._kept.clear()
+        made = self._kept[key] = claim.spec, signature(claim)
+        return made
+
+
+def signature(claim: Claim) -> bytes:
+    """Equal for claims that ask for the same."""
+    shares = [percents(claim, request.name) for request in claim.spec.requests]
+    asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
+    if claim.spec.in_full:
+        asked = (*asked, claim.spec.in_full, tuple(shares_of(claim)))
+    return msgspec.json.encode(asked, order="deterministic")
+
+
+def beside(spec: ClaimSpec) -> bytes:
+    """What claims of equal signatures may yet say differently."""
+    if not spec.config and not spec.unsupported:
+        return b""
+    return msgspec.json.encode((spec.config, spec.unsupported), order="deterministic")
+
+
+def _part(request: DeviceRequest) -> Part:
+    return request.selectors, tuple(request.capacity.items())

@@ -1,0 +1,113 @@
+"""What a reservation means, given the facts: whether it counts, and how it ends.
+
+Both questions are answered from the claim's latest fact and the latest attempt in the log,
+so the order in which facts and records arrived does not matter.
+"""
+
+from dataclasses import dataclass
+
+from dray.domain.claims import Claim
+from dray.messages.decisions import WhyReleased
+from dray_allocator.state.decision_log import Reservation, Stage
+
+
+def counts(reservation: Reservation, claim: Claim | None, gone: bool) -> bool:
+    """Whether a claim without ``status.allocation`` still uses what is reserved for it.
+
+    A void of the attempt, or the claim's deletion, proves that it can never be committed.
+    An allocation that was committed and cleared counts until the void, because an executor
+    that slept through both could still write it.
+    """
+    if gone or reservation.stage is Stage.OVER:
+        return False
+    return claim is None or claim.void < reservation.attempt
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """The end of a reservation that the facts show: why, and which node not to try soon."""
+
+    why: WhyReleased
+    exclude_node: str = ""
+    urgent: bool = True
+    """Whether something waits for it; commits can wait for the tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoidRequest:
+    """The claim-controller must void the attempt before the reservation can end."""
+
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a reservation's end depends on besides its claim."""
+
+    age_s: float
+    """Of the reservation."""
+    uncommitted_after_s: float
+    pod_wants: bool
+    """Whether the pod exists and is neither ending nor ended."""
+    node_serves: bool
+    """Whether the node is still in the domain."""
+
+
+def end_of(
+    reservation: Reservation, claim: Claim | None, around: Surroundings
+) -> AttemptEnd | VoidRequest | None:
+    """How the reservation ends now, what must happen first, or None: nothing to do yet.
+
+    ``claim`` is None only where the facts are complete: then the claim is gone.
+    """
+    if reservation.stage is Stage.OVER:
+        return AttemptEnd("deleted", urgent=False) if claim is None else None
+    if claim is None:
+        return AttemptEnd("deleted", urgent=reservation.stage is Stage.HELD)
+    if claim.allocation is not None:
+        held = reservation.stage is Stage.HELD
+        return AttemptEnd("committed", urgent=False) if held else None
+    if claim.void >= reservation.attempt:
+        return _voided(reservation, around)
+    if reservation.stage is Stage.COMMITTED:
+        return VoidRequest(reservation.attempt, "the allocation was cleared")
+    return _wish(reservation, around)
+
+
+def _voided(reservation: Reservation, around: Surroundings) -> AttemptEnd:
+    node = reservation.node
+    if reservation.stage is Stage.COMMITTED:
+        return AttemptEnd("withdrawn", node)
+    asked_by_us = around.age_s >= around.uncommitted_after_s
+    unwanted = asked_by_us or not around.pod_wants or not around.node_serves
+    return AttemptEnd("voided", "" if unwanted else node)
+
+
+def _wish(reservation: Reservation, around: Surroundings) -> VoidRequest | None:
+    if not around.pod_wants:
+        return VoidRequest(reservation.attempt, "the pod is gone")
+    if not around.node_serves:
+        return VoidRequest(reservation.attempt, f"node {reservation.node} left the domain")
+    if around.age_s >= around.uncommitted_after_s:
+        return VoidRequest(
+            reservation.attempt, f"not committed after {around.uncommitted_after_s:g} s"
+        )
+    return None
+
+
+def merely_held(reservation: Reservation | None, claim: Claim | None) -> bool:
+    """Whether the claim alone demands nothing before the next tick."""
+    return (
+        reservation is not None
+        and reservation.stage is Stage.HELD
+        and claim is not None
+        and claim.void < reservation.attempt
+    )
+
+
+def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:
+    """Whether an execution has begun that is neither voided nor in this log: an older epoch's,
+    or one whose record was trimmed. It could still be written, so it is voided first."""
+    known = reservation.attempt if reservation else 0
+    return claim.allocation is None and claim.decision > max(claim.void, known)

@@ -1,0 +1,196 @@
+"""What pods of one pattern want, worked out once: pods of a workload differ in who they are.
+
+A pattern is what a pod's claims say and the pod needs, where it is to be placed and by whom.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from dray.domain.claims import Claim
+from dray.domain.devices import OpaqueConfig
+from dray.domain.names import DRAY_SCHEDULER, KUBERNETES_COMPATIBLE
+from dray.domain.placement import HARD, Placement, overridden
+from dray.domain.pods import Pod, PodNeeds
+from dray_allocator.devices.device_requests import DeviceRequirements
+from dray_allocator.devices.node_devices import PublishedDevices
+from dray_allocator.devices.node_search import plan_of
+from dray_allocator.devices.ordered_search import SearchPlan
+from dray_allocator.nodes.ratings import Scoring
+from dray_allocator.scoring.policies import scoring_of
+from dray_allocator.state.claim_requirements import ClaimRequirements, ClaimRequirementsCache
+from dray_allocator.state.claim_specs import beside
+from dray_allocator.state.facts import Facts
+from dray_allocator.state.validate_claim import refused_topology
+from dray_allocator.values.cache_budget import CacheBudget
+
+_MOST_BYTES: Final = 2**24
+_MOST_ALIKE: Final = 16
+_Told = tuple[tuple[bytes, bytes, str], ...]
+"""Of each claim, its signature, the rest of its spec, and its pool."""
+_Key = tuple[str, str, str, bool, bool, int, int, _Told]
+
+
+class PodRequirements(msgspec.Struct, frozen=True):
+    """What pods of one pattern have in common."""
+
+    asks: tuple[DeviceRequirements, ...]
+    plan: SearchPlan
+    """The same as the search reads them."""
+    devices_signature: bytes
+    """Equal for pods that the same free devices satisfy."""
+    signature: bytes
+    """Equal for pods that may go to the same nodes for the same devices."""
+    placement: Placement
+    """The pool's, or the pod's own."""
+    is_aware: bool
+    """Whether fragmentation decides, and so what was learned."""
+    scoring: Scoring
+    """Of the placement; where fragmentation decides, as long as nothing is learned."""
+    configs: tuple[tuple[OpaqueConfig, ...], ...]
+    """Of each claim: that of the classes, each with its requests, then its own."""
+    named_nodes: tuple[str, ...] | None
+    """The nodes that the pods name, as a DaemonSet's do; None: any will do."""
+    in_full: bool
+    """Whether they want what only structured parameters can decide."""
+    alone: bool
+    """Whether dray binds them, and so wants nodes where nobody else binds."""
+    prefers: bool
+    """Whether they would rather have some of the cards that fit."""
+
+
+class PodPattern(PodRequirements, frozen=True):
+    """The same, and what it was worked out from. It holds until a class, a pool or a policy
+    changes."""
+
+    is_refused: bool
+    """Whether something that a claim says can't be met at all."""
+    refused_topology: str
+    """Why its cards can't be had joined, though they must be; empty where that is no matter."""
+    said: tuple[ClaimRequirements, ...]
+    """By each of the open claims."""
+    needs: PodNeeds
+
+
+class PodPatterns:
+    """Patterns of pods of one fleet, within bounds. A cache: it changes no answer."""
+
+    def __init__(self) -> None:
+        self._sayings = ClaimRequirementsCache()
+        self._known: dict[_Key, list[PodPattern]] = {}
+        """By what tells most of them apart; those of one key have other needs."""
+        self._room = CacheBudget(_MOST_BYTES)
+
+    def forget(self) -> None:
+        """What claims and pods say may mean something else now: a class, a pool or a policy
+        changed."""
+        self._sayings, self._room = ClaimRequirementsCache(), CacheBudget(_MOST_BYTES)
+        self._known.clear()
+
+    def of(
+        self, facts: Facts, fleet: PublishedDevices, domain: str, pod: Pod, claims: Sequence[Claim]
+    ) -> PodPattern:
+        """The pattern of a pod of these facts with these open claims."""
+        needs, pool, signatures = pod.needs, facts.pools.get(domain), facts.signatures
+        # Pods that wait in a pool whose nodes were made shared again have no other binder.
+        alone = pool is not None and pool.dedicated and pod.scheduler == DRAY_SCHEDULER
+        told = tuple([(signatures[one.uid], beside(one.spec), one.pool) for one in claims])
+        about = (domain, pod.pool, pod.scheduler, alone, fleet.says_more)
+        key = (*about, needs.cpu_milli, needs.memory_bytes, told)
+        alike = self._known.get(key, ())
+        for known in alike:
+            if known.needs == needs:
+                return known
+        said = tuple([self._sayings.of(facts, claim) for claim in claims])
+        policy = facts.placement(domain)[0]
+        made = _pattern(said, told, policy, pod, fleet, alone=alone)
+        if not self._room.takes(len(made.signature) + sum(len(says) for _, says, _ in told)):
+            self._known.clear()
+            alike = ()
+        self._known[key] = [made, *alike[: _MOST_ALIKE - 1]]
+        return made
+
+
+def _pattern(
+    said: tuple[ClaimRequirements, ...],
+    told: _Told,
+    policy: Placement,
+    pod: Pod,
+    fleet: PublishedDevices,
+    *,
+    alone: bool,
+) -> PodPattern:
+    placement = _placement(policy, said)
+    in_full = placement.is_compatible or any(one.needs_lane for one in said)
+    asks = () if in_full else _asks(said)
+    modes = _modes(pod, placement, in_full or fleet.says_more)
+    needed = msgspec.json.encode((pod.needs, alone, *modes), order="deterministic")
+    signature = b"|".join([one for one, _, _ in told])
+    is_elsewhere = any(pool not in ("", pod.pool) for _, _, pool in told)
+    faulty = any(one.faults(placement) or one.missing for one in said)
+    refusal = _refused_topology(placement, said) if in_full else ""
+    return PodPattern(
+        asks,
+        plan_of(asks, len(said)),
+        signature,
+        needed + b"|" + signature,
+        placement,
+        placement.is_aware,
+        scoring_of(placement),
+        tuple([one.config for one in said]),
+        named_nodes(pod.needs),
+        in_full,
+        alone,
+        any(ask.preference for ask in asks),
+        is_elsewhere or faulty or bool(refusal),
+        refusal,
+        said,
+        pod.needs,
+    )
+
+
+def _asks(said: Sequence[ClaimRequirements]) -> tuple[DeviceRequirements, ...]:
+    """Of all claims; equal requests of several claims are several asks."""
+    return tuple(
+        [
+            msgspec.structs.replace(ask, claim=number)
+            for number, one in enumerate(said)
+            for ask in one.asks
+        ]
+    )
+
+
+def _placement(policy: Placement, said: Sequence[ClaimRequirements]) -> Placement:
+    """The pool's, and what the first claim that says something has in its place; what the webhook
+    would not have let in counts for nothing."""
+    for placement, topology in [one.placement for one in said]:
+        if placement or topology:
+            return overridden(policy, placement, topology)
+    return policy
+
+
+def _refused_topology(placement: Placement, said: Sequence[ClaimRequirements]) -> str:
+    topologies = [topology for _, topology in (one.placement for one in said)]
+    return refused_topology(placement, topologies, sum(one.most_devices for one in said))
+
+
+def _modes(pod: Pod, placement: Placement, binder_counts: bool) -> tuple[str, ...]:
+    """What else of a pod tells where its claims may be met: also the binder, where devices may
+    have conditions that not every one waits for."""
+    modes = [placement.topology] if placement.topology == HARD else []
+    modes += [KUBERNETES_COMPATIBLE] if placement.is_compatible else []
+    return (*modes, pod.binder) if binder_counts else tuple(modes)
+
+
+def named_nodes(needs: PodNeeds) -> tuple[str, ...] | None:
+    """The only nodes whose names every term of the pod's affinity admits; None: any name may do."""
+    if not needs.node_terms:
+        return None
+    found: dict[str, None] = {}
+    for term in needs.node_terms:
+        names_of = [one.values for one in term if one.is_field and one.operator == "In"]
+        if not names_of:
+            return None
+        found.update(dict.fromkeys(names_of[0]))
+    return tuple(found)

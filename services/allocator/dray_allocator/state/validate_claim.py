@@ -1,0 +1,84 @@
+"""What of a claim makes no sense, or can't be decided: a clear reason instead of a search."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dray.domain import names
+from dray.domain.claims import Claim
+from dray.domain.dra.asks import Ask, Request
+from dray.domain.placement import HARD, Placement
+from dray_allocator.devices.claim_conversion import asks_of, claim_of, shares_of
+from dray_allocator.devices.percentages import unreadable
+from dray_allocator.devices.published_capacity import amount_of
+
+_MANY: Final = 2
+"""Stands for as many as there are."""
+_NO_WORDS: Final = (
+    f'"{HARD}" can\'t be had with placement {names.KUBERNETES_COMPATIBLE}, or beside what '
+    "Kubernetes' allocation alone can decide, which has no such rule"
+)
+
+
+def validate_claim(claim: Claim, *, is_compatible: bool) -> list[str]:
+    """What is wrong with a claim, in words; ``is_compatible``: it is decided as in
+    kube-scheduler."""
+    found = [*claim.spec.unsupported, *unreadable(claim)]
+    for ask in asks_of(claim):
+        found += _of_ask(ask)
+    if is_compatible and any(shares_of(claim)):
+        found.append(
+            "a percent of a card can't be asked for with placement "
+            f"{names.KUBERNETES_COMPATIBLE}, for which Kubernetes has no words; ask for amounts "
+            f"({names.TFLOPS_REQUEST}, {names.VRAM_REQUEST}), or have another placement "
+            f"({names.PLACEMENT})"
+        )
+    if sum(map(_fewest, claim_of(claim).requests)) > names.MAX_GPUS_PER_CLAIM:
+        found.append(f"more than {names.MAX_GPUS_PER_CLAIM} devices")
+    return list(dict.fromkeys(found))
+
+
+def refused_topology(placement: Placement, topologies: Sequence[str], most: int) -> str:
+    """Why devices of one pod, ``most`` of them at most, can't be had joined where structured
+    parameters decide; empty: they need not be. ``topologies``: what its claims say of it."""
+    if placement.topology != HARD or most < _MANY:
+        return ""
+    if HARD in topologies:
+        return (
+            f"{names.GPU_TOPOLOGY} {_NO_WORDS}; leave it out, or constrain the claim with "
+            "matchAttribute"
+        )
+    return (
+        f"placement.topology of the pool {_NO_WORDS}; have the pod say otherwise "
+        f"({names.GPU_TOPOLOGY}), or constrain the claim with matchAttribute beside that"
+    )
+
+
+def most_devices(claim: Claim) -> int:
+    """As many as a claim may get; mode All may get many, and who only looks on gets none."""
+    return sum(max(map(_most, _asks(request)), default=0) for request in claim_of(claim).requests)
+
+
+def _most(ask: Ask) -> int:
+    if ask.admin_access:
+        return 0
+    return ask.count if ask.mode == "ExactCount" else _MANY
+
+
+def _fewest(request: Request) -> int:
+    """Devices that a request takes at least; of mode All nothing is known yet."""
+    return min((one.count if one.mode == "ExactCount" else 0 for one in _asks(request)), default=0)
+
+
+def _asks(request: Request) -> tuple[Ask, ...]:
+    return request.first_available or ((request.exactly,) if request.exactly else ())
+
+
+def _of_ask(ask: Ask) -> Iterator[str]:
+    if ask.mode not in ("ExactCount", "All"):
+        yield f"request {ask.name}: allocationMode {ask.mode}"
+    elif ask.mode == "ExactCount" and ask.count < 1:
+        yield f"request {ask.name}: count {ask.count} is below 1"
+    for key, text in sorted((ask.capacity or {}).items()):
+        if (amount := amount_of(text)) is None or amount < 0:
+            what = "is no quantity" if amount is None else "is negative"
+            yield f"request {ask.name}: {key} {text} {what}"

@@ -1,0 +1,1 @@
+"""Values that all layers share: events and effects, options, byte budgets of caches."""

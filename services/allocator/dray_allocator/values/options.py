@@ -1,0 +1,43 @@
+"""The numbers that decisions depend on, handed in by the settings."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dray.domain import names
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorOptions:
+    """Times in seconds, by the ticks' clock."""
+
+    writer: str = "allocator"
+    """Name of this replica in the records."""
+    drivers: tuple[str, ...] = (names.DRIVER,)
+    """Drivers whose devices dray allocates; others belong to kube-scheduler."""
+    uncommitted_after_s: float = 30.0
+    void_repeat_s: float = 5.0
+    exclusion_s: float = 300.0
+    checkpoint_interval_s: float = 600.0
+    waiting_repeat_s: float = 10.0
+    """A waiting pod whose reasons differ only in their counts is reported again after this."""
+    pods_per_record: int = 64
+    unconfirmed_records: int = 256
+    """Records appended ahead of their confirmation."""
+    searches_per_step: int = 64
+    """Pods searched for before other work of the process may run."""
+    decided_bytes: int = 900_000
+    """Limit of the decisions in one record. Every bus takes messages of 1 MiB (``MINIMUM_BYTES``);
+    the rest is for the record's other fields."""
+
+    def changed(self) -> dict[str, Any]:
+        """What is not as the defaults have it, by name; not the writer's name. As JSON has it:
+        a record that is read back equals the one that was written."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name in _SETTINGS
+            if (value := getattr(self, name)) != getattr(_DEFAULT, name)
+        }
+
+
+_DEFAULT = AllocatorOptions()
+_SETTINGS = tuple(field.name for field in fields(AllocatorOptions) if field.name != "writer")
