@@ -16,7 +16,7 @@ from dray_sandbox.simulation.cluster import (
 )
 from dray_sandbox.simulation.world import SimulatedWorld
 
-BUDGET_ALARMS = ("its budget was lowered below its use", "double sale prevented")
+BUDGET_ALARMS = ("its budget was lowered below its use", "double allocation prevented")
 """What a budget that is lowered below its use is told by, with reason."""
 
 

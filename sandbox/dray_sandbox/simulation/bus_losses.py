@@ -50,7 +50,7 @@ class BusLosses:
         name = self._any_log()
         if name is None:
             return
-        self._world.tolerated.update(("double sale prevented", "a device is sold twice"))
+        self._world.tolerated.update(("double allocation prevented", "a device is allocated twice"))
         self._world.bus_away(self._draw.uniform(0.5, 3.0))
         await asyncio.sleep(0.2)
         stream = self._world.bus.server.streams.get(name)

@@ -15,9 +15,19 @@ from dray.kube.ports import EVENTS, LEASES
 from dray_sandbox.simulation.loop import CURRENT
 
 _SILENT = (EVENTS, LEASES)
-ALARMS = ("double sale prevented", "a device is sold twice", "execution failed", "an effect failed")
+ALARMS = (
+    "double allocation prevented",
+    "a device is allocated twice",
+    "execution failed",
+    "an effect failed",
+)
+    "double allocation prevented",
+    "a device is allocated twice",
+    "execution failed",
+    "an effect failed",
+)
 """Log lines that should never be written."""
-ENDINGS = ("the term ended", "no longer leading", "election failed", "stands by until restarted")
+ENDINGS = ("the term ended", "no longer leading", "election failed", "leaves a pool to others")
 """Log lines of what should go on as long as nothing is lost and nobody dies."""
 
 

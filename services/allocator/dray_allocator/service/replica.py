@@ -239,7 +239,7 @@ class Replica:
                 case DoublyAllocated():
                     self._metrics.oversold.inc()
                     self._log.error(
-                        "a device is sold twice, or its budget was lowered below its use",
+                        "a device is allocated twice, or its budget was lowered below its use",
                         device=effect.device,
                         claim=effect.claim_uid,
                         seen=effect.detail,
