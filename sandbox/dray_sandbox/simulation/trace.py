@@ -21,11 +21,6 @@ ALARMS = (
     "execution failed",
     "an effect failed",
 )
-    "double allocation prevented",
-    "a device is allocated twice",
-    "execution failed",
-    "an effect failed",
-)
 """Log lines that should never be written."""
 ENDINGS = ("the term ended", "no longer leading", "election failed", "leaves a pool to others")
 """Log lines of what should go on as long as nothing is lost and nobody dies."""
