@@ -18,9 +18,12 @@ SEED ?= 1
 OPENB ?=
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 python,\
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
+PYTHONS ?= $(foreach name,python3.11 python3.12 python3.13 python3.14,\
+	$(if $(shell $(name) -c 'print(True)' 2>/dev/null),$(name)))
+UV_PYTHON ?= >=3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real build conformance conformance-all chaos explore faults oracle \
+.PHONY: help setup demo test test-real test-pythons build conformance conformance-all chaos explore faults oracle \
 	oracle-allocation oracle-nodes proof check format generate clean
 
 help: ## List what make can do
@@ -32,7 +35,7 @@ setup: $(INSTALLED) ## Make .venv with the locked versions (uv if it is there, e
 $(INSTALLED): requirements.lock pyproject.toml
 	@if command -v uv >/dev/null; then \
 		set -e; echo "setting up $(VENV) with $$(uv --version)"; \
-		test -x $(BIN)/python || uv venv --quiet --python '>=3.11' $(VENV); \
+		test -x $(BIN)/python || uv venv --quiet --python '$(UV_PYTHON)' $(VENV); \
 		uv pip install --quiet --compile-bytecode --python $(BIN)/python \
 			--require-hashes -r requirements.lock; \
 		uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
@@ -60,6 +63,15 @@ test-real: setup ## Run further tests on the real control plane, built once in 4
 	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.controlplane build
 	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m real \
 		$(or $(TESTS),--ignore=tests/contract --ignore=tests/conformance)
+
+test-pythons: ## Read objects at their limits on every Python here (PYTHONS="python3.12 python3.13")
+	@set -e; for python in $(PYTHONS); do \
+		folder=.cache/$$(basename $$python); \
+		$(MAKE) --no-print-directory setup VENV=$$folder PYTHON=$$python UV_PYTHON=$$python; \
+		$$folder/bin/python --version; \
+		$$folder/bin/pytest -q tests/unit/domain/test_json_codec.py tests/unit/kube/test_long_lists.py \
+			tests/unit/kube/test_api_watch_faults.py; \
+	done
 
 build: setup ## Build once what the real control plane and the oracles need, 10 min (K8S=1.34,1.37)
 	@$(BIN)/python tests/conformance/run_builds.py --k8s $(K8S)

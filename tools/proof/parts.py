@@ -37,6 +37,11 @@ def parts(openb: Path | None) -> tuple[ProofPart, ...]:
     return (
         ProofPart("test", "Everything that needs no Go", ("make check", "make test")),
         ProofPart(
+            "pythons",
+            "Objects at their limits are read on every Python of this machine",
+            ("make test-pythons",),
+        ),
+        ProofPart(
             "explore", "No interleaving of small worlds breaks an invariant", ("make explore",)
         ),
         ProofPart(
