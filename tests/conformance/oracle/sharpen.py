@@ -10,7 +10,7 @@ from typing import Any
 from dray.cel.check.static_check import check_selector
 from dray.cel.device import view_from_json
 from dray.cel.environment import Mode, environment
-from dray.cel.eval.compiler import Compiler
+from dray.cel.eval.closures import compiler_of
 from dray.cel.eval.frame import Frame
 from dray.cel.library.values import BoolKey, Uint
 from dray.cel.syntax.parser import parse
@@ -24,7 +24,7 @@ def literal_of(expression: str, driver: str, device: dict[str, Any]) -> str | No
     source = f"dyn({expression})"
     try:
         checked = check_selector(parse(source), source, _ANY_RESULT)
-        compiler = Compiler(checked)
+        compiler = compiler_of(checked)
         closure = compiler.closure(checked.root, compiler.scope)
         view = view_from_json(driver, device)
         return _written(closure(Frame(view, compiler.scope.slots)))

@@ -69,7 +69,7 @@ async def test_nothing_is_sold_twice_or_lost_while_owners_change_under_load(stan
         await _fill(stand, stays, SHARED, 16)
 
         await until_seen(stand.kube, history)
-        judge = history.judged()
+        judge = history.checked()
         assert judge.violations == []
         assert _failed(history) == []
         by_dray = {uid: _allocated_by(claim) for uid, claim in _claims_seen(history).items()}
@@ -142,7 +142,7 @@ async def test_an_allocation_that_lands_too_late_costs_the_later_pod_its_place(
         await stand.until(evicted, "the later pod's eviction")
         assert phase_of((await stand.pods())["ours"]) == "Running"
         await until_seen(stand.kube, history)
-        assert [one for one in history.judged().violations if "DOUBLE SALE" not in one] == []
+        assert [one for one in history.checked().violations if "DOUBLE SALE" not in one] == []
 
 
 async def _user(stand: Stand, luck: float, number: int, over: asyncio.Event) -> int:

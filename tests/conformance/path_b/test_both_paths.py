@@ -150,7 +150,7 @@ def _pod(pool: str, name: str) -> Object:
 
 def _check_history(fleet: Fleet) -> None:
     """At no moment was a device sold twice, a pod bound past its claim, or refused by a node."""
-    assert fleet.history.judged().violations == []
+    assert fleet.history.checked().violations == []
     rejected = [
         (change.key[1], (change.object.get("status") or {}).get("reason"))
         for change in fleet.history.changes

@@ -148,3 +148,12 @@ def test_each_minor_pins_a_module_of_its_own(module):
     programs = {minor: building.program_of(minor) for minor in building.MINORS}
     assert {program.kubernetes[:4] for program in programs.values()} == set(building.MINORS)
     assert len({str(program.directory("1.26.0")) for program in programs.values()}) == 4
+
+
+@pytest.mark.parametrize(
+    ("expression", "literal"),
+    [("device.driver", '"gpu.example.com"'), ("1 + 1", "2"), ("device.nothing", None)],
+)
+def test_a_value_is_written_as_the_literal_that_equals_it(module, expression, literal):
+    found = module("sharpen").literal_of(expression, "gpu.example.com", {"name": "a"})
+    assert found == literal
