@@ -7,6 +7,7 @@ import logging
 from contextlib import suppress
 
 import pytest
+from structlog.testing import capture_logs
 
 from dray.bus.connection import Connection
 from dray.bus.ports import BusUnavailableError
@@ -128,6 +129,26 @@ async def test_a_server_that_takes_less_than_nats_usually_does_is_refused():
             assert "262144 bytes at most" in connection.problem
             assert "1048576 or more" in connection.problem
             await connection.close(1.0)
+
+
+async def test_a_server_of_shorter_messages_than_recommended_is_named_in_the_log():
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            writer.write(b'INFO {"server_id": "s", "max_payload": 1048576}\r\n')
+            while line := await reader.readline():
+                if line.startswith(b"PING"):
+                    writer.write(b"PONG\r\n")
+            writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        address = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with capture_logs() as lines:
+            connection = Connection(address, name="test")
+            connection.start()
+            async with asyncio.timeout(BOUND_S):
+                await connection.next_session()
+                await connection.close(1.0)
+    assert any("max_payload: 8MB" in line.get("why", "") for line in lines)
 
 
 async def test_a_connection_to_a_bad_address_goes_on_until_it_is_closed():
