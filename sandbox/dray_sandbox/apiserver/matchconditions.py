@@ -74,7 +74,7 @@ def value(expression: str, variables: Mapping[str, Any]) -> Any:
     none. The variable `variables` holds such values of other expressions."""
     program = _program(expression)
     activation = {
-        # What isn't named can't be read: large objects are not converted for nothing.
+        # Convert only what the expression names: large objects are slow to convert.
         name: _composed(given)
         if name == "variables"
         else celpy.json_to_cel(json_codec.abridged(given))

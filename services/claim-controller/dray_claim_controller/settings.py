@@ -122,7 +122,7 @@ class Owner(SettingsGroup):
 
 
 class Probing(SettingsGroup):
-    """What the API server keeps: it may be upgraded while dray runs."""
+    """How often to ask which fields the API server keeps: an upgrade can change that."""
 
     look_every: Duration = 5.0
     """How often it is looked whether another server answers: it was away, or says another

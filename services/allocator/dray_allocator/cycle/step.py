@@ -243,7 +243,7 @@ class Step:
         self._state.touch(self._domain.current.fold(self._next(record), record))
 
     def _next(self, record: AnyRecord) -> int:
-        """Have a record appended; the sequence that it will have."""
+        """Queue a record to be appended; return its sequence."""
         domain = self._domain
         expected = domain.expected_last()
         chained = bool(domain.appended)

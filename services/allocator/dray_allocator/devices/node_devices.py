@@ -104,7 +104,7 @@ class PublishedDevices:
 
     @property
     def says_more(self) -> bool:
-        """Whether there are slices of which more is known than is looked at here."""
+        """Whether there are slices with fields that the node table ignores."""
         return bool(self._in_full)
 
     def nodes_that_say_more(self) -> frozenset[str]:

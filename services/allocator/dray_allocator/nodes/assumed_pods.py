@@ -26,7 +26,7 @@ class AssumedPods:
 
     def __init__(self) -> None:
         self.version = 0
-        """Moves with every change."""
+        """Increases with every change."""
         self._pods: dict[str, tuple[str, AssumedResources]] = {}
         self._nodes: dict[str, dict[str, AssumedResources]] = {}
         self._sums: dict[str, AssumedResources] = {}

@@ -8,7 +8,7 @@ from dray_allocator.nodes.columns import Places, Whole, wholes
 
 BLOCK: Final = 512
 NONE: Final = 2**63 - 1
-"""The key of a node that can't be had."""
+"""The key of a node that does not fit."""
 
 
 class Keys:

@@ -1,7 +1,7 @@
 """What a decision log says: reservations, holds, exclusions, reasons, nodes that left.
 
-A plain map of the records folded so far; what it means together with the facts is said
-in ``log/lives.py``. Values are immutable, so that a copy is a copy of dicts.
+A map of the records applied so far; ``pending_allocations`` says what it means together with the
+facts. Values are immutable, so that a copy is a copy of dicts.
 """
 
 from dataclasses import dataclass, field, replace

@@ -105,7 +105,7 @@ class Losses:
         suits = self._plan.cards[0].suiting(nodes.board, cards.places)
         if not suits.any():  # a node that a pod names may have no card for it
             return self._by_several(rows)
-        # Cards of one node with one code leave the same.
+        # Devices of a node with equal codes leave the same remainder.
         alike = np.unique(cards.owner[suits] * table.codes + cards.codes[suits])
         owner, taken = np.divmod(alike, table.codes)
         parts = table.of(np.concatenate((cards.codes, taken, self._after(taken))))
