@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
-GOLDEN = ROOT / "tests" / "unit" / "seed" / "golden"
+GOLDEN = ROOT / "tests" / "unit" / "user_guide_form" / "golden"
 CRDS = ROOT / "deploy" / "helm" / "dray" / "crds"
 CLUSTER_SCOPED = ("Node", "ResourceSlice", "GPUPool", "SchedulingConfigTemplate")
 FOREIGN = {"VolcanoBackend": "operator.volcano.sh", "BindRequest": "scheduling.run.ai"}

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
-GOLDEN = ROOT / "tests" / "unit" / "seed" / "golden"
+GOLDEN = ROOT / "tests" / "unit" / "user_guide_form" / "golden"
 GUIDE = ROOT / "docs" / "cel.md"
 BETA = "resource.k8s.io/v1beta2"
 UNKNOWN = {

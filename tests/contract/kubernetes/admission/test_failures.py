@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import aiohttp
 import pytest
 
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
@@ -29,16 +30,17 @@ async def test_a_webhook_that_hangs_stops_the_request_after_its_time(
 async def test_a_request_that_takes_longer_than_it_asks_for_is_given_up(
     api: Any, refused: Any, hook: Any, in_force: Any
 ) -> None:
-    """Whatever the webhook does later: nothing is written any more."""
+    """Whatever the webhook does later: nothing is written any more. Kubernetes answers, or ends the
+    connection where its filter of late requests comes first."""
     await in_force(api, hook, MUTATING, hook.configuration(api, timeoutSeconds=30))
     hook.hang = True
     loop = asyncio.get_running_loop()
     began_s = loop.time()
 
-    with pytest.raises(refused) as caught:
+    with pytest.raises((refused, aiohttp.ServerDisconnectedError)) as caught:
         await api.create("pods", api.pod("one"), timeout="1.5s")
 
-    assert caught.value.code in (500, 504)
+    assert not isinstance(caught.value, refused) or caught.value.code in (500, 504)
     assert 1.0 < loop.time() - began_s < 10
     hook.hang = False
     await api.create("pods", api.pod("two"), timeout="20.000s")
