@@ -8,9 +8,9 @@ from pathlib import Path
 
 import yaml
 
+from dray.api.pods import Policy, Pool
 from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
-from dray.domain.pods import Policy, Pool
 from dray.messages.facts import (
     ClusterObserved,
     PolicyObserved,

@@ -36,7 +36,7 @@ import click
 from benchmarks.allocator_fleet import Fits, Fleet, Measured, Taken, measure
 from benchmarks.allocator_peer import NoPeerError, Peer, build, peer
 from benchmarks.machine import machine
-from dray.domain import names
+from dray.api import names
 
 IN_USE = 0.75
 POLICY = "CompactFirst"

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from benchmarks import decision
 from benchmarks.machine import add_a_thousand, percentiles
-from dray.domain import names
-from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec, DeviceRequest
-from dray.domain.devices import DeviceId, ResourceSlice
-from dray.domain.quantities import quantity_of
+from dray.api import names
+from dray.api.claims import AllocatedDevice, Allocation, Claim, ClaimSpec, DeviceRequest
+from dray.api.devices import DeviceId, ResourceSlice
+from dray.api.quantities import quantity_of
 from dray.messages.facts import ClaimObserved, SliceObserved
 from dray.user_guide_form.selector import generated_selector
 from dray_allocator.cycle import step

@@ -19,10 +19,10 @@ from uuid import NAMESPACE_OID, uuid5
 import msgspec
 
 from benchmarks.allocator_fleet import Fleet
-from dray.domain import names
-from dray.domain.claims import Claim, ClaimSpec
-from dray.domain.devices import Capacity, Device, ResourceSlice
-from dray.domain.errors import PermanentError
+from dray.api import names
+from dray.api.claims import Claim, ClaimSpec
+from dray.api.devices import Capacity, Device, ResourceSlice
+from dray.api.errors import PermanentError
 from dray.kube.convert_claims import allocation_to
 
 KUBERNETES = "1.36"

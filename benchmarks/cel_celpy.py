@@ -5,8 +5,8 @@ from collections.abc import Callable
 import celpy
 from celpy import celtypes
 
+from dray.api.quantities import Quantity, parse_quantity
 from dray.cel.view import DeviceView
-from dray.domain.quantities import Quantity, parse_quantity
 from dray_sandbox.celpy_environment import celpy_environment
 
 

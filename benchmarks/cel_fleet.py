@@ -3,10 +3,10 @@
 import random
 from collections.abc import Iterator
 
+from dray.api import names
+from dray.api.devices import AttributeValue
+from dray.api.quantities import Quantity, quantity_of
 from dray.cel.view import DeviceView
-from dray.domain import names
-from dray.domain.devices import AttributeValue
-from dray.domain.quantities import Quantity, quantity_of
 from dray.user_guide_form.selector import generated_selector
 
 MODELS = {

@@ -22,7 +22,7 @@ from benchmarks.control_plane_fleet import Size
 from benchmarks.control_plane_profile import groups
 from benchmarks.control_plane_rows import ROWS, Outcome, Row, run_row
 from benchmarks.machine import machine
-from dray.domain.errors import DrayError
+from dray.api.errors import DrayError
 from dray_sandbox.controlplane.build import wanted_minor
 
 _LEAST_WRITES = 0.005

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
-from dray.domain.names import (
+from dray.api.names import (
     BASE_TEMPLATE,
     CLAIM_REFERENCE,
     DEDICATED_TAINT,
@@ -20,7 +20,7 @@ from dray.domain.names import (
     TFLOPS_REQUEST,
     VRAM_REQUEST,
 )
-from dray.domain.pods import Pool
+from dray.api.pods import Pool
 from dray.kube.ports import CLAIMS, TEMPLATES, Object
 from dray.messages.facts import TemplateObserved
 from dray_node_agent.decisions.inventory import NodeState, slices

@@ -12,7 +12,7 @@ from benchmarks.control_plane_bound import Bound
 from benchmarks.control_plane_clusters import NAME, PROFILED, Cluster, Progress, cluster_of
 from benchmarks.control_plane_fleet import NAMESPACE, Size, pod
 from benchmarks.control_plane_meter import Meter, Reading
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from dray.kube.ports import PODS, Kube, Object
 from dray_sandbox.fleet import at_once
 from dray_sandbox.paths import stack_directory

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import Allocation, Claim, ClaimSpec, DeviceRequest
-from dray.domain.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
-from dray.domain.pods import Node, Pod, PodClaim, Policy, Pool
-from dray.domain.quantities import quantity_of
+from dray.api import names
+from dray.api.claims import Allocation, Claim, ClaimSpec, DeviceRequest
+from dray.api.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
+from dray.api.pods import Node, Pod, PodClaim, Policy, Pool
+from dray.api.quantities import quantity_of
 from dray.messages.decisions import Decided, Opened
 from dray.messages.facts import (
     ClaimObserved,

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from dray.api.errors import PermanentError
+from dray.api.names import GPUPOOL, TFLOPS_REQUEST, VRAM_REQUEST
 from dray.bus.jetstream import connect as connect_bus
-from dray.domain.errors import PermanentError
-from dray.domain.names import GPUPOOL, TFLOPS_REQUEST, VRAM_REQUEST
 from dray.kube.api import connect as connect_kube
 from dray.kube.ports import PODS, AlreadyExistsError, Kube, Object
 from dray_cli.demo.collector import DemoCollector

@@ -23,9 +23,9 @@ from msgspec.structs import replace
 from benchmarks import decision
 from benchmarks.allocators import Bench, bench
 from benchmarks.machine import machine
-from dray.domain import names
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import DeviceId
+from dray.api import names
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import DeviceId
 from dray.messages.decisions import Decided, decode_record, log_stream
 from dray.messages.facts import ClaimObserved, Fact, InventoryObserved, NodeObserved, PodObserved
 

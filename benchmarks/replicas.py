@@ -27,9 +27,9 @@ from msgspec.structs import replace
 from benchmarks import decision
 from benchmarks.allocators import NATS, Bench, bench
 from benchmarks.machine import machine
-from dray.domain import names
-from dray.domain.devices import DeviceClass
-from dray.domain.pods import Node, Policy, Pool
+from dray.api import names
+from dray.api.devices import DeviceClass
+from dray.api.pods import Node, Policy, Pool
 from dray.messages.base import Message
 from dray.messages.decisions import ClaimDecision, Decided, decode_record, log_stream
 from dray.messages.facts import (

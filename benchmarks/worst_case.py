@@ -21,8 +21,8 @@ import click
 from benchmarks import decision
 from benchmarks.allocator_peer import NoPeerError, build
 from benchmarks.machine import machine
-from dray.domain import names
-from dray.domain.dra.nodes import Node
+from dray.api import names
+from dray.api.dra.nodes import Node
 from dray.kube.convert import claim_from, slice_from
 from dray.kube.convert_dra_claims import claim_from as full_claim_from
 from dray.kube.convert_dra_slices import class_from

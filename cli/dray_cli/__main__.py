@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dray.domain.errors import DrayError, PermanentError
+from dray.api.errors import DrayError, PermanentError
 
 VERBS = {
     "up": ("dray_cli.up", "up", "Start a local stack that stays."),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from dray.domain.names import DRIVER, OWNER_DRAY
-from dray.domain.pods import Node
+from dray.api.names import DRIVER, OWNER_DRAY
+from dray.api.pods import Node
 from dray.kube.convert import claim_from, pod_from, pool_from
 from dray.kube.convert_dra_slices import slice_in_full
 from dray.kube.ports import CLASSES, NODES, SLICES, Object

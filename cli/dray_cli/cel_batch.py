@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from dray.api.errors import InvalidInputError
 from dray.cel.device import view_from_json
 from dray.cel.environment import Mode
 from dray.cel.view import DeviceView
-from dray.domain.errors import InvalidInputError
 from dray_cli import json_lines
 from dray_cli.cel_verdict import DEFAULT_VERSION, judge
 from dray_cli.json_lines import Answer

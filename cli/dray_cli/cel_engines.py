@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dray.api.errors import InvalidInputError
 from dray.cel.environment import Mode
 from dray.cel.errors import CelEvaluationError
 from dray.cel.eval.program import ClauseResult, compile
-from dray.domain.errors import InvalidInputError
 from dray_cli.cel_slices import SliceDevice
 from dray_cli.cel_verdict import Gates, language
 

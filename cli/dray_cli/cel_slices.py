@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from dray.api.errors import InvalidInputError
 from dray.cel.device import view_from_json
 from dray.cel.view import DeviceView
-from dray.domain.errors import InvalidInputError
 from dray.kube.ports import SLICES
 from dray.user_guide_form import yaml_adapter
 from dray_cli.files import naming, text_of

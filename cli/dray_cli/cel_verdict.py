@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from dray.api.errors import InvalidInputError
 from dray.cel.admission import Verdict, admission, kubernetes_words
 from dray.cel.environment import Environment, Mode, environment
 from dray.cel.errors import CelCompileError
 from dray.cel.eval.program import Program, compile
-from dray.domain.errors import InvalidInputError
 
 DEFAULT_VERSION = "1.36"
 Gates = Mapping[str, bool]

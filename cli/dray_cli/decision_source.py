@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dray.domain.names import (
+from dray.api.names import (
     FRAGMENTATION_AWARE,
     GPU_TOPOLOGY,
     KUBERNETES_COMPATIBLE,
     PLACEMENT,
     PREFER,
 )
-from dray.domain.placement import MODES, NO_TOPOLOGY, Placement, overridden, placement_of
+from dray.api.placement import MODES, NO_TOPOLOGY, Placement, overridden, placement_of
 from dray.kube.convert import policy_from
 from dray.kube.ports import POLICIES, Kube, NotFoundError, Object, RefusedError
 

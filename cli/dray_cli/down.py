@@ -2,7 +2,7 @@
 
 import click
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from dray_cli.output import output_option, print_json
 from dray_cli.target import stack_name_option
 from dray_sandbox.stack_file import end_stack, read_stack_file, remove_stack_file

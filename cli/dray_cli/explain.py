@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,

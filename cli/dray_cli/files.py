@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TextIO
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 
 
 def text_of(file: TextIO) -> str:

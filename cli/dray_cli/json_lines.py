@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 
 Question = dict[str, Any]
 Answer = dict[str, Any]

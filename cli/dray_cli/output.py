@@ -6,7 +6,7 @@ from typing import Any
 import click
 import yaml
 
-from dray.domain import json_codec
+from dray.api import json_codec
 
 output_option = click.option(
     "-o",

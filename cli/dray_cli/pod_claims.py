@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
 from dray_allocator.explain.formatting import quantity
 

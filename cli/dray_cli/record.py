@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
+from dray.api.errors import InvalidInputError
 from dray.bus import jetstream
 from dray.bus.ports import Bus, BusUnavailableError
 from dray.bus.topology import RECORDER
-from dray.domain.errors import InvalidInputError
 from dray.recording.file import Writer
 from dray.recording.lines import Header
 from dray.recording.recorder import Counts, Recorder

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
+from dray.api.errors import InvalidInputError
 from dray.bus.jetstream import connect as connect_nats
 from dray.bus.ports import Bus
 from dray.bus.topology import READER
-from dray.domain.errors import InvalidInputError
 from dray.kube.api import connect
 from dray.kube.ports import Kube
 from dray.runtime import logs

@@ -5,7 +5,7 @@ import time
 
 import click
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray_cli.output import output_option, print_json
 from dray_cli.recording_file import record_option, recording_settings
 from dray_cli.target import stack_name_option

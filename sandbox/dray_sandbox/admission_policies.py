@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from dray.domain.names import DECISION, DRAY_NAMESPACE
+from dray.api.names import DECISION, DRAY_NAMESPACE
 from dray_sandbox.access import CLAIM_CONTROLLER
 from dray_sandbox.paths import checkout
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dray.domain.errors import DrayError, InvalidInputError
+from dray.api.errors import DrayError, InvalidInputError
 from dray.kube import api
 from dray.runtime import lifetime, logs
 from dray.runtime.health import HealthPages

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import Literal
 
-from dray.domain.errors import InvalidInputError
-from dray.domain.names import POOL_LABEL
+from dray.api.errors import InvalidInputError
+from dray.api.names import POOL_LABEL
 from dray_sandbox.nats_server import MAX_PAYLOAD_BYTES
 
 ControlPlane = Literal["sandbox", "real"]

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dray.api.errors import PermanentError
 from dray.bus.payload import RECOMMENDED_BYTES
 from dray.bus.topology import ACCESS, CLAIM_CONTROLLER
-from dray.domain.errors import PermanentError
 from dray_claim_controller.identities.signing import AccountKey, new_seed
 from dray_sandbox.certificates import write_secret
 from dray_sandbox.paths import checkout, free_port

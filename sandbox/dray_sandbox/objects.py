@@ -11,7 +11,7 @@ from typing import Any, Self
 import aiohttp
 import yaml
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from dray_sandbox.access import ADMIN, Endpoint
 
 Object = dict[str, Any]

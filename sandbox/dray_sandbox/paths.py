@@ -6,7 +6,7 @@ import re
 import socket
 from pathlib import Path
 
-from dray.domain.errors import InvalidInputError, PermanentError
+from dray.api.errors import InvalidInputError, PermanentError
 
 _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _FIRST_PORT, _LAST_PORT = 20_000, 32_000

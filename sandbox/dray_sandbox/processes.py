@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 
 Ready = Callable[[], Awaitable[bool]]
 _POLL_S = 0.03

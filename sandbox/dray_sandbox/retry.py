@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from dray.domain.errors import TemporaryError
+from dray.api.errors import TemporaryError
 from dray.kube.api import KubeApi
 from dray.kube.api_transport import Transport, configuration
 from dray.kube.ports import AlreadyExistsError, Object, PatchType, Resource

@@ -20,8 +20,8 @@ from typing import Self
 
 import msgspec
 
-from dray.domain.errors import PermanentError
-from dray.domain.names import DRAY_NAMESPACE
+from dray.api.errors import PermanentError
+from dray.api.names import DRAY_NAMESPACE
 from dray_sandbox.access import Endpoint, make_credentials
 from dray_sandbox.admission_policies import admission_policies, refused_claim
 from dray_sandbox.controlplane.build import GoBinary, build

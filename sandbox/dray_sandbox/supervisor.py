@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from dray.domain.errors import DrayError, PermanentError
+from dray.api.errors import DrayError, PermanentError
 from dray_sandbox.certificates import write_secret
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.paths import stack_directory

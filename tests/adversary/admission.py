@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonpatch
 
-from dray.domain.names import DRAY_NAMESPACE
+from dray.api.names import DRAY_NAMESPACE
 from dray.kube.memory import MemoryKube
 from dray.kube.memory_patch import patched
 from dray.kube.ports import CLAIMS, PODS, TEMPLATES, Object, RefusedError, Resource

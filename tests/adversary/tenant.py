@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 from tests.adversary.admission import User
 
-from dray.domain.names import (
+from dray.api.names import (
     ALLOCATED,
     CLAIM_REFERENCE,
     DECISION,

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.adversary.tenant import SEQUENCES, Action
 from tests.adversary.world import attack
 
-from dray.domain.names import DECISION, GPUPOOL, POOL_LABEL
+from dray.api.names import DECISION, GPUPOOL, POOL_LABEL
 from dray_sandbox.simulation.cluster import DEDICATED, SHARED, SPARE
 
 EXAMPLES = int(os.environ.get("DRAY_ADVERSARY_EXAMPLES", "25"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.adversary.admission import User
 from tests.adversary.tenant import NAMESPACE, Action, Tenant
 
-from dray.domain.errors import DrayError
+from dray.api.errors import DrayError
 from dray.kube.memory_store import Event
 from dray.kube.ports import (
     BIND_REQUESTS,

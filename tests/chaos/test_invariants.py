@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.names import CLAIM_REFERENCE, DRIVER
+from dray.api.names import CLAIM_REFERENCE, DRIVER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Object
 from dray_node_agent.decisions.inventory import NodeState, device_name, slices

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from dray.api.errors import DrayError
+from dray.api.names import GPUPOOL
 from dray.bus.memory import MemoryBus
-from dray.domain.errors import DrayError
-from dray.domain.names import GPUPOOL
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import (
     BIND_REQUESTS,

@@ -13,8 +13,8 @@ from unittest import mock
 import pytest
 from tests.mutations import Mutation
 
+from dray.api.claims import Claim
 from dray.bus.ports import MessageTooLargeError
-from dray.domain.claims import Claim
 from dray.kube.ports import KubeError, NotFoundError, RefusedError
 from dray_claim_controller.execution.decisions import AwaitDevices
 from dray_claim_controller.execution.executor import PodExecutor

@@ -22,7 +22,7 @@ from run_parts import NAMES, PARTS, Part
 from run_report import MinorReport, as_json, as_text, summary
 from run_results import Result, of_command, of_tests
 
-from dray.domain.errors import DrayError
+from dray.api.errors import DrayError
 from dray_sandbox.controlplane.build import DEFAULT_MINOR, MINOR_VARIABLE, MINORS, build
 from dray_sandbox.golang.program_run import run
 from dray_sandbox.golang.progress import Ticker

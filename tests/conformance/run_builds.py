@@ -12,7 +12,7 @@ from typing import Final
 
 from oracle.building import build_node_fit, build_oracle
 
-from dray.domain.errors import DrayError
+from dray.api.errors import DrayError
 from dray_sandbox.controlplane.build import DEFAULT_MINOR, MINORS, build
 
 Progress = Callable[[str], None]

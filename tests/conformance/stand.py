@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dray.api.names import DRIVER, GPUPOOL, TFLOPS_REQUEST, VRAM_REQUEST
+from dray.api.quantities import Quantity, parse_quantity
 from dray.bus.jetstream import connect as connect_bus
 from dray.bus.ports import Bus
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.names import DRIVER, GPUPOOL, TFLOPS_REQUEST, VRAM_REQUEST
-from dray.domain.quantities import Quantity, parse_quantity
 from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, NotFoundError, Object
 from dray.messages.base import decode, subject_prefix
 from dray.messages.facts import ClusterObserved

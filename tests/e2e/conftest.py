@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from dray.api.names import DRIVER
+from dray.api.quantities import Quantity, parse_quantity
 from dray.bus.jetstream import connect as connect_bus
 from dray.bus.ports import Bus
-from dray.domain.names import DRIVER
-from dray.domain.quantities import Quantity, parse_quantity
 from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, Object
 from dray.recording.lines import Header, Line
 from dray.recording.recorder import Recorder

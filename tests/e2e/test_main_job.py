@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 from tests.mutations import Mutation, allocator_forgetting_reservations, executor_ignoring_void
 
-from dray.domain.pods import Pod
+from dray.api.pods import Pod
 from dray_allocator.cycle import ended_reservations
 from dray_allocator.state import pending_allocations
 from dray_claim_controller.execution import decisions as rules

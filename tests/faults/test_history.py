@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dray.domain.names import DERIVED_FROM_LABEL, DRIVER, POOL_LABEL
+from dray.api.names import DERIVED_FROM_LABEL, DRIVER, POOL_LABEL
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,

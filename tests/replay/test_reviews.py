@@ -6,12 +6,12 @@ import json
 import msgspec
 import pytest
 
+from dray.api.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
+from dray.api.pods import Policy, Pool
 from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import Request as BusRequest
 from dray.bus.topology import FACTS_STREAM, STREAMS
-from dray.domain.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
-from dray.domain.pods import Policy, Pool
 from dray.messages.base import encode
 from dray.messages.facts import (
     ClusterObserved,

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.machine import machine
-from dray.domain.errors import DrayError, PermanentError
+from dray.api.errors import DrayError, PermanentError
 from dray_sandbox.golang.progress import Ticker
 from tools.command import run
 from tools.proof.parts import NAMES, OPENB_NODES, ProofPart, parts

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 
 _PROGRESS: Final = re.compile(r"[.sxFEX]*\s*\[\s*\d+%\]|make: .*|make\[\d+\]: .*")
 """Lines that say nothing about the outcome: pytest's dots, and that make passes a failure on."""

@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 
 
 class NoCheckoutError(PermanentError):

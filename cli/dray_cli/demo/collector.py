@@ -12,9 +12,9 @@ from contextlib import suppress
 
 import msgspec
 
+from dray.api import names
 from dray.bus.ports import Bus, StreamMissingError
 from dray.bus.topology import EVENTS_STREAM, FACTS_STREAM
-from dray.domain import names
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray.kube import ports
 from dray.kube.ports import Object, Resource
 from dray.user_guide_form.documents import convert

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dray.api.errors import InvalidInputError
 from dray.bus.ports import Bus
-from dray.domain.errors import InvalidInputError
 from dray.kube.ports import EVENTS, PODS, AlreadyExistsError, Kube
 from dray_cli.demo.collector import DemoCollector
 from dray_cli.demo.indicators import Indicators, check

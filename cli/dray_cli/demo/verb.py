@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
+from dray.api.errors import DrayError
 from dray.bus.jetstream import connect as connect_bus
-from dray.domain.errors import DrayError
 from dray.kube.api import connect as connect_kube
 from dray_cli.demo.play import Demo, DemoReport, report_as_json
 from dray_cli.output import output_option, print_json

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 
-from dray.domain.names import DRIVER, TFLOPS_REQUEST
+from dray.api.names import DRIVER, TFLOPS_REQUEST
 from dray.kube.convert import claim_from
 from dray.kube.ports import (
     ADMISSION_POLICIES,

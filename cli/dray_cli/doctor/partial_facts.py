@@ -2,10 +2,10 @@
 
 from contextlib import aclosing
 
+from dray.api.claims import TOO_LARGE
+from dray.api.devices import ResourceSlice
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.claims import TOO_LARGE
-from dray.domain.devices import ResourceSlice
 from dray.kube.convert_dra_slices import slice_in_full
 from dray.kube.ports import SLICES, Kube, KubeUnavailableError, Object, RefusedError
 from dray.messages.base import UndecodableMessageError, decode, subject_prefix

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dray.domain.json_codec import canonical
+from dray.api.json_codec import canonical
 from dray.messages.decisions import AnyRecord, Opened
 from dray.recording.file import BadRecordingError
 from dray.recording.lines import Line, RecordLine

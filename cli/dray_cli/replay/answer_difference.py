@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dray.domain import json_codec
+from dray.api import json_codec
 from dray.messages.inputs import Noted
 
 _SHORT = 120

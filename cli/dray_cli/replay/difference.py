@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dray.domain import json_codec
+from dray.api import json_codec
 from dray.messages.base import decode, subject_prefix, token
 from dray.messages.decisions import AnyRecord, Decided, NodeLeft, Released, Waiting
 from dray.messages.facts import Fact, PolicyObserved, PoolObserved

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dray.domain import json_codec
-from dray.domain.json_codec import canonical
+from dray.api import json_codec
+from dray.api.json_codec import canonical
 from dray.messages.base import decode, subject_prefix
 from dray.messages.inputs import AgentNoted, ControllerNoted, Noted
 from dray.recording.journal import UnknownEventError

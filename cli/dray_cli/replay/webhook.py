@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from dray.api import json_codec
+from dray.api.json_codec import canonical
 from dray.bus.topology import FACTS_STREAM
-from dray.domain import json_codec
-from dray.domain.json_codec import canonical
 from dray.messages.base import decode, subject_prefix
 from dray.messages.facts import Fact
 from dray.messages.inputs import Reviewed

@@ -8,10 +8,10 @@ though on a cluster kube-scheduler binds them.
 from collections.abc import Iterator
 from typing import Final
 
-from dray.domain import names
-from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
-from dray.domain.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
-from dray.domain.pods import Node, Pod, PodClaim, PodNeeds, Policy, Pool
+from dray.api import names
+from dray.api.claims import Claim, ClaimSpec, DeviceRequest
+from dray.api.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
+from dray.api.pods import Node, Pod, PodClaim, PodNeeds, Policy, Pool
 from dray.messages.facts import (
     ClaimObserved,
     DeviceClassObserved,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 
 CARD = 1000
 MOST_CARDS = 8

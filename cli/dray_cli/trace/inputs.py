@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from dray.api import names
+from dray.api.errors import PermanentError
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import EVENTS_STREAM
-from dray.domain import names
-from dray.domain.errors import PermanentError
 from dray.kube.convert_metadata import annotation
 from dray.kube.ports import (
     BIND_REQUESTS,

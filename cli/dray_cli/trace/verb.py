@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.convert_metadata import annotation
 from dray.kube.ports import PODS, Kube, NotFoundError
 from dray.telemetry import parse

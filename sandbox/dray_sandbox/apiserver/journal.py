@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from dray.domain import json_codec
+from dray.api import json_codec
 
 Line = dict[str, Any]
 _LINE = msgspec.json.Decoder(Line)

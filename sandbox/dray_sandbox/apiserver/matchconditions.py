@@ -9,7 +9,7 @@ from typing import Any
 import celpy
 from celpy import celtypes
 
-from dray.domain import json_codec
+from dray.api import json_codec
 from dray_sandbox.celpy_environment import celpy_environment
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dray.domain.equality import strictly_equal
+from dray.api.equality import strictly_equal
 
 from . import metadata, priority, status
 from .admission import ApiAdmission, Attributes

@@ -15,7 +15,7 @@ from aiohttp import web
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from dray.domain import json_codec
+from dray.api import json_codec
 
 from . import protobuf
 from .context import Context

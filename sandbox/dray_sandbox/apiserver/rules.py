@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dray.domain.equality import strictly_equal
+from dray.api.equality import strictly_equal
 
 from . import metadata, types
 from .resources import ApiResource

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from dray.domain.names import DRAY_NAMESPACE
+from dray.api.names import DRAY_NAMESPACE
 
 from . import discovery, metadata, status
 from .admission import ApiAdmission

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from dray.domain import json_codec
+from dray.api import json_codec
 
 from .journal import Line, RequestJournal
 from .status import Object, gone

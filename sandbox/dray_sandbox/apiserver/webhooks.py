@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from dray.domain import json_codec
+from dray.api import json_codec
 
 from .status import ApiError, Object
 

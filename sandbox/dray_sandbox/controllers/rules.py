@@ -7,7 +7,7 @@ Follows ``pkg/controller/resourceclaim/controller.go`` of Kubernetes 1.36: ``syn
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dray.domain.names import CLAIM_FINALIZER, POD_CLAIM_NAME
+from dray.api.names import CLAIM_FINALIZER, POD_CLAIM_NAME
 from dray.kube.ports import Object
 
 _LONGEST_BASE = 57

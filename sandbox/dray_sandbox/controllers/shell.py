@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import structlog
 
-from dray.domain.errors import DrayError, TemporaryError
-from dray.domain.names import CLAIM_FINALIZER
+from dray.api.errors import DrayError, TemporaryError
+from dray.api.names import CLAIM_FINALIZER
 from dray.kube.ports import (
     CLAIMS,
     EVENTS,

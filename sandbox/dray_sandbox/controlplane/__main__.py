@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dray.domain.errors import DrayError, InvalidInputError
+from dray.api.errors import DrayError, InvalidInputError
 from dray_sandbox.access import make_credentials
 from dray_sandbox.controlplane.build import GoBinary, build
 from dray_sandbox.controlplane.launch import start_control_plane

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray_sandbox.golang import program as golang
 from dray_sandbox.golang import toolchain
 from dray_sandbox.golang.failures import cache_errors

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from dray_sandbox.access import (
     ADMIN,
     CONTROLLERS,

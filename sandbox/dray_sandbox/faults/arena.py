@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from dray.domain.names import DRIVER, TEMPLATE_LABEL
+from dray.api.names import DRIVER, TEMPLATE_LABEL
 from dray.kube.ports import NAMESPACES, POLICIES, POOLS, TEMPLATES, Kube, Object, Resource
 from dray_sandbox.faults.plan import CARDS_PER_NODE, DEDICATED, NAMESPACE, SHARED, TENANT
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dray.domain.names import DERIVED_FROM_LABEL
+from dray.api.names import DERIVED_FROM_LABEL
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, TEMPLATES, Listed, Resource
 from dray_node_agent.files.checkpoint import CheckpointFile
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from structlog.testing import capture_logs
 
-from dray.domain.devices import DeviceId
-from dray.domain.errors import DrayError, TemporaryError
+from dray.api.devices import DeviceId
+from dray.api.errors import DrayError, TemporaryError
 from dray.kube.convert import slice_from
 from dray.kube.ports import CLAIMS, EVENTS, PODS, SLICES, Kube, Listed, Object, Resource
 from dray_sandbox.faults import leftovers, refusals

@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from dray.domain import names
-from dray.domain.errors import DrayError, TemporaryError
+from dray.api import names
+from dray.api.errors import DrayError, TemporaryError
 from dray.kube.ports import PODS, AlreadyExistsError, Kube, Object
 from dray_sandbox.faults.plan import PodWish
 from dray_sandbox.retry import retry

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 
 _TAIL_LINES = 20
 _PACKAGE = re.compile(r"[\w.\-/@~]+")

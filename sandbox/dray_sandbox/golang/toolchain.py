@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from dray_sandbox.golang.cache import alone
 from dray_sandbox.golang.failures import cache_errors, known_cause
 from dray_sandbox.golang.program_run import run

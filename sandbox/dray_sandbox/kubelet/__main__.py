@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dray.domain.errors import DrayError
+from dray.api.errors import DrayError
 from dray.kube import api
 from dray.runtime import lifetime, logs
 from dray.runtime.health import HealthPages

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dray.domain.quantities import NANO
+from dray.api.quantities import NANO
 from dray.kube.convert import requests_of
 from dray.kube.ports import Object
 from dray_sandbox.kubelet.plan import NodePlan

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dray.domain.errors import TemporaryError
+from dray.api.errors import TemporaryError
 from dray.kube.ports import Object
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from dray.domain.errors import DrayError, TemporaryError
+from dray.api.errors import DrayError, TemporaryError
 from dray.kube.ports import (
     PODS,
     Changed,

@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from dray.domain.errors import DrayError
+from dray.api.errors import DrayError
 from dray.kube.convert import time_to
 from dray.kube.ports import (
     LEASES,

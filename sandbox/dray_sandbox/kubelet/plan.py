@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dray.domain.errors import InvalidInputError
-from dray.domain.quantities import Quantity, parse_quantity
+from dray.api.errors import InvalidInputError
+from dray.api.quantities import Quantity, parse_quantity
 
 DEFAULT_CAPACITY = {
     "cpu": "64",

@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from dray.domain.errors import DrayError, TemporaryError
+from dray.api.errors import DrayError, TemporaryError
 from dray.kube.ports import EVENTS, PODS, Kube, NotFoundError, Object
 from dray.runtime.backoff import Backoff
 from dray_sandbox.events import event_of

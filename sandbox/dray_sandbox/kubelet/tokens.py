@@ -6,8 +6,8 @@ from pathlib import Path
 
 import structlog
 
-from dray.domain.errors import DrayError
-from dray.domain.names import DRAY_NAMESPACE
+from dray.api.errors import DrayError
+from dray.api.names import DRAY_NAMESPACE
 from dray.kube.ports import NODES, Kube, Object, Resource
 from dray.runtime.backoff import Backoff
 

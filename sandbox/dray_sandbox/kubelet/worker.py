@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from dray.domain.errors import TemporaryError
+from dray.api.errors import TemporaryError
 from dray.kube.convert import time_from, time_to
 from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
 from dray.runtime.backoff import Backoff

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from dray.domain.claims import Claim
-from dray.domain.names import VIRTUAL_TFLOPS
-from dray.domain.pods import Pod
-from dray.domain.quantities import parse_quantity
+from dray.api.claims import Claim
+from dray.api.names import VIRTUAL_TFLOPS
+from dray.api.pods import Pod
+from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, pod_from
 from dray.messages.decisions import Decided
 from dray_allocator.state.decision_log import LogFold, Stage

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from dray.domain.pods import Pod
+from dray.api.pods import Pod
 from dray.kube.memory import MemoryKube
 from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import CLAIMS, PODS, ConflictError, NotFoundError, Object, RefusedError

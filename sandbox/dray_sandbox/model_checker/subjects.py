@@ -7,10 +7,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from dray.domain import names
-from dray.domain.claims import Claim, GivenUp
-from dray.domain.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
-from dray.domain.pods import Node, Policy, Pool
+from dray.api import names
+from dray.api.claims import Claim, GivenUp
+from dray.api.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
+from dray.api.pods import Node, Policy, Pool
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, PODS, Changed, Object
 from dray.messages.facts import (

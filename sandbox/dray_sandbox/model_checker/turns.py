@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dray.domain.claims import last_attempt_before
+from dray.api.claims import last_attempt_before
 from dray.messages.decisions import Decided
 from dray_sandbox.model_checker.bound import Bound, PublicationMode
 from dray_sandbox.model_checker.executors import Executors

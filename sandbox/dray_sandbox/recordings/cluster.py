@@ -5,10 +5,10 @@ from random import Random
 
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import Claim, ClaimSpec, DeviceRequest, last_attempt_before
-from dray.domain.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice, Taint
-from dray.domain.pods import Node, Pod, PodClaim, PodNeeds, Policy, Pool
+from dray.api import names
+from dray.api.claims import Claim, ClaimSpec, DeviceRequest, last_attempt_before
+from dray.api.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice, Taint
+from dray.api.pods import Node, Pod, PodClaim, PodNeeds, Policy, Pool
 from dray.messages.decisions import NodeLeft
 from dray.messages.facts import (
     ClaimObserved,

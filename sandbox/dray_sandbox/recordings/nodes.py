@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dray.api.errors import DrayError
 from dray.bus.ports import Bus
-from dray.domain.errors import DrayError
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, Kube
 from dray.messages.inputs import AgentNoted

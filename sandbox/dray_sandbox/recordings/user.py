@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import jsonpatch
 
+from dray.api.errors import DrayError
+from dray.api.names import DEVICE_CLASS, DRAY_NAMESPACE, POOL_LABEL
 from dray.bus.backlog import Backlog
 from dray.bus.ports import Bus
-from dray.domain.errors import DrayError
-from dray.domain.names import DEVICE_CLASS, DRAY_NAMESPACE, POOL_LABEL
 from dray.kube.ports import PODS, Kube, NotFoundError, Object
 from dray_sandbox.simulation import actors
 from dray_sandbox.simulation.cluster import DEDICATED, SHARED, TEAM, gpu_pod

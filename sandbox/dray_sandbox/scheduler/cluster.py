@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, Pod
+from dray.api.pods import HostPort, Node, NodeExpression, NodeTerm, Pod
 from dray.kube.convert import node_from, pod_from
 from dray.kube.ports import Object
 from dray_sandbox.scheduler.readiness import Readiness, readiness_of

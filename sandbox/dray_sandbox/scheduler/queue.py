@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dray.domain.pods import Pod
+from dray.api.pods import Pod
 
 FIRST_BACKOFF_S = 1.0
 LAST_BACKOFF_S = 10.0

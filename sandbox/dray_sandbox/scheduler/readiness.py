@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from dray.domain.errors import TemporaryError
+from dray.api.errors import TemporaryError
 from dray.kube.convert_metadata import time_from
 from dray.kube.ports import Object
 

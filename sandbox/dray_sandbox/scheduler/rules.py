@@ -8,8 +8,8 @@ and PreBind; a claim without allocation is never allocated here.
 from collections import Counter
 from dataclasses import dataclass
 
-from dray.domain.devices import Taint
-from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, Pod
+from dray.api.devices import Taint
+from dray.api.pods import HostPort, Node, NodeExpression, NodeTerm, Pod
 from dray_sandbox.scheduler.cluster import CachedClaim, NodeUsage, SchedulerCache
 from dray_sandbox.scheduler.readiness import TIMEOUT_S
 

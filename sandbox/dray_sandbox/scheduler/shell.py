@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import structlog
 
-from dray.domain.errors import DrayError
-from dray.domain.pods import Pod
+from dray.api.errors import DrayError
+from dray.api.pods import Pod
 from dray.kube.ports import (
     CLAIMS,
     EVENTS,

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import prometheus_client
 
+from dray.api.errors import DrayError
 from dray.bus.ports import Bus
-from dray.domain.errors import DrayError
 from dray.kube.convert import claim_from, pod_from
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import (

@@ -3,8 +3,8 @@
 import asyncio
 import random
 
+from dray.api.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
 from dray.kube.ports import NODES, POLICIES, POOLS, AlreadyExistsError
 from dray.messages.decisions import log_stream
 from dray_sandbox.simulation.cluster import (

@@ -7,8 +7,8 @@ simulation can't be kinder than the real adapter.
 from dataclasses import dataclass, replace
 from typing import Final
 
+from dray.api.errors import DrayError
 from dray.bus.ports import BusUnavailableError, MessageTooLargeError
-from dray.domain.errors import DrayError
 from dray.kube import api_transport
 from dray.kube.ports import KubeUnavailableError
 from dray_sandbox.simulation.unreadable import NUMBER

@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonpatch
 
-from dray.domain.names import (
+from dray.api.names import (
     BASE_TEMPLATE,
     DEVICE_CLASS,
     DRAY_NAMESPACE,

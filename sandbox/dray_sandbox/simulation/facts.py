@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from dray.api.claims import Claim
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.claims import Claim
 from dray.kube.convert import claim_from, pod_from, slice_from
 from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import CLAIMS, NODES, PODS, SLICES

@@ -5,8 +5,8 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from dray.domain.errors import DrayError
-from dray.domain.names import DERIVED_FROM_LABEL
+from dray.api.errors import DrayError
+from dray.api.names import DERIVED_FROM_LABEL
 from dray.kube.convert import claim_from, pod_from
 from dray.kube.ports import CLAIMS, PODS, POOLS, TEMPLATES, Object, Resource
 from dray_sandbox.simulation.administrators import Administrators

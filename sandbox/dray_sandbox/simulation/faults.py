@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
-from dray.domain.errors import DrayError
+from dray.api.errors import DrayError
 from dray.kube.ports import Object, Resource
 from dray_sandbox.simulation.answers import FaultyAnswer, within
 from dray_sandbox.simulation.loop import CURRENT, Process

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from dray.domain.claims import Claim
-from dray.domain.devices import DeviceId
-from dray.domain.names import (
+from dray.api.claims import Claim
+from dray.api.devices import DeviceId
+from dray.api.names import (
     CLAIM_FINALIZER,
     DERIVED_FROM_LABEL,
     OWNER_KUBE_SCHEDULER,
@@ -13,8 +13,8 @@ from dray.domain.names import (
     VIRTUAL_TFLOPS,
     VIRTUAL_VRAM,
 )
-from dray.domain.pods import Pod
-from dray.domain.quantities import parse_quantity
+from dray.api.pods import Pod
+from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, pod_from, slice_from
 from dray.kube.memory_store import Event, MemoryStore
 from dray.kube.ports import (

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dray.domain.claims import AllocatedDevice, Allocation, Claim
-from dray.domain.devices import Device, DeviceId, ResourceSlice
-from dray.domain.errors import DrayError
-from dray.domain.names import CLAIM_FINALIZER, DEFAULT_SCHEDULER, DRIVER
-from dray.domain.pods import Pod
-from dray.domain.quantities import parse_quantity
+from dray.api.claims import AllocatedDevice, Allocation, Claim
+from dray.api.devices import Device, DeviceId, ResourceSlice
+from dray.api.errors import DrayError
+from dray.api.names import CLAIM_FINALIZER, DEFAULT_SCHEDULER, DRIVER
+from dray.api.pods import Pod
+from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, pod_from, slice_from, status_to
 from dray.kube.ports import CLAIMS, PODS, SLICES, Changed, Deleted, Kube, Listed, Object, Resource
 from dray_sandbox.simulation.loop import EPOCH_UNIX_S

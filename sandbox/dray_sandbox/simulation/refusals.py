@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from dray.domain.claims import Claim
+from dray.api.claims import Claim
 from dray.kube.convert import pod_from
 from dray.kube.ports import Object
 from dray.messages.base import Delivered

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from dray.domain.errors import DrayError
-from dray.domain.names import POOL_LABEL
+from dray.api.errors import DrayError
+from dray.api.names import POOL_LABEL
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, NODES, PODS
 from dray_sandbox.simulation.administrators import budgets_may_fall

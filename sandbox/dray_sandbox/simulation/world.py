@@ -7,8 +7,8 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from dray.api.names import VOID
 from dray.bus.memory import MemoryBus
-from dray.domain.names import VOID
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, LEASES, Object, Resource
 from dray_sandbox.simulation import actors

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from dray.domain import names
+from dray.api import names
 from dray.runtime.settings import CommaList, Duration, Settings, SettingsGroup
 from dray_allocator.values.options import AllocatorOptions
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import structlog
 
 from dray import telemetry
+from dray.api.errors import DrayError
 from dray.bus import jetstream
 from dray.bus.payload import payload_problem
 from dray.bus.ports import Bus
 from dray.bus.readings import ReadingServer
-from dray.domain.errors import DrayError
 from dray.kube import api
 from dray.kube.ports import Kube
 from dray.messages.inputs import ControllerNoted

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from dray.api.errors import DrayError
 from dray.bus.ports import Request
-from dray.domain.errors import DrayError
 from dray.kube.convert import UNREADABLE, policy_from, pool_from, why_unreadable
 from dray.kube.ports import POLICIES, POOLS, TEMPLATES, Kube, NotFoundError
 from dray.messages.facts import TemplateObserved

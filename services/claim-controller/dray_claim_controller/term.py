@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from dray.api.errors import DrayError, PermanentError, TemporaryError
 from dray.bus.ports import Bus, BusUnavailableError, NoRoomError, StreamSpec
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.errors import DrayError, PermanentError, TemporaryError
 from dray.kube.ports import Kube
 from dray.messages.decisions import log_stream
 from dray.runtime.backoff import Backoff

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Literal
 
-from dray.domain.names import TRACEPARENT as CLAIM_TRACEPARENT
-from dray.domain.pods import Pod
+from dray.api.names import TRACEPARENT as CLAIM_TRACEPARENT
+from dray.api.pods import Pod
 from dray.messages.base import subject_of
 from dray.messages.facts import ClaimObserved, Fact
 from dray.telemetry import Span, is_sampled, start

@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from dray.domain.errors import DrayError, TemporaryError
+from dray.api.errors import DrayError, TemporaryError
 from dray.kube.ports import KubeError, RefusedError
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import structlog
 
-from dray.domain.errors import DrayError, TemporaryError
+from dray.api.errors import DrayError, TemporaryError
 from dray.kube.ports import KubeError
 from dray.messages.facts import ClusterObserved
 from dray.runtime.backoff import Backoff

@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dray.api.names import DRIVER
 from dray.bus import jetstream
 from dray.bus.payload import payload_problem
 from dray.bus.ports import Bus
 from dray.bus.topology import NODE_AGENT
-from dray.domain.names import DRIVER
 from dray.kube import api
 from dray.kube.ports import Kube
 from dray.messages.inputs import AgentNoted

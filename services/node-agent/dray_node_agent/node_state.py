@@ -7,10 +7,10 @@ from functools import partial
 import msgspec
 import structlog
 
+from dray.api.errors import TemporaryError
+from dray.api.names import DRIVER
 from dray.bus.ports import Bus, BusUnavailableError, MessageTooLargeError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.errors import TemporaryError
-from dray.domain.names import DRIVER
 from dray.messages.base import UndecodableMessageError, decode, encode, subject_prefix, token
 from dray.messages.events import ClaimPrepared
 from dray.messages.facts import ClusterObserved, Fact, InventoryObserved, NodeObserved

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import structlog
 
-from dray.domain.errors import TemporaryError
-from dray.domain.names import DRIVER
+from dray.api.errors import TemporaryError
+from dray.api.names import DRIVER
 from dray.kube.ports import NODES, SLICES, Kube, NotFoundError, Object
 from dray.messages.facts import ClusterObserved
 from dray_node_agent.decisions.gpus import GpuSnapshot

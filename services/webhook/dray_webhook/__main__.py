@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from dray.domain.errors import DrayError
+from dray.api.errors import DrayError
 from dray.runtime.settings import load
 from dray_webhook.app import run
 from dray_webhook.settings import WebhookSettings

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from dray.domain.names import (
+from dray.api.names import (
     DEVICE_CLASS,
     DRAY_NAMESPACE,
     OWNER_TAINT,

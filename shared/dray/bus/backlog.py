@@ -5,8 +5,8 @@ from collections import deque
 
 import structlog
 
+from dray.api.errors import DrayError
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
-from dray.domain.errors import DrayError
 from dray.messages.base import Outgoing
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock, SystemClock

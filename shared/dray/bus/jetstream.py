@@ -11,6 +11,7 @@ import nats.errors
 import structlog
 from nats.aio.msg import Msg
 
+from dray.api.errors import DrayError
 from dray.bus.connection import BusCredentials, Connection
 from dray.bus.jetstream_api import (
     TIMEOUT_S,
@@ -45,7 +46,6 @@ from dray.bus.topology import (
     account_of,
     reading_subject,
 )
-from dray.domain.errors import DrayError
 from dray.messages.base import Delivered, Outgoing
 from dray.messages.rpc import Reading, ReadingReply
 

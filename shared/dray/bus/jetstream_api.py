@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dray.api.errors import DrayError, PermanentError
 from dray.bus.bulk_parser import Headers
 from dray.bus.ports import (
     BusUnavailableError,
@@ -18,7 +19,6 @@ from dray.bus.ports import (
     StreamState,
 )
 from dray.bus.session import NoRespondersError, Session
-from dray.domain.errors import DrayError, PermanentError
 from dray.messages.base import Delivered, Outgoing
 
 TIMEOUT_S: Final = 5.0

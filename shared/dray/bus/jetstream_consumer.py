@@ -7,13 +7,13 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from dray.api.errors import PermanentError
 from dray.bus.connection import Connection
 from dray.bus.dead import dead_letter
 from dray.bus.jetstream_api import NANO, ask
 from dray.bus.jetstream_pull import FlowEndedError, pull
 from dray.bus.ports import BusUnavailableError, StreamMissingError
 from dray.bus.session import Session
-from dray.domain.errors import PermanentError
 from dray.messages.base import Delivered, Outgoing
 from dray.runtime.backoff import Backoff
 

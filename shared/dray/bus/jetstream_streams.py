@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import structlog
 
+from dray.api.errors import PermanentError
 from dray.bus.jetstream_api import (
     NO_CLUSTER,
     STREAM_NAME_IN_USE,
@@ -18,7 +19,6 @@ from dray.bus.jetstream_api import (
 from dray.bus.ports import NoRoomError, StreamMissingError, StreamSpec
 from dray.bus.session import Session
 from dray.bus.topology import stream_of
-from dray.domain.errors import PermanentError
 
 REPLICAS: Final = 3
 """Of a new stream, if there are enough servers and no setting."""

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dray.domain.errors import PermanentError, TemporaryError
+from dray.api.errors import PermanentError, TemporaryError
 from dray.messages.base import Delivered, Outgoing
 from dray.messages.rpc import Reading, ReadingReply
 

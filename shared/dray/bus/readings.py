@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 import structlog
 
+from dray.api.errors import DrayError
 from dray.bus.ports import Bus, Request
 from dray.bus.topology import DECISION_LOGS, WHOLE, Access, access_of
-from dray.domain.errors import DrayError
 from dray.messages.base import token
 from dray.messages.rpc import READING_SUBJECT, Reading, ReadingReply
 from dray.runtime.backoff import Backoff

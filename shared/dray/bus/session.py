@@ -18,9 +18,9 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
+from dray.api.errors import PermanentError
 from dray.bus.bulk_parser import BulkParser, Take
 from dray.bus.ports import BusUnavailableError, MessageTooLargeError
-from dray.domain.errors import PermanentError
 from dray.messages.base import sent_bytes
 
 NO_RESPONDERS: Final = "503"

@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from dray.api.quantities import NANO, InvalidQuantityError, Quantity, parse_quantity
 from dray.cel.reads import OWN_DOMAIN, Read, fact_of, read_of
 from dray.cel.syntax import tree
 from dray.cel.syntax.literals import quoted
 from dray.cel.syntax.tree import Expr
 from dray.cel.syntax.unparser import unparse
-from dray.domain.quantities import NANO, InvalidQuantityError, Quantity, parse_quantity
 
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}

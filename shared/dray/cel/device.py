@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dray.api.devices import AttributeValue, Device, Version
+from dray.api.errors import InvalidInputError
+from dray.api.quantities import parse_quantity
 from dray.cel.view import DeviceView, Published
-from dray.domain.devices import AttributeValue, Device, Version
-from dray.domain.errors import InvalidInputError
-from dray.domain.quantities import parse_quantity
 
 _KINDS = {"int": int, "bool": bool, "string": str, "version": str}
 """Fields of an attribute that hold one value; with an s they hold several."""

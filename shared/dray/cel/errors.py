@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from dray.api.errors import InvalidInputError, PermanentError
 from dray.cel.source import SourceLocation
-from dray.domain.errors import InvalidInputError, PermanentError
 
 _LONGEST_LINE = 400
 _LONGEST_NAME = 100

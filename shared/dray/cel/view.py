@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dray.api.devices import AttributeValue, Version
+from dray.api.quantities import Quantity
 from dray.cel.errors import CelEvaluationError
 from dray.cel.library.semver import SemverError, parse_semver
 from dray.cel.library.values import Value
-from dray.domain.devices import AttributeValue, Version
-from dray.domain.quantities import Quantity
 
 _INT64 = range(-(2**63), 2**63)
 Published = AttributeValue | tuple[AttributeValue, ...]

@@ -22,8 +22,8 @@ from kubernetes_asyncio import config
 from kubernetes_asyncio.client.api_client import ApiClient
 from kubernetes_asyncio.client.configuration import Configuration
 
-from dray.domain import json_codec
-from dray.domain.errors import DrayError, InvalidInputError
+from dray.api import json_codec
+from dray.api.errors import DrayError, InvalidInputError
 from dray.kube.ports import (
     AlreadyExistsError,
     ConflictError,

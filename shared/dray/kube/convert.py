@@ -1,4 +1,4 @@
-"""Kubernetes objects as ``dray.domain`` values, and allocations back. Pure.
+"""Kubernetes objects as ``dray.api`` values, and allocations back. Pure.
 
 Objects are taken as an API server returns them: validated and defaulted.
 """

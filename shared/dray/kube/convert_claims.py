@@ -6,8 +6,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from dray.domain import json_codec
-from dray.domain.claims import (
+from dray.api import json_codec
+from dray.api.claims import (
     UNREAD,
     AllocatedDevice,
     Allocation,
@@ -17,11 +17,11 @@ from dray.domain.claims import (
     DeviceRequest,
     DeviceTerms,
 )
-from dray.domain.devices import DeviceId, OpaqueConfig
-from dray.domain.dra.asks import Request
-from dray.domain.dra.nodes import NAME_FIELD
-from dray.domain.errors import DrayError, InvalidInputError
-from dray.domain.names import DECISION, POOL_LABEL, VOID
+from dray.api.devices import DeviceId, OpaqueConfig
+from dray.api.dra.asks import Request
+from dray.api.dra.nodes import NAME_FIELD
+from dray.api.errors import DrayError, InvalidInputError
+from dray.api.names import DECISION, POOL_LABEL, VOID
 from dray.kube import convert_dra_claims as in_full
 from dray.kube.convert_devices import configs_from, selectors_from
 from dray.kube.convert_dra_slices import node_selector_from

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from dray.domain.devices import (
+from dray.api.devices import (
     AttributeValue,
     Capacity,
     Device,

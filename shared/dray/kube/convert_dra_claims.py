@@ -1,13 +1,13 @@
-"""ResourceClaims (resource.k8s.io/v1) as `dray.domain.dra` values, and allocations back."""
+"""ResourceClaims (resource.k8s.io/v1) as `dray.api.dra` values, and allocations back."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from dray.domain.claims import Constraint
-from dray.domain.devices import OpaqueConfig
-from dray.domain.dra.asks import Ask, Claim, DeviceToleration, Holding, Request
-from dray.domain.dra.nodes import NodeSelector, Requirement, Term
-from dray.domain.dra.results import AllocationResult, DeviceResult
+from dray.api.claims import Constraint
+from dray.api.devices import OpaqueConfig
+from dray.api.dra.asks import Ask, Claim, DeviceToleration, Holding, Request
+from dray.api.dra.nodes import NodeSelector, Requirement, Term
+from dray.api.dra.results import AllocationResult, DeviceResult
 from dray.kube.convert_dra_slices import configs_from, selectors_from
 from dray.kube.dra_fields import JsonFields
 

@@ -1,8 +1,8 @@
-"""Nodes, ResourceSlices and DeviceClasses (resource.k8s.io/v1) as `dray.domain.dra` values."""
+"""Nodes, ResourceSlices and DeviceClasses (resource.k8s.io/v1) as `dray.api.dra` values."""
 
 from typing import Any, Final
 
-from dray.domain.devices import (
+from dray.api.devices import (
     AttributeValue,
     Capacity,
     DeviceClass,
@@ -12,10 +12,10 @@ from dray.domain.devices import (
     Taint,
     Version,
 )
-from dray.domain.devices import Device as KnownDevice
-from dray.domain.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
-from dray.domain.dra.slices import Attribute, CounterSet, CounterUse, Device, Slice, TaintRule
-from dray.domain.errors import InvalidInputError
+from dray.api.devices import Device as KnownDevice
+from dray.api.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
+from dray.api.dra.slices import Attribute, CounterSet, CounterUse, Device, Slice, TaintRule
+from dray.api.errors import InvalidInputError
 from dray.kube.dra_fields import JsonFields
 
 _KINDS: Final = ("int", "bool", "string", "version")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dray.domain.devices import Taint, Toleration
+from dray.api.devices import Taint, Toleration
 from dray.kube.ports import Object
 
 LONGEST_ATTEMPT: Final = 18

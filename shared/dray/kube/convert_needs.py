@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from dray.domain.devices import IMPLICIT_RESOURCE, DeviceClass
-from dray.domain.names import CLAIM_REFERENCE
-from dray.domain.pods import ANY_ADDRESS, HostPort, NodeExpression, NodeTerm, PodNeeds
+from dray.api.devices import IMPLICIT_RESOURCE, DeviceClass
+from dray.api.names import CLAIM_REFERENCE
+from dray.api.pods import ANY_ADDRESS, HostPort, NodeExpression, NodeTerm, PodNeeds
 from dray.kube.convert_metadata import tolerations_from
 from dray.kube.convert_requests import Spec, requests_of
 

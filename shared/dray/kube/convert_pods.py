@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dray.domain.names import (
+from dray.api.names import (
     ALLOCATION_GATE,
     DEFAULT_QOS,
     DEFAULT_SCHEDULER,
@@ -12,8 +12,8 @@ from dray.domain.names import (
     REQUEST_ID,
     TRACEPARENT,
 )
-from dray.domain.pods import Node, Pod, PodClaim
-from dray.domain.quantities import parse_quantity
+from dray.api.pods import Node, Pod, PodClaim
+from dray.api.quantities import parse_quantity
 from dray.kube.convert_metadata import (
     annotation,
     is_deleting,

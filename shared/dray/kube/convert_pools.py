@@ -1,7 +1,7 @@
 """GPUPools and SchedulingConfigTemplates (tensor-fusion.ai/v1) as domain values."""
 
-from dray.domain.names import BASE_TEMPLATE, DEFAULT_QOS, OWNER_DRAY
-from dray.domain.pods import Policy, Pool
+from dray.api.names import BASE_TEMPLATE, DEFAULT_QOS, OWNER_DRAY
+from dray.api.pods import Policy, Pool
 from dray.kube.ports import Object
 
 

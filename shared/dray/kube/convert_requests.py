@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dray.domain.quantities import Quantity, parse_quantity
+from dray.api.quantities import Quantity, parse_quantity
 
 Spec = Mapping[str, Any]
 Amounts = dict[str, Quantity]

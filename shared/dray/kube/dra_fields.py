@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dray.domain.errors import InvalidInputError
-from dray.domain.quantities import InvalidQuantityError, parse_quantity
+from dray.api.errors import InvalidInputError
+from dray.api.quantities import InvalidQuantityError, parse_quantity
 
 _INT64: Final = range(-(2**63), 2**63)
 _NAMES: Final = {str: "a string", int: "an integer", bool: "true or false"}

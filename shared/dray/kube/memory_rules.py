@@ -5,7 +5,7 @@ Each rule names its source in Kubernetes; the contract suite compares them with 
 
 from typing import Any, Final
 
-from dray.domain.names import API_GROUP
+from dray.api.names import API_GROUP
 from dray.kube.ports import (
     CLAIMS,
     CRDS,

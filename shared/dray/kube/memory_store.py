@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dray.domain import json_codec
+from dray.api import json_codec
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.memory_rules import check_update, has_generation, merge_update, prepare_create
 from dray.kube.ports import (

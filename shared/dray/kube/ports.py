@@ -1,19 +1,19 @@
 """The Kubernetes API as dray needs it, on plain JSON objects.
 
 Objects are dicts as the server wrote them: typed models cost a millisecond and 78 KB per slice.
-``convert`` makes ``dray.domain`` values of those that decisions need.
+``convert`` makes ``dray.api`` values of those that decisions need.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from dray.domain.errors import DrayError, PermanentError, TemporaryError
-from dray.domain.names import API_GROUP
+from dray.api.errors import DrayError, PermanentError, TemporaryError
+from dray.api.names import API_GROUP
 
 Object = dict[str, Any]
 """A Kubernetes object as JSON. Containers in opaque parts that are nested too deep, or too many,
-are ``msgspec.Raw``, see ``dray.domain.json_codec``; ``fieldsV1`` of managed fields may be left
+are ``msgspec.Raw``, see ``dray.api.json_codec``; ``fieldsV1`` of managed fields may be left
 out."""
 
 

@@ -7,7 +7,7 @@ the gate off drops the field silently from its answer.
 import asyncio
 from typing import Any, Final
 
-from dray.domain.names import DRIVER
+from dray.api.names import DRIVER
 from dray.kube.ports import (
     CLAIMS,
     CLASSES,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from dray.domain.names import (
+from dray.api.names import (
     BASE_TEMPLATE,
     DEFAULT_PLACEMENT,
     DEFAULT_QOS,

@@ -15,8 +15,8 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from dray.domain import json_codec
-from dray.domain.errors import PermanentError
+from dray.api import json_codec
+from dray.api.errors import PermanentError
 
 Kind = Literal["state", "evt", "cmd", "rpc", "decision", "input"]
 _HEADERS_BYTES = len(b"NATS/1.0\r\n\r\n")

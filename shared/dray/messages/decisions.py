@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from dray.domain import json_codec
-from dray.domain.claims import Allocation
-from dray.domain.pods import HostPort
+from dray.api import json_codec
+from dray.api.claims import Allocation
+from dray.api.pods import HostPort
 from dray.messages.base import Kind, Message, token
 from dray.reasons import Reason
 

@@ -7,10 +7,10 @@ carries the resourceVersion (or generation) it was read at, and never goes back.
 
 from typing import Any, ClassVar
 
-from dray.domain.claims import Claim, GivenUp
-from dray.domain.devices import DeviceClass, ResourceSlice
-from dray.domain.dra.slices import Slice, TaintRule
-from dray.domain.pods import Node, Pod, Policy, Pool
+from dray.api.claims import Claim, GivenUp
+from dray.api.devices import DeviceClass, ResourceSlice
+from dray.api.dra.slices import Slice, TaintRule
+from dray.api.pods import Node, Pod, Policy, Pool
 from dray.messages.base import Kind, Message
 
 TOMBSTONE_S = 3600

@@ -5,8 +5,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from dray.domain.claims import AllocatedDevice
-from dray.domain.pods import Policy, Pool
+from dray.api.claims import AllocatedDevice
+from dray.api.pods import Policy, Pool
 from dray.messages.facts import TemplateObserved
 
 LOOKUP_SUBJECT = "dray.rpc.lookup"

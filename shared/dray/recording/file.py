@@ -11,8 +11,8 @@ from typing import IO, Self, get_args
 
 import msgspec
 
-from dray.domain import json_codec
-from dray.domain.errors import InvalidInputError
+from dray.api import json_codec
+from dray.api.errors import InvalidInputError
 from dray.recording.lines import FORMAT, Header, KnownLine, Line, UnknownLine
 
 _DECODER: msgspec.json.Decoder[KnownLine] = msgspec.json.Decoder(KnownLine)

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from dray.api import json_codec
 from dray.bus.gap_tracker import GapTracker
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError, StreamState
 from dray.bus.topology import FACTS_STREAM, INPUTS_STREAM
-from dray.domain import json_codec
 from dray.messages.base import Delivered, UndecodableMessageError, decode, subject_prefix
 from dray.messages.decisions import log_stream
 from dray.messages.facts import DomainObserved

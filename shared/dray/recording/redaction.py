@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from dray.domain.names import POD_CLAIM_NAME, PREFIX
+from dray.api.names import POD_CLAIM_NAME, PREFIX
 
 Rule = Callable[[Any], Any]
 """Maps a value to its recorded form."""

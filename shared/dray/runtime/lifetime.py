@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from dray.domain.errors import DrayError
+from dray.api.errors import DrayError
 from dray.runtime.health import HealthPages
 
 Loop = Callable[[], Coroutine[Any, Any, None]]

@@ -23,7 +23,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from dray.domain.names import DRAY_NAMESPACE
+from dray.api.names import DRAY_NAMESPACE
 from dray.runtime.redaction import is_secret
 from dray.runtime.units import ByteSize, Duration, split_commas
 

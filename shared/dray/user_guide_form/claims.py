@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
+from dray.api.errors import InvalidInputError
+from dray.api.names import DEVICE_CLASS, TEMPLATE_LABEL
 from dray.cel.errors import CelError
-from dray.domain.errors import InvalidInputError
-from dray.domain.names import DEVICE_CLASS, TEMPLATE_LABEL
 from dray.user_guide_form import yaml_adapter
 from dray.user_guide_form.dialect import translate
 from dray.user_guide_form.notes import ConversionNotes

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray.user_guide_form import yaml_adapter
 from dray.user_guide_form.claims import convert_claim, convert_class, convert_template
 from dray.user_guide_form.nodes import convert_node

@@ -7,10 +7,10 @@ negation, as it would not be if Kubernetes had only called the term an error. At
 are quantities written as strings get a second guard, ``isQuantity(x)``.
 """
 
+from dray.api.names import DRIVER
 from dray.cel.reads import Read, read_of, reads_of
 from dray.cel.syntax import tree
 from dray.cel.syntax.tree import Expr
-from dray.domain.names import DRIVER
 from dray.user_guide_form.paths import attribute, capacity, has
 from dray.user_guide_form.vocabulary import ATTRIBUTES
 

@@ -1,9 +1,9 @@
 """Trees that read one attribute or capacity of a device, in the DRA dialect."""
 
+from dray.api.names import DRIVER
 from dray.cel.source import NOWHERE, SourceLocation
 from dray.cel.syntax import tree
 from dray.cel.syntax.tree import Expr
-from dray.domain.names import DRIVER
 
 
 def attribute(name: str, place: SourceLocation = NOWHERE) -> Expr:

@@ -1,11 +1,11 @@
 """The rows of the dialect, applied to a tree."""
 
+from dray.api.names import DRIVER
 from dray.cel.errors import CelCompileError, nearest
 from dray.cel.reads import read_of
 from dray.cel.syntax import tree
 from dray.cel.syntax.tree import Expr
 from dray.cel.syntax.unparser import unparse
-from dray.domain.names import DRIVER
 from dray.user_guide_form import paths
 from dray.user_guide_form.vocabulary import ATTRIBUTES, CAPACITIES, REFUSED
 

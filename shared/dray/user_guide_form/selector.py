@@ -5,10 +5,10 @@ the clause reads does not match; unguarded, it would stop the scheduling of the 
 The clauses are built as trees: whatever a user wrote stays inside its string literal.
 """
 
+from dray.api.quantities import Quantity, quantity_of
 from dray.cel.syntax import tree
 from dray.cel.syntax.tree import Expr
 from dray.cel.syntax.unparser import unparse
-from dray.domain.quantities import Quantity, quantity_of
 from dray.user_guide_form.paths import attribute, capacity, has, quantity, text, whole
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from dray.domain.names import DRIVER, TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
+from dray.api.names import DRIVER, TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
 from dray.user_guide_form import yaml_adapter
 from dray.user_guide_form.notes import ConversionNotes
 from dray.user_guide_form.yaml_adapter import Mapping

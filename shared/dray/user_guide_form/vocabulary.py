@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dray.domain.names import TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
+from dray.api.names import TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
 
 ATTRIBUTES: Final = {
     "model": "string",

@@ -17,7 +17,7 @@ from ruamel.yaml.scalarint import ScalarInt
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 from ruamel.yaml.tokens import CommentToken
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 
 Mapping = MutableMapping[str, Any]
 _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.ports import Object
 from dray_sandbox.faults.plan import DEDICATED
 

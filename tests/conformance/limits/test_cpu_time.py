@@ -22,7 +22,7 @@ from tests.conformance.limits.objects import (
     request,
 )
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.api_transport import decoded_page
 from dray.kube.ports import CLAIMS, PODS, Listed, Object, Resource
 from dray_claim_controller.cache.object_cache import ObjectCache, convert, version_of

@@ -15,7 +15,7 @@ from tests.conformance.limits.objects import (
 )
 from tests.conformance.path_b.cluster import Cluster
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.ports import CLAIMS, SLICES, TEMPLATES, RefusedError
 from dray_sandbox.faults.plan import DEDICATED
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from building import DEFAULT_MINOR, MINORS, build_oracle
 from running import ProgramFailedError
 
-from dray.domain.errors import DrayError
+from dray.api.errors import DrayError
 
 Compare = Callable[[str, Path, argparse.Namespace], int]
 """Compares with the oracle of one minor, at the path given; returns an exit code."""

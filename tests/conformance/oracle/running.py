@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 
 Answers = dict[str, dict[str, Any]]
 _PROGRESS_EVERY_S = 10.0

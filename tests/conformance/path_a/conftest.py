@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from tests.conformance.stand import NAMESPACE, Stand, standing
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.ports import PODS, POLICIES, POOLS, SLICES, TEMPLATES, Kube, Object, Resource
 from dray.kube.probe import probe
 from dray.messages.facts import ClusterObserved

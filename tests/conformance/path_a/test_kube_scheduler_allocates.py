@@ -20,7 +20,7 @@ from tests.conformance.path_a.conftest import (
 )
 from tests.conformance.stand import NAMESPACE, Stand, recount, results_of
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.ports import (
     CLAIMS,
     EVENTS,

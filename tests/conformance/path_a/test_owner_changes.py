@@ -11,7 +11,7 @@ from tests.conformance.left_out import only_where_taints_are_kept
 from tests.conformance.path_a.conftest import furnish, gone_after
 from tests.conformance.stand import NAMESPACE, Stand, phase_of, standing, until_seen
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS, POOLS, Object
 from dray.kube.probe import probe
 from dray_sandbox.faults.arena import HURRIED

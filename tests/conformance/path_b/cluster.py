@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from dray.api import names
 from dray.bus.jetstream import connect as connect_bus
 from dray.bus.ports import Bus
 from dray.bus.topology import FACTS_STREAM
-from dray.domain import names
 from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES, Kube, Object, RefusedError
 from dray.messages.base import decode, subject_prefix
 from dray.messages.decisions import Decided, decode_record, log_stream

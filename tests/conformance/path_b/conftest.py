@@ -16,7 +16,7 @@ from tests.conformance.path_b.cluster import (
 )
 from tests.conformance.stand import until_seen
 
-from dray.domain import names
+from dray.api import names
 from dray_sandbox.controlplane.build import wanted_minor
 from dray_sandbox.faults.arena import furnish
 from dray_sandbox.faults.plan import DEDICATED, SHARED

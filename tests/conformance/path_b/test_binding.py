@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.conformance.path_b.cluster import Cluster
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.ports import CLAIMS, PODS
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 

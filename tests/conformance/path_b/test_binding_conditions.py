@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.conformance.left_out import only_where
 from tests.conformance.path_b.cluster import HOSTNAME, NAMESPACE, PATIENCE_S, Cluster
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.convert import allocation_from, time_to
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, SLICES, Object
 from dray_sandbox.faults.plan import DEDICATED, SHARED

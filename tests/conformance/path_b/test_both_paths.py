@@ -14,8 +14,8 @@ import pytest_asyncio
 from tests.conformance.left_out import only_where_taints_are_kept
 from tests.conformance.stand import until_seen
 
-from dray.domain import names
-from dray.domain.errors import TemporaryError
+from dray.api import names
+from dray.api.errors import TemporaryError
 from dray.kube.ports import (
     CLAIMS,
     PODS,

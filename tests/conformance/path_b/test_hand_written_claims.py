@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from tests.conformance.path_b.cluster import ON_THE_REAL_ONE, Cluster
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.ports import (
     CLAIMS,
     CLASSES,

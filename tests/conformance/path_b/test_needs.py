@@ -9,7 +9,7 @@ import pytest_asyncio
 from tests.conformance.path_b.another_driver import FOREIGN, another_driver
 from tests.conformance.path_b.cluster import HOSTNAME, ON_THE_REAL_ONE, Cluster
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.ports import PODS, AlreadyExistsError, Object, Resource
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from tests.conformance.path_b.cluster import ON_THE_REAL_ONE, OTHER_DRIVER, Cluster
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.ports import CLASSES, SLICES, TEMPLATES, Object
 from dray_sandbox.faults.plan import DEDICATED
 

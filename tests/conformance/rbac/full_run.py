@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from tests.conformance.stand import NAMESPACE, Stand, phase_of, results_of
 
-from dray.domain.names import DEVICE_CLASS, DRIVER
+from dray.api.names import DEVICE_CLASS, DRIVER
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,

@@ -10,7 +10,7 @@ import pytest_asyncio
 from tests.conformance.rbac.full_run import HANDED, SETTINGS, everything
 from tests.conformance.stand import NAMESPACE, Stand, standing
 
-from dray.domain.names import DRAY_NAMESPACE
+from dray.api.names import DRAY_NAMESPACE
 from dray.kube.api import connect
 from dray.kube.ports import CLAIMS, Kube, Object, RefusedError, Resource
 from dray.messages.facts import ClusterObserved

@@ -12,8 +12,8 @@ import pytest
 from tests.conformance.stand import NAMESPACE, Stand, phase_of, results_of
 from tests.conformance.upgrade.upgraded import BEFORE, FLYING, WAITING, Upgraded, see, waits
 
-from dray.domain import names
-from dray.domain.quantities import Quantity, parse_quantity
+from dray.api import names
+from dray.api.quantities import Quantity, parse_quantity
 from dray.kube.ports import NODES, Object, RefusedError
 from dray.kube.probe import probe
 from dray.messages.facts import ClusterObserved

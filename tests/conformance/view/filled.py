@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tests.conformance.stand import NAMESPACE, Stand, phase_of
 from tests.conformance.view.churn import Create, Delete, Step
 
-from dray.domain import names
-from dray.domain.quantities import parse_quantity
+from dray.api import names
+from dray.api.quantities import parse_quantity
 from dray.kube.ports import BIND_REQUESTS, EVENTS, PODS, POOLS, KubeUnavailableError, Object
 from dray.messages.facts import ClusterObserved
 from dray_sandbox.access import SCHEDULER

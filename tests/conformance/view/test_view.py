@@ -5,8 +5,8 @@ from tests.conformance.stand import NAMESPACE, phase_of, results_of
 from tests.conformance.view.filled import BUSY_S, FILL_TFLOPS, FILL_VRAM, KUBES, View, refused_pods
 from tests.conformance.view.other_driver import OTHER, publish_others, take_other
 
-from dray.domain import names
-from dray.domain.quantities import parse_quantity
+from dray.api import names
+from dray.api.quantities import parse_quantity
 from dray.kube.ports import CLAIMS, CLASSES, EVENTS, NODES, POOLS, RefusedError
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 

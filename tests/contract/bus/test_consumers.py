@@ -6,8 +6,8 @@ from contextlib import aclosing
 import pytest
 from tests.contract.bus.messages import LEASES
 
+from dray.api.errors import PermanentError
 from dray.bus.ports import Bus, BusUnavailableError, Request, StreamSpec
-from dray.domain.errors import PermanentError
 from dray.messages.base import Outgoing
 
 COMMANDS = StreamSpec("COMMANDS", ("dray.cmd.>",))

@@ -8,10 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 from tests.contract.bus.messages import LOG
 
+from dray.api.errors import PermanentError
 from dray.bus import connection
 from dray.bus.jetstream import connect
 from dray.bus.ports import BusUnavailableError
-from dray.domain.errors import PermanentError
 from dray.messages.base import Outgoing
 
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from dray.api.errors import PermanentError
 from dray.bus.jetstream import connect
 from dray.bus.ports import Bus, BusUnavailableError, StreamSpec
 from dray.bus.topology import STREAMS, log_spec
-from dray.domain.errors import PermanentError
 from dray.messages.base import Outgoing
 
 

@@ -9,10 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from benchmarks.reading_server import serving_readings
+from dray.api.errors import PermanentError
 from dray.bus.jetstream import connect
 from dray.bus.ports import Bus, BusUnavailableError, Request, StreamMissingError
 from dray.bus.topology import LEASES_STREAM, STREAMS, log_spec
-from dray.domain.errors import PermanentError
 from dray.messages.base import Outgoing, encode
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import Opened, encode_record, log_subject

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import DeviceId, OpaqueConfig
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import DeviceId, OpaqueConfig
 from dray.kube.convert import allocation_from, claim_from, pod_from, status_to
 from dray.kube.ports import CLAIMS, NODES, PODS, ConflictError, NotFoundError, RefusedError
 from dray.kube.probe import probe

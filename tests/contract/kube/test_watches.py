@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import aclosing
 
-from dray.domain.names import DRIVER
+from dray.api.names import DRIVER
 from dray.kube.ports import CLAIMS, LEASES, PODS, SLICES, Changed, Deleted, Listed
 from dray.kube.probe import probe
 

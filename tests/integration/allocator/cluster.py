@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from dray.api import names
+from dray.api.claims import Claim, ClaimSpec, DeviceRequest
+from dray.api.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
+from dray.api.pods import Node, Pod, PodClaim, Policy, Pool
 from dray.bus.ports import Bus
 from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
-from dray.domain import names
-from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
-from dray.domain.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
-from dray.domain.pods import Node, Pod, PodClaim, Policy, Pool
 from dray.messages.base import Message, Outgoing, encode
 from dray.messages.decisions import (
     AnyRecord,

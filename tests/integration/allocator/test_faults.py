@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from tests.integration.allocator.cluster import POOL
 
+from dray.api.errors import PermanentError
+from dray.api.pods import Policy, Pool
 from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, log_spec
-from dray.domain.errors import PermanentError
-from dray.domain.pods import Policy, Pool
 from dray.messages.base import Outgoing, subject_prefix
 from dray.messages.decisions import Decided, log_stream
 from dray.messages.facts import InventoryObserved, PolicyObserved, PoolObserved

@@ -1,6 +1,6 @@
 """A search that takes long goes on beside everything else that a replica does."""
 
-from dray.domain.pods import Policy
+from dray.api.pods import Policy
 from dray.messages.decisions import Waiting
 from dray.messages.facts import PolicyObserved
 from dray_allocator.cycle import step

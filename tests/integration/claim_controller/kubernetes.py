@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from dray.domain.names import (
+from dray.api.names import (
     ALLOCATION_GATE,
     CLAIM_REFERENCE,
     DERIVED_FROM_LABEL,

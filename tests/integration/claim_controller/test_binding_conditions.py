@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dray.domain.claims import DeviceTerms
-from dray.domain.names import VOID
+from dray.api.claims import DeviceTerms
+from dray.api.names import VOID
 from dray.kube.convert import claim_from
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, LEASES, NODES, PODS
 from dray_claim_controller.settings import ExecutionSettings

@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.integration.claim_controller.world import hold_before_writing
 
+from dray.api.claims import first_attempt, last_attempt_before
 from dray.bus.topology import FACTS_STREAM, LEASES_STREAM, STREAMS
-from dray.domain.claims import first_attempt, last_attempt_before
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, LEASES, PODS, POOLS
 from dray.messages.decisions import decode_record, log_stream

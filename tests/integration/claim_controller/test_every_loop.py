@@ -18,8 +18,8 @@ from tests.integration.claim_controller.test_refused_writes import ANSWERS
 from tests.integration.claim_controller.virtual import VirtualWorld
 from tests.virtual_time import LoopClock, run_virtually
 
-from dray.domain.claims import last_attempt_before
-from dray.domain.names import ALLOCATED, DEDICATED_TAINT, OWNER_KUBE_SCHEDULER, VOID
+from dray.api.claims import last_attempt_before
+from dray.api.names import ALLOCATED, DEDICATED_TAINT, OWNER_KUBE_SCHEDULER, VOID
 from dray.kube.convert_metadata import attempt_annotation
 from dray.kube.memory import MemoryKube
 from dray.kube.memory_refusals import InjectedRefusal, KubeCall

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.domain.names import ALLOCATED, CLAIM_FINALIZER, DECISION
+from dray.api.names import ALLOCATED, CLAIM_FINALIZER, DECISION
 from dray.kube.convert import claim_from
 from dray.kube.ports import BIND_REQUESTS, EVENTS, PODS
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from dray.api.pods import Pool
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.pods import Pool
 from dray.kube.ports import NODES, PODS, SLICES, TEMPLATES
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
 

@@ -8,7 +8,7 @@ import jsonpatch
 import prometheus_client
 import pytest
 
-from dray.domain.names import (
+from dray.api.names import (
     CLAIM_REFERENCE,
     CONTAINER_GPU_IDS,
     DEVICE_CLASS,
@@ -18,7 +18,7 @@ from dray.domain.names import (
     PREFIX,
     TEMPLATE_LABEL,
 )
-from dray.domain.pods import Policy, Pool
+from dray.api.pods import Policy, Pool
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, PODS, POOLS, SLICES, Object
 from dray.messages.facts import (

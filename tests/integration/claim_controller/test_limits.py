@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dray.domain.names import (
+from dray.api.names import (
     DECISION,
     DEVICE_CLASS,
     DRIVER,

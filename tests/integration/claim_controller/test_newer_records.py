@@ -4,8 +4,8 @@ import asyncio
 from contextlib import aclosing
 from typing import Any
 
+from dray.api.claims import first_attempt
 from dray.bus.topology import DEAD_STREAM
-from dray.domain.claims import first_attempt
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, LEASES
 from dray.messages.base import Outgoing, encode

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from dray.domain.names import DEDICATED_TAINT, POOL_LABEL
+from dray.api.names import DEDICATED_TAINT, POOL_LABEL
 from dray.kube.ports import EVENTS, NODES, POOLS, NotFoundError
 from dray.messages.decisions import NodeLeft
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply, Overlap

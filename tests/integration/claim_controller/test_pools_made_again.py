@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.integration.claim_controller.world import hold_before_writing
 
+from dray.api.claims import last_attempt_before
 from dray.bus.topology import log_spec
-from dray.domain.claims import last_attempt_before
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, LEASES, POOLS
 from dray_claim_controller.settings import Lease

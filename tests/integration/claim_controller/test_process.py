@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from dray.api.names import ALLOCATED
 from dray.bus import jetstream
 from dray.bus.topology import ALLOCATOR
-from dray.domain.names import ALLOCATED
 from dray.kube import api
 from dray.kube.ports import (
     BIND_REQUESTS,

@@ -12,7 +12,7 @@ from tests.integration.claim_controller.test_refused_writes import (
 )
 from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
 
-from dray.domain.claims import first_attempt, last_attempt_before
+from dray.api.claims import first_attempt, last_attempt_before
 from dray.kube.convert import claim_from
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import CLAIMS, POOLS, KubeError, KubeUnavailableError, RefusedError

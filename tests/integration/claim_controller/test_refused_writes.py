@@ -7,8 +7,8 @@ import pytest
 from tests.integration.claim_controller.kubernetes import POOL
 from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
 
-from dray.domain.names import CLAIM_REFERENCE as REFERENCE
-from dray.domain.names import DECISION
+from dray.api.names import CLAIM_REFERENCE as REFERENCE
+from dray.api.names import DECISION
 from dray.kube.convert import claim_from
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.memory_store import MemoryStore

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dray.domain.claims import first_attempt
-from dray.domain.names import DECISION, VOID
+from dray.api.claims import first_attempt
+from dray.api.names import DECISION, VOID
 from dray.kube.convert import claim_from
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, LEASES, PODS, KubeUnavailableError, Resource

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.names import VOID
+from dray.api.names import VOID
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, PODS, ConflictError, Object
 from dray.runtime.clock import SystemClock

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.domain.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE, TEMPLATE_READY
+from dray.api.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE, TEMPLATE_READY
 from dray.kube.ports import CLAIMS, EVENTS, PODS, TEMPLATES
 from dray.runtime.clock import ManualClock
 from dray_claim_controller.settings import Publishing

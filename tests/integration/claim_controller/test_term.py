@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 
+from dray.api.errors import TemporaryError
 from dray.bus.topology import (
     COMMANDS_STREAM,
     EVENTS_STREAM,
@@ -12,7 +13,6 @@ from dray.bus.topology import (
     INPUTS_STREAM,
     MIB,
 )
-from dray.domain.errors import TemporaryError
 from dray.kube.ports import LEASES
 from dray.runtime.clock import SystemClock
 from dray_claim_controller.facts.publisher import SupersededError

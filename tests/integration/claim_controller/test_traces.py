@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from tests.tracing import spans, traced
 
+from dray.api.names import TRACEPARENT
 from dray.bus.topology import EVENTS_STREAM, FACTS_STREAM
-from dray.domain.names import TRACEPARENT
 from dray.kube.convert import claim_from
 from dray.kube.ports import PODS
 from dray.messages.base import encode, subject_of

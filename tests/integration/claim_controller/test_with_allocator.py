@@ -7,7 +7,7 @@ from typing import Any
 import prometheus_client
 import pytest
 
-from dray.domain.names import POOL_LABEL
+from dray.api.names import POOL_LABEL
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, LEASES, NODES, PODS, POOLS
 from dray.messages.decisions import log_stream

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.domain.names import ALLOCATED
+from dray.api.names import ALLOCATED
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, PODS
 from dray_claim_controller.execution.unschedulable import Refused

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from tests.integration.claim_controller.kubernetes import POOL, Kubernetes
 
+from dray.api import json_codec
+from dray.api.claims import AllocatedDevice, Allocation, first_attempt
+from dray.api.devices import DeviceId
+from dray.api.names import DRAY_SCHEDULER, DRIVER, OWNER_DRAY, OWNER_KUBE_SCHEDULER
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import FACTS_STREAM
-from dray.domain import json_codec
-from dray.domain.claims import AllocatedDevice, Allocation, first_attempt
-from dray.domain.devices import DeviceId
-from dray.domain.names import DRAY_SCHEDULER, DRIVER, OWNER_DRAY, OWNER_KUBE_SCHEDULER
 from dray.kube.convert import claim_from
 from dray.kube.ports import PODS, POOLS
 from dray.messages.base import Outgoing

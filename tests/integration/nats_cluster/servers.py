@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from dray_sandbox.nats_server import NatsAccess, Secrets, nats_program, wipe_store
 from dray_sandbox.paths import free_port
 from dray_sandbox.processes import ProcessSpec, ProgramFailedError, Runner, together

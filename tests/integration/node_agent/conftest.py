@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from dray.api.names import DRIVER
+from dray.api.pods import Node
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import Request
 from dray.bus.topology import FACTS_STREAM, STREAMS
-from dray.domain.names import DRIVER
-from dray.domain.pods import Node
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import (
     CLAIMS,

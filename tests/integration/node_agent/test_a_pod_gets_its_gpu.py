@@ -4,8 +4,8 @@ import json
 
 import msgspec
 
+from dray.api.names import DRIVER
 from dray.bus.topology import EVENTS_STREAM
-from dray.domain.names import DRIVER
 from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS
 from dray.messages.events import ClaimPrepared
 from dray_sandbox.kubelet.plan import DEFAULT_CAPACITY

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from dray.domain.names import DRIVER
+from dray.api.names import DRIVER
 from dray.kube.ports import EVENTS, NODES, PODS, SLICES
 from dray_sandbox.kubelet.kubelet import Kubelet, Kubelets, playing
 

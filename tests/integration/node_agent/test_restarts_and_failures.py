@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from dray.domain.names import DRIVER
+from dray.api.names import DRIVER
 from dray.kube.ports import CLAIMS, PODS, KubeUnavailableError
 from dray_node_agent.files.atomic_files import AlreadyServedError, sole_user
 from dray_node_agent.kubelet.sockets import registration_socket

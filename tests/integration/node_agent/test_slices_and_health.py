@@ -5,9 +5,9 @@ from copy import deepcopy
 
 import msgspec
 
+from dray.api.names import DRIVER
 from dray.bus.ports import StreamMissingError
 from dray.bus.topology import FACTS_STREAM, STREAMS
-from dray.domain.names import DRIVER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import SLICES
 from dray.messages.base import decode, encode, subject_of, subject_prefix

@@ -3,7 +3,7 @@
 import prometheus_client
 import pytest
 
-from dray.domain.names import DRIVER
+from dray.api.names import DRIVER
 from dray.runtime.settings import load
 from dray_node_agent.kubelet.sockets import endpoint_socket
 from dray_node_agent.settings import NodeAgentSettings

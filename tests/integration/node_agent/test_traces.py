@@ -3,8 +3,8 @@
 import pytest
 from tests.tracing import spans, traced
 
+from dray.api.names import TRACEPARENT
 from dray.bus.topology import EVENTS_STREAM
-from dray.domain.names import TRACEPARENT
 from dray.kube.ports import CLAIMS
 from dray.messages.base import decode
 from dray.messages.events import ClaimPrepared

@@ -8,10 +8,10 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
+from dray.api.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
+from dray.api.pods import Policy, Pool
 from dray.bus.ports import Request
 from dray.bus.topology import STREAMS
-from dray.domain.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
-from dray.domain.pods import Policy, Pool
 from dray.messages.base import encode
 from dray.messages.facts import (
     ClusterObserved,

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
-from dray.domain.devices import (
+from dray.api import names
+from dray.api.claims import Claim, ClaimSpec, DeviceRequest
+from dray.api.devices import (
     Capacity,
     Device,
     DeviceClass,
@@ -15,7 +15,7 @@ from dray.domain.devices import (
     ResourceSlice,
     Taint,
 )
-from dray.domain.pods import Node, Pod, PodClaim, Policy, Pool
+from dray.api.pods import Node, Pod, PodClaim, Policy, Pool
 from dray.messages.decisions import (
     AnyRecord,
     Decided,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.convert import claim_from, slice_from
 from dray.kube.convert_dra_slices import slice_in_full
 from dray.messages.facts import ClaimObserved, PodObserved, SliceObserved

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tests.unit.allocator.reference_search import Reference
 
-from dray.domain import names
-from dray.domain.quantities import parse_quantity, rounded_down
+from dray.api import names
+from dray.api.quantities import parse_quantity, rounded_down
 from dray.reasons import Nearest, Reason
 from dray_allocator.devices.device_requests import has_room
 from dray_allocator.explain.nodes import left_of

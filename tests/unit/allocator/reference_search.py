@@ -6,7 +6,7 @@ the best link level by a look at every set of cards that something connects.
 
 from dataclasses import dataclass, field
 
-from dray.domain import names
+from dray.api import names
 from dray_allocator.devices.device_requests import eligible
 from dray_allocator.devices.ordered_search import worst_first
 

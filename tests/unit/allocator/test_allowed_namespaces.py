@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import ClaimSpec, DeviceRequest
-from dray.domain.pods import PodClaim, Pool
+from dray.api import names
+from dray.api.claims import ClaimSpec, DeviceRequest
+from dray.api.pods import PodClaim, Pool
 from dray.messages.facts import DomainObserved, PodObserved, PoolObserved
 from dray_allocator.core.handle import reasons
 

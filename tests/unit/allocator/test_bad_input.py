@@ -20,7 +20,7 @@ from tests.unit.allocator.objects import (
     told,
 )
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.convert import claim_from
 from dray.messages.facts import ClaimObserved
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.pods import PodNeeds
+from dray.api.pods import PodNeeds
 from dray_allocator.state import claim_requirements, pod_requirements
 from dray_allocator.state.pod_requirements import PodPatterns
 from dray_allocator.values.cache_budget import CacheBudget

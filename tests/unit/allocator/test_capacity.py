@@ -2,9 +2,9 @@
 
 import pytest
 
-from dray.domain import names
-from dray.domain.claims import DeviceRequest
-from dray.domain.devices import Capacity, Device, DeviceId, RequestPolicy
+from dray.api import names
+from dray.api.claims import DeviceRequest
+from dray.api.devices import Capacity, Device, DeviceId, RequestPolicy
 from dray_allocator.devices.device_requests import needed
 from dray_allocator.devices.node_devices import Card
 

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 from tests.unit.allocator.objects import told
 
+from dray.api import names
+from dray.api.claims import Allocation, ClaimSpec
+from dray.api.devices import DeviceId, OpaqueConfig
 from dray.bus.payload import MINIMUM_BYTES
-from dray.domain import names
-from dray.domain.claims import Allocation, ClaimSpec
-from dray.domain.devices import DeviceId, OpaqueConfig
 from dray.kube.convert import claim_from
 from dray.messages.base import Delivered, encode
 from dray.messages.decisions import Decided, Waiting, encode_record

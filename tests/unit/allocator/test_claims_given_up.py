@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import AllocatedDevice, Allocation, GivenUp, first_attempt
-from dray.domain.devices import DeviceId
-from dray.domain.pods import PodClaim
+from dray.api import names
+from dray.api.claims import AllocatedDevice, Allocation, GivenUp, first_attempt
+from dray.api.devices import DeviceId
+from dray.api.pods import PodClaim
 from dray.messages.facts import ClaimObserved, PodObserved
 from dray_allocator.core.handle import reasons
 

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.pods import HostPort, PodClaim, PodNeeds
+from dray.api import names
+from dray.api.pods import HostPort, PodClaim, PodNeeds
 from dray.messages.decisions import Decided
 from dray.messages.facts import PodObserved
 from dray_allocator.nodes.table import NodeTable

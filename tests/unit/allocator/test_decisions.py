@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import ClaimSpec, DeviceRequest, first_attempt
-from dray.domain.devices import Taint
-from dray.domain.pods import NodeExpression, PodClaim, PodNeeds, Pool
+from dray.api import names
+from dray.api.claims import ClaimSpec, DeviceRequest, first_attempt
+from dray.api.devices import Taint
+from dray.api.pods import NodeExpression, PodClaim, PodNeeds, Pool
 from dray.messages.facts import PodObserved, PoolObserved, SliceObserved
 
 

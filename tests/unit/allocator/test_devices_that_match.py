@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest
-from dray.domain.devices import DeviceClass, OpaqueConfig, Taint, Toleration
+from dray.api import names
+from dray.api.claims import ClaimSpec, Constraint, DeviceRequest
+from dray.api.devices import DeviceClass, OpaqueConfig, Taint, Toleration
 from dray.messages.facts import (
     ClusterObserved,
     DeviceClassObserved,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dray.domain.claims import first_attempt
+from dray.api.claims import first_attempt
 from dray.messages.rpc import Dump, DumpReply
 from dray_allocator.core import dump
 from dray_allocator.core.dump import double_sales, holdings_of, page

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import Claim, ClaimSpec, Constraint, DeviceRequest
-from dray.domain.devices import Capacity, OpaqueConfig, RequestPolicy, Taint, Toleration
-from dray.domain.placement import HARD
-from dray.domain.pods import Pod, PodNeeds
+from dray.api import names
+from dray.api.claims import Claim, ClaimSpec, Constraint, DeviceRequest
+from dray.api.devices import Capacity, OpaqueConfig, RequestPolicy, Taint, Toleration
+from dray.api.placement import HARD
+from dray.api.pods import Pod, PodNeeds
 from dray.messages.facts import SliceObserved
 from dray_allocator.claim_search.node_equivalence_cache import node_of
 from dray_allocator.claim_search.pod_search import asked_of

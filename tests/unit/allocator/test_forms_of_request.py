@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import ClaimSpec, DeviceRequest
-from dray.domain.devices import Capacity, OpaqueConfig, RequestPolicy
-from dray.domain.preference import parse_preference
-from dray.domain.quantities import parse_quantity
+from dray.api import names
+from dray.api.claims import ClaimSpec, DeviceRequest
+from dray.api.devices import Capacity, OpaqueConfig, RequestPolicy
+from dray.api.preference import parse_preference
+from dray.api.quantities import parse_quantity
 from dray.messages.facts import SliceObserved
 from dray_allocator.devices.ordered_search import worst_first
 from dray_allocator.devices.percentages import amounts

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.unit.allocator.reference_search import NOT_CONNECTED, Reference
 
-from dray.domain import names
-from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest
-from dray.domain.devices import OpaqueConfig
-from dray.domain.pods import PodNeeds
+from dray.api import names
+from dray.api.claims import ClaimSpec, Constraint, DeviceRequest
+from dray.api.devices import OpaqueConfig
+from dray.api.pods import PodNeeds
 from dray.messages.facts import SliceObserved
 from dray_allocator.devices.ordered_search import OrderedSearch, worst_first
 from dray_allocator.nodes.equivalence import MOST_VALUES

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import AllocatedDevice, Allocation, first_attempt
+from dray.api import names
+from dray.api.claims import AllocatedDevice, Allocation, first_attempt
 from dray.messages.decisions import Decided, NodeLeft
 from dray.messages.facts import PodObserved, Tick
 from dray_allocator.core.handle import reasons

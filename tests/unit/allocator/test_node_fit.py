@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dray.domain.devices import DeviceClass, Taint, Toleration
-from dray.domain.pods import HostPort, Node, NodeExpression, PodNeeds
+from dray.api.devices import DeviceClass, Taint, Toleration
+from dray.api.pods import HostPort, Node, NodeExpression, PodNeeds
 from dray.messages.facts import DeviceClassObserved
 from dray_allocator.nodes.assumed_pods import NOTHING, AssumedPods, AssumedResources
 from dray_allocator.nodes.predicates import UNSCHEDULABLE, failures, fits

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain import names
+from dray.api import names
 from dray.messages.facts import NodeObserved
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dray.domain import names
-from dray.domain.claims import ClaimSpec, DeviceRequest
-from dray.domain.devices import OpaqueConfig
-from dray.domain.placement import Placement, overridden, placement_of
-from dray.domain.pods import Policy
+from dray.api import names
+from dray.api.claims import ClaimSpec, DeviceRequest
+from dray.api.devices import OpaqueConfig
+from dray.api.placement import Placement, overridden, placement_of
+from dray.api.pods import Policy
 from dray.kube.convert import policy_from
 from dray.messages.facts import PolicyObserved
 

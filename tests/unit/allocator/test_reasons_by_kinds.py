@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.unit.allocator.plain_look import Plain
 
-from dray.domain import names
-from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest
-from dray.domain.devices import Capacity, Taint, Toleration
-from dray.domain.pods import NodeExpression, PodNeeds
+from dray.api import names
+from dray.api.claims import ClaimSpec, Constraint, DeviceRequest
+from dray.api.devices import Capacity, Taint, Toleration
+from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
 from dray.reasons import Nearest
 from dray_allocator.explain.pods import explain

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from dray.domain import names
-from dray.domain.claims import ClaimSpec, DeviceRequest
-from dray.domain.devices import OpaqueConfig
-from dray.domain.pods import PodNeeds
-from dray.domain.quantities import NANO, parse_quantity, readable
+from dray.api import names
+from dray.api.claims import ClaimSpec, DeviceRequest
+from dray.api.devices import OpaqueConfig
+from dray.api.pods import PodNeeds
+from dray.api.quantities import NANO, parse_quantity, readable
 from dray.messages.facts import SliceObserved
 from dray.reasons import Reason
 from dray_allocator.explain import formatting

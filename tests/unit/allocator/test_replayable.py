@@ -3,7 +3,7 @@
 import msgspec
 from msgspec.structs import replace
 
-from dray.domain.pods import PodNeeds
+from dray.api.pods import PodNeeds
 from dray.messages.decisions import Decided, Released, Waiting
 from dray.messages.facts import PodObserved, Tick
 from dray_allocator.core.handle import handle, recompute

@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.devices import DeviceClass, OpaqueConfig
-from dray.domain.placement import placement_of
-from dray.domain.pods import PodNeeds, Policy
+from dray.api import names
+from dray.api.devices import DeviceClass, OpaqueConfig
+from dray.api.placement import placement_of
+from dray.api.pods import PodNeeds, Policy
 from dray.messages.facts import DeviceClassObserved, PolicyObserved, PoolObserved
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.scoring.policies import scoring_of

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from dray.api.errors import PermanentError
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import STREAMS, log_spec
-from dray.domain.errors import PermanentError
 from dray.messages.base import encode
 from dray.messages.decisions import Opened, log_subject
 from dray.messages.facts import NodeObserved

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from dray.domain.devices import OpaqueConfig
+from dray.api.devices import OpaqueConfig
 from dray.messages.base import decode, encode
 from dray.messages.facts import ClaimObserved
 from dray_allocator.state.claim_specs import ClaimSpecInterner

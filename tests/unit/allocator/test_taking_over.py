@@ -5,7 +5,7 @@ from weakref import ref
 
 from msgspec.structs import replace
 
-from dray.domain.claims import last_attempt_before
+from dray.api.claims import last_attempt_before
 from dray.messages.decisions import (
     Checkpoint,
     Decided,

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest
-from dray.domain.devices import OpaqueConfig
-from dray.domain.pods import PodNeeds, Policy
+from dray.api import names
+from dray.api.claims import ClaimSpec, Constraint, DeviceRequest
+from dray.api.devices import OpaqueConfig
+from dray.api.pods import PodNeeds, Policy
 from dray.messages.facts import PolicyObserved, SliceObserved
 from dray_allocator.placement.schedule import CONNECTED_NODES
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.tracing import spans, traced
 
+from dray.api.claims import Allocation
 from dray.bus.ports import StaleSequenceError
-from dray.domain.claims import Allocation
 from dray.messages.decisions import (
     AnyRecord,
     ClaimDecision,

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.unit.allocator.conftest import World, claim_of, fraction, node, pod
 
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import DeviceClass, DeviceId, ResourceSlice
-from dray.domain.dra.slices import TaintRule
-from dray.domain.names import DRIVER
-from dray.domain.pods import Node, Policy, Pool
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import DeviceClass, DeviceId, ResourceSlice
+from dray.api.dra.slices import TaintRule
+from dray.api.names import DRIVER
+from dray.api.pods import Node, Policy, Pool
 from dray.messages.base import Delivered, encode
 from dray.messages.facts import (
     FACTS,

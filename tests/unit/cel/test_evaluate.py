@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dray.api.devices import Capacity, Device, Version
+from dray.api.quantities import parse_quantity
 from dray.cel.device import view_of
 from dray.cel.errors import CelEvaluationError, CelSyntaxError
 from dray.cel.eval.program import compile, conjuncts
 from dray.cel.syntax.parser import parse
 from dray.cel.view import DeviceView
-from dray.domain.devices import Capacity, Device, Version
-from dray.domain.quantities import parse_quantity
 
 D = "dra.example.com"
 DEVICE = DeviceView(

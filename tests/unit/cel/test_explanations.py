@@ -1,8 +1,8 @@
 """*Why*: what each clause gives on a device, and what it read there."""
 
+from dray.api.quantities import parse_quantity
 from dray.cel.eval.program import compile
 from dray.cel.view import DeviceView
-from dray.domain.quantities import parse_quantity
 
 D = "gpu.example.com"
 A, C = f'device.attributes["{D}"]', f'device.capacity["{D}"]'

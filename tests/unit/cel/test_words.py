@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dray.api.quantities import parse_quantity
 from dray.cel.description import describe
 from dray.cel.eval.program import compile
 from dray.cel.syntax.literals import quoted
 from dray.cel.syntax.parser import parse
-from dray.domain.quantities import parse_quantity
 from dray.user_guide_form.selector import generated_selector
 
 A = 'device.attributes["gpu.example.com"]'

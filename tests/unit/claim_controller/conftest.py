@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
-from dray.domain.devices import DeviceId
-from dray.domain.names import CLAIM_FINALIZER, DRIVER, OWNER_DRAY
-from dray.domain.pods import Pod
+from dray.api.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
+from dray.api.devices import DeviceId
+from dray.api.names import CLAIM_FINALIZER, DRIVER, OWNER_DRAY
+from dray.api.pods import Pod
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
 from dray_claim_controller.execution.decisions import Observed

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dray.domain.names import DECISION, DEVICE_CLASS, DRIVER, POOL_LABEL, VOID
+from dray.api.names import DECISION, DEVICE_CLASS, DRIVER, POOL_LABEL, VOID
 from dray.kube.convert import time_to
 from dray.kube.ports import CLAIMS, NODES, POOLS, SLICES, Changed, Deleted, Listed, Object
 from dray.messages.facts import NodeObserved

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
-from dray.domain.devices import Device, DeviceId
-from dray.domain.names import (
+from dray.api.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
+from dray.api.devices import Device, DeviceId
+from dray.api.names import (
     CLAIM_REFERENCE,
     CONTAINER_GPU_IDS,
     CONTAINER_GPUS,

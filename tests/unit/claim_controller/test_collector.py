@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.virtual_time import LoopClock, run_virtually
 
-from dray.domain.names import DERIVED_FROM_LABEL
+from dray.api.names import DERIVED_FROM_LABEL
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import TEMPLATES, Resource
 from dray_claim_controller.cache.informers import Informers

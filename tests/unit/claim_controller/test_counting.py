@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import DeviceId
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import DeviceId
 from dray.kube.ports import CLAIMS, SLICES, Changed
 from dray.messages.decisions import ClaimDecision
 from dray_claim_controller.cache.counters import SharedCounters, shared_counters

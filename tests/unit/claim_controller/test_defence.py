@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import Capacity, Device, DeviceId
-from dray.domain.names import DRIVER
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import Capacity, Device, DeviceId
+from dray.api.names import DRIVER
 from dray_claim_controller.execution.double_allocation_check import ClaimHolding, double_allocation
 
 CARD = DeviceId(DRIVER, "node-1", "gpu-0")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.names import DEVICE_CLASS
+from dray.api.names import DEVICE_CLASS
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, PODS, Changed, Listed, Object, Resource
 from dray_claim_controller.cache import object_cache as folding

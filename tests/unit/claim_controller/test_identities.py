@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from dray.api.errors import InvalidInputError
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import Request
-from dray.domain.errors import InvalidInputError
 from dray.kube.ports import KubeUnavailableError, RefusedError
 from dray.runtime.clock import ManualClock
 from dray_claim_controller.identities.server import IdentityServer

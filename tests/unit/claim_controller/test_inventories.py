@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dray.api.devices import Device, ResourceSlice
+from dray.api.names import DRIVER
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import BusUnavailableError, Request
 from dray.bus.topology import FACTS_STREAM, STREAMS
-from dray.domain.devices import Device, ResourceSlice
-from dray.domain.names import DRIVER
 from dray.kube.ports import NODES, SLICES, Changed, Deleted
 from dray.messages.base import decode
 from dray.messages.facts import InventoryObserved

@@ -1,7 +1,7 @@
 """Who may take the Lease, and when an epoch is over."""
 
+from dray.api.claims import last_attempt_before
 from dray.bus.ports import StreamState
-from dray.domain.claims import last_attempt_before
 from dray.kube.ports import Object
 from dray_claim_controller.cache.stored_pool_status import RememberedLog, remembered_log
 from dray_claim_controller.leader.decisions import lease_spec, may_take, observe

@@ -1,8 +1,8 @@
 """Which nodes a pool selects, and a node's way from one pool to another."""
 
-from dray.domain.devices import Taint
-from dray.domain.names import DEDICATED_TAINT, POOL_LABEL
-from dray.domain.pods import Node, Pool
+from dray.api.devices import Taint
+from dray.api.names import DEDICATED_TAINT, POOL_LABEL
+from dray.api.pods import Node, Pool
 from dray_claim_controller.cache.pool_selectors import selects
 from dray_claim_controller.facts.handover import NodeMembership, next_dray_membership
 from dray_claim_controller.pools.decisions import dedicated_taints

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.names import OWNER_KUBE_SCHEDULER
+from dray.api.names import OWNER_KUBE_SCHEDULER
 from dray_claim_controller.execution.binding_conditions import NeverReady, Unready
 from dray_claim_controller.execution.decisions import (
     AwaitDevices,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.domain.pods import HostPort, Node
+from dray.api.pods import HostPort, Node
 from dray.kube.ports import NODES, PODS, Changed, Deleted, Object
 from dray.messages.facts import NodeObserved
 from dray_claim_controller.cache.cached_objects import FactKey

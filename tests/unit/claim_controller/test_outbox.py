@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.domain.claims import Claim, ClaimSpec
-from dray.domain.devices import Device, ResourceSlice
-from dray.domain.pods import Node
+from dray.api.claims import Claim, ClaimSpec
+from dray.api.devices import Device, ResourceSlice
+from dray.api.pods import Node
 from dray.messages.base import message_id, subject_of
 from dray.messages.facts import ClaimObserved, Fact, NodeObserved, SliceObserved
 from dray_claim_controller.facts.build import key_of

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dray.domain.devices import DeviceId
-from dray.domain.names import DEVICE_CLASS, DRIVER, SHAPE
+from dray.api.devices import DeviceId
+from dray.api.names import DEVICE_CLASS, DRIVER, SHAPE
 from dray.kube.ports import CLAIMS, NODES, PODS, SLICES, Changed, Deleted, Listed, Object
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache

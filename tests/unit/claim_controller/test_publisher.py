@@ -6,9 +6,9 @@ from contextlib import aclosing
 
 import pytest
 
+from dray.api.names import DRIVER
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import FACTS_STREAM, STREAMS
-from dray.domain.names import DRIVER
 from dray.kube.ports import NODES, SLICES, Changed, Deleted, Object
 from dray.messages.base import decode, encode, subject_of
 from dray.messages.facts import InventoryObserved, SliceObserved, Tick

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dray.domain.claims import (
+from dray.api.claims import (
     AllocatedDevice,
     Allocation,
     Claim,
@@ -14,10 +14,10 @@ from dray.domain.claims import (
     DeviceRequest,
     DeviceTerms,
 )
-from dray.domain.devices import Device, DeviceClass, DeviceId, OpaqueConfig, ResourceSlice
-from dray.domain.dra.nodes import NodeSelector, Reach, Requirement, Term
-from dray.domain.dra.slices import Slice
-from dray.domain.pods import NodeExpression, Pod, PodNeeds
+from dray.api.devices import Device, DeviceClass, DeviceId, OpaqueConfig, ResourceSlice
+from dray.api.dra.nodes import NodeSelector, Reach, Requirement, Term
+from dray.api.dra.slices import Slice
+from dray.api.pods import NodeExpression, Pod, PodNeeds
 from dray.messages.facts import (
     ClaimObserved,
     DeviceClassObserved,

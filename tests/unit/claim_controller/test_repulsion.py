@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.names import OWNER_KUBE_SCHEDULER
+from dray.api.names import OWNER_KUBE_SCHEDULER
 from dray.kube.ports import NODES, PODS, Changed, Deleted
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.execution.decisions import Mark, Stop, excluding_pod, next_step

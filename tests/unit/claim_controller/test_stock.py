@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.domain.names import DEVICE_CLASS, DRIVER
+from dray.api.names import DEVICE_CLASS, DRIVER
 from dray.kube.ports import CLAIMS, SLICES, Changed, Deleted, Object
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.pool_capacity import pool_totals

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER
+from dray.api.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER
 from dray.kube.ports import NODES, POOLS, Changed, Object
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache

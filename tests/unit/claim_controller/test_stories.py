@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dray.domain.names import OWNER_DRAY
+from dray.api.names import OWNER_DRAY
 from dray.kube.bind_request import BindRequest
 from dray.kube.resources import parse
 from dray.messages.decisions import Waiting

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from dray.domain.devices import Taint
-from dray.domain.dra.slices import TaintRule
+from dray.api.devices import Taint
+from dray.api.dra.slices import TaintRule
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import (
     TAINT_RULES,

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dray.domain import json_codec
-from dray.domain.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE
+from dray.api import json_codec
+from dray.api.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE
 from dray.kube.ports import PODS, TEMPLATES, Changed
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache

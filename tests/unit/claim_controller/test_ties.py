@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dray.domain.names import DEVICE_CLASS, DRIVER, GPUPOOL, POOL_LABEL
-from dray.domain.pods import Node
+from dray.api.names import DEVICE_CLASS, DRIVER, GPUPOOL, POOL_LABEL
+from dray.api.pods import Node
 from dray.kube.ports import CLAIMS, PODS, Changed, Deleted, Object
 from dray.messages.facts import ClaimObserved, NodeObserved
 from dray_claim_controller.cache.cached_objects import FactKey

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import DeviceId
-from dray.domain.names import DEDICATED_TAINT, DEVICE_CLASS, DRIVER, POOL_LABEL
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import DeviceId
+from dray.api.names import DEDICATED_TAINT, DEVICE_CLASS, DRIVER, POOL_LABEL
 from dray.kube.ports import (
     CLAIMS,
     CLASSES,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from dray.domain.names import DECISION, VOID
+from dray.api.names import DECISION, VOID
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import (
     CLAIMS,

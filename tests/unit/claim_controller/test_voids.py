@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.names import OWNER_KUBE_SCHEDULER, VOID
+from dray.api.names import OWNER_KUBE_SCHEDULER, VOID
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.execution.decisions import voids_of

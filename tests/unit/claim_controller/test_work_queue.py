@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.virtual_time import LoopClock, run_virtually
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from dray.kube.ports import KubeError, KubeUnavailableError, NotFoundError, RefusedError
 from dray_claim_controller.work_queue import FairSlots, FairWorkQueue
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from dray.domain.quantities import parse_quantity
+from dray.api.quantities import parse_quantity
 from dray_cli.__main__ import cli
 from dray_cli.allocate_batch import answers
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.names import CLAIM_REFERENCE, DEVICE_CLASS, DRIVER, GPUPOOL
+from dray.api.names import CLAIM_REFERENCE, DEVICE_CLASS, DRIVER, GPUPOOL
 from dray_cli.cards import CardOverview, reasons_on_cards
 
 Object = dict[str, Any]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import SLICES
 from dray_cli import cel_slices

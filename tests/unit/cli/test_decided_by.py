@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.names import GPU_TOPOLOGY, PLACEMENT, PREFER
+from dray.api.names import GPU_TOPOLOGY, PLACEMENT, PREFER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, POLICIES, POOLS, Object
 from dray_cli.decision_source import DecisionSource, decided_by

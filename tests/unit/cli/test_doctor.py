@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from dray.api.names import DECISION, DRIVER, TFLOPS_REQUEST
 from dray.bus.memory import MemoryBus
 from dray.bus.payload import RECOMMENDED_BYTES
 from dray.bus.ports import StreamState
 from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
-from dray.domain.names import DECISION, DRIVER, TFLOPS_REQUEST
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import (
     ADMISSION_POLICIES,

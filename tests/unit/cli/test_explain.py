@@ -5,7 +5,7 @@ from typing import Any
 import click
 import pytest
 
-from dray.domain.names import DRIVER
+from dray.api.names import DRIVER
 from dray_cli.explain import Explanation, pod_name
 
 POD: dict[str, Any] = {

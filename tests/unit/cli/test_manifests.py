@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray_cli.demo.manifests import read_manifests
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "01-quick-start"

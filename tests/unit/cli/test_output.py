@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from dray.domain import json_codec
+from dray.api import json_codec
 from dray_cli.output import print_json
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from dray.api.claims import TOO_LARGE, Claim, ClaimSpec
+from dray.api.names import DRIVER
+from dray.api.pods import NodeExpression, Pod, PodNeeds
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import STREAMS
-from dray.domain.claims import TOO_LARGE, Claim, ClaimSpec
-from dray.domain.names import DRIVER
-from dray.domain.pods import NodeExpression, Pod, PodNeeds
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import SLICES
 from dray.messages.base import encode

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray_cli.target import kubeconfig_of
 
 

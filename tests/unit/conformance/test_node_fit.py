@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.domain.pods import HostPort, NodeExpression
+from dray.api.pods import HostPort, NodeExpression
 from dray_allocator.nodes import predicates
 
 ORACLE = Path(__file__).parents[2] / "conformance" / "oracle"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from dray.domain.names import DEVICE_CLASS, DRIVER
+from dray.api.names import DEVICE_CLASS, DRIVER
 from dray.kube.bind_request import BindRequest
 from dray.kube.convert import policy_from, pool_from
 from dray.kube.resource_fields import CustomResource

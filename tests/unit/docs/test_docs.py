@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from dray.domain.names import OWN_ANNOTATIONS, POD_ANNOTATIONS
+from dray.api.names import OWN_ANNOTATIONS, POD_ANNOTATIONS
 from dray_cli.__main__ import VERBS, cli
 
 ROOT = Path(__file__).parents[3]

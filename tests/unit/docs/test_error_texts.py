@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
+from dray.api import placement, preference
 from dray.cel.syntax import tree
 from dray.cel.syntax.parser import parse
-from dray.domain import placement, preference
 from dray_sandbox.admission_policies import admission_policies
 from dray_webhook.decisions import (
     annotation_values,

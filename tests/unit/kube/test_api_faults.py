@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 from tests.unit.kube.faulty_server import kubeconfig, status
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray.kube.api import connect
 from dray.kube.ports import (
     PODS,

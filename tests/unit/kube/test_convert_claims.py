@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.domain.claims import AllocatedDevice, Allocation, Constraint
-from dray.domain.devices import DeviceId, OpaqueConfig, Toleration
+from dray.api.claims import AllocatedDevice, Allocation, Constraint
+from dray.api.devices import DeviceId, OpaqueConfig, Toleration
 from dray.kube.convert import allocation_from, allocation_to, claim_from, status_to
 
 POD = {"kind": "Pod", "name": "p", "uid": "pu", "controller": True}

@@ -1,6 +1,6 @@
 """Slices, classes, pools and policies as domain values."""
 
-from dray.domain.devices import Capacity, OpaqueConfig, RequestPolicy, Taint, Version
+from dray.api.devices import Capacity, OpaqueConfig, RequestPolicy, Taint, Version
 from dray.kube.convert import class_from, policy_from, pool_from, slice_from, time_from, time_to
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from dray.domain.claims import Constraint
-from dray.domain.devices import DeviceId, OpaqueConfig, RequestPolicy, Version
-from dray.domain.dra.asks import DeviceToleration, Holding
-from dray.domain.dra.nodes import NodeSelector, Requirement, Term
-from dray.domain.dra.results import AllocationResult, DeviceResult
-from dray.domain.errors import InvalidInputError
+from dray.api.claims import Constraint
+from dray.api.devices import DeviceId, OpaqueConfig, RequestPolicy, Version
+from dray.api.dra.asks import DeviceToleration, Holding
+from dray.api.dra.nodes import NodeSelector, Requirement, Term
+from dray.api.dra.results import AllocationResult, DeviceResult
+from dray.api.errors import InvalidInputError
 from dray.kube.convert_dra_claims import allocation_to, claim_from, holdings_from
 from dray.kube.convert_dra_slices import slice_from
 

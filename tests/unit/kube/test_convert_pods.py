@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dray.domain.devices import Taint, Toleration
-from dray.domain.pods import NodeExpression, PodClaim
+from dray.api.devices import Taint, Toleration
+from dray.api.pods import NodeExpression, PodClaim
 from dray.kube.convert import node_from, pod_from, pod_needs, requests_of
 
 

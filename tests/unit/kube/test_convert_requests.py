@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dray.domain.devices import DeviceClass
-from dray.domain.pods import HostPort
+from dray.api.devices import DeviceClass
+from dray.api.pods import HostPort
 from dray.kube.convert import given_by_classes, host_ports, pod_needs, requests_of
 
 Object = dict[str, Any]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray.kube.api_transport import configuration
 
 

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from dray.domain.json_codec import cut
+from dray.api.json_codec import cut
 from dray.kube.api_transport import decoded, decoded_page
 from dray.kube.convert import claim_from
 

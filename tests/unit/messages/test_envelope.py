@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.domain.claims import Claim, ClaimSpec
+from dray.api.claims import Claim, ClaimSpec
 from dray.messages.base import (
     Delivered,
     Message,

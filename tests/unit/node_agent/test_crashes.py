@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from dray.domain.names import DRIVER
+from dray.api.names import DRIVER
 from dray.kube.memory import MemoryKube
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import CLAIMS, KubeUnavailableError, NotServedError, RefusedError

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray_node_agent.decisions.cdi import cdi_id, device_entry, spec_of
 from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice

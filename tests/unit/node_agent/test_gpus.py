@@ -6,7 +6,7 @@ import threading
 import pynvml
 import pytest
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray_node_agent.gpus.nvml import NvmlGpus
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpusUnavailableError

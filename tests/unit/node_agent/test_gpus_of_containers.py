@@ -1,8 +1,8 @@
 """Containers with requests of their own see their own GPUs and amounts, and no others."""
 
-from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
-from dray.domain.devices import DeviceId, OpaqueConfig
-from dray.domain.names import API_VERSION, DRIVER
+from dray.api.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
+from dray.api.devices import DeviceId, OpaqueConfig
+from dray.api.names import API_VERSION, DRIVER
 from dray_node_agent.decisions.claim_devices import (
     NotPreparedError,
     device_uses,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.domain.names import NUMA_NODE, NVLINK_DOMAIN, PCI_BUS_ID, PCIE_ROOT
+from dray.api.names import NUMA_NODE, NVLINK_DOMAIN, PCI_BUS_ID, PCIE_ROOT
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeState, slices
 from dray_node_agent.gpus.interconnect import (

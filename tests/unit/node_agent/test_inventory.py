@@ -5,8 +5,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.domain.pods import Node
-from dray.domain.quantities import parse_quantity
+from dray.api.pods import Node
+from dray.api.quantities import parse_quantity
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeState, shortened, slices, unhealthy_devices
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from dray.domain.names import DECISION, DRIVER
+from dray.api.names import DECISION, DRIVER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS
 from dray.runtime.clock import ManualClock

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
-from dray.domain.devices import DeviceId, OpaqueConfig
-from dray.domain.names import DRIVER
+from dray.api.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
+from dray.api.devices import DeviceId, OpaqueConfig
+from dray.api.names import DRIVER
 from dray_node_agent.decisions.claim_devices import (
     NotPreparedError,
     device_uses,

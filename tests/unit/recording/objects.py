@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dray.domain.names import (
+from dray.api.names import (
     ALLOCATION_GATE,
     CLAIM_FINALIZER,
     CLAIM_REFERENCE,

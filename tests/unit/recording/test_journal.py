@@ -5,10 +5,10 @@ import json
 
 import pytest
 
+from dray.api.errors import PermanentError
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import INPUTS_STREAM, STREAMS
-from dray.domain.errors import PermanentError
 from dray.messages.inputs import AgentNoted, ControllerNoted
 from dray.recording import journal as journals
 from dray.recording.journal import Journal

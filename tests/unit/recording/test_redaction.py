@@ -11,9 +11,9 @@ from tests.unit.recording.objects import FIXED, claims, nodes, pods
 from tests.unit.recording.secrets import SECRET, salted
 from tests.unit.webhook.conftest import new_view
 
+from dray.api.claims import Allocation
 from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
-from dray.domain.claims import Allocation
 from dray.kube.convert import claim_from, node_from, pod_from
 from dray.kube.ports import NODES, POOLS, SLICES, Changed, Deleted, Listed, Resource
 from dray.messages.base import decode

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dray.domain.errors import TemporaryError
+from dray.api.errors import TemporaryError
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import LoopEndedError, serve
 

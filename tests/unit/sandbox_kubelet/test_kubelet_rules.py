@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray_sandbox.kubelet.__main__ import parse, plans_of
 from dray_sandbox.kubelet.admission import admit
 from dray_sandbox.kubelet.cdi import resolve

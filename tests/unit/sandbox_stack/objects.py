@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.domain.pods import Pod
+from dray.api.pods import Pod
 from dray_sandbox.scheduler.cluster import SchedulerCache
 
 Object = dict[str, Any]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray_sandbox.controlplane.build import (
     MINOR_VARIABLE,
     MINORS,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.domain.names import CLAIM_FINALIZER, POD_CLAIM_NAME
+from dray.api.names import CLAIM_FINALIZER, POD_CLAIM_NAME
 from dray_sandbox.controllers.rules import (
     AskForPod,
     Complain,

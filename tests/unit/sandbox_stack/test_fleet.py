@@ -2,10 +2,10 @@
 
 import asyncio
 
+from dray.api.names import OWNER_TAINT
+from dray.api.pods import Node
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import STREAMS
-from dray.domain.names import OWNER_TAINT
-from dray.domain.pods import Node
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import NODES, SLICES, Object
 from dray.messages.base import encode

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dray.domain.errors import InvalidInputError
-from dray.domain.names import DRAY_NAMESPACE, POOL_LABEL
+from dray.api.errors import InvalidInputError
+from dray.api.names import DRAY_NAMESPACE, POOL_LABEL
 from dray_sandbox.access import CLAIM_CONTROLLER, GROUPS, make_credentials
 from dray_sandbox.layout import simulated_nodes
 from dray_sandbox.paths import checkout, stack_directory

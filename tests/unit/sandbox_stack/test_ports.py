@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from dray_sandbox import paths
 from dray_sandbox.access import make_credentials
 from dray_sandbox.controlplane.build import GoBinary

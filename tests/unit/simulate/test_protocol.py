@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from dray_cli.simulate.cluster import TieBreak
 from dray_cli.simulate.protocol import run, workload
 from dray_cli.simulate.trace import ClusterTrace, TraceNode, TracePod, read_trace

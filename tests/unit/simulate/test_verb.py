@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from dray_cli.__main__ import cli
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from tools.command import run
 from tools.proof import __main__ as program
 from tools.proof.parts import CHAOS_SEEDS, FAULT_SEEDS, MINORS, NAMES, ProofPart, parts

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dray.api.names import DRIVER
 from dray.cel.errors import CelError, CelSyntaxError
-from dray.domain.names import DRIVER
 from dray.user_guide_form.blocks import expressions, translate_block
 from dray.user_guide_form.dialect import translate_value
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from dray.api.names import DRIVER
 from dray.cel.admission import admission
 from dray.cel.environment import MINORS, Environment, Mode, environment
 from dray.cel.errors import CelCompileError
-from dray.domain.names import DRIVER
 from dray.user_guide_form.dialect import translate
 from dray.user_guide_form.rewriter import UserGuideDialectError
 from dray.user_guide_form.selector import generated_selector

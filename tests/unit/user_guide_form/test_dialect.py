@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dray.api.names import DRIVER
+from dray.api.quantities import parse_quantity
 from dray.cel.environment import environment
 from dray.cel.errors import CelError, CelEvaluationError, CelSyntaxError, CelTypeError
 from dray.cel.eval.program import compile
 from dray.cel.view import DeviceView
-from dray.domain.names import DRIVER
-from dray.domain.quantities import parse_quantity
 from dray.user_guide_form.dialect import Translation, translate
 from dray.user_guide_form.rewriter import UserGuideDialectError
 from dray.user_guide_form.vocabulary import ATTRIBUTES, CAPACITIES

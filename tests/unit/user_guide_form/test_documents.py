@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray.user_guide_form import yaml_adapter
 from dray.user_guide_form.documents import convert
 

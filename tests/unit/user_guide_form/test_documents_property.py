@@ -5,7 +5,7 @@ import json
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray.user_guide_form.documents import convert
 
 CEL = st.sampled_from(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray.user_guide_form.documents import convert
 
 TEMPLATE = """\

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dray.api.names import DRIVER
+from dray.api.quantities import parse_quantity
 from dray.cel.errors import CelEvaluationError
 from dray.cel.eval.program import compile
 from dray.cel.view import DeviceView
-from dray.domain.names import DRIVER
-from dray.domain.quantities import parse_quantity
 from dray.user_guide_form.dialect import translate
 from dray.user_guide_form.selector import generated_selector, pool_selector
 

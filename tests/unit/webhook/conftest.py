@@ -7,9 +7,9 @@ import jsonpatch
 import pytest
 from msgspec.structs import replace
 
-from dray.domain.devices import DeviceClass
-from dray.domain.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
-from dray.domain.pods import Policy, Pool
+from dray.api.devices import DeviceClass
+from dray.api.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
+from dray.api.pods import Policy, Pool
 from dray.messages.facts import (
     ClusterObserved,
     DeviceClassObserved,

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from dray.domain.names import DEVICE_CLASS
+from dray.api.names import DEVICE_CLASS
 from dray_webhook.decisions.claims import mutate_claim, validate_claim
 
 P = "tensor-fusion.ai/"

@@ -6,11 +6,11 @@ from contextlib import aclosing
 import msgspec
 import pytest
 
+from dray.api.json_codec import MAX_NESTING
+from dray.api.names import DEVICE_CLASS
 from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import INPUTS_STREAM, STREAMS
-from dray.domain.json_codec import MAX_NESTING
-from dray.domain.names import DEVICE_CLASS
 from dray.messages.base import decode
 from dray.messages.facts import TemplateObserved
 from dray.messages.inputs import Reviewed

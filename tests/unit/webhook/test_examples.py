@@ -8,9 +8,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from dray.api.names import BASE_TEMPLATE
 from dray.cel.check.static_check import check_selector
 from dray.cel.syntax.parser import parse
-from dray.domain.names import BASE_TEMPLATE
 from dray.kube.convert import policy_from, pool_from
 from dray.messages.facts import (
     ClusterObserved,

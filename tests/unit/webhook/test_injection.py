@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dray.domain.devices import DeviceClass
-from dray.domain.names import DRA_CEL_EXPRESSION, POD_ANNOTATIONS
+from dray.api.devices import DeviceClass
+from dray.api.names import DRA_CEL_EXPRESSION, POD_ANNOTATIONS
 from dray_webhook.decisions.injection import AdmissionIds
 from dray_webhook.decisions.review import write_review
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dray.domain.names import SHAPE
+from dray.api.names import SHAPE
 from dray.user_guide_form.documents import convert
 
 P = "tensor-fusion.ai/"

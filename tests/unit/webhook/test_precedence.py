@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.domain.pods import Policy
+from dray.api.pods import Policy
 from dray.messages.facts import PolicyObserved
 from dray.messages.rpc import Lookup, LookupReply
 from dray_webhook.decisions.view import DEFAULT_POOL

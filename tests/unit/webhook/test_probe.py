@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.names import DRAY_NAMESPACE
+from dray.api.names import DRAY_NAMESPACE
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, NAMESPACES
 from dray.kube.probe import probe

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from dray.domain.names import DEVICE_CLASS
+from dray.api.names import DEVICE_CLASS
 from dray_sandbox.apiserver.matchconditions import evaluate
 from dray_webhook.registration import webhook_configurations
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from dray.api.names import DRIVER
 from dray.cel.syntax import tree
 from dray.cel.syntax.parser import parse
-from dray.domain.names import DRIVER
 
 P = "tensor-fusion.ai/"
 CEL = P + "dra-cel-expression"

@@ -4,7 +4,7 @@ import copy
 import hashlib
 import json
 
-from dray.domain.names import DEVICE_CLASS
+from dray.api.names import DEVICE_CLASS
 
 P = "tensor-fusion.ai/"
 D = "tensor-fusion.ai.dra-driver"

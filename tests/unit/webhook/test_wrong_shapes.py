@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from dray.domain.names import DEVICE_CLASS
+from dray.api.names import DEVICE_CLASS
 
 P = "tensor-fusion.ai/"
 

@@ -3,8 +3,8 @@
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.quantities import parse_quantity
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.quantities import parse_quantity
 from dray_allocator.state.decision_log import Reservation, Stage
 from dray_claim_controller.cache.abandoned_attempts import with_void
 from dray_cli.doctor.deep.differences import Difference, Side, devices_named, devices_text

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from dray.domain.claims import AllocatedDevice, Claim
-from dray.domain.devices import ResourceSlice
-from dray.domain.json_codec import canonical
+from dray.api.claims import AllocatedDevice, Claim
+from dray.api.devices import ResourceSlice
+from dray.api.json_codec import canonical
 from dray.messages.rpc import Holding
 from dray_allocator.core.dump import double_sales, holdings_of
 from dray_allocator.state.domain import Domain

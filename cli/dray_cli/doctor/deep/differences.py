@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from dray.domain.claims import AllocatedDevice
+from dray.api.claims import AllocatedDevice
 from dray_cli.doctor.findings import Finding
 
 AREA = "Logs, facts and claims"

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from dray.api.claims import Claim, GivenUp
+from dray.api.devices import ResourceSlice
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.claims import Claim, GivenUp
-from dray.domain.devices import ResourceSlice
 from dray.kube.convert import claim_from
 from dray.kube.convert_metadata import time_from
 from dray.kube.ports import CLAIMS, SLICES, Kube, Object

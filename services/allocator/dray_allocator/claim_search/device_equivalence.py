@@ -7,13 +7,13 @@ constraint of the pod reads them, the nodes are of one kind (``kinds``).
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
+from dray.api import names
+from dray.api.devices import Capacity, DeviceClass, Version
+from dray.api.dra.asks import Claim
+from dray.api.dra.slices import Attribute, Device, Slice
 from dray.cel.errors import CelError
 from dray.cel.eval.program import compile
 from dray.cel.reads import OWN_DOMAIN, Read
-from dray.domain import names
-from dray.domain.devices import Capacity, DeviceClass, Version
-from dray.domain.dra.asks import Claim
-from dray.domain.dra.slices import Attribute, Device, Slice
 from dray_allocator.devices.selector_cache import named_reads
 from dray_allocator.devices.versions import SchedulerVersion
 from dray_allocator.scoring.preference import MODEL

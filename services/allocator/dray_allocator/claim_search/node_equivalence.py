@@ -3,8 +3,8 @@
 from collections.abc import Hashable, Iterable
 from itertools import groupby
 
-from dray.domain.dra.nodes import Node, Reach
-from dray.domain.dra.slices import Slice
+from dray.api.dra.nodes import Node, Reach
+from dray.api.dra.slices import Slice
 from dray_allocator.claim_search.device_equivalence import DeviceEquivalence
 from dray_allocator.claim_search.visible_devices import Use, VisibleDevices
 from dray_allocator.devices.errors import AllocationError

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from dray.domain.dra.nodes import Node
+from dray.api.dra.nodes import Node
 from dray_allocator.claim_search.device_equivalence import DeviceEquivalence, questions_of
 from dray_allocator.claim_search.node_equivalence import key_of
 from dray_allocator.claim_search.node_trial import Feasibility

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dray.domain.devices import DeviceClass, DeviceId
-from dray.domain.dra.asks import Ask, Claim
-from dray.domain.dra.nodes import Node
-from dray.domain.dra.results import AllocationResult
+from dray.api.devices import DeviceClass, DeviceId
+from dray.api.dra.asks import Ask, Claim
+from dray.api.dra.nodes import Node
+from dray.api.dra.results import AllocationResult
 from dray_allocator.claim_search.pod_search import PodSearch, worth
 from dray_allocator.claim_search.visible_devices import VisibleDevices
 from dray_allocator.devices.allocate import Problem, allocate

@@ -3,10 +3,10 @@
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from dray.domain.devices import DeviceId
-from dray.domain.dra.asks import Ask, Claim
-from dray.domain.dra.slices import Device, Slice
-from dray.domain.preference import Preference
+from dray.api.devices import DeviceId
+from dray.api.dra.asks import Ask, Claim
+from dray.api.dra.slices import Device, Slice
+from dray.api.preference import Preference
 from dray.messages.facts import ClusterObserved
 from dray_allocator.claim_search.visible_devices import Rate, load_of
 from dray_allocator.devices.capacity import Stated

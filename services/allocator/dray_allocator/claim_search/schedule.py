@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from dray.domain.dra.results import AllocationResult
+from dray.api.dra.results import AllocationResult
 from dray_allocator.claim_search.node_equivalence_cache import (
     NodeEquivalence,
     NodeEquivalenceCache,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from dray.domain.devices import Capacity, DeviceId
-from dray.domain.dra.slices import Device, Slice
+from dray.api.devices import Capacity, DeviceId
+from dray.api.dra.slices import Device, Slice
 from dray_allocator.devices.device_usage import DeviceUse
 from dray_allocator.devices.published_capacity import amount_of
 from dray_allocator.devices.slice_conversion import part_of

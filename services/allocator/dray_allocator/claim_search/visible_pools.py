@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dray.domain.dra.nodes import Node
+from dray.api.dra.nodes import Node
 from dray_allocator.claim_search.device_equivalence import DeviceEquivalence
 from dray_allocator.claim_search.visible_devices import Use, VisibleDevices
 from dray_allocator.devices.candidates import Candidate, candidates_of

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dray.domain.claims import AllocatedDevice
-from dray.domain.devices import DeviceId
+from dray.api.claims import AllocatedDevice
+from dray.api.devices import DeviceId
 from dray.messages.rpc import Dump, DumpReply, Holding
 from dray_allocator.devices.device_requests import oversold
 from dray_allocator.state.domain import Domain

@@ -6,7 +6,7 @@ state into which facts and records were folded by ``handle``.
 
 import msgspec
 
-from dray.domain.devices import DeviceId
+from dray.api.devices import DeviceId
 from dray.messages.decisions import (
     AnyRecord,
     Checkpoint,

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
+from dray.api.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.reasons import Reason
 from dray_allocator.devices.claim_conversion import allocation_of

@@ -2,7 +2,7 @@
 
 from typing import Any, TypedDict
 
-from dray.domain.pods import Pod
+from dray.api.pods import Pod
 from dray.messages.decisions import (
     Checkpoint,
     Decided,

@@ -2,7 +2,7 @@
 
 import heapq
 
-from dray.domain.pods import Pod
+from dray.api.pods import Pod
 from dray.messages.decisions import AnyRecord, PodDecision, Waiting, encode_record
 from dray.reasons import Reason
 from dray_allocator.claim_search.schedule import STEP_LOOKS, Pause

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray.domain.devices import DeviceClass
-from dray.domain.dra.asks import Ask, Claim
-from dray.domain.dra.nodes import Node
-from dray.domain.dra.results import AllocationResult
-from dray.domain.dra.slices import Slice
+from dray.api.devices import DeviceClass
+from dray.api.dra.asks import Ask, Claim
+from dray.api.dra.nodes import Node
+from dray.api.dra.results import AllocationResult
+from dray.api.dra.slices import Slice
 from dray_allocator.devices.allocation_state import AllocationState
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate, candidates_of

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dray.domain.devices import Taint
-from dray.domain.dra.asks import Ask, Claim, DeviceToleration
+from dray.api.devices import Taint
+from dray.api.dra.asks import Ask, Claim, DeviceToleration
 from dray_allocator.devices.amounts import Amount
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import Demand, DemandOf

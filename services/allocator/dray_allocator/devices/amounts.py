@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from dray.domain.quantities import INT64, NANO, Quantity, parse_quantity, quantity_of
+from dray.api.quantities import INT64, NANO, Quantity, parse_quantity, quantity_of
 
 Format = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
 MILLI: Final = NANO // 1000

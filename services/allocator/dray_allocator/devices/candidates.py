@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dray.domain.devices import DeviceId
-from dray.domain.dra.slices import Device, Slice
+from dray.api.devices import DeviceId
+from dray.api.dra.slices import Device, Slice
 from dray_allocator.devices.pools import ResourcePool
 
 

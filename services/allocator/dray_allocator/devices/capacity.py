@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from dray.domain.devices import Capacity, RequestPolicy
-from dray.domain.dra.asks import Ask
-from dray.domain.dra.slices import Device
-from dray.domain.quantities import parse_quantity
+from dray.api.devices import Capacity, RequestPolicy
+from dray.api.dra.asks import Ask
+from dray.api.dra.slices import Device
+from dray.api.quantities import parse_quantity
 from dray_allocator.devices.amounts import Amount, is_same_to_go, stated
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError

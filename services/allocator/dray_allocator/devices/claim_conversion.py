@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from functools import cache
 
-from dray.domain import names
-from dray.domain.claims import AllocatedDevice, Allocation, DeviceRequest, DeviceTerms
-from dray.domain.claims import Claim as KnownClaim
-from dray.domain.dra.asks import Ask, Claim, DeviceToleration, Request
-from dray.domain.dra.results import AllocationResult, DeviceResult
-from dray.domain.pods import Pod
+from dray.api import names
+from dray.api.claims import AllocatedDevice, Allocation, DeviceRequest, DeviceTerms
+from dray.api.claims import Claim as KnownClaim
+from dray.api.dra.asks import Ask, Claim, DeviceToleration, Request
+from dray.api.dra.results import AllocationResult, DeviceResult
+from dray.api.pods import Pod
 from dray_allocator.devices.percentages import percents
 from dray_allocator.devices.versions import (
     DEVICE_BINDING,

@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from dray.domain.claims import Constraint
-from dray.domain.devices import AttributeValue
-from dray.domain.dra.slices import Attribute
+from dray.api.claims import Constraint
+from dray.api.devices import AttributeValue
+from dray.api.dra.slices import Attribute
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.requirements import Alternative
 from dray_allocator.devices.versions import SchedulerVersion

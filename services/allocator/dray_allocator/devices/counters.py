@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from dray.domain.devices import DeviceId
-from dray.domain.quantities import parse_quantity
+from dray.api.devices import DeviceId
+from dray.api.quantities import parse_quantity
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.pools import ResourcePool
 from dray_allocator.devices.versions import SchedulerVersion

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dray.domain.claims import Constraint, DeviceRequest
-from dray.domain.devices import DeviceId, Taint
-from dray.domain.dra.asks import DeviceToleration
-from dray.domain.preference import Preference as Criteria
-from dray.domain.quantities import Quantity
+from dray.api.claims import Constraint, DeviceRequest
+from dray.api.devices import DeviceId, Taint
+from dray.api.dra.asks import DeviceToleration
+from dray.api.preference import Preference as Criteria
+from dray.api.quantities import Quantity
 from dray_allocator.devices.allocation_state import untolerated
 from dray_allocator.devices.capacity import WHOLE, Demand, demand
 from dray_allocator.devices.device_usage import DeviceUsage

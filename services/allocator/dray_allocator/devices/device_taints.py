@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from dray.domain.devices import ResourceSlice, Taint
-from dray.domain.dra.slices import Slice, TaintRule
+from dray.api.devices import ResourceSlice, Taint
+from dray.api.dra.slices import Slice, TaintRule
 
 
 def tainted(

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import msgspec
 
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import DeviceId
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import DeviceId
 from dray_allocator.devices.published_capacity import amount_of
 
 

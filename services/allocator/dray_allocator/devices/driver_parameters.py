@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from dray.domain.claims import Claim
-from dray.domain.names import DRIVER, LIMITS_KIND
+from dray.api.claims import Claim
+from dray.api.names import DRIVER, LIMITS_KIND
 
 
 def own_parameters(claim: Claim, *request: str) -> Iterator[Mapping[str, object]]:

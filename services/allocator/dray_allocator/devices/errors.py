@@ -1,6 +1,6 @@
 """Why an allocation can't be decided at all, other than that it doesn't fit."""
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 
 
 class AllocationError(PermanentError):

@@ -7,8 +7,8 @@ come before all others; of equals those on one NUMA node, then those under one P
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from dray.domain.devices import DeviceId
-from dray.domain.names import NUMA_NODE, NVLINK_DOMAIN, PCIE_ROOT, qualified
+from dray.api.devices import DeviceId
+from dray.api.names import NUMA_NODE, NVLINK_DOMAIN, PCIE_ROOT, qualified
 from dray_allocator.devices.candidates import Candidate
 
 _NVLINK, _NUMA, _PCIE = range(3)

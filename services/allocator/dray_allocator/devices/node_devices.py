@@ -10,9 +10,9 @@ from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
-from dray.domain.devices import Capacity, Device, DeviceId, ResourceSlice
-from dray.domain.dra.slices import Slice, TaintRule
-from dray.domain.equality import strictly_equal
+from dray.api.devices import Capacity, Device, DeviceId, ResourceSlice
+from dray.api.dra.slices import Slice, TaintRule
+from dray.api.equality import strictly_equal
 from dray_allocator.devices.device_taints import tainted
 from dray_allocator.devices.links import names_links
 from dray_allocator.devices.published_device import Card as Card

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from dray.domain.devices import DeviceClass, DeviceId
-from dray.domain.dra.asks import Ask as StructuredAsk
-from dray.domain.dra.asks import Claim
+from dray.api.devices import DeviceClass, DeviceId
+from dray.api.dra.asks import Ask as StructuredAsk
+from dray.api.dra.asks import Claim
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import Demand

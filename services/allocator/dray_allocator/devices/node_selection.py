@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from dray.domain.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
+from dray.api.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
 from dray_allocator.devices.errors import AllocationError
 
 _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from dray.domain.devices import DeviceClass
-from dray.domain.dra.asks import Ask, Claim
+from dray.api.devices import DeviceClass
+from dray.api.dra.asks import Ask, Claim
 from dray_allocator.devices.allocation_state import AllocationState, Taken
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate

@@ -7,10 +7,10 @@ of the card. Percent is of the physical capacity, and is taken of the budget (vi
 
 from collections.abc import Container, Iterator, Mapping
 
-from dray.domain.claims import Claim
-from dray.domain.devices import Capacity
-from dray.domain.names import PERCENT_FIELDS, TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
-from dray.domain.quantities import NANO, InvalidQuantityError, Quantity, parse_quantity
+from dray.api.claims import Claim
+from dray.api.devices import Capacity
+from dray.api.names import PERCENT_FIELDS, TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
+from dray.api.quantities import NANO, InvalidQuantityError, Quantity, parse_quantity
 from dray_allocator.devices.driver_parameters import own_parameters
 
 PHYSICAL = {VIRTUAL_TFLOPS: TFLOPS, VIRTUAL_VRAM: VRAM}

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dray.domain.dra.nodes import Node
-from dray.domain.dra.slices import CounterSet, Device, Slice
+from dray.api.dra.nodes import Node
+from dray.api.dra.slices import CounterSet, Device, Slice
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.node_selection import is_reached
 from dray_allocator.devices.versions import SchedulerVersion

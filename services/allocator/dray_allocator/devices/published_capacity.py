@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from dray.domain.devices import Capacity
-from dray.domain.quantities import InvalidQuantityError, parse_quantity
+from dray.api.devices import Capacity
+from dray.api.quantities import InvalidQuantityError, parse_quantity
 
 MOST_NANO: Final = 10**300
 """More than it counts as this much: columns of numbers hold no larger ones."""

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from dray.api import names
+from dray.api.devices import Device, DeviceId, Taint
+from dray.api.dra.slices import Device as PublishedDevice
+from dray.api.dra.slices import Slice
 from dray.cel.device import view_of
 from dray.cel.view import DeviceView
-from dray.domain import names
-from dray.domain.devices import Device, DeviceId, Taint
-from dray.domain.dra.slices import Device as PublishedDevice
-from dray.domain.dra.slices import Slice
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.pools import ResourcePool
 from dray_allocator.devices.published_capacity import amount_of, quantities_of

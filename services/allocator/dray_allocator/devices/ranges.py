@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from dray.domain.devices import RequestPolicy
-from dray.domain.quantities import NANO, parse_quantity
+from dray.api.devices import RequestPolicy
+from dray.api.quantities import NANO, parse_quantity
 from dray_allocator.devices.amounts import (
     Amount,
     computed,

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dray.domain.devices import DeviceClass
-from dray.domain.dra.asks import MOST_DEVICES, Ask, Claim, Request
+from dray.api.devices import DeviceClass
+from dray.api.dra.asks import MOST_DEVICES, Ask, Claim, Request
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.pools import ResourcePool

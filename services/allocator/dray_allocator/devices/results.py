@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import NAMESPACE_OID, uuid5
 
-from dray.domain.devices import OpaqueConfig
-from dray.domain.dra.asks import Claim
-from dray.domain.dra.nodes import Node, NodeSelector, Requirement, Term
-from dray.domain.dra.results import AllocationResult, DeviceResult
+from dray.api.devices import OpaqueConfig
+from dray.api.dra.asks import Claim
+from dray.api.dra.nodes import Node, NodeSelector, Requirement, Term
+from dray.api.dra.results import AllocationResult, DeviceResult
 from dray_allocator.devices.allocation_state import Taken
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.requirements import Alternative

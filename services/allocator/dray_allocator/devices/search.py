@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from dray.domain.devices import DeviceClass
-from dray.domain.dra.asks import MOST_DEVICES, Ask, Claim
+from dray.api.devices import DeviceClass
+from dray.api.dra.asks import MOST_DEVICES, Ask, Claim
 from dray_allocator.devices.allocation_state import AllocationState
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dray.api.quantities import Quantity
 from dray.cel.environment import DEFAULT, Environment
 from dray.cel.errors import CelError, CelEvaluationError
 from dray.cel.eval.program import ClauseResult, Program, compile
@@ -15,7 +16,6 @@ from dray.cel.reads import Read, read_of
 from dray.cel.syntax import tree
 from dray.cel.syntax.tree import Expr
 from dray.cel.view import DeviceView
-from dray.domain.quantities import Quantity
 from dray_allocator.devices.node_devices import Card
 
 _VERDICTS_KEPT = 4096

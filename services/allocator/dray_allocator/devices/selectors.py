@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 
+from dray.api.devices import DeviceClass
+from dray.api.dra.asks import Ask, Claim
+from dray.api.dra.nodes import Node
+from dray.api.dra.slices import Attribute
+from dray.api.quantities import parse_quantity
 from dray.cel.admission import kubernetes_words
 from dray.cel.errors import CelCompileError, CelEvaluationError
 from dray.cel.eval.program import Program, compile
 from dray.cel.view import DeviceView, Published
-from dray.domain.devices import DeviceClass
-from dray.domain.dra.asks import Ask, Claim
-from dray.domain.dra.nodes import Node
-from dray.domain.dra.slices import Attribute
-from dray.domain.quantities import parse_quantity
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.node_selection import is_reached

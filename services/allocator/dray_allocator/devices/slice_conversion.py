@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dray.domain.devices import DeviceId, ResourceSlice
-from dray.domain.dra.nodes import Reach
-from dray.domain.dra.slices import Device, Slice
+from dray.api.devices import DeviceId, ResourceSlice
+from dray.api.dra.nodes import Reach
+from dray.api.dra.slices import Device, Slice
 from dray_allocator.devices.published_device import faults_of, in_full, without_owner
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
-from dray.domain.devices import DeviceId
-from dray.domain.dra.asks import Holding
-from dray.domain.quantities import parse_quantity
+from dray.api.devices import DeviceId
+from dray.api.dra.asks import Holding
+from dray.api.quantities import parse_quantity
 from dray_allocator.devices.versions import SchedulerVersion
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from dray.api.errors import InvalidInputError
 from dray.cel.environment import Environment, Mode, environment
-from dray.domain.errors import InvalidInputError
 
 ADMIN_ACCESS: Final = "DRAAdminAccess"
 CONSUMABLE_CAPACITY: Final = "DRAConsumableCapacity"

@@ -6,7 +6,7 @@ All of it is known from the search already: the nodes are in kinds, and each kin
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
-from dray.domain.dra.asks import Ask
+from dray.api.dra.asks import Ask
 from dray.reasons import Reason
 from dray_allocator.claim_search.node_equivalence_cache import NodeEquivalence, node_of
 from dray_allocator.claim_search.schedule import FIRST_LOOKS, HARD_NODES, NodeSearch

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from dray.api.devices import Capacity, Device
+from dray.api.dra.asks import Ask
+from dray.api.quantities import parse_quantity
 from dray.cel.errors import CelError
 from dray.cel.eval.program import ClauseResult, compile
-from dray.domain.devices import Capacity, Device
-from dray.domain.dra.asks import Ask
-from dray.domain.quantities import parse_quantity
 from dray.reasons import Reason, not_enough
 from dray_allocator.claim_search.pod_search import PodSearch
 from dray_allocator.claim_search.visible_devices import HELD, ILL

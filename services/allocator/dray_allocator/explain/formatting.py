@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
+from dray.api.devices import Capacity, Taint
+from dray.api.quantities import Quantity, parse_quantity, readable, rounded_down
 from dray.cel.eval.program import ClauseResult
-from dray.domain.devices import Capacity, Taint
-from dray.domain.quantities import Quantity, parse_quantity, readable, rounded_down
 from dray_allocator.devices.percentages import PHYSICAL, WHOLE
 from dray_allocator.devices.published_capacity import amount_of
 

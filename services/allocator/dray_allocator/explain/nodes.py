@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from dray.domain.pods import Node
+from dray.api.pods import Node
 from dray.reasons import Nearest, Reason, name_list
 from dray_allocator.nodes.assumed_pods import AssumedResources
 from dray_allocator.nodes.index import NodeIndex

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from dray.domain.claims import Claim
+from dray.api.claims import Claim
 from dray.reasons import Reason
 from dray_allocator.devices.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
 from dray_allocator.devices.device_requests import DeviceRequirements

@@ -4,7 +4,7 @@ from functools import reduce
 
 import msgspec
 
-from dray.domain.pods import HostPort
+from dray.api.pods import HostPort
 
 
 class AssumedResources(msgspec.Struct, frozen=True, gc=False):
@@ -14,7 +14,7 @@ class AssumedResources(msgspec.Struct, frozen=True, gc=False):
     memory_bytes: int = 0
     pods: int = 0
     resources: dict[str, int] = msgspec.field(default_factory=dict)
-    """Every other resource, as in ``dray.domain.pods.PodNeeds.resources``."""
+    """Every other resource, as in ``dray.api.pods.PodNeeds.resources``."""
     ports: tuple[HostPort, ...] = ()
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
+from dray.api.devices import Version
+from dray.api.pods import Node, PodNeeds
 from dray.cel.reads import Read
-from dray.domain.devices import Version
-from dray.domain.pods import Node, PodNeeds
 from dray_allocator.devices.node_devices import Card
 
 _INT64 = range(-(2**63), 2**63)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from dray.domain.pods import Node, PodNeeds
+from dray.api.pods import Node, PodNeeds
 from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.published_capacity import MOST_NANO

@@ -7,10 +7,10 @@ the gated path. ``make conformance PARTS=node-fit`` asks those plugins the same 
 
 from collections.abc import Collection, Iterator
 
-from dray.domain.devices import Taint
-from dray.domain.names import DEDICATED_TAINT
-from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, PodNeeds
-from dray.domain.quantities import NANO, readable, rounded_down
+from dray.api.devices import Taint
+from dray.api.names import DEDICATED_TAINT
+from dray.api.pods import HostPort, Node, NodeExpression, NodeTerm, PodNeeds
+from dray.api.quantities import NANO, readable, rounded_down
 from dray.reasons import not_enough
 from dray_allocator.nodes.assumed_pods import AssumedResources
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray.domain.devices import DeviceId
-from dray.domain.pods import Node
+from dray.api.devices import DeviceId
+from dray.api.pods import Node
 from dray_allocator.devices.device_usage import DeviceUse
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes.assumed_pods import AssumedResources

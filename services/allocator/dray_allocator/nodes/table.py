@@ -6,7 +6,7 @@ keeps a position in the log and, when it is asked again, looks at the rows logge
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from dray.domain.pods import Node
+from dray.api.pods import Node
 from dray_allocator.devices.links import is_linked
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes import equivalence_keys

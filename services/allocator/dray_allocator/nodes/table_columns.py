@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from dray.domain.pods import Node
+from dray.api.pods import Node
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes.columns import (
     Amounts,

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dray.domain.claims import Claim
-from dray.domain.dra.asks import Claim as ClaimInFull
+from dray.api.claims import Claim
+from dray.api.dra.asks import Claim as ClaimInFull
 from dray.reasons import Reason
 
 _MOST_NAMED: Final = 4

@@ -1,6 +1,6 @@
 """Whether a pod fits on one node, and on which of its cards: what decides after the board."""
 
-from dray.domain.placement import HARD
+from dray.api.placement import HARD
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.device_requests import DeviceRequirements, Share, has_room
 from dray_allocator.devices.links import NOT_CONNECTED

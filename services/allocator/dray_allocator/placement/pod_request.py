@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from dray.domain.claims import Claim
-from dray.domain.dra.nodes import NodeSelector
-from dray.domain.pods import Pod
+from dray.api.claims import Claim
+from dray.api.dra.nodes import NodeSelector
+from dray.api.pods import Pod
 from dray.reasons import Reason, bounded, name_list
 from dray_allocator.placement.unallocatable_claims import refusals
 from dray_allocator.state.pod_requirements import PodPattern, PodRequirements

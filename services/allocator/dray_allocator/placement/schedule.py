@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from dray.domain.dra.nodes import Node, Reach
-from dray.domain.dra.results import AllocationResult
-from dray.domain.pods import PodNeeds
+from dray.api.dra.nodes import Node, Reach
+from dray.api.dra.results import AllocationResult
+from dray.api.pods import PodNeeds
 from dray_allocator.devices.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
 from dray_allocator.devices.device_requests import Share
 from dray_allocator.devices.errors import AllocationError

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from dray.domain.claims import Claim
+from dray.api.claims import Claim
 from dray.reasons import Reason
 from dray_allocator.state.decision_log import Reservation, Stage
 from dray_allocator.state.domain import Domain

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from dray.domain.placement import BINPACK, Placement
+from dray.api.placement import BINPACK, Placement
 from dray_allocator.nodes.ratings import LoadScore, Scoring
 from dray_allocator.scoring.weighted import WeighedScore
 

@@ -7,11 +7,11 @@ criteria all keys are equal, and the score alone decides.
 from collections.abc import Mapping
 from typing import Protocol
 
-from dray.domain.claims import Claim
-from dray.domain.devices import Capacity
-from dray.domain.names import DRIVER, PREFER_FIELD
-from dray.domain.preference import ByAmount, ByModel, Preference, parse_preference
-from dray.domain.quantities import parse_quantity
+from dray.api.claims import Claim
+from dray.api.devices import Capacity
+from dray.api.names import DRIVER, PREFER_FIELD
+from dray.api.preference import ByAmount, ByModel, Preference, parse_preference
+from dray.api.quantities import parse_quantity
 from dray_allocator.devices.driver_parameters import own_parameters
 from dray_allocator.devices.ordered_search import Key
 

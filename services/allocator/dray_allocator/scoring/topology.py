@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dray.domain.placement import HARD, NO_TOPOLOGY, Placement
+from dray.api.placement import HARD, NO_TOPOLOGY, Placement
 from dray_allocator.devices.device_requests import DeviceRequirements
 
 CONNECTED: Final = "joined by NVLink, on one NUMA node or under one PCIe root"

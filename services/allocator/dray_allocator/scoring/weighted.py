@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from dray.domain.names import TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
+from dray.api.names import TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
 from dray_allocator.nodes.columns import Amounts, Flags, Places, Whole
 from dray_allocator.nodes.load import FULL, MOST_LOAD
 from dray_allocator.nodes.plan import FilterPlan

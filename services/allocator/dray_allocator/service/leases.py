@@ -10,9 +10,9 @@ from typing import Final
 
 import structlog
 
+from dray.api.errors import DrayError, PermanentError
 from dray.bus.dead import notice
 from dray.bus.ports import Bus, BusUnavailableError
-from dray.domain.errors import DrayError, PermanentError
 from dray.messages.base import token
 from dray.messages.decisions import log_stream
 from dray_allocator.state.domain import Domain

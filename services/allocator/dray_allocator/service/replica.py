@@ -12,13 +12,13 @@ from uuid import uuid4
 
 import structlog
 
+from dray.api.errors import DrayError
 from dray.bus.ports import (
     Bus,
     BusUnavailableError,
     StaleSequenceError,
     StreamMissingError,
 )
-from dray.domain.errors import DrayError
 from dray.messages.base import UndecodableMessageError, encode
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import log_stream

@@ -166,7 +166,7 @@ def _attributes(record: Record, namespace: str, pod: str) -> Attributes:
     return {
         "k8s.namespace.name": namespace,
         "k8s.pod.name": pod,
-        "dray.domain": record.domain,
+        "dray.api": record.domain,
         "messaging.system": "nats",
         "messaging.operation.type": "send",
         "messaging.operation.name": "append",

@@ -6,9 +6,9 @@ may decide about a pool when nothing is missing of what the records of that pool
 
 from dataclasses import dataclass, field
 
-from dray.domain import names
-from dray.domain.claims import Claim
-from dray.domain.pods import Pod
+from dray.api import names
+from dray.api.claims import Claim
+from dray.api.pods import Pod
 from dray_allocator.devices.node_devices import PublishedDevices
 from dray_allocator.state.decision_log import Reservation, Stage
 from dray_allocator.state.domain import Domain

@@ -4,10 +4,10 @@ from typing import Final
 
 import msgspec
 
-from dray.domain.claims import Claim, DeviceRequest
-from dray.domain.devices import DeviceClass, OpaqueConfig
-from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
-from dray.domain.placement import Placement
+from dray.api.claims import Claim, DeviceRequest
+from dray.api.devices import DeviceClass, OpaqueConfig
+from dray.api.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
+from dray.api.placement import Placement
 from dray_allocator.devices.claim_conversion import asks_of, needs_lane, tolerations_of
 from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.driver_parameters import own_parameters

@@ -6,7 +6,7 @@ says. Held once they leave the processor's caches to what differs.
 
 import msgspec
 
-from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
+from dray.api.claims import Claim, ClaimSpec, DeviceRequest
 from dray_allocator.devices.claim_conversion import shares_of
 from dray_allocator.devices.percentages import percents
 

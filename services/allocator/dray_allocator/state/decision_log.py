@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from dray.domain.claims import Allocation
+from dray.api.claims import Allocation
 from dray.messages.decisions import (
     AnyRecord,
     Checkpoint,

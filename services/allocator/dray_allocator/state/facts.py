@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from dray.domain.claims import Claim
-from dray.domain.devices import DeviceClass
-from dray.domain.dra.slices import TaintRule
-from dray.domain.placement import Placement, placement_of
-from dray.domain.pods import Node, Pod, Policy, Pool
+from dray.api.claims import Claim
+from dray.api.devices import DeviceClass
+from dray.api.dra.slices import TaintRule
+from dray.api.placement import Placement, placement_of
+from dray.api.pods import Node, Pod, Policy, Pool
 from dray.messages.facts import ClaimObserved, ClusterObserved, NodeObserved, PodObserved, Tick
 from dray_allocator.state.claim_specs import ClaimSpecInterner
 from dray_allocator.values.undecodable import UndecodableFacts

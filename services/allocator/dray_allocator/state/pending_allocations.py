@@ -6,7 +6,7 @@ so the order in which facts and records arrived does not matter.
 
 from dataclasses import dataclass
 
-from dray.domain.claims import Claim
+from dray.api.claims import Claim
 from dray.messages.decisions import WhyReleased
 from dray_allocator.state.decision_log import Reservation, Stage
 

@@ -1,8 +1,8 @@
 """What the facts show of pods and the claims that they refer to."""
 
-from dray.domain import names
-from dray.domain.claims import Claim
-from dray.domain.pods import Pod
+from dray.api import names
+from dray.api.claims import Claim
+from dray.api.pods import Pod
 from dray_allocator.state.facts import Facts
 
 

@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from dray.domain.claims import Claim
-from dray.domain.devices import OpaqueConfig
-from dray.domain.names import DRAY_SCHEDULER, KUBERNETES_COMPATIBLE
-from dray.domain.placement import HARD, Placement, overridden
-from dray.domain.pods import Pod, PodNeeds
+from dray.api.claims import Claim
+from dray.api.devices import OpaqueConfig
+from dray.api.names import DRAY_SCHEDULER, KUBERNETES_COMPATIBLE
+from dray.api.placement import HARD, Placement, overridden
+from dray.api.pods import Pod, PodNeeds
 from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import PublishedDevices
 from dray_allocator.devices.node_search import plan_of

@@ -9,8 +9,8 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 
-from dray.domain.claims import Allocation
-from dray.domain.devices import DeviceId
+from dray.api.claims import Allocation
+from dray.api.devices import DeviceId
 from dray.messages.decisions import PodDecision
 from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.node_devices import Card

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dray.domain import names
-from dray.domain.claims import Claim
-from dray.domain.dra.asks import Ask, Request
-from dray.domain.placement import HARD, Placement
+from dray.api import names
+from dray.api.claims import Claim
+from dray.api.dra.asks import Ask, Request
+from dray.api.placement import HARD, Placement
 from dray_allocator.devices.claim_conversion import asks_of, claim_of, shares_of
 from dray_allocator.devices.percentages import unreadable
 from dray_allocator.devices.published_capacity import amount_of

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dray.domain import names
+from dray.api import names
 
 
 @dataclass(frozen=True, slots=True)

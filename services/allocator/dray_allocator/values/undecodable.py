@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from dray.domain import json_codec
+from dray.api import json_codec
 from dray.messages.base import subject_prefix
 from dray.messages.facts import (
     ClaimObserved,

@@ -9,7 +9,7 @@ attempt is as good as void (docs/adr/0030).
 
 from msgspec.structs import replace
 
-from dray.domain.claims import Claim, GivenUp
+from dray.api.claims import Claim, GivenUp
 
 
 def abandon_attempts(claim: Claim, known: GivenUp | None, attempt: int, message: str) -> GivenUp:

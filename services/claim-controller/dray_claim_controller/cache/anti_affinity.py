@@ -7,7 +7,7 @@ for itself. Where dray binds, nobody else looks.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dray.domain.pods import NodeExpression
+from dray.api.pods import NodeExpression
 from dray.kube.ports import Object
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

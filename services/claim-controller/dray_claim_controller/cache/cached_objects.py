@@ -5,10 +5,10 @@ from typing import Self
 
 import msgspec
 
-from dray.domain import json_codec
-from dray.domain.claims import Claim
-from dray.domain.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, VOID
-from dray.domain.pods import HostPort, Pod
+from dray.api import json_codec
+from dray.api.claims import Claim
+from dray.api.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, VOID
+from dray.api.pods import HostPort, Pod
 from dray.kube.convert import host_ports, requests_of
 from dray.kube.convert_metadata import attempt_annotation
 from dray.kube.ports import Object, Resource
@@ -91,7 +91,7 @@ class CachedPod:
     repels: tuple[AntiAffinityTerm, ...] = ()
     """Its required anti-affinity terms."""
     resources: dict[str, int] = field(default_factory=dict)
-    """Further requests, as in ``dray.domain.pods.PodNeeds.resources``."""
+    """Further requests, as in ``dray.api.pods.PodNeeds.resources``."""
     ports: tuple[HostPort, ...] = ()
     fills_node: bool = False
     """Its requests can't be read, so it counts as using the whole node."""

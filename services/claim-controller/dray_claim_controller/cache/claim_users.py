@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from dray.domain.claims import Claim
-from dray.domain.pods import Pod
+from dray.api.claims import Claim
+from dray.api.pods import Pod
 
 ClaimName = tuple[str, str]
 """Namespace and name."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dray.domain.dra.slices import CounterUse
-from dray.domain.errors import InvalidInputError
+from dray.api.dra.slices import CounterUse
+from dray.api.errors import InvalidInputError
 from dray.kube.convert_dra_slices import slice_from
 from dray.kube.ports import Object
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from dray.domain.claims import Allocation, Claim
-from dray.domain.devices import Device, DeviceId, ResourceSlice
+from dray.api.claims import Allocation, Claim
+from dray.api.devices import Device, DeviceId, ResourceSlice
 from dray_claim_controller.cache.counters import SharedCounters, merge_counters
 
 

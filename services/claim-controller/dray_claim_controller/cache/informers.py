@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from dray.domain.claims import GivenUp
+from dray.api.claims import GivenUp
 from dray.kube.ports import (
     CLAIMS,
     PODS,

@@ -6,9 +6,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from dray.domain.claims import UNREAD, Claim, GivenUp
-from dray.domain.names import SHAPE
-from dray.domain.pods import Pod
+from dray.api.claims import UNREAD, Claim, GivenUp
+from dray.api.names import SHAPE
+from dray.api.pods import Pod
 from dray.kube.convert import UNREADABLE, claim_from, pod_from, revision_of, why_unreadable
 from dray.kube.ports import (
     CLAIMS,

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from dray.domain.names import POOL_LABEL
-from dray.domain.pods import Pool
+from dray.api.names import POOL_LABEL
+from dray.api.pods import Pool
 from dray.kube.ports import NODES, POOLS, Object
 from dray_claim_controller.cache.resources import read
 

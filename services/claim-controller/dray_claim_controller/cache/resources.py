@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec.json import Decoder
 
-from dray.domain.devices import DeviceClass, ResourceSlice
-from dray.domain.dra.slices import TaintRule
-from dray.domain.json_codec import checked
-from dray.domain.pods import Node, Policy, Pool
+from dray.api.devices import DeviceClass, ResourceSlice
+from dray.api.dra.slices import TaintRule
+from dray.api.json_codec import checked
+from dray.api.pods import Node, Policy, Pool
 from dray.kube.convert import (
     UNREADABLE,
     class_from,

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import msgspec
 
-from dray.domain.claims import GivenUp
-from dray.domain.devices import DeviceId
-from dray.domain.errors import DrayError
+from dray.api.claims import GivenUp
+from dray.api.devices import DeviceId
+from dray.api.errors import DrayError
 from dray.kube.convert import claim_from, revision_of, slice_from
 from dray.kube.ports import CLAIMS, PODS, SLICES, Object
 from dray.recording.redaction import redacted

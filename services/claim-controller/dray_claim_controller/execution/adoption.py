@@ -4,7 +4,7 @@ The log of an epoch that is over says nothing any more, but what it committed st
 ``ResourceClaim.status``. Such a pod only lacks its binding, or the lifting of its gate.
 """
 
-from dray.domain.names import OWNER_DRAY
+from dray.api.names import OWNER_DRAY
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
 from dray_claim_controller.cache.object_cache import ObjectCache

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dray.domain.claims import AllocatedDevice
+from dray.api.claims import AllocatedDevice
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
 
 FAILED, TIMED_OUT, NODE_GONE = "binding-failed", "binding-timeout", "node-gone"

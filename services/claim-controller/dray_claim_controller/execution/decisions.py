@@ -9,10 +9,10 @@ devices are ready for it. Every step can be repeated after a restart: an executi
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dray.domain.claims import EPOCH_SPAN, Allocation, Claim
-from dray.domain.names import OWNER_DRAY, VOID
-from dray.domain.pods import Pod
-from dray.domain.quantities import InvalidQuantityError, parse_quantity
+from dray.api.claims import EPOCH_SPAN, Allocation, Claim
+from dray.api.names import OWNER_DRAY, VOID
+from dray.api.pods import Pod
+from dray.api.quantities import InvalidQuantityError, parse_quantity
 from dray.kube.convert_metadata import LONGEST_ATTEMPT, annotation
 from dray.kube.ports import NODES
 from dray.messages.decisions import ClaimDecision, PodDecision

@@ -8,9 +8,9 @@ that devices share are compared with the counters of their pool's slices.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import Device, DeviceId
-from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import Device, DeviceId
+from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity
 from dray_claim_controller.cache.counters import SharedCounters
 
 

@@ -7,8 +7,8 @@ from uuid import UUID, uuid5
 import msgspec
 from msgspec.structs import replace
 
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import Device, DeviceId
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import Device, DeviceId
 from dray.messages.decisions import ClaimDecision
 from dray_claim_controller.cache.counters import SharedCounters
 from dray_claim_controller.cache.object_cache import ObjectCache

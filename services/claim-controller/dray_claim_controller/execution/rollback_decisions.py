@@ -5,7 +5,7 @@ before an allocation is cleared, an annotation of the pod names the void attempt
 ``<claim UID>.<attempt>``, one per claim.
 """
 
-from dray.domain.names import OWNER_DRAY
+from dray.api.names import OWNER_DRAY
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 from msgspec.structs import replace
 
-from dray.domain.names import CLAIM_FINALIZER, DECISION, OWNER_DRAY
+from dray.api.names import CLAIM_FINALIZER, DECISION, OWNER_DRAY
 from dray.kube.convert_metadata import attempt_annotation
 from dray.kube.ports import (
     CLAIMS,

@@ -6,8 +6,8 @@ facts tell only the newest state of a claim, and an allocation that came and wen
 them would pass for one that is still to come.
 """
 
-from dray.domain.names import OWNER_DRAY
-from dray.domain.pods import Pod
+from dray.api.names import OWNER_DRAY
+from dray.api.pods import Pod
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule

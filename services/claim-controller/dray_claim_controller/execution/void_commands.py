@@ -6,9 +6,9 @@ from typing import Final
 
 import structlog
 
+from dray.api.errors import TemporaryError
 from dray.bus.ports import Bus, BusUnavailableError, Delivery, StreamMissingError
 from dray.bus.topology import COMMANDS_STREAM
-from dray.domain.errors import TemporaryError
 from dray.kube.ports import KubeError, NotFoundError
 from dray.messages.base import UndecodableMessageError, decode, subject_prefix
 from dray.messages.commands import VoidClaim

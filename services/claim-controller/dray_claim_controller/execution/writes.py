@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dray.domain.claims import Allocation
-from dray.domain.names import (
+from dray.api.claims import Allocation
+from dray.api.names import (
     ALLOCATED,
     ALLOCATION_GATE,
     CLAIM_FINALIZER,
@@ -12,7 +12,7 @@ from dray.domain.names import (
     TRACEPARENT,
     VOID,
 )
-from dray.domain.pods import Pod
+from dray.api.pods import Pod
 from dray.kube.convert import status_to
 from dray.kube.ports import CLAIMS, PODS, ConflictError, Kube, Object
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim

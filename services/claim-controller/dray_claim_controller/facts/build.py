@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from dray.domain.devices import DeviceClass, ResourceSlice, Taint
-from dray.domain.dra.slices import TaintRule
-from dray.domain.names import (
+from dray.api.devices import DeviceClass, ResourceSlice, Taint
+from dray.api.dra.slices import TaintRule
+from dray.api.names import (
     BASE_TEMPLATE,
     DEDICATED_TAINT,
     DERIVED_FROM_LABEL,
@@ -17,7 +17,7 @@ from dray.domain.names import (
     QOS_LEVELS,
     TEMPLATE_LABEL,
 )
-from dray.domain.pods import Node, Policy, Pool
+from dray.api.pods import Node, Policy, Pool
 from dray.kube.convert import revision_of
 from dray.kube.convert_dra_slices import slice_in_full
 from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, SLICES, TAINT_RULES, TEMPLATES, Object

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from dray.domain.names import (
+from dray.api.names import (
     DRIVER,
     OWNER_DRAY,
     OWNER_KUBE_SCHEDULER,
     OWNER_TAINT,
 )
-from dray.domain.pods import Node, Pool
+from dray.api.pods import Node, Pool
 from dray.kube.ports import POOLS, Object
 from dray.messages.facts import NodeObserved
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim

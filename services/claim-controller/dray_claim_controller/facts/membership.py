@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
 
-from dray.domain.devices import ResourceSlice
-from dray.domain.names import DRIVER, POOL_LABEL
-from dray.domain.pods import Pool
+from dray.api.devices import ResourceSlice
+from dray.api.names import DRIVER, POOL_LABEL
+from dray.api.pods import Pool
 from dray.kube.convert import pool_from, time_from
 from dray.kube.ports import NODES, POOLS, SLICES, Object
 from dray_claim_controller.cache.object_cache import ObjectCache

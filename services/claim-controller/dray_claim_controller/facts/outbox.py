@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dray.domain.equality import strictly_equal
+from dray.api.equality import strictly_equal
 from dray.messages.base import subject_of
 from dray.messages.facts import ClaimObserved, Fact, PodObserved
 from dray_claim_controller.cache.cached_objects import FactKey

@@ -7,17 +7,17 @@ one DRA pool are kept until one of its devices, or who holds it, changes (``Card
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dray.domain.claims import AllocatedDevice
-from dray.domain.devices import Device, DeviceId
-from dray.domain.names import (
+from dray.api.claims import AllocatedDevice
+from dray.api.devices import Device, DeviceId
+from dray.api.names import (
     DRIVER,
     TFLOPS,
     VIRTUAL_TFLOPS,
     VIRTUAL_VRAM,
     VRAM,
 )
-from dray.domain.pods import Pod
-from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity
+from dray.api.pods import Pod
+from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache
 

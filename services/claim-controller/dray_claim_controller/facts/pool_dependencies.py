@@ -7,8 +7,8 @@ never too short.
 
 from collections.abc import Iterable, Iterator
 
-from dray.domain.claims import Claim
-from dray.domain.pods import Node, Pod
+from dray.api.claims import Claim
+from dray.api.pods import Node, Pod
 from dray.messages.facts import NodeObserved
 from dray_claim_controller.cache.object_cache import ObjectCache
 

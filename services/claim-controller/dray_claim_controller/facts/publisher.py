@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
+from dray.api.claims import GivenUp
+from dray.api.errors import PermanentError
 from dray.bus.ports import Bus, BusUnavailableError, Fence, MessageTooLargeError, StaleSequenceError
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.claims import GivenUp
-from dray.domain.errors import PermanentError
 from dray.kube.ports import NODES
 from dray.messages.base import (
     Outgoing,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from dray.domain.claims import TOO_LARGE, ClaimSpec
-from dray.domain.pods import NodeExpression
+from dray.api.claims import TOO_LARGE, ClaimSpec
+from dray.api.pods import NodeExpression
 from dray.messages.base import encode, sent_bytes
 from dray.messages.facts import ClaimObserved, Fact, PodObserved, SliceObserved, TemplateObserved
 

@@ -1,6 +1,6 @@
 """Which derived templates are no longer used. Pure."""
 
-from dray.domain.names import DERIVED_FROM_LABEL
+from dray.api.names import DERIVED_FROM_LABEL
 from dray.kube.ports import TEMPLATES, Object
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dray.api.errors import PermanentError
 from dray.bus.topology import (
     API_OF_OTHERS,
     NODE_AGENT,
@@ -16,7 +17,6 @@ from dray.bus.topology import (
     account_of,
     api_rights,
 )
-from dray.domain.errors import PermanentError
 from dray.kube.ports import Object
 from dray.messages.base import token
 

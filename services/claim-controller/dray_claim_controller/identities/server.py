@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import structlog
 
+from dray.api.errors import DrayError
 from dray.bus.ports import Bus, Request
-from dray.domain.errors import DrayError
 from dray.kube.ports import TOKEN_REVIEWS, Kube
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock

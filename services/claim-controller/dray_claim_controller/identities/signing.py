@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 
 _ACCOUNT: Final = 0
 _SEED: Final = 18 << 3

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dray.domain.devices import ResourceSlice
-from dray.domain.names import DRIVER
+from dray.api.devices import ResourceSlice
+from dray.api.names import DRIVER
 from dray.messages.base import token
 from dray.messages.facts import Fact, InventoryObserved
 from dray.messages.rpc import Inventory

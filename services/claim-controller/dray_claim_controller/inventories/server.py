@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 import structlog
 
+from dray.api.names import DRIVER
 from dray.bus.ports import Bus, MessageTooLargeError, Request
-from dray.domain.names import DRIVER
 from dray.kube.ports import NODES
 from dray.messages.facts import InventoryObserved
 from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from dray.domain.errors import DrayError
+from dray.api.errors import DrayError
 from dray.kube.ports import (
     LEASES,
     AlreadyExistsError,

@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from dray.domain.errors import TemporaryError
+from dray.api.errors import TemporaryError
 from dray.runtime.clock import Clock
 
 MAX_WRITE_S: Final = 10.0

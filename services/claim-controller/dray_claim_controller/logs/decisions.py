@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable, Sequence
 
+from dray.api.claims import EPOCH_SPAN
 from dray.bus.ports import StreamState
-from dray.domain.claims import EPOCH_SPAN
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.cache.stored_pool_status import RememberedLog

@@ -11,11 +11,11 @@ from typing import Final
 
 import structlog
 
+from dray.api.claims import Claim, last_attempt_before
+from dray.api.errors import TemporaryError
+from dray.api.names import POOL_LABEL
 from dray.bus.ports import Bus, StaleSequenceError
 from dray.bus.topology import log_spec
-from dray.domain.claims import Claim, last_attempt_before
-from dray.domain.errors import TemporaryError
-from dray.domain.names import POOL_LABEL
 from dray.kube.convert import claim_from, time_from
 from dray.kube.ports import CLAIMS, POOLS, Kube, KubeError, Object
 from dray.messages.base import Outgoing

@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 import structlog
 
+from dray.api.errors import DrayError, TemporaryError
 from dray.bus.dead import dead_letter
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
-from dray.domain.errors import DrayError, TemporaryError
 from dray.kube.ports import NODES, POOLS, ConflictError, KubeError, NotFoundError
 from dray.messages.base import Delivered
 from dray.messages.decisions import AnyRecord, Decided, NodeLeft, Waiting, decode_record, log_stream

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dray.domain.devices import Device, DeviceId
-from dray.domain.names import DRIVER, OWNER_DRAY, OWNER_KUBE_SCHEDULER
+from dray.api.devices import Device, DeviceId
+from dray.api.names import DRIVER, OWNER_DRAY, OWNER_KUBE_SCHEDULER
 from dray.kube.convert import time_from
 from dray.kube.ports import POOLS
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from dray.domain.devices import Taint
-from dray.domain.names import DEDICATED_TAINT
-from dray.domain.pods import Pool
+from dray.api.devices import Taint
+from dray.api.names import DEDICATED_TAINT
+from dray.api.pods import Pool
 from dray.kube.convert import node_from
 from dray.kube.ports import NODES, POOLS
 from dray.messages.facts import NodeObserved, PoolObserved

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, OWNER_TAINT
-from dray.domain.pods import Pool
+from dray.api.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, OWNER_TAINT
+from dray.api.pods import Pool
 from dray.kube.convert import time_to
 from dray.kube.ports import POLICIES, POOLS, Object
 from dray.reasons import name_list

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Callable, Sequence
 
-from dray.domain.claims import AllocatedDevice, Claim
-from dray.domain.devices import Device, DeviceId
-from dray.domain.names import (
+from dray.api.claims import AllocatedDevice, Claim
+from dray.api.devices import Device, DeviceId
+from dray.api.names import (
     CLAIM_REFERENCE,
     CONTAINER_GPU_COUNT,
     CONTAINER_GPU_IDS,

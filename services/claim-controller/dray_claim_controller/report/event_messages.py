@@ -3,9 +3,9 @@
 import hashlib
 from typing import Any
 
-from dray.domain.claims import Allocation
-from dray.domain.names import CONDITIONS_PENDING
-from dray.domain.pods import Pod
+from dray.api.claims import Allocation
+from dray.api.names import CONDITIONS_PENDING
+from dray.api.pods import Pod
 from dray.kube.bind_request import EXPLANATION_LIMIT
 from dray.kube.convert import allocation_to, time_to
 from dray.kube.ports import BIND_REQUESTS, EVENTS, POOLS, Object

@@ -14,10 +14,10 @@ from typing import Any
 
 import structlog
 
+from dray.api.errors import DrayError, TemporaryError
+from dray.api.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL
+from dray.api.pods import Pod
 from dray.bus.ports import Bus, StreamMissingError
-from dray.domain.errors import DrayError, TemporaryError
-from dray.domain.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL
-from dray.domain.pods import Pod
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, Kube, KubeError, Object
 from dray.messages.base import encode
 from dray.messages.decisions import PodDecision, Waiting

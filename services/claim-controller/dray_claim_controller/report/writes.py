@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dray.domain.names import CONTAINER_GPU_IDS
-from dray.domain.pods import Pod
+from dray.api.names import CONTAINER_GPU_IDS
+from dray.api.pods import Pod
 from dray.kube.ports import BIND_REQUESTS, EVENTS, PODS, AlreadyExistsError, Kube, Object
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.informers import Informers

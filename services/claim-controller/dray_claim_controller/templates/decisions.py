@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from dray.domain import json_codec
-from dray.domain.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE
-from dray.domain.quantities import InvalidQuantityError, parse_quantity
+from dray.api import json_codec
+from dray.api.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE
+from dray.api.quantities import InvalidQuantityError, parse_quantity
 from dray.kube.ports import TEMPLATES, Object
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from dray.domain.names import TEMPLATE_READY
+from dray.api.names import TEMPLATE_READY
 from dray.kube.ports import (
     CLAIMS,
     PODS,

@@ -7,7 +7,7 @@ contain the claim's uid, and a claim's allocation is immutable.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dray.domain.names import API_GROUP
+from dray.api.names import API_GROUP
 
 VENDOR = API_GROUP
 CLASS = "gpu"

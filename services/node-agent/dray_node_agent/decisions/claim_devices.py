@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dray.domain.claims import AllocatedDevice, Claim
-from dray.domain.devices import OpaqueConfig
-from dray.domain.errors import PermanentError
-from dray.domain.names import (
+from dray.api.claims import AllocatedDevice, Claim
+from dray.api.devices import OpaqueConfig
+from dray.api.errors import PermanentError
+from dray.api.names import (
     CONTAINER_FIELD,
     DRIVER,
     LIMITS_KIND,
@@ -14,7 +14,7 @@ from dray.domain.names import (
     VIRTUAL_VRAM,
     qualified,
 )
-from dray.domain.quantities import Quantity, parse_quantity
+from dray.api.quantities import Quantity, parse_quantity
 from dray_node_agent.decisions.cdi import Spec, cdi_device, cdi_id, device_entry, spec_of
 from dray_node_agent.decisions.inventory import PublishedGpu
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dray.domain.names import (
+from dray.api.names import (
     API_GROUP,
     DEFAULT_QOS,
     DRIVER,
@@ -27,8 +27,8 @@ from dray.domain.names import (
     VIRTUAL_VRAM,
     VRAM,
 )
-from dray.domain.pods import Node
-from dray.domain.quantities import NANO, Quantity, parse_quantity, quantity_of
+from dray.api.pods import Node
+from dray.api.quantities import NANO, Quantity, parse_quantity, quantity_of
 from dray.kube.ports import SLICES, Object
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
 from dray_node_agent.decisions.models import GpuModel, model_of

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dray.domain.quantities import parse_quantity
+from dray.api.quantities import parse_quantity
 from dray.kube.ports import Object
 from dray.messages.facts import ClusterObserved
 

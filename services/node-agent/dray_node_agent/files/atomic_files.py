@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 
 
 class AlreadyServedError(PermanentError):

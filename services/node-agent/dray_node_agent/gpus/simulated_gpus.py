@@ -9,7 +9,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
 
 _NAMESPACE = UUID("3d1f6f4e-9a55-5c0e-8a53-6a1f0c5d7b10")

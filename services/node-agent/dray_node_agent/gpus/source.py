@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from dray.domain.errors import TemporaryError
+from dray.api.errors import TemporaryError
 from dray_node_agent.decisions.gpus import GpuSnapshot
 
 

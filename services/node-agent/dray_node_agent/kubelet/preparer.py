@@ -15,9 +15,9 @@ from weakref import WeakValueDictionary
 import msgspec
 import structlog
 
-from dray.domain.claims import Claim
-from dray.domain.errors import DrayError, PermanentError, TemporaryError
-from dray.domain.names import TRACEPARENT
+from dray.api.claims import Claim
+from dray.api.errors import DrayError, PermanentError, TemporaryError
+from dray.api.names import TRACEPARENT
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, Kube, KubeError, NotFoundError, NotServedError, Object
 from dray.runtime.clock import Clock

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import structlog
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 from dray_node_agent.kubelet.generated import (
     dra_v1_pb2,

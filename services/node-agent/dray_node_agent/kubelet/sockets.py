@@ -5,7 +5,7 @@ import os
 import stat
 from pathlib import Path
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 
 LONGEST_PATH = 107
 """``sockaddr_un.sun_path`` has 108 bytes, one of them for the final NUL."""

@@ -2,10 +2,10 @@
 
 import re
 
-from dray.domain.names import MAX_GPUS_PER_CLAIM, QOS_LEVELS
-from dray.domain.placement import parse_placement
-from dray.domain.preference import LONGEST_MODEL, parse_preference
-from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity
+from dray.api.names import MAX_GPUS_PER_CLAIM, QOS_LEVELS
+from dray.api.placement import parse_placement
+from dray.api.preference import LONGEST_MODEL, parse_preference
+from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity
 
 MIN_AMOUNT = parse_quantity("1")
 """The smallest request of a device (``validRange.min`` of the virtual capacities)."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TypeVar
 
-from dray.domain.names import (
+from dray.api.names import (
     COMPUTE_PERCENT_LIMIT,
     COMPUTE_PERCENT_REQUEST,
     DEDICATED_GPU,
@@ -29,8 +29,8 @@ from dray.domain.names import (
     VRAM_LIMIT,
     VRAM_REQUEST,
 )
-from dray.domain.placement import parse_topology
-from dray.domain.quantities import Quantity, parse_quantity
+from dray.api.placement import parse_topology
+from dray.api.quantities import Quantity, parse_quantity
 from dray_webhook.decisions import annotation_values as values
 from dray_webhook.decisions.annotation_values import quoted
 

@@ -10,9 +10,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from dray.cel.environment import Mode
-from dray.domain.errors import InvalidInputError
-from dray.domain.names import (
+from dray.api.errors import InvalidInputError
+from dray.api.names import (
     CLAIM_REFERENCE,
     DERIVED_FROM_LABEL,
     DEVICE_CLASS,
@@ -26,7 +25,8 @@ from dray.domain.names import (
     VRAM,
     qualified,
 )
-from dray.domain.quantities import InvalidQuantityError, parse_quantity
+from dray.api.quantities import InvalidQuantityError, parse_quantity
+from dray.cel.environment import Mode
 from dray_webhook.decisions.foreign_requests import refuse_tolerating, refuse_untainted
 from dray_webhook.decisions.jsonpatch import difference
 from dray_webhook.decisions.review import (

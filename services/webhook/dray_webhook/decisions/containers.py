@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dray.domain.names import (
+from dray.api.names import (
     CONTAINER_GPU_COUNT,
     CONTAINER_GPU_IDS,
     CONTAINER_GPUS,

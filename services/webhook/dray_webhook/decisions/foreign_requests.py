@@ -8,11 +8,11 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
+from dray.api.names import DEVICE_CLASS, DRIVER, OWNER_DRAY, OWNER_TAINT
 from dray.cel.errors import CelCompileError
 from dray.cel.eval.program import conjuncts
 from dray.cel.syntax import tree
 from dray.cel.syntax.parser import parse
-from dray.domain.names import DEVICE_CLASS, DRIVER, OWNER_DRAY, OWNER_TAINT
 from dray_webhook.decisions.review import Object
 from dray_webhook.decisions.shape import covers_owner_taint, entries
 from dray_webhook.decisions.view import View

@@ -6,8 +6,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dray.domain.devices import Taint, Toleration
-from dray.domain.names import (
+from dray.api.devices import Taint, Toleration
+from dray.api.names import (
     ALLOCATED,
     ALLOCATION_GATE,
     CLAIM_REFERENCE,
@@ -26,8 +26,8 @@ from dray.domain.names import (
     TRACEPARENT,
     VOID,
 )
-from dray.domain.placement import HARD
-from dray.domain.pods import Pool
+from dray.api.placement import HARD
+from dray.api.pods import Pool
 from dray_webhook.decisions.annotations import GpuRequest
 from dray_webhook.decisions.containers import ContainerAssignment, containers_of
 from dray_webhook.decisions.shape import HASH_DIGITS, ClaimShape

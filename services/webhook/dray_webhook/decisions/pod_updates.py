@@ -4,7 +4,7 @@
 unavailable.
 """
 
-from dray.domain.names import GPUPOOL, OWN_ANNOTATIONS, SHAPE
+from dray.api.names import GPUPOOL, OWN_ANNOTATIONS, SHAPE
 from dray_webhook.decisions.injection import keep
 from dray_webhook.decisions.jsonpatch import difference
 from dray_webhook.decisions.pools import Installation

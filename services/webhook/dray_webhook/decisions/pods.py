@@ -4,9 +4,8 @@ CREATE: parses the annotations, resolves pool, policy and base template, derives
 injects the claim; all errors are reported together. UPDATE: see ``pod_updates``.
 """
 
-from dray.cel.environment import Mode
-from dray.domain.errors import InvalidInputError
-from dray.domain.names import (
+from dray.api.errors import InvalidInputError
+from dray.api.names import (
     BASE_TEMPLATE,
     DEFAULT_SCHEDULER,
     DRA_CEL_EXPRESSION,
@@ -17,7 +16,8 @@ from dray.domain.names import (
     PREFIX,
     SHAPE,
 )
-from dray.domain.pods import Pool
+from dray.api.pods import Pool
+from dray.cel.environment import Mode
 from dray.kube.convert import given_by_classes, pod_needs
 from dray.messages.events import PodRequested
 from dray.messages.facts import TemplateObserved

@@ -7,14 +7,14 @@ A denial lists the objects that it depends on (``unresolved``), so that they can
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dray.domain.names import (
+from dray.api.names import (
     BASE_TEMPLATE,
     DRA_ENABLED,
     GPUPOOL,
     OWNER_KUBE_SCHEDULER,
     TEMPLATE_LABEL,
 )
-from dray.domain.pods import Policy, Pool
+from dray.api.pods import Policy, Pool
 from dray.messages.facts import TemplateObserved
 from dray.messages.rpc import Lookup
 from dray_webhook.decisions.annotations import AnnotationFindings, GpuRequest

@@ -5,8 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from dray.cel.environment import Environment, Mode
-from dray.domain.names import (
+from dray.api.names import (
     API_VERSION,
     CONTAINER_FIELD,
     LIMITS_KIND,
@@ -20,7 +19,8 @@ from dray.domain.names import (
     VRAM,
     qualified,
 )
-from dray.domain.pods import Pool
+from dray.api.pods import Pool
+from dray.cel.environment import Environment, Mode
 from dray_webhook.decisions.annotations import GpuRequest
 
 Object = dict[str, Any]

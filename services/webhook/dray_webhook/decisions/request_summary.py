@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from dray.domain.names import (
+from dray.api.names import (
     OWNER_DRAY,
     OWNER_KUBE_SCHEDULER,
 )
-from dray.domain.quantities import Quantity
+from dray.api.quantities import Quantity
 from dray_webhook.decisions.annotations import GpuRequest
 from dray_webhook.decisions.containers import ContainerRequest
 from dray_webhook.decisions.injection import (

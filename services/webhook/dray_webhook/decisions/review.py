@@ -8,8 +8,8 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from dray.domain import json_codec
-from dray.domain.errors import InvalidInputError
+from dray.api import json_codec
+from dray.api.errors import InvalidInputError
 from dray.messages.events import PodRequested
 from dray.messages.rpc import Lookup
 

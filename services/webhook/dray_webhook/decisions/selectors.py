@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from dray.api.errors import InvalidInputError
+from dray.api.names import DRA_CEL_EXPRESSION
 from dray.cel.admission import LONGEST_BYTES, MOST_COST, admission, kubernetes_words
 from dray.cel.environment import Environment
 from dray.cel.errors import CelCompileError
-from dray.domain.errors import InvalidInputError
-from dray.domain.names import DRA_CEL_EXPRESSION
 from dray.user_guide_form.dialect import Translation, translate
 from dray.user_guide_form.rewriter import UserGuideDialectError
 from dray.user_guide_form.selector import generated_selector, pool_selector

@@ -14,11 +14,10 @@ from typing import Any, Never
 
 import msgspec
 
-from dray.cel.environment import Environment
-from dray.domain.devices import Taint, Toleration
-from dray.domain.errors import InvalidInputError
-from dray.domain.json_codec import MAX_NESTING, decode
-from dray.domain.names import (
+from dray.api.devices import Taint, Toleration
+from dray.api.errors import InvalidInputError
+from dray.api.json_codec import MAX_NESTING, decode
+from dray.api.names import (
     DERIVED_FROM_LABEL,
     DEVICE_CLASS,
     DRIVER,
@@ -30,7 +29,8 @@ from dray.domain.names import (
     TEMPLATE_LABEL,
     qualified,
 )
-from dray.domain.pods import Pool
+from dray.api.pods import Pool
+from dray.cel.environment import Environment
 from dray.messages.facts import TemplateObserved
 from dray_webhook.decisions.request_builder import (
     ApiFeatures,

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from dray.api.devices import DeviceClass
+from dray.api.pods import Policy, Pool
 from dray.cel.environment import Environment, Mode, environment_of_server
-from dray.domain.devices import DeviceClass
-from dray.domain.pods import Policy, Pool
 from dray.messages.facts import (
     ClusterObserved,
     DeviceClassObserved,

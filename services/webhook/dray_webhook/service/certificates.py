@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray.domain.errors import PermanentError
+from dray.api.errors import PermanentError
 from dray.runtime.certificates import (
     CA_FILE,
     CERTIFICATE_FILE,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import msgspec
 import structlog
 
+from dray.api import json_codec
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
-from dray.domain import json_codec
 from dray.messages.base import Delivered, UndecodableMessageError, decode, subject_prefix
 from dray.messages.facts import Fact
 from dray.messages.rpc import Lookup, LookupReply

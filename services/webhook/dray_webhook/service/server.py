@@ -10,7 +10,7 @@ import prometheus_client
 import structlog
 from aiohttp import web
 
-from dray.domain.errors import DrayError
+from dray.api.errors import DrayError
 from dray.runtime.units import parse_duration
 from dray_webhook.decisions.review import (
     AdmissionAnswer,

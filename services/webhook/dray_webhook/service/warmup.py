@@ -3,7 +3,7 @@
 Without it the first pod waits tens of milliseconds longer than the second.
 """
 
-from dray.domain.names import (
+from dray.api.names import (
     BASE_TEMPLATE,
     DEVICE_CLASS,
     DRA_CEL_EXPRESSION,
@@ -15,7 +15,7 @@ from dray.domain.names import (
     TFLOPS_REQUEST,
     VRAM_REQUEST,
 )
-from dray.domain.pods import Pool
+from dray.api.pods import Pool
 from dray.messages.facts import PoolObserved, Synced, TemplateObserved
 from dray_webhook.decisions.injection import AdmissionIds
 from dray_webhook.decisions.pods import admit_pod

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
+from dray.api.quantities import Quantity
 from dray.cel.library.network import Cidr, Ip
 from dray.cel.library.semver import Semver
 from dray.cel.library.times import Duration, Timestamp
 from dray.cel.library.values import Optional, Uint, Value, from_key, no_overload
 from dray.cel.types.signatures import overloads
 from dray.cel.types.types import Type
-from dray.domain.quantities import Quantity
 
 _KINDS: Final[dict[str, type]] = {
     "bool": bool, "int": int, "uint": Uint, "double": float, "string": str, "bytes": bytes,

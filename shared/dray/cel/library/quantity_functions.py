@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from dray.api.quantities import INT64, NANO, Quantity, quantity_of, written
 from dray.cel.errors import CelEvaluationError
 from dray.cel.library.semver import Semver
 from dray.cel.library.semver_functions import compare_versions
 from dray.cel.library.values import QUANTITIES, Sum, Value, no_overload, take
 from dray.cel.limits import StoppedError
-from dray.domain.quantities import INT64, NANO, Quantity, quantity_of, written
 
 _FORM: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"

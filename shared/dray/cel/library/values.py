@@ -7,6 +7,7 @@ int, float, str, bytes, bool, None, list and dict stand for themselves. Python h
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dray.api.quantities import Quantity
 from dray.cel.errors import CelEvaluationError
 from dray.cel.library.named_formats import NamedFormat
 from dray.cel.library.network import Cidr, Ip
@@ -14,7 +15,6 @@ from dray.cel.library.semver import Semver
 from dray.cel.library.times import Duration, Timestamp
 from dray.cel.library.urls import Url
 from dray.cel.limits import StoppedError
-from dray.domain.quantities import Quantity
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Final
 
-from dray.domain.pods import Node
+from dray.api.pods import Node
 from dray.kube.convert import class_from, pod_from
 from dray.kube.ports import NODES, PODS, Changed
 from dray.messages.facts import NodeObserved

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.names import OWN_ANNOTATIONS, POD_ANNOTATIONS
+from dray.api.names import OWN_ANNOTATIONS, POD_ANNOTATIONS
 from dray_sandbox.access import CLAIM_CONTROLLER
 from dray_sandbox.admission_policies import admission_policies
 

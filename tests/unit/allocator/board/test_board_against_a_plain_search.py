@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.unit.allocator.board.plain_search import key_by_hand, shares_on
 
-from dray.domain import names
-from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest
-from dray.domain.devices import Taint, Toleration
-from dray.domain.pods import NodeExpression, PodNeeds
+from dray.api import names
+from dray.api.claims import ClaimSpec, Constraint, DeviceRequest
+from dray.api.devices import Taint, Toleration
+from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.keys import NONE

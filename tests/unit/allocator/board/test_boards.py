@@ -5,10 +5,10 @@ from copy import deepcopy
 import pytest
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import DeviceId
-from dray.domain.pods import NodeExpression, PodNeeds
+from dray.api import names
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import DeviceId
+from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import SliceObserved
 from dray_allocator.devices.device_requests import DeviceRequirements, eligible
 from dray_allocator.nodes import columns, equivalence, index, load, tables

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dray.api.devices import DeviceId
 from dray.cel.reads import Read
-from dray.domain.devices import DeviceId
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes import equivalence, equivalence_keys
 from dray_allocator.nodes.equivalence import EquivalenceClasses

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dray.domain.pods import NodeExpression, PodNeeds
+from dray.api.pods import NodeExpression, PodNeeds
 from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.placement import schedule as choosing
 

@@ -3,8 +3,8 @@
 import gc
 from weakref import ref
 
+from dray.api import names
 from dray.cel.reads import Read
-from dray.domain import names
 from dray.messages.facts import PodObserved
 from dray_allocator.core.handle import handle
 from dray_allocator.nodes.equivalence_keys import attributes

@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from dray.domain import names
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import DeviceId
-from dray.domain.pods import NodeExpression, PodNeeds
+from dray.api import names
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import DeviceId
+from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.decisions import Learned, TypicalPod
 from dray.messages.facts import PodObserved
 from dray_allocator.nodes.index import NodeIndex

@@ -5,9 +5,9 @@ from random import Random
 from tests.unit.allocator.histories.replicas import Replica, Replicas
 from tests.unit.allocator.histories.truth import NODES, POOLS
 
-from dray.domain.claims import AllocatedDevice
-from dray.domain.devices import DeviceId
-from dray.domain.quantities import parse_quantity
+from dray.api.claims import AllocatedDevice
+from dray.api.devices import DeviceId
+from dray.api.quantities import parse_quantity
 from dray.messages.decisions import Decided, NodeLeft
 from dray_allocator.core.handle import handle, recompute
 from dray_allocator.devices.device_requests import oversold

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from tests.unit.allocator.histories.cluster import Cluster
 from tests.unit.allocator.histories.truth import NODES, SICK
 
-from dray.domain import names
-from dray.domain.claims import Claim
-from dray.domain.devices import DeviceClass
-from dray.domain.quantities import parse_quantity
+from dray.api import names
+from dray.api.claims import Claim
+from dray.api.devices import DeviceClass
+from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, slice_from
 from dray.kube.convert_dra_slices import slice_in_full
 from dray.messages.facts import DeviceClassObserved, SliceObserved

@@ -9,10 +9,10 @@ from tests.unit.allocator.histories import lane
 from tests.unit.allocator.histories.lane import LaneCluster
 from tests.unit.allocator.histories.truth import NODES, POOLS, SICK
 
-from dray.domain import names
-from dray.domain.claims import Claim
-from dray.domain.dra.slices import TaintRule
-from dray.domain.pods import PodClaim, Policy, Pool
+from dray.api import names
+from dray.api.claims import Claim
+from dray.api.dra.slices import TaintRule
+from dray.api.pods import PodClaim, Policy, Pool
 from dray.kube.convert import claim_from
 from dray.messages.facts import (
     ClusterObserved,

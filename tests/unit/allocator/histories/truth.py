@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import Claim
-from dray.domain.devices import DeviceClass, Taint
-from dray.domain.pods import Pod, Pool
+from dray.api import names
+from dray.api.claims import Claim
+from dray.api.devices import DeviceClass, Taint
+from dray.api.pods import Pod, Pool
 from dray.messages.decisions import AnyRecord, Decided, NodeLeft, Opened
 from dray.messages.facts import (
     ClaimObserved,

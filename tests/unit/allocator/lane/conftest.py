@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dray.domain import names
-from dray.domain.devices import DeviceClass
+from dray.api import names
+from dray.api.devices import DeviceClass
 from dray.kube.convert import claim_from, slice_from
 from dray.kube.convert_dra_slices import slice_in_full
 from dray.messages.facts import ClaimObserved, DeviceClassObserved, PodObserved, SliceObserved

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain import names
+from dray.api import names
 from dray_allocator.values.options import AllocatorOptions
 
 NVIDIA = "gpu.nvidia.com"

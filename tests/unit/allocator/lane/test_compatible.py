@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dray.domain import names
-from dray.domain.dra.asks import Holding
-from dray.domain.dra.nodes import Node
+from dray.api import names
+from dray.api.dra.asks import Holding
+from dray.api.dra.nodes import Node
 from dray.messages.facts import ClusterObserved, PodObserved
 from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.claim_conversion import claim_of

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.convert import allocation_to
 from dray.kube.convert_dra_slices import taint_rule_from
 from dray.messages.facts import (

@@ -13,7 +13,7 @@ from tests.unit.allocator.objects import (
     told,
 )
 
-from dray.domain import names
+from dray.api import names
 from dray_allocator.core.handle import reasons
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.pods import PodClaim
+from dray.api import names
+from dray.api.pods import PodClaim
 from dray_allocator.values.options import AllocatorOptions
 
 NO_SUCH_RULE = '"hard" can\'t be had with placement KubernetesCompatible, or beside what Kubernetes'

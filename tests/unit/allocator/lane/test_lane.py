@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.convert import allocation_from, allocation_to
 from dray.messages.facts import (
     ClusterObserved,

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from dray.domain import names
-from dray.domain.devices import DeviceId
-from dray.domain.pods import PodNeeds
+from dray.api import names
+from dray.api.devices import DeviceId
+from dray.api.pods import PodNeeds
 from dray.reasons import Nearest
 from dray_allocator.nodes.load import tie
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain import names
+from dray.api import names
 from dray_allocator.values.options import AllocatorOptions
 
 TFLOPS, VRAM = "virtual_tflops", "virtual_vram"

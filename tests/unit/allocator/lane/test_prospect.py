@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dray.domain import names
+from dray.api import names
 from dray_allocator.claim_search import node_equivalence_cache, schedule
 from dray_allocator.claim_search.node_trial import tried
 from dray_allocator.claim_search.schedule import NodeSearch, Pause

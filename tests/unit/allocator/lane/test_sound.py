@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dray.domain import names
-from dray.domain.quantities import parse_quantity
+from dray.api import names
+from dray.api.quantities import parse_quantity
 from dray.kube.convert import allocation_to
 from dray_allocator.devices.device_requests import oversold
 from dray_allocator.values.options import AllocatorOptions

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.unit.allocator.lane.test_percent import card, percent
 
-from dray.domain import names
+from dray.api import names
 
 NVIDIA = "gpu.nvidia.com"
 OF = f'device.attributes["{NVIDIA}"]'

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.domain import names
+from dray.api import names
 
 FAST = f'device.attributes["{names.DRIVER}"].fast == 1'
 

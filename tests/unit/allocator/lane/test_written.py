@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dray.domain import names
+from dray.api import names
 from dray.kube.convert import allocation_to
 from dray.messages.decisions import decode_record, encode_record
 from dray.messages.facts import (

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from dray.domain.claims import Constraint
-from dray.domain.devices import Capacity, DeviceClass, RequestPolicy
-from dray.domain.dra.asks import Ask, Claim, Holding, Request
-from dray.domain.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
-from dray.domain.dra.slices import CounterSet, CounterUse, Device, Slice
+from dray.api.claims import Constraint
+from dray.api.devices import Capacity, DeviceClass, RequestPolicy
+from dray.api.dra.asks import Ask, Claim, Holding, Request
+from dray.api.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
+from dray.api.dra.slices import CounterSet, CounterUse, Device, Slice
 from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.usage import usage_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.domain.quantities import parse_quantity
+from dray.api.quantities import parse_quantity
 from dray_allocator.devices.errors import AllocationError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.domain.devices import Version
+from dray.api.devices import Version
 from dray_allocator.devices.errors import AllocationError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.domain.dra.nodes import Reach
+from dray.api.dra.nodes import Reach
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError
 
 

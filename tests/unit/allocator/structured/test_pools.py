@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.domain.dra.nodes import NodeSelector, Reach, Requirement, Term
+from dray.api.dra.nodes import NodeSelector, Reach, Requirement, Term
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError
 
 

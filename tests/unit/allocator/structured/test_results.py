@@ -2,9 +2,9 @@
 
 import pytest
 
-from dray.domain.devices import DeviceClass, OpaqueConfig
-from dray.domain.dra.asks import DeviceToleration
-from dray.domain.dra.nodes import NodeSelector, Reach, Requirement, Term
+from dray.api.devices import DeviceClass, OpaqueConfig
+from dray.api.dra.asks import DeviceToleration
+from dray.api.dra.nodes import NodeSelector, Reach, Requirement, Term
 
 HERE = NodeSelector((Term(fields=(Requirement("metadata.name", "In", ("here",)),)),))
 

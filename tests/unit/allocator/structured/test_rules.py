@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 from dray_allocator.devices.versions import KNOWN, SchedulerVersion, rules_for
 
 PAGE = Path(__file__).parents[4] / "docs" / "kubernetes-differences.md"

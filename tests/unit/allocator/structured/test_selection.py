@@ -2,8 +2,8 @@
 
 import pytest
 
-from dray.domain.devices import DeviceClass, Taint
-from dray.domain.dra.asks import DeviceToleration
+from dray.api.devices import DeviceClass, Taint
+from dray.api.dra.asks import DeviceToleration
 from dray_allocator.devices.errors import AllocationError, SearchLimitError
 
 IS_X = 'device.attributes["d.x"].m == "x"'

@@ -5,12 +5,12 @@ from itertools import combinations, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.domain.claims import Constraint
-from dray.domain.devices import Capacity, DeviceClass, DeviceId, RequestPolicy
-from dray.domain.dra.asks import Ask, Claim, Request
-from dray.domain.dra.nodes import Node, Reach
-from dray.domain.dra.slices import CounterSet, CounterUse, Device, Slice
-from dray.domain.quantities import parse_quantity
+from dray.api.claims import Constraint
+from dray.api.devices import Capacity, DeviceClass, DeviceId, RequestPolicy
+from dray.api.dra.asks import Ask, Claim, Request
+from dray.api.dra.nodes import Node, Reach
+from dray.api.dra.slices import CounterSet, CounterUse, Device, Slice
+from dray.api.quantities import parse_quantity
 from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.usage import Usage
 from dray_allocator.devices.versions import rules_for

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.claim_controller.owners.world import World
 
-from dray.domain.names import OWNER_KUBE_SCHEDULER
+from dray.api.names import OWNER_KUBE_SCHEDULER
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.claim_controller.owners.world import QUARANTINE_S, World, claim, pod
 
-from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
+from dray.api.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
 from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, Deleted
 from dray_claim_controller.facts.handover import changes_owner, displayed_pool
 from dray_claim_controller.facts.membership import assigned_pool

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.claim_controller.owners.world import NOW, World
 
-from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
+from dray.api.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
 from dray.kube.ports import NODES, POOLS
 from dray_claim_controller.pools.decisions import PoolStatus
 from dray_claim_controller.pools.status import nodes_in_other_pools

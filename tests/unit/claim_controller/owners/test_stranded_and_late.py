@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.claim_controller.owners.world import NOW, World, claim, pod
 
-from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER
+from dray.api.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER
 from dray.kube.convert import time_to
 from dray.kube.ports import CLAIMS, PODS
 from dray_claim_controller.owners.decisions import late_allocations, stranded

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.domain.names import DEVICE_CLASS, DRIVER, OWNER_DRAY, OWNER_TAINT, POOL_LABEL, SHAPE
+from dray.api.names import DEVICE_CLASS, DRIVER, OWNER_DRAY, OWNER_TAINT, POOL_LABEL, SHAPE
 from dray.kube.convert import time_to
 from dray.kube.ports import NODES, POOLS, SLICES, Changed, Object
 from dray.messages.facts import NodeObserved

@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dray.domain import names
-from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
-from dray.domain.devices import Capacity, Device, DeviceId, RequestPolicy, ResourceSlice
-from dray.domain.pods import Node, Pool
+from dray.api import names
+from dray.api.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
+from dray.api.devices import Capacity, Device, DeviceId, RequestPolicy, ResourceSlice
+from dray.api.pods import Node, Pool
 from dray.messages.decisions import (
     AnyRecord,
     ClaimDecision,

@@ -23,10 +23,10 @@ from tests.unit.cli.doctor_deep.snapshots import (
     snapshot_of,
 )
 
-from dray.domain import json_codec
-from dray.domain.claims import TOO_LARGE, Allocation, Claim, ClaimSpec, GivenUp
-from dray.domain.devices import OpaqueConfig
-from dray.domain.pods import Node
+from dray.api import json_codec
+from dray.api.claims import TOO_LARGE, Allocation, Claim, ClaimSpec, GivenUp
+from dray.api.devices import OpaqueConfig
+from dray.api.pods import Node
 from dray.messages.decisions import AnyRecord
 from dray_allocator.core.dump import holdings_of
 from dray_cli.doctor.deep.compare import differences

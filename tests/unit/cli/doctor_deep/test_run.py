@@ -16,11 +16,11 @@ from tests.unit.cli.doctor_deep.snapshots import (
     state_of,
 )
 
+from dray.api import names
+from dray.api.claims import Allocation, Claim
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import Request
 from dray.bus.topology import STREAMS, log_spec
-from dray.domain import names
-from dray.domain.claims import Allocation, Claim
 from dray.kube.convert import allocation_to, claim_from
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, Object

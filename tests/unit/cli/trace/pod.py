@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from dray.domain import names
-from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import DeviceId
+from dray.api import names
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import DeviceId
 from dray.messages.decisions import ClaimDecision, PodDecision, Waiting
 from dray.messages.events import ClaimPrepared, ExecutionStep, PodRequested
 from dray.reasons import Reason

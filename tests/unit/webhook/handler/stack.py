@@ -4,11 +4,11 @@ import asyncio
 
 import msgspec
 
+from dray.api.names import BASE_TEMPLATE
+from dray.api.pods import Policy, Pool
 from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import Request
-from dray.domain.names import BASE_TEMPLATE
-from dray.domain.pods import Policy, Pool
 from dray.messages.base import encode
 from dray.messages.facts import ClusterObserved, Synced
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply

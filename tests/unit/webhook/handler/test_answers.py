@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from tests.unit.webhook.handler.stack import POLICY, POOL
 
+from dray.api.names import BASE_TEMPLATE
+from dray.api.pods import Policy, Pool
 from dray.bus.topology import EVENTS_STREAM, FACTS_STREAM, STREAMS
-from dray.domain.names import BASE_TEMPLATE
-from dray.domain.pods import Policy, Pool
 from dray.messages.base import Outgoing, decode
 from dray.messages.events import PodRequested
 from dray.messages.facts import PolicyObserved, PoolObserved

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from dray.domain.devices import Device, OpaqueConfig, Version
-from dray.domain.dra import slices
-from dray.domain.equality import strictly_equal
+from dray.api.devices import Device, OpaqueConfig, Version
+from dray.api.dra import slices
+from dray.api.equality import strictly_equal
 
 VALUES = (True, 1, "1", Version("1"), 2, False, 0)
 

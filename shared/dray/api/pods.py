@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from dray.domain.devices import Taint, Toleration
-from dray.domain.names import (
+from dray.api.devices import Taint, Toleration
+from dray.api.names import (
     DEFAULT_QOS,
     DRAY_SCHEDULER,
     OWNER_DRAY,

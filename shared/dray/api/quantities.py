@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 
-from dray.domain.errors import InvalidInputError
+from dray.api.errors import InvalidInputError
 
 NANO = 10**9
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}

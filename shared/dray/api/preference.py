@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import msgspec
 
-from dray.domain.names import TFLOPS, VRAM
+from dray.api.names import TFLOPS, VRAM
 
 AMOUNTS = (TFLOPS, VRAM)
 DIRECTIONS = {"asc": 1, "desc": -1}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity, quantity_of
+from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity, quantity_of
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from dray.domain.devices import AttributeValue, Capacity, Taint
-from dray.domain.dra.nodes import NOWHERE, Reach
+from dray.api.devices import AttributeValue, Capacity, Taint
+from dray.api.dra.nodes import NOWHERE, Reach
 
 Attribute = AttributeValue | tuple[AttributeValue, ...] | None
 """One value, several (a list attribute), or none, which no selector can read."""

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.domain.claims import EPOCH_SPAN, first_attempt, last_attempt_before
-from dray.domain.devices import DeviceId, Taint, Toleration
-from dray.domain.names import qualified
+from dray.api.claims import EPOCH_SPAN, first_attempt, last_attempt_before
+from dray.api.devices import DeviceId, Taint, Toleration
+from dray.api.names import qualified
 
 TAINT = Taint("gpu", "broken", "NoSchedule")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from dray.domain.names import (
+from dray.api.names import (
     COMPACT_FIRST,
     DEFAULT_PLACEMENT,
     FRAGMENTATION_AWARE,

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from dray.domain.devices import DeviceId, OpaqueConfig
-from dray.domain.dra.asks import DeviceToleration
-from dray.domain.dra.nodes import NodeSelector
+from dray.api.devices import DeviceId, OpaqueConfig
+from dray.api.dra.asks import DeviceToleration
+from dray.api.dra.nodes import NodeSelector
 
 
 @dataclass(frozen=True, slots=True)

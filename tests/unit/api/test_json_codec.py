@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.domain.json_codec import MAX_NESTING, MOST_CONTAINERS, checked, decode, opaque_parts
+from dray.api.json_codec import MAX_NESTING, MOST_CONTAINERS, checked, decode, opaque_parts
 
 OBJECT = msgspec.json.Decoder(dict[str, Any])
 DEPTHS = (1_000, 2_000, 3_000, 10_000, 100_000)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from dray.domain.constraints import Constraint
-from dray.domain.devices import OpaqueConfig, Taint
+from dray.api.constraints import Constraint
+from dray.api.devices import OpaqueConfig, Taint
 
 MOST_DEVICES = 32
 """``AllocationResultsMaxSize``: devices that one claim can hold."""

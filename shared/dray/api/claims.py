@@ -4,10 +4,10 @@ from typing import Final
 
 import msgspec
 
-from dray.domain.constraints import Constraint as Constraint
-from dray.domain.devices import DeviceId, OpaqueConfig, Toleration
-from dray.domain.dra.asks import DeviceToleration, Request
-from dray.domain.dra.nodes import NodeSelector
+from dray.api.constraints import Constraint as Constraint
+from dray.api.devices import DeviceId, OpaqueConfig, Toleration
+from dray.api.dra.asks import DeviceToleration, Request
+from dray.api.dra.nodes import NodeSelector
 
 EPOCH_SPAN = 1_000_000
 """Attempts of epoch *e* are ``e * EPOCH_SPAN + 1`` and up, so that attempts of a claim only
