@@ -1,6 +1,6 @@
 """The tables of docs/compatibility.md that ``make conformance RECORD=1`` writes.
 
-python tests/conformance/run_page.py            writes them anew from results.json beside this file
+python tests/conformance/run_page.py            writes them from results.json in this folder
 python tests/conformance/run_page.py --check    exit code 1 where the page says something else
 """
 

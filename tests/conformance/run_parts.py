@@ -20,7 +20,7 @@ class Part:
     asks: str = ""
     """What the command counts, ``pairs`` or ``cases``, as its option for their number is named."""
     needs: tuple[str, ...] = ()
-    """Names in `run_builds.BUILDS`: what is built before the part, beside its control plane."""
+    """Names in `run_builds.BUILDS`: built before the part, besides its control plane."""
 
 
 _SEEDS: Final = "contract/kubernetes/test_seed_objects.py"
@@ -33,7 +33,7 @@ PARTS: Final = (
     ),
     Part("seeds", "What the specification texts show is accepted once converted", (_SEEDS,)),
     Part("path-a", "kube-scheduler allocates in its pools", ("conformance/path_a",)),
-    Part("path-b", "dray decides, alone and beside kube-scheduler", ("conformance/path_b",)),
+    Part("path-b", "dray decides, alone and with kube-scheduler", ("conformance/path_b",)),
     Part("view", "kube-scheduler's own view agrees", ("conformance/view",)),
     Part("rbac", "Each service has the rights it uses, and no other", ("conformance/rbac",)),
     Part("limits", "Objects at Kubernetes' limits harm no others", ("conformance/limits",)),

@@ -99,7 +99,7 @@ def target(
 def target_with_v1beta2(
     request: pytest.FixtureRequest, serving: Serving, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
-    """A server for one module, whose `target` is this one: it serves v1beta2 beside v1."""
+    """A server for one module, whose `target` is this one: it serves v1beta2 and v1."""
     directory = tmp_path_factory.mktemp(f"{request.param}-v1beta2")
     with serving(request.param, directory, serve=("resource.k8s.io/v1beta2",)) as running:
         yield running

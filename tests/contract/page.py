@@ -32,7 +32,7 @@ CHAPTERS: Final = {
 ## The bus
 
 Held by the bus in memory and by nats-server alike, unless a section says otherwise. Everything
-that keeps a device from being sold twice stands here: the fence of the decision logs, ids that
+that keeps a device from being allocated twice is here: the fence of the decision logs, ids that
 are stored once, streams that say when they were lost.
 """,
     "kube": """\

@@ -124,7 +124,7 @@ async def test_a_fence_of_another_subject_ends_with_its_next_message(bus: Bus) -
     await bus.publish(message("t.latest.a", "of two"), fence=Fence(term, second))
 
 
-async def test_a_stream_made_anew_refuses_the_fences_of_the_one_before(bus: Bus) -> None:
+async def test_a_stream_created_again_refuses_the_fences_of_the_one_before(bus: Bus) -> None:
     await bus.ensure(LATEST)
     mine = Fence("t.latest.term", await bus.publish(message("t.latest.term")))
     await bus.delete_stream("LATEST")

@@ -161,7 +161,7 @@ async def test_a_client_that_stops_reading_is_replaced(nats_world, is_connected)
     assert await bus.append(record(0), expected_last=0) == 1
 
 
-async def test_why_no_server_can_be_reached_is_told_at_once(nats_world, eventually) -> None:
+async def test_the_error_says_at_once_why_no_server_can_be_reached(nats_world, eventually) -> None:
     await nats_world.down()
     with capture_logs() as told:
         bus = await connect(nats_world.url, name="early", wait_s=0.0)

@@ -58,7 +58,7 @@ async def test_what_is_in_flight_is_finished_before_the_bus_closes(nats_world) -
     assert state.last_sequence == 50
 
 
-async def test_an_append_in_flight_when_the_server_dies_is_unknown_and_said_so(
+async def test_an_append_in_flight_when_the_server_dies_raises_bus_unavailable(
     nats_world, eventually
 ) -> None:
     bus = await nats_world.bus()

@@ -132,20 +132,20 @@ async def test_nobody_else_publishes_the_controllers_facts(as_role: As, role: st
         await bus.publish(TICK)
 
 
-async def test_who_may_not_be_asked_is_told_in_the_log(as_role: As) -> None:
+async def test_a_refused_subscription_is_logged(as_role: As) -> None:
     """The server says so to the connection, and every question would stay unanswered."""
     bus = await as_role("webhook")
 
     async def answer(request: Request) -> bytes:
         return request.payload
 
-    with capture_logs() as told:
+    with capture_logs() as lines:
         serving = asyncio.create_task(bus.serve("dray.rpc.lookup", answer, queue="q"))
         async with asyncio.timeout(60):
-            while not any("NATS refused" in line["event"] for line in told):  # noqa: ASYNC110
+            while not any("NATS refused" in line["event"] for line in lines):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         serving.cancel()
-    assert 'subscription to "dray.rpc.lookup"' in str(told)
+    assert 'subscription to "dray.rpc.lookup"' in str(lines)
 
 
 async def test_an_allocator_wishes_and_the_controller_hears_it(as_role: As) -> None:

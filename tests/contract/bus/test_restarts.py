@@ -85,7 +85,7 @@ async def test_a_reader_that_waits_goes_on_after_a_restart(world, eventually) ->
 
 
 @pytest.mark.parametrize("made_again", [False, True])
-async def test_a_reader_is_told_when_the_server_comes_back_empty(
+async def test_a_reader_gets_an_error_when_the_server_comes_back_empty(
     world, eventually, made_again: bool
 ) -> None:
     bus, other = await world.bus(), await world.bus()
@@ -182,9 +182,7 @@ async def test_a_closed_bus_ends_its_readers(world) -> None:
     assert not bus.connected
 
 
-async def test_a_reader_beside_a_writer_sees_every_record_once_over_restarts(
-    world, eventually
-) -> None:
+async def test_a_concurrent_reader_sees_every_record_once_over_restarts(world, eventually) -> None:
     writer, reader_bus = await world.bus(), await world.bus()
     await writer.ensure(LOG)
     written = 0

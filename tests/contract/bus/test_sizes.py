@@ -1,4 +1,4 @@
-"""What a server takes at most, headers included, is said before anything is sent."""
+"""The size limits of a server, headers included, are checked before anything is sent."""
 
 import pytest
 

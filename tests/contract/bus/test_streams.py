@@ -97,7 +97,7 @@ async def test_a_reader_gets_the_last_value_of_every_subject_in_order(bus: Bus) 
     assert [m.sequence for m in got] == [3, 4, 5]
 
 
-async def test_a_reader_starts_where_it_is_told_and_reads_what_it_asked_for(bus: Bus) -> None:
+async def test_a_reader_starts_at_its_position_and_reads_its_subjects(bus: Bus) -> None:
     await bus.ensure(StreamSpec("S", ("t.>",)))
     for number in range(6):
         await bus.publish(message(f"t.{'even' if number % 2 == 0 else 'odd'}.{number}"))
@@ -154,7 +154,7 @@ async def test_a_tombstone_expires(bus: Bus, eventually) -> None:
     await eventually(gone)
 
 
-async def test_a_stream_made_anew_is_told_apart(bus: Bus) -> None:
+async def test_a_stream_that_was_created_again_is_recognised(bus: Bus) -> None:
     await bus.ensure(LOG)
     before = await bus.state("LOG")
     await bus.delete_stream("LOG")
@@ -165,7 +165,7 @@ async def test_a_stream_made_anew_is_told_apart(bus: Bus) -> None:
     assert before.created != after.created
 
 
-async def test_a_reader_of_a_stream_that_is_deleted_is_told(bus: Bus) -> None:
+async def test_a_reader_of_a_deleted_stream_gets_an_error(bus: Bus) -> None:
     await bus.ensure(LOG)
     await bus.publish(message("t.log.1"))
     async with asyncio.timeout(60), aclosing(bus.read("LOG")) as reader:

@@ -62,9 +62,9 @@ class Refused(AssertionError):
         return [(cause.get("field", ""), cause["message"]) for cause in found]
 
     def starts(self, expected: list[str], minor: int = SANDBOX_MINOR) -> list[str]:
-        """The causes as texts, each cut to the length of the expected: a syntax is told whole.
+        """The causes as texts, each cut to the length of the expected: syntax errors are in full.
 
-        Other minors than the sandbox's word some anew: of theirs, the field and the type count.
+        Other minors than the sandbox's word some differently: there the field and the type count.
         """
         found = [f"{field}: {message}" for field, message in self.causes()]
         if minor != SANDBOX_MINOR:

@@ -1,4 +1,4 @@
-"""`resource.k8s.io/v1beta2`, where a server is told to serve it: one object in two versions."""
+"""`resource.k8s.io/v1beta2`, if a server serves it: one object in two versions."""
 
 from typing import Any
 

@@ -79,7 +79,7 @@ async def served_late(api: Any) -> Any:
     return f"{GROUP}/v1/{plural}"
 
 
-async def test_a_watch_from_a_forgotten_version_is_told_so_and_ends(
+async def test_a_watch_from_a_forgotten_version_ends_with_an_error(
     api: Any, served_late: str
 ) -> None:
     query = {"resourceVersion": "1", "timeoutSeconds": 20}

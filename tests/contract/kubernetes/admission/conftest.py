@@ -24,7 +24,7 @@ async def nothing() -> None:
 
 @dataclass
 class Webhook:
-    """A webhook server that keeps what it was asked and answers as told."""
+    """A webhook server that keeps its requests and gives a fixed response."""
 
     url: str
     ca_bundle: str

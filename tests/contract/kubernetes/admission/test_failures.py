@@ -189,7 +189,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"sideEffects": "Some"},
         [f'{W}.sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRu'],
     ),
-    "no side effects told": (
+    "no side effects declared": (
         {"sideEffects": None},
         [f"{W}.sideEffects: Required value: must specify one of None, NoneOnDryRun"],
     ),

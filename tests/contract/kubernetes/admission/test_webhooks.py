@@ -21,7 +21,7 @@ async def test_a_patch_is_applied(api: Any, hook: Any, in_force: Any) -> None:
     assert made["metadata"]["labels"] == {"by": "hook"}
 
 
-async def test_the_request_is_told_completely(api: Any, hook: Any, in_force: Any) -> None:
+async def test_the_review_has_the_complete_request(api: Any, hook: Any, in_force: Any) -> None:
     await in_force(api, hook, MUTATING, hook.configuration(api))
     pod = api.pod()
     pod["metadata"]["generateName"] = "web-"
