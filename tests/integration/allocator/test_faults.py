@@ -156,7 +156,7 @@ async def test_facts_that_were_lost_are_read_anew_with_a_new_epoch(memory_cluste
     await _decided(memory_cluster, 1)
     await memory_cluster.bus.delete_stream(FACTS_STREAM)
     await eventually(lambda: not one.state.facts.synced)
-    assert [uid for uid, _ in one.state.ledger.claims()] == ["c-p"]
+    assert [uid for uid, _ in one.state.device_usage.claims()] == ["c-p"]
     await memory_cluster.open(epoch=2)
     await memory_cluster.node("n1")
     await memory_cluster.submit("q")

@@ -39,7 +39,7 @@ class Replica:
             bus.peer(),
             self.state,
             self._hand,
-            attend=self._attend,
+            subscribe=self._attend,
             lease_ttl_s=1.0,
             lease_renewal_s=0.2,
         )

@@ -70,7 +70,7 @@ def _user(snapshot: ClusterSnapshot, uid: str) -> Side:
     claim = snapshot.state.facts.claims.get(uid)
     written = snapshot.claims.get(uid)
     who = f"{claim.namespace}/{claim.name}" if claim is not None else uid
-    says = devices_text(snapshot.state.ledger.of_claim(uid))
+    says = devices_text(snapshot.state.device_usage.of_claim(uid))
     return Side(who, says, written.since_unix_s if written is not None else None)
 
 

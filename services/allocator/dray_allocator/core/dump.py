@@ -70,7 +70,7 @@ def holdings_of(state: AllocatorState, domain: Domain) -> dict[str, Holding]:
 
 def holding_of(state: AllocatorState, domain: Domain, uid: str) -> Holding:
     """What is held about one claim."""
-    used = state.ledger.of_claim(uid)
+    used = state.device_usage.of_claim(uid)
     reservation = domain.current.claims.get(uid)
     if reservation is None:
         claim = state.facts.claims.get(uid)
@@ -91,12 +91,12 @@ def holding_of(state: AllocatorState, domain: Domain, uid: str) -> Holding:
 def double_sales(state: AllocatorState) -> Iterator[DoubleAllocation]:
     """Every device of which more is used than it has, by whatever claims."""
     users: dict[DeviceId, dict[str, None]] = {}
-    for uid, allocation in state.ledger.claims():
+    for uid, allocation in state.device_usage.claims():
         for share in allocation.devices:
             if not share.admin_access:
                 users.setdefault(share.id, {})[uid] = None
     for device in sorted(users):
-        detail = oversold(state.ledger, state.fleet.card(device), device)
+        detail = oversold(state.device_usage, state.published.card(device), device)
         if detail:
             yield DoubleAllocation(device, tuple(users[device]), detail)
 
@@ -105,7 +105,7 @@ def _uids(state: AllocatorState, domain: Domain) -> dict[str, None]:
     """The claims that the log speaks of, and those that hold something on the pool's nodes."""
     members = state.facts.members.get(domain.name, {})
     found: dict[str, None] = dict.fromkeys(domain.current.claims)
-    for uid, allocation in state.ledger.claims():
+    for uid, allocation in state.device_usage.claims():
         if any(share.id.pool in members for share in allocation.devices):
             found[uid] = None
     return found

@@ -17,11 +17,11 @@ from dray.messages.decisions import (
     Waiting,
 )
 from dray.reasons import Reason
-from dray_allocator.core.pool_subscriptions import attend, earlier_read, fold_earlier
+from dray_allocator.core.pool_subscriptions import earlier_read, fold_earlier, subscribe
 from dray_allocator.cycle import records
 from dray_allocator.cycle.decision import decision_of, too_large
 from dray_allocator.cycle.ended_reservations import ends_of, leaving
-from dray_allocator.cycle.schedule import find, why_not
+from dray_allocator.cycle.schedule import explain_pod, find
 from dray_allocator.cycle.step import Step
 from dray_allocator.devices.device_requests import oversold
 from dray_allocator.placement.pod_request import PodRequest, wanted
@@ -40,7 +40,6 @@ from dray_allocator.state.state import AllocatorState, Suspect
 from dray_allocator.values.events import (
     READ,
     AppendFailed,
-    Attend,
     Continue,
     DoublyAllocated,
     EarlierFact,
@@ -55,6 +54,7 @@ from dray_allocator.values.events import (
     RecordUndecodable,
     Serve,
     StandBy,
+    Subscribe,
 )
 
 _TICKS_UNTIL_PUBLISHED = 2
@@ -88,8 +88,10 @@ def is_followed_by_more(event: Event) -> bool:
 def is_searching(state: AllocatorState) -> bool:
     """Whether all that ``Continue`` would go on with are long searches, for which others need not
     wait."""
-    due = any(domain.due and state.ready(domain) for domain in state.domains.values())
-    return state.unfinished and not due
+    is_active = any(
+        domain.queue.has_active and state.ready(domain) for domain in state.domains.values()
+    )
+    return state.unfinished and not is_active
 
 
 def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
@@ -138,7 +140,7 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
         return want
     choice = find(state, domain, want)
     if choice is None:
-        return why_not(state, domain, want)
+        return explain_pod(state, domain, want)
     return too_large(state.rules, decision_of(domain, want, choice))
 
 
@@ -146,8 +148,8 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
     match event:
         case FactSeen():
             return fold_fact(state, event)
-        case Attend():
-            return attend(state, event)
+        case Subscribe():
+            return subscribe(state, event)
         case EarlierFact():
             fold_earlier(state, event)
         case EarlierFactsRead():
@@ -176,13 +178,12 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
     match event:
         case StandBy():
             domain.fence = None
-            domain.due.clear()
-            domain.paused.clear()
+            domain.queue.clear_active()
         case Serve(epoch=epoch, last_sequence=last) if epoch == domain.epoch:
             forget_appended(state, domain)
             domain.forget_learned()
             domain.fence = last
-            domain.passed = -1
+            domain.queue.request_full_scan()
             domain.settle = True
             domain.asked.clear()
         case AppendFailed(epoch=epoch) if epoch == domain.epoch:
@@ -209,7 +210,7 @@ def _checked(state: AllocatorState) -> list[Effect]:
         if not _is_known(state, device):
             del state.suspects[device]
             continue
-        detail = oversold(state.ledger, state.fleet.card(device), device)
+        detail = oversold(state.device_usage, state.published.card(device), device)
         if detail and not (confirmed and _is_settled(state, suspect)):
             continue
         if detail:
@@ -228,9 +229,9 @@ def _is_settled(state: AllocatorState, suspect: Suspect) -> bool:
 
 def _is_known(state: AllocatorState, device: DeviceId) -> bool:
     """Whether all that may use a device is known here; another replica looks at what isn't."""
-    if state.attended.everything:
+    if state.subscriptions.everything:
         return True
-    card = state.fleet.card(device)
+    card = state.published.card(device)
     fact = state.facts.nodes.get(card.node if card else device.pool)
     pool = fact.node.pool or fact.node.leaving if fact is not None else ""
     return bool(pool) and state.knows(pool)

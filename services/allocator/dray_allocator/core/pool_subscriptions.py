@@ -4,22 +4,22 @@ from dray_allocator.state.apply import apply
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import (
-    Attend,
     EarlierFact,
     EarlierFactsRead,
     Effect,
     Follow,
+    Subscribe,
     Unfollow,
 )
 
 
-def attend(state: AllocatorState, event: Attend) -> list[Effect]:
+def subscribe(state: AllocatorState, event: Subscribe) -> list[Effect]:
     """Take the facts and logs of other pools in than before.
 
     What is forgotten is neither gone nor void: another replica decides upon it.
     """
-    state.attended.attend(event.pools, state.facts.position)
-    takes = state.attended.takes
+    state.subscriptions.subscribe(event.pools, state.facts.position)
+    takes = state.subscriptions.takes
     left = [name for name in state.domains if not takes(name)]
     come = [name for name in state.elsewhere if takes(name)]
     if event.pools is not None:
@@ -32,19 +32,19 @@ def attend(state: AllocatorState, event: Attend) -> list[Effect]:
 
 def fold_earlier(state: AllocatorState, event: EarlierFact) -> None:
     """Take a fact in out of turn; newer ones of the same object stay."""
-    if state.attended.awaits(event.fact.subject_pool()):
+    if state.subscriptions.awaits(event.fact.subject_pool()):
         apply(state, event.sequence, event.fact)
 
 
 def earlier_read(state: AllocatorState, event: EarlierFactsRead) -> None:
     """All earlier facts of some pools are known."""
-    state.attended.read(event.pools, event.sequence)
+    state.subscriptions.read(event.pools, event.sequence)
 
 
 def _forget(state: AllocatorState, left: list[str]) -> None:
     # What can't be decoded of a pool is forgotten with it, and would be met again.
     undecodable = {name: state.undecodable_for(name) for name in left}
-    claims, pods = state.facts.forget_pools(state.attended.takes)
+    claims, pods = state.facts.forget_pools(state.subscriptions.takes)
     for uid in (*claims, *pods):
         state.ties.forget(uid)
     for name in left:

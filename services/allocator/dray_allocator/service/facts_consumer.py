@@ -1,7 +1,7 @@
-"""Reads the facts of the pools that this replica attends, in order, and hands them to the core.
+"""Hand the facts of the pools that this replica subscribes to, in order, to the core.
 
 One reading at a time follows the stream, of everything or with a filter. When other pools are
-attended it ends after a fact, and the next one goes on behind it with another filter; what the
+subscriptions it ends after a fact, and the next one goes on behind it with another filter; what the
 stream already held of the pools that are new is read at the same time. See
 docs/adr/0026-replicas-read-what-they-decide-upon.md.
 """
@@ -22,13 +22,13 @@ from dray.runtime.backoff import Backoff
 from dray_allocator.service.wire import fact_of
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import (
-    Attend,
     Continue,
     EarlierFact,
     EarlierFactsRead,
     Event,
     FactSeen,
     FactsLost,
+    Subscribe,
 )
 from dray_allocator.values.undecodable import UndecodableFact
 
@@ -64,7 +64,7 @@ class FactsReader:
         self._asked = asyncio.Event()
         """Whether the pools to read are known."""
         self._is_stale = False
-        """Other pools are to be attended than those that are read."""
+        """Read other pools than those read now."""
         self._is_waiting = True
         """Whether the reading may be interrupted: no fact is being handed over."""
         self._reading: asyncio.Task[None] | None = None
@@ -77,7 +77,7 @@ class FactsReader:
         self._error: BaseException | None = None
         """What ended one of them."""
 
-    def attend(self, pools: Pools) -> None:
+    def subscribe(self, pools: Pools) -> None:
         """Read the facts of these pools from now on."""
         if self._asked.is_set() and pools == self._pools:
             return
@@ -131,13 +131,13 @@ class FactsReader:
         await self._tell(FactsLost())
 
     async def _switch(self) -> Pools:
-        """Attend what is wanted now, from behind the last fact that was read on; what that is.
+        """Subscribe what is wanted now, from behind the last fact that was read on; what that is.
         Raises StreamMissingError: the stream is not the one that was read."""
         self._is_stale = False
         pools = self._pools
         # Before anything is forgotten: half of a reading that went on would pass for all of it.
         self._stop_reading(pools)
-        await self._tell(Attend(pools))
+        await self._tell(Subscribe(pools))
         await self._check_life()
         self._read_earlier()
         return pools
@@ -195,9 +195,9 @@ class FactsReader:
 
     def _read_earlier(self) -> None:
         """Begin to read what the stream holds already of pools that are new."""
-        attended = self._state.attended
-        if attended.everything:
-            wanted: Pools = None if attended.whole_from is None else ()
+        subscriptions = self._state.subscriptions
+        if subscriptions.everything:
+            wanted: Pools = None if subscriptions.whole_from is None else ()
         else:
             begun = {
                 pool
@@ -205,7 +205,7 @@ class FactsReader:
                 if not task.cancelling()
                 for pool in pools or ()
             }
-            wanted = tuple(pool for pool in attended.unread() if pool not in begun)
+            wanted = tuple(pool for pool in subscriptions.unread() if pool not in begun)
         if wanted == ():
             return
         task = asyncio.create_task(self._catch_up(wanted), name="earlier facts of pools")
@@ -265,7 +265,7 @@ class FactsReader:
 
 
 def _subjects(pools: Pools) -> tuple[str, ...]:
-    """What a replica reads that attends these pools."""
+    """What a replica reads that subscribes to these pools."""
     if pools is None:
         return ()
     every = tuple(subject for kind in FACTS if kind not in _OF_POOLS for subject in _all_of(kind))

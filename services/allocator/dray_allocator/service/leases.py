@@ -25,8 +25,11 @@ _LOOKS: Final = 4
 
 
 class LeaseHolder:
-    """The leases of one replica. ``hand`` gives the core an event; ``attend`` is told, after each
-    turn, of which pools facts and logs are to be read (None: of all)."""
+    """The leases of one replica.
+
+    ``hand`` gives the core an event. ``subscribe`` gets, after each turn, the pools whose facts and
+    logs are to be read (None: all).
+    """
 
     def __init__(
         self,
@@ -34,7 +37,7 @@ class LeaseHolder:
         state: AllocatorState,
         hand: Callable[[Event], Awaitable[None]],
         *,
-        attend: Callable[[tuple[str, ...] | None], None] = lambda _: None,
+        subscribe: Callable[[tuple[str, ...] | None], None] = lambda _: None,
         lease_ttl_s: float,
         lease_renewal_s: float,
     ) -> None:
@@ -43,7 +46,7 @@ class LeaseHolder:
         self._bus = bus
         self._state = state
         self._hand = hand
-        self._attend = attend
+        self._subscribe = subscribe
         self._instance = state.rules.writer
         self._lease_ttl_s = lease_ttl_s
         self._lease_renewal_s = lease_renewal_s
@@ -99,7 +102,7 @@ class LeaseHolder:
             self._wake.clear()
             await self._turn()
             if self._others is not None:
-                self._attend(self._wanted(self._others))
+                self._subscribe(self._wanted(self._others))
             domains = self._domains().items()
             self._passed_over = tuple(name for name, one in domains if not self._may_serve(one))
             try:
@@ -128,7 +131,7 @@ class LeaseHolder:
         readable = self._state.facts.synced and not self._state.undecodable_for(domain.name)
         if not readable or domain.lost:
             return False
-        return not self._state.attended.everything or domain.current.sequence > 0
+        return not self._state.subscriptions.everything or domain.current.sequence > 0
 
     async def _turn(self) -> None:
         """Renew what is due, hand over what is more than a fair share, take what is less."""
@@ -197,10 +200,10 @@ class LeaseHolder:
             self._log.debug("the other replicas can't be counted", why=str(error))
 
     def _can_serve(self) -> bool:
-        """Who attends everything reads all of it before it is given anything."""
+        """A replica that subscribes to everything reads all of it before it holds a lease."""
         if not self._state.facts.synced:
             return False
-        partial = not self._state.attended.everything
+        partial = not self._state.subscriptions.everything
         return partial or self._is_able or self._state.has_read_all_logs()
 
     def _wanted(self, others: int) -> tuple[str, ...] | None:
@@ -213,7 +216,7 @@ class LeaseHolder:
         ours = {**self._leased, **self._served, **self._leaving}
         served = [name for name in domains if name in ours]
         idle = not served and 0 < len(domains) <= others
-        unclear = state.fleet.spans_nodes or any(one.unnamed for one in domains.values())
+        unclear = state.published.spans_nodes or any(one.unnamed for one in domains.values())
         if not others or idle or unclear or 0 < len(served) == len(domains):
             return None
         return tuple(sorted({pool for name in served for pool in state.ties.of(name)}))
@@ -221,7 +224,7 @@ class LeaseHolder:
     async def _holds_on(self, domain: Domain, is_due: bool) -> bool:
         """Whether the lease on a domain whose log is lost is still this replica's: who served it
         waits for its next log."""
-        if domain.name not in self._leased or self._state.attended.everything:
+        if domain.name not in self._leased or self._state.subscriptions.everything:
             return False
         if not is_due:
             return True

@@ -48,7 +48,7 @@ class AllocatorMetrics:
             lambda: state.facts.position
         )
         _gauge(registry, "waiting_pods", "Pods that a decision could help").set_function(
-            lambda: sum(len(domain.pending) for domain in state.domains.values())
+            lambda: sum(len(domain.queue.pending) for domain in state.domains.values())
         )
         _gauge(registry, "serving_domains", "Domains this replica serves").set_function(
             lambda: sum(domain.serving for domain in state.domains.values())

@@ -79,7 +79,7 @@ class Replica:
             bus,
             state,
             self._hand,
-            attend=self._facts.attend,
+            subscribe=self._facts.subscribe,
             lease_ttl_s=lease_ttl_s,
             lease_renewal_s=lease_renewal_s,
         )

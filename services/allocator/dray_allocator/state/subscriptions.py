@@ -15,7 +15,7 @@ class Subscriptions:
 
     everything: bool = True
     whole_from: int | None = 0
-    """Where everything is attended: the position from which on all of it is known; None: what
+    """If everything is subscribed to: the position from which on all of it is known; None: what
     there was before is still being read."""
     pools: dict[str, int | None] = field(default_factory=dict)
     """The same of single pools."""
@@ -46,7 +46,7 @@ class Subscriptions:
         """Pools whose earlier facts are still to be read."""
         return tuple(pool for pool, whole_from in self.pools.items() if whole_from is None)
 
-    def attend(self, pools: Iterable[str] | None, position: int) -> None:
+    def subscribe(self, pools: Iterable[str] | None, position: int) -> None:
         """From now on these pools, or everything; ``position`` is that of the last fact read."""
         if pools is None:
             if not self.everything:

@@ -23,7 +23,7 @@ class FactSeen(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Attend:
+class Subscribe:
     """From now on the facts and logs of these pools are taken in, and no others; None: of all."""
 
     pools: tuple[str, ...] | None
@@ -121,7 +121,7 @@ READ = (FactSeen, RecordSeen)
 
 Event = (
     FactSeen
-    | Attend
+    | Subscribe
     | EarlierFact
     | EarlierFactsRead
     | FactsLost
