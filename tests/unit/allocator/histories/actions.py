@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from tests.unit.allocator.histories.cluster import Cluster
-from tests.unit.allocator.histories.odd import OddCluster
+from tests.unit.allocator.histories.repeated_facts import OddCluster
 from tests.unit.allocator.histories.sharing import Sharing
 
 Action = Callable[[Cluster, Random], None]

@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.unit.allocator.plain_look import Plain
+from tests.unit.allocator.reference_reasons import Plain
 
 from dray.api import names
 from dray.api.claims import ClaimSpec, Constraint, DeviceRequest

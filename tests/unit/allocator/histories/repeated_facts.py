@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from msgspec.structs import replace
-from tests.unit.allocator.histories import lane
-from tests.unit.allocator.histories.lane import LaneCluster
+from tests.unit.allocator.histories import second_driver
+from tests.unit.allocator.histories.second_driver import LaneCluster
 from tests.unit.allocator.histories.truth import NODES, POOLS, SICK
 
 from dray.api import names
@@ -24,10 +24,10 @@ from dray.messages.facts import (
 
 CONDITIONS = {"bindingConditions": ["up"], "bindingFailureConditions": ["broken"]}
 FAST: tuple[dict[str, Any], ...] = ({"int": 1}, {"bool": True}, {"int": 0}, {"bool": False})
-SELECTOR = {"cel": {"expression": f'device.attributes["{lane.NVIDIA}"].fast == 1'}}
+SELECTOR = {"cel": {"expression": f'device.attributes["{second_driver.NVIDIA}"].fast == 1'}}
 WISHES: tuple[dict[str, Any], ...] = (
-    {"deviceClassName": lane.NVIDIA, "selectors": [SELECTOR]},
-    {"deviceClassName": lane.NVIDIA, "selectors": [SELECTOR], "allocationMode": "All"},
+    {"deviceClassName": second_driver.NVIDIA, "selectors": [SELECTOR]},
+    {"deviceClassName": second_driver.NVIDIA, "selectors": [SELECTOR], "allocationMode": "All"},
     {"deviceClassName": names.DEVICE_CLASS, "count": 1},
 )
 MODES = (
@@ -79,7 +79,7 @@ class OddCluster(LaneCluster):
         if rule is not None:
             self.see(TaintRuleObserved(revision=self.next(), rule=rule, deleted=True))
             return
-        driver = random.choice((lane.NVIDIA, names.DRIVER, ""))
+        driver = random.choice((second_driver.NVIDIA, names.DRIVER, ""))
         made = self.rules[name] = TaintRule(name, SICK, driver, random.choice((*NODES, "")))
         self.see(TaintRuleObserved(revision=self.next(), rule=made))
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.unit.allocator.lane.test_percent import card, percent
+from tests.unit.allocator.claim_search.test_percent import card, percent
 
 from dray.api import names
 
