@@ -117,6 +117,7 @@ check: setup ## Lint, types, architecture, names, generated files (gRPC code is 
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python -m tools.test_types
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.names
 	$(BIN)/python -m tools.generate --check

@@ -158,8 +158,13 @@ def main(
         report.figures += _million(report)
     growth = _growth(report, gpus, shapes)
     if output == "json":
-        told = {"figures": list(map(_as_json, report.figures)), "left_out": report.left_out}
-        found_all = {"machine": machine(), "load": os.getloadavg()[0], "rows": report.rows, **told}
+        reported = {"figures": list(map(_as_json, report.figures)), "left_out": report.left_out}
+        found_all = {
+            "machine": machine(),
+            "load": os.getloadavg()[0],
+            "rows": report.rows,
+            **reported,
+        }
         click.echo(json.dumps({**found_all, "growth": growth, "most_mib": most_mib}, indent=2))
         return
     report.say(f"\np50 of choose at most by at fewest GPUs: {growth:.2f}; {most_mib} MiB at most")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 from msgspec.structs import replace
 
@@ -176,24 +177,23 @@ def measure(fleet: Fleet, samples: int) -> Measured:
         fleet.last = wanted
         return chosen.time(find, state, domain, wanted)
 
-    real, step.schedule_pod = step.schedule_pod, timed
     try:
-        while len(fleet.running) < ON_ONE_NODE:
-            fleet.begin(f"first-{len(fleet.running)}", fleet.shapes[0], Taken())
-        for number, spec in enumerate(fleet.shapes):
-            _turn(fleet, f"warm-{number}", spec, Taken())
-        gc.collect()
-        gc.freeze()
-        chosen.forget()
-        for number in range(samples):
-            spec = fleet.shapes[number % len(fleet.shapes)]
-            _turn(fleet, f"pod-{number}", spec, handled)
-            yard.time(add_a_thousand)
-        rows = {"choose": chosen, "handle": handled}
-        if fleet.fits is Fits.ALL:
-            rows |= {"new shape": _new_shapes(fleet, chosen), "slice": _changes(fleet, samples)}
+        with patch.object(step, "schedule_pod", timed):
+            while len(fleet.running) < ON_ONE_NODE:
+                fleet.begin(f"first-{len(fleet.running)}", fleet.shapes[0], Taken())
+            for number, spec in enumerate(fleet.shapes):
+                _turn(fleet, f"warm-{number}", spec, Taken())
+            gc.collect()
+            gc.freeze()
+            chosen.forget()
+            for number in range(samples):
+                spec = fleet.shapes[number % len(fleet.shapes)]
+                _turn(fleet, f"pod-{number}", spec, handled)
+                yard.time(add_a_thousand)
+            rows = {"choose": chosen, "handle": handled}
+            if fleet.fits is Fits.ALL:
+                rows |= {"new shape": _new_shapes(fleet, chosen), "slice": _changes(fleet, samples)}
     finally:
-        step.schedule_pod = real
         gc.unfreeze()
     return Measured(fleet, {**rows, "yard": yard})
 

@@ -82,12 +82,12 @@ def peer(oracle: Path, fleet: Fleet) -> Peer:
         )
     if done.returncode != 0:
         raise NoPeerError(f"the Go allocator failed: {done.stderr.strip()}")
-    told = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
     rows = {
-        what: {"p50": told[key]["wall_ns"] / 1e3, "cpu p50": told[key]["thread_ns"] / 1e3}
+        what: {"p50": reported[key]["wall_ns"] / 1e3, "cpu p50": reported[key]["thread_ns"] / 1e3}
         for what, key in MEASURED.items()
     }
-    return Peer(told["fitting"], rows)
+    return Peer(reported["fitting"], rows)
 
 
 def as_published(fleet: Fleet) -> Json:

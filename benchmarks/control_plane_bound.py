@@ -40,18 +40,18 @@ class Bound:
                 self._more.set()
 
     async def until(
-        self, count: int, within_s: float, told: Callable[[int], None] = lambda count: None
+        self, count: int, within_s: float, reported: Callable[[int], None] = lambda count: None
     ) -> bool:
         """Wait for so many; whether they came in time. ``told`` of every 500."""
-        said = self.count
+        outcome = self.count
         try:
             async with asyncio.timeout(within_s):
                 while self.count < count:
                     await self._more.wait()
                     self._more.clear()
-                    if self.count >= said + _TOLD_EVERY:
-                        said = self.count
-                        told(said)
+                    if self.count >= outcome + _TOLD_EVERY:
+                        outcome = self.count
+                        reported(outcome)
         except TimeoutError:
             return False
         return True

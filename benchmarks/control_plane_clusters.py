@@ -138,7 +138,7 @@ async def _with_dray(
 
 async def _hold(kube: Kube, size: Size, progress: Progress) -> None:
     """Write the claims that hold cards, and their statuses."""
-    told, done = _every(size.nodes, "held claims", progress), 0
+    reported, done = _every(size.nodes, "held claims", progress), 0
 
     async def one(held: tuple[Object, Object]) -> None:
         nonlocal done
@@ -146,14 +146,14 @@ async def _hold(kube: Kube, size: Size, progress: Progress) -> None:
         await kube.create(CLAIMS, claim, NAMESPACE)
         await kube.patch(CLAIMS, claim["metadata"]["name"], status, NAMESPACE, subresource="status")
         done += 1
-        told(done)
+        reported(done)
 
     await at_once(one, held_claims(size))
 
 
 def _every(total: int, what: str, progress: Progress) -> Callable[[int], None]:
-    def told(count: int) -> None:
+    def reported(count: int) -> None:
         if count % 1000 == 0 or count == total:
             progress(f"  {count} of {total} {what}")
 
-    return told
+    return reported

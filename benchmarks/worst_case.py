@@ -125,7 +125,7 @@ class Row:
     who: str
     wall_s: float
     cpu_s: float
-    said: str
+    outcome: str
     """Its last words."""
 
 
@@ -164,9 +164,9 @@ def upstream(oracle: Path, one: Input) -> Row:
     if done.returncode != 0:
         raise NoPeerError(f"the Go allocator failed: {done.stderr.strip()}")
     answer = json.loads(done.stdout)
-    said = answer["error"] or ("fits" if answer["allocations"] else "does not fit")
-    said = f"{said}; {answer['steps']:,} steps"
-    return Row(one.title, f"Go allocator {KUBERNETES}", *took, said)
+    outcome = answer["error"] or ("fits" if answer["allocations"] else "does not fit")
+    outcome = f"{outcome}; {answer['steps']:,} steps"
+    return Row(one.title, f"Go allocator {KUBERNETES}", *took, outcome)
 
 
 def compatible(one: Input) -> Row:
@@ -181,10 +181,10 @@ def compatible(one: Input) -> Row:
     )
     clock = Clock(resource.RUSAGE_SELF)
     try:
-        said = "fits" if allocate(problem, rules_for(KUBERNETES)) else "does not fit"
+        outcome = "fits" if allocate(problem, rules_for(KUBERNETES)) else "does not fit"
     except AllocationError as error:
-        said = str(error)
-    return Row(one.title, "dray allocate, compatible", *clock.read(), said)
+        outcome = str(error)
+    return Row(one.title, "dray allocate, compatible", *clock.read(), outcome)
 
 
 def served(one: Input, placement: str) -> Row:
@@ -232,8 +232,8 @@ def main(peers: bool, output: str) -> None:
     head = f"{machine()}, load {os.getloadavg()[0]:.1f}"
     found = rows(_oracle(lambda text: click.echo(text, err=True)) if peers else None)
     if output == "json":
-        told = {"machine": head, "rows": [asdict(row) for row in found]}
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        reported = {"machine": head, "rows": [asdict(row) for row in found]}
+        click.echo(json.dumps(reported, indent=2, ensure_ascii=False))
         return
     click.echo(f"{head}; wall and CPU time")
     title = ""
@@ -241,7 +241,7 @@ def main(peers: bool, output: str) -> None:
         if row.input != title:
             title = row.input
             click.echo(f"\n{title}")
-        first, *more = row.said.splitlines()
+        first, *more = row.outcome.splitlines()
         click.echo(f"  {row.who:28}{row.wall_s:8.3f} s {row.cpu_s:8.3f} s  {first}")
         for line in more:
             click.echo(f"{'':53}{line}")

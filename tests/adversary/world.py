@@ -19,6 +19,7 @@ from dray.kube.ports import (
     Object,
 )
 from dray_sandbox.simulation.cluster import DEDICATED, SHARED, SPARE, furnish, gpu_pod
+from dray_sandbox.simulation.invariants import WatchedStore
 from dray_sandbox.simulation.run import Size, simulate
 from dray_sandbox.simulation.world import SimulatedWorld
 
@@ -96,6 +97,7 @@ class _Attack:
             await world.kube.create(NAMESPACES, {"metadata": {"name": name}})
         only = {"spec": {"allowedNamespaces": ["team-a"]}}
         await world.kube.patch(POOLS, DEDICATED, only)
+        assert isinstance(store, WatchedStore)
         judged = store.invariants
 
         def see(event: Event) -> None:

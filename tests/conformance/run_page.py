@@ -78,10 +78,10 @@ def _remarks(minors: Sequence[Json]) -> list[str]:
     lines: list[str] = []
     for minor in minors:
         for name, part in minor["parts"].items():
-            said = [f"**differs**: {difference}" for difference in part["differences"]]
+            stated = [f"**differs**: {difference}" for difference in part["differences"]]
             if part["not_on"]:
-                said.insert(0, "; ".join(f"{n} {why}" for why, n in part["not_on"].items()))
-            lines += [f"- {minor['version']}, {name}: {one}" for one in said]
+                stated.insert(0, "; ".join(f"{n} {why}" for why, n in part["not_on"].items()))
+            lines += [f"- {minor['version']}, {name}: {one}" for one in stated]
     return ["", *lines] if lines else []
 
 

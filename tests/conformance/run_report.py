@@ -57,12 +57,12 @@ def summary(result: Result) -> str:
     """The outcome of a part in a few words."""
     if result.cannot_run:
         return f"can't run here: {result.cannot_run}"
-    said = [result.says] if result.says else [f"{result.passed} passed"]
+    stated = [result.says] if result.says else [f"{result.passed} passed"]
     if skipped := sum(count for _, count in result.not_on):
-        said.append(f"{skipped} not on this version")
+        stated.append(f"{skipped} not on this version")
     if result.differences:
-        said.append(f"{result.different} DIFFERENT")
-    return ", ".join(said)
+        stated.append(f"{result.different} DIFFERENT")
+    return ", ".join(stated)
 
 
 def _minor(report: MinorReport) -> str:
@@ -76,7 +76,7 @@ def _minor(report: MinorReport) -> str:
         if result.differences:
             lines.append(f"    all of it is in {result.log}")
     outcome = {0: "all holds", 1: "something differs", 3: "not everything can run here"}
-    said = outcome[report.exit_code] if report.results or report.cannot_run else "no part ended"
+    stated = outcome[report.exit_code] if report.results or report.cannot_run else "no part ended"
     minutes, seconds = divmod(round(report.took_s), 60)
-    lines.append(f"  {said}; {minutes} min {seconds} s")
+    lines.append(f"  {stated}; {minutes} min {seconds} s")
     return "\n".join(lines)

@@ -104,8 +104,8 @@ def section(path: Path) -> str:
     module = ast.parse(path.read_text("utf-8"))
     title = (ast.get_docstring(module) or path.stem).split("\n", 1)[0].rstrip(".")
     link = f"[`{path.relative_to(ROOT)}`](../{path.relative_to(ROOT)})"
-    told = "".join(lines(name, cases) for name, cases in tests_of(module))
-    return f"### {title}\n\n{link}\n\n{told}"
+    reported = "".join(lines(name, cases) for name, cases in tests_of(module))
+    return f"### {title}\n\n{link}\n\n{reported}"
 
 
 def page() -> str:

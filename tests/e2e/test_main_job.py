@@ -27,7 +27,7 @@ from dray_cli.trace.synthesized_spans import spans_of
 from dray_sandbox.paths import traces_directory
 
 if TYPE_CHECKING:
-    from conftest import Cluster
+    from tests.e2e.conftest import Cluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE, FORMS = EXAMPLES / "01-quick-start", EXAMPLES / "04-forms-of-request"
@@ -185,16 +185,16 @@ async def test_pods_that_ask_otherwise_get_it_and_each_container_its_own(
     await cluster.running(*created)
 
     asked = ("by-container", "one-of-two")
-    told: dict[str, dict[str, list[str]]] = {}
+    reported: dict[str, dict[str, list[str]]] = {}
 
     def all_told(seen: dict[str, Object]) -> bool:
         for name in asked:
             text = seen[name]["metadata"]["annotations"].get(names.CONTAINER_GPU_IDS)
-            told[name] = json.loads(text or "{}")
-        return all(told.values())
+            reported[name] = json.loads(text or "{}")
+        return all(reported.values())
 
     await cluster.until(all_told, "the pods were told which cards their containers got")
-    counts = {name: {c: len(cards) for c, cards in told[name].items()} for name in asked}
+    counts = {name: {c: len(cards) for c, cards in reported[name].items()} for name in asked}
     assert counts == {
         "by-container": {"warm-up": 1, "encode": 1, "train": 2, "proxy": 0},
         "one-of-two": {"app": 1, "proxy": 0},
@@ -265,8 +265,8 @@ async def _check_told(cluster: "Cluster", namespace: str, name: str) -> None:
     async with asyncio.timeout(20):
         while True:
             found = await read_inputs(cluster.kube, cluster.bus, namespace, name)
-            told = {span.name for span in spans_of(found, time.time())}
-            if {"admission", "decision", "execute", "prepare"} <= told:
+            reported = {span.name for span in spans_of(found, time.time())}
+            if {"admission", "decision", "execute", "prepare"} <= reported:
                 return
             await asyncio.sleep(0.1)  # steps are published off the critical path
 

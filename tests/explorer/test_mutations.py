@@ -163,8 +163,8 @@ def test_the_way_to_what_is_wrong_is_the_shortest_and_in_words() -> None:
     outcome = searched(allocator_forgetting_reservations, ModelBus(), RIVALS)
 
     assert len(outcome.trace) == 7
-    told = "\n".join(outcome.trace)
-    assert "sends: decided P on n0 (P1 attempt 1), Q on n0 (Q1 attempt 1)" in told
+    reported = "\n".join(outcome.trace)
+    assert "sends: decided P on n0 (P1 attempt 1), Q on n0 (Q1 attempt 1)" in reported
     assert outcome.trace[-1].endswith("an executor of Q on n0 (Q1 attempt 1): commit Q1")
 
 

@@ -18,6 +18,7 @@ from dray.kube.ports import (
     Deleted,
     Listed,
     Object,
+    Resource,
 )
 from dray_node_agent.decisions.inventory import NodeState, device_name, slices
 from dray_node_agent.files.checkpoint import CheckpointFile
@@ -148,7 +149,7 @@ def test_a_pod_that_waits_although_it_fits_is_seen_in_what_is_watched() -> None:
             "status": {"allocatable": {"cpu": "6"}},
         }
         published = list(history().checked().store.of(SLICES).values())
-        there = {
+        there: dict[Resource, list[Object]] = {
             NODES: [node],
             POOLS: [{"metadata": {"name": "p"}}],
             SLICES: published,

@@ -20,6 +20,7 @@ from dray_cli.replay.outcome import SERVICES
 from dray_cli.replay.run import replay
 from dray_sandbox.recordings import services
 from dray_sandbox.simulation import cluster
+from dray_sandbox.simulation.run import Size
 
 CONTROLLER = subject_prefix(ControllerNoted)
 AGENT = subject_prefix(AgentNoted)
@@ -53,7 +54,7 @@ def test_the_recording_holds_what_goes_wrong_in_clusters(lines):
 
 def test_a_run_of_todays_code_replays():
     """The committed recording may be older than the code; this one never is."""
-    lines, run = services.record(5, services.Size(pods=2, faults=1, seconds=6.0))
+    lines, run = services.record(5, Size(pods=2, faults=1, seconds=6.0))
 
     outcome = replay(lines)
 
@@ -85,7 +86,7 @@ def with_secrets(make_pod):
 def test_pods_secrets_are_in_no_recorded_byte_and_every_decision_comes_out_the_same(monkeypatch):
     monkeypatch.setattr(cluster, "plain_pod", with_secrets(cluster.plain_pod))
 
-    lines, run = services.record(5, services.Size(pods=6, faults=2, seconds=15.0))
+    lines, run = services.record(5, Size(pods=6, faults=2, seconds=15.0))
 
     assert run.failures == []
     assert SECRET not in "".join(msgspec.json.encode(line).decode() for line in lines)

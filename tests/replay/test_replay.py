@@ -14,6 +14,7 @@ from dray.recording.file import BadRecordingError, read_recording, write_recordi
 from dray.recording.lines import FactLine, Header, RecordLine
 from dray_allocator.nodes import load
 from dray_cli.__main__ import cli
+from dray_cli.replay.difference import Divergence
 from dray_cli.replay.run import replay
 from dray_sandbox.recordings.allocators import simulate
 
@@ -69,7 +70,7 @@ def test_an_edited_event_is_found_at_the_first_record_it_changes(recording):
 
     divergence = replay(edited).divergence
 
-    assert divergence is not None
+    assert isinstance(divergence, Divergence)
     assert (divergence.line.domain, divergence.line.sequence) == (at.domain, at.sequence)
     assert divergence.cause().sequence <= decided.facts_sequence
     assert any(uid in fact.subject for fact in divergence.about())
@@ -99,8 +100,8 @@ def test_changed_code_is_found(recording, monkeypatch):
     divergence = replay(read_recording(recording)).divergence
 
     assert isinstance(divergence.recorded, Decided | Waiting)
-    told = [line for line in shown(divergence) if line.startswith("+")]
-    assert any('"device"' in line or '"where"' in line for line in told)
+    reported = [line for line in shown(divergence) if line.startswith("+")]
+    assert any('"device"' in line or '"where"' in line for line in reported)
 
 
 def test_a_changed_setting_is_found(recording):

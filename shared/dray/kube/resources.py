@@ -5,7 +5,7 @@ fields are ignored here as the API server prunes them there.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -314,7 +314,9 @@ CUSTOM_RESOURCES: tuple[type[CustomResource], ...] = (
     BindRequest,
 )
 
+R = TypeVar("R", bound=CustomResource)
 
-def parse(kind: type[CustomResource], obj: Mapping[str, Any]) -> CustomResource:
+
+def parse(kind: type[R], obj: Mapping[str, Any]) -> R:
     """The object as its model. Raises pydantic.ValidationError where it does not fit."""
     return kind.model_validate(obj)

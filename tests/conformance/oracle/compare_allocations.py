@@ -13,7 +13,7 @@ from pathlib import Path
 from allocation.cases import cases
 from allocation.differences import Comparison, compare, settled
 from allocation.minimise import minimised
-from allocation.report import Run, as_json, as_text, told
+from allocation.report import Run, as_json, as_lines, as_text
 from allocation.shares import Shares, questions_without, shares_of
 from comparing import parser_of, run, say, wanted_share
 from running import Programs, about_allocations, ask_both, ask_oracle, observe
@@ -57,7 +57,7 @@ def _keep(found: Comparison, programs: Programs, arguments: argparse.Namespace) 
     if arguments.differences is None or not found.differences:
         return
     small = minimised(found.differences, programs, arguments.show)
-    arguments.differences.write_text(told(small), "utf-8")
+    arguments.differences.write_text(as_lines(small), "utf-8")
     say(f"{len(small)} of the differences, made small, are in {arguments.differences}")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from building import build_node_fit
 from comparing import parser_of, run, say
 from nodes.cases import cases
-from nodes.comparison import Comparison, as_json, as_text, compare, told
+from nodes.comparison import Comparison, as_json, as_lines, as_text, compare
 from nodes.dray_side import answer
 from running import ProgramFailedError, Programs, ask_oracle
 
@@ -36,7 +36,7 @@ def _compare(minor: str, oracle: Path, arguments: argparse.Namespace) -> int:
     else:
         print(as_text(found, f"Kubernetes {minor}, seed {arguments.seed}, {len(asked)} cases"))
     if arguments.differences is not None and found.differences:
-        arguments.differences.write_text(told(found.differences[: arguments.show]), "utf-8")
+        arguments.differences.write_text(as_lines(found.differences[: arguments.show]), "utf-8")
         say(f"the first differences are in {arguments.differences}")
     return _code(found)
 

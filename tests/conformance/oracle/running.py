@@ -114,11 +114,11 @@ class _Job:
 
 
 def _wait(jobs: Sequence[_Job], progress: Callable[[str], None]) -> None:
-    said = time.monotonic()
+    stated = time.monotonic()
     try:
         while any(job.process.poll() is None for job in jobs):
-            if time.monotonic() - said >= _PROGRESS_EVERY_S:
-                said = time.monotonic()
+            if time.monotonic() - stated >= _PROGRESS_EVERY_S:
+                stated = time.monotonic()
                 progress(", ".join(f"{job.name} {job.answered()}/{job.asked}" for job in jobs))
             time.sleep(0.1)
     finally:

@@ -87,9 +87,9 @@ async def test_shares_are_given_out_until_the_cards_are_full(
         await stand.until(lambda: _is_refused(stand, "too-many"), "kube-scheduler's refusal")
         await _nothing_is_oversold(stand)
         if keeps.consumable_capacity:
-            told = _dray("explain", "pod/too-many", stand)
-            assert told["decides"] == "kube-scheduler"
-            assert "virtual_vram (20Gi asked): 2 of 2 devices" in "\n".join(told["reasons"])
+            is_reported = _dray("explain", "pod/too-many", stand)
+            assert is_reported["decides"] == "kube-scheduler"
+            assert "virtual_vram (20Gi asked): 2 of 2 devices" in "\n".join(is_reported["reasons"])
 
         await stand.kube.delete(PODS, made.pop(0), NAMESPACE)
         await stand.running("too-many")
@@ -116,10 +116,10 @@ async def test_a_pod_that_no_card_matches_waits_with_kube_schedulers_reason(stan
         why = await stand.until(lambda: _is_refused(stand, "fits-nowhere"), "the refusal")
 
         assert "cannot allocate all claims" in why
-        told = _dray("explain", "pod/fits-nowhere", stand)
-        assert told["schedulerSays"] == why
-        assert told["decides"] == "kube-scheduler"
-        (clause,) = told["reasons"]
+        is_reported = _dray("explain", "pod/fits-nowhere", stand)
+        assert is_reported["schedulerSays"] == why
+        assert is_reported["decides"] == "kube-scheduler"
+        (clause,) = is_reported["reasons"]
         assert 'model == "H100"' in clause
         assert "is false: 8 of 8 devices" in clause
 
@@ -242,7 +242,7 @@ async def _comes_from_the_derived_template(stand: Stand, pod: Object, claim: Obj
 async def _is_told(stand: Stand, pod: str) -> None:
     """The user guide's success indicators hold whoever allocates."""
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         claim = await _claim(stand, pod)
         events = await stand.kube.list(
             EVENTS, NAMESPACE, field_selector=f"involvedObject.name={pod},reason=GPUAllocated"
@@ -252,7 +252,7 @@ async def _is_told(stand: Stand, pod: str) -> None:
             event["message"] for event in events.objects
         )
 
-    await stand.until(told, f"annotation and event of {pod}")
+    await stand.until(is_reported, f"annotation and event of {pod}")
 
 
 async def _is_refused(stand: Stand, pod: str) -> str:

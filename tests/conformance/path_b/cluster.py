@@ -229,8 +229,8 @@ def _runs(pod: Object) -> bool:
 
 def _in_short(pod: Object) -> str:
     spec, status = pod.get("spec", {}), pod.get("status", {})
-    told = {name: status.get(name) for name in ("phase", "reason", "message", "conditions")}
-    return f"{told}\non {spec.get('nodeName')}, gates {spec.get('schedulingGates')}"
+    reported = {name: status.get(name) for name in ("phase", "reason", "message", "conditions")}
+    return f"{reported}\non {spec.get('nodeName')}, gates {spec.get('schedulingGates')}"
 
 
 @asynccontextmanager

@@ -131,12 +131,12 @@ async def _tell(cluster: Cluster, pod: str, condition: str) -> None:
     claim = await _allocated(cluster, pod)
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     assert {name: result[name] for name in CONDITIONS} == CONDITIONS
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         name: result[name] for name in ("driver", "pool", "device", "shareID") if name in result
     }
-    said = {"type": condition, "status": "True", "reason": "Fabric", "message": "so it is"}
-    told["conditions"] = [said | {"lastTransitionTime": time_to(0)}]
-    patch = {"status": {"devices": [told]}}
+    stated = {"type": condition, "status": "True", "reason": "Fabric", "message": "so it is"}
+    reported["conditions"] = [stated | {"lastTransitionTime": time_to(0)}]
+    patch = {"status": {"devices": [reported]}}
     await cluster.kube.patch(
         CLAIMS, claim["metadata"]["name"], patch, NAMESPACE, subresource="status"
     )

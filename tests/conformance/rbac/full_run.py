@@ -101,15 +101,15 @@ async def wait_for_changing_reasons(stand: Stand) -> None:
     """The event of a pod that waits is written again when the reason changes."""
     await stand.submit("greedy", DEDICATED, gpu_count="2", vram_request="40Gi")
 
-    async def said() -> str:
+    async def output_of() -> str:
         return await _message(stand, "greedy", "GPUWaiting")
 
-    first = await stand.until(said, "the pod is told why it waits")
+    first = await stand.until(output_of, "the pod is told why it waits")
     node = (await stand.pods())["own"]["spec"]["nodeName"]
     await stand.kube.patch(NODES, node, {"spec": {"unschedulable": True}})
 
     async def said_otherwise() -> bool:
-        return await said() != first
+        return await output_of() != first
 
     await stand.until(said_otherwise, "the pod is told another reason")
     await stand.kube.patch(NODES, node, {"spec": {"unschedulable": None}})

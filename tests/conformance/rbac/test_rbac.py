@@ -124,16 +124,16 @@ async def test_allocations_are_refused_without_the_right_to_bind_claims(run: Run
     allocation = {"allocation": {"devices": {"results": [CARD]}}}
     async with _claim(run, "granular") as claim, _connection(run, WEBHOOK) as kube:
 
-        async def told(words: str) -> bool:
+        async def reported(words: str) -> bool:
             return words in await _refusal(kube, claim, allocation)
 
-        assert await told(f'cannot patch resource "{status}"')
+        assert await reported(f'cannot patch resource "{status}"')
         if run.minor >= GRANULAR_SINCE:
             asked = f'requires resource="{binding}", verb="patch" permission'
             await _grant(run, {status: "patch"})
-            await run.stand.until(lambda: told(asked), "the right to bind is asked for")
+            await run.stand.until(lambda: reported(asked), "the right to bind is asked for")
             await _grant(run, {status: "patch", binding: "update"})
-            await run.stand.until(lambda: told(asked), "another verb does not do")
+            await run.stand.until(lambda: reported(asked), "another verb does not do")
         await _grant(run, {status: "patch", binding: "patch"})
 
         async def allocated() -> bool:
@@ -145,17 +145,17 @@ async def test_allocations_are_refused_without_the_right_to_bind_claims(run: Run
 
 async def test_what_drivers_say_of_devices_is_refused_to_every_service(run: Run) -> None:
     """dray's node-agent writes no status; its role would have to be widened by two rules."""
-    said = {"devices": [{**CARD, "data": {"seen": "by its driver"}}]}
-    del said["devices"][0]["request"]
+    stated = {"devices": [{**CARD, "data": {"seen": "by its driver"}}]}
+    del stated["devices"][0]["request"]
     async with _claim(run, "driver") as claim:
         allocation = {"allocation": {"devices": {"results": [CARD]}}}
         assert not await _refusal(run.stand.kube, claim, allocation)
         async with _connection(run, NODE_AGENT) as kube:
-            refusal = await _refusal(kube, claim, said)
+            refusal = await _refusal(kube, claim, stated)
             assert 'cannot patch resource "resourceclaims/status"' in refusal
         if run.minor >= GRANULAR_SINCE:
             async with _connection(run, CLAIM_CONTROLLER) as kube:
-                refusal = await _refusal(kube, claim, said)
+                refusal = await _refusal(kube, claim, stated)
                 assert 'requires resource="resourceclaims/driver"' in refusal
                 assert "arbitrary-node:patch" in refusal
 

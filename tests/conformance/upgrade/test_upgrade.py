@@ -69,10 +69,10 @@ async def test_what_the_new_server_keeps_is_published(upgraded: Upgraded) -> Non
 
 
 async def test_the_doctor_shows_one_value(upgraded: Upgraded) -> None:
-    said = await _doctor(upgraded.stand)
+    stated = await _doctor(upgraded.stand)
 
-    assert said["healthy"], said
-    graded = {finding["subject"]: finding["grade"] for finding in said["findings"]}
+    assert stated["healthy"], stated
+    graded = {finding["subject"]: finding["grade"] for finding in stated["findings"]}
     assert "what the claim-controller believes" not in graded
     assert (graded["fractions of a card"] == "ok") == upgraded.kept.consumable_capacity
     assert (graded["device taints"] == "ok") == upgraded.kept.device_taints

@@ -111,8 +111,8 @@ async def settle(stand: Stand) -> int:
             return None
         runs = {name: phase_of(pod) == "Running" for name, pod in pods.items()}
         waiting = [name for name, running in runs.items() if not running]
-        told = await _told(stand)
-        return runs if all(name in told for name in waiting) else None
+        reported = await _told(stand)
+        return runs if all(name in reported for name in waiting) else None
 
     runs = await stand.until(settled, "every pod runs, or is told why not", BUSY_S)
     waiting = [name for name, running in runs.items() if not running]

@@ -14,7 +14,7 @@ COMMANDS = StreamSpec("COMMANDS", ("dray.cmd.>",))
 DEAD = StreamSpec("DEAD", ("dray.dead.>",))
 
 
-async def told(bus: Bus, *texts: str) -> None:
+async def reported(bus: Bus, *texts: str) -> None:
     for text in texts:
         await bus.publish(
             Outgoing(f"dray.cmd.{text}", text.encode(), {"Nats-Msg-Id": text, "ce-type": "t"})
@@ -23,7 +23,7 @@ async def told(bus: Bus, *texts: str) -> None:
 
 async def test_an_acknowledged_message_is_not_delivered_again(bus: Bus) -> None:
     await bus.ensure(COMMANDS)
-    await told(bus, "a", "b")
+    await reported(bus, "a", "b")
     async with asyncio.timeout(60), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
         first = await anext(consumer)
         assert (first.message.payload, first.attempts) == (b"a", 1)
@@ -36,7 +36,7 @@ async def test_an_acknowledged_message_is_not_delivered_again(bus: Bus) -> None:
 
 async def test_a_message_to_be_retried_comes_again(bus: Bus) -> None:
     await bus.ensure(COMMANDS)
-    await told(bus, "a")
+    await reported(bus, "a")
     async with asyncio.timeout(60), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
         await (await anext(consumer)).retry(0.01)
         again = await anext(consumer)
@@ -47,8 +47,8 @@ async def test_a_message_to_be_retried_comes_again(bus: Bus) -> None:
 async def test_messages_that_are_to_be_retried_later_keep_no_others(bus: Bus) -> None:
     await bus.ensure(COMMANDS)
     many = [f"m{number}" for number in range(1100)]
-    await asyncio.gather(*(told(bus, text) for text in many))
-    await told(bus, "last")
+    await asyncio.gather(*(reported(bus, text) for text in many))
+    await reported(bus, "last")
     got = set()
     async with asyncio.timeout(25), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
         while b"last" not in got:
@@ -71,7 +71,7 @@ async def test_those_who_share_a_name_share_the_messages(world) -> None:
 
     tasks = [asyncio.create_task(take(bus)) for bus in (first, second)]
     texts = [f"m{number}" for number in range(60)]
-    await told(first, *texts)
+    await reported(first, *texts)
     async with asyncio.timeout(60):
         while len(got) < len(texts):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -82,7 +82,7 @@ async def test_those_who_share_a_name_share_the_messages(world) -> None:
 
 async def test_a_consumer_takes_the_subjects_it_asked_for(bus: Bus) -> None:
     await bus.ensure(COMMANDS)
-    await told(bus, "a", "b", "c")
+    await reported(bus, "a", "b", "c")
     flow = bus.consume("COMMANDS", durable="d", subjects=["dray.cmd.b", "dray.cmd.c"])
     async with asyncio.timeout(60), aclosing(flow) as consumer:
         got = [(await anext(consumer)).message.payload for _ in range(2)]
@@ -92,7 +92,7 @@ async def test_a_consumer_takes_the_subjects_it_asked_for(bus: Bus) -> None:
 async def test_a_rejected_message_is_buried_with_its_reason(bus: Bus) -> None:
     await bus.ensure(COMMANDS)
     await bus.ensure(DEAD)
-    await told(bus, "bad", "good")
+    await reported(bus, "bad", "good")
     async with asyncio.timeout(60), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
         await (await anext(consumer)).reject("can't be\nread")
         delivery = await anext(consumer)

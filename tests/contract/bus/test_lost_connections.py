@@ -163,7 +163,7 @@ async def test_a_client_that_stops_reading_is_replaced(nats_world, is_connected)
 
 async def test_the_error_says_at_once_why_no_server_can_be_reached(nats_world, eventually) -> None:
     await nats_world.down()
-    with capture_logs() as told:
+    with capture_logs() as logs:
         bus = await connect(nats_world.url, name="early", wait_s=0.0)
 
         async def is_explained() -> bool:
@@ -173,5 +173,5 @@ async def test_the_error_says_at_once_why_no_server_can_be_reached(nats_world, e
             await eventually(is_explained)
         finally:
             await bus.close()
-    attempts = [line for line in told if line["event"] == "can't connect to NATS"]
+    attempts = [line for line in logs if line["event"] == "can't connect to NATS"]
     assert "Connect call failed" in attempts[0]["error"]

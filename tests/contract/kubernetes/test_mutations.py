@@ -129,8 +129,8 @@ async def verdict(session: aiohttp.ClientSession, target: Any, path: str, body: 
     ) as response:
         answer = await response.json()
     causes = (answer.get("details") or {}).get("causes") or []
-    told = {(cause.get("reason", ""), cause.get("field", "")) for cause in causes}
-    return response.status, sorted(told) if response.status == 422 else []
+    reported = {(cause.get("reason", ""), cause.get("field", "")) for cause in causes}
+    return response.status, sorted(reported) if response.status == 422 else []
 
 
 @pytest.mark.real

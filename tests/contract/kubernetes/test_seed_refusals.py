@@ -80,9 +80,9 @@ async def test_without_it_what_is_left_is_not_enough(
 
     field, _, text = MISSING[obj["kind"]].partition(": ")
     assert error.code == 422
-    said = dict(error.causes())  # the attributes of a device in any order
-    assert field in said
-    assert text == said[field] or api.minor in WORDED_ANEW
+    stated = dict(error.causes())  # the attributes of a device in any order
+    assert field in stated
+    assert text == stated[field] or api.minor in WORDED_ANEW
 
 
 def test_the_guide_repeats_what_servers_say() -> None:

@@ -24,19 +24,19 @@ async def test_short_watches_one_after_the_other_lose_and_double_nothing(api: An
             await asyncio.sleep(0.1)
 
     writing = asyncio.create_task(write())
-    told: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
     watches = 0
-    while ("DELETED", names[-1]) not in told:
+    while ("DELETED", names[-1]) not in reported:
         watches += 1
         query = {"resourceVersion": after, "timeoutSeconds": 1}
         async with aclosing(api.watch("configmaps", **query)) as stream:
             async for event in stream:
                 after = event["object"]["metadata"]["resourceVersion"]
-                told.append((event["type"], event["object"]["metadata"]["name"]))
+                reported.append((event["type"], event["object"]["metadata"]["name"]))
     await writing
 
     assert watches > 1
-    assert told == [(kind, name) for name in names for kind in ("ADDED", "DELETED")]
+    assert reported == [(kind, name) for name in names for kind in ("ADDED", "DELETED")]
 
 
 async def test_a_watch_that_its_reader_leaves_can_be_resumed(api: Any) -> None:

@@ -23,11 +23,11 @@ async def test_others_are_decided_and_who_fits_nowhere_is_told(
     async def decided() -> bool:
         return [made.pod_uid for made in await memory_cluster.decisions()] == ["short"]
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         log = await memory_cluster.log()
         return any(isinstance(record, Waiting) and record.pod_uid == "long" for record in log)
 
     await eventually(decided)
-    await eventually(told)
+    await eventually(is_reported)
     await eventually(lambda: not one.state.unfinished)
     await one.stop()

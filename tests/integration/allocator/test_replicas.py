@@ -75,11 +75,11 @@ async def test_two_believers_under_load_place_every_pod_once(cluster, eventually
     given = devices_of(await cluster.decisions())
     assert len(set(given)) == 32
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         records = await cluster.log()
         return len({r.pod_uid for r in records if isinstance(r, Waiting)}) >= 8
 
-    await eventually(told)
+    await eventually(is_reported)
 
 
 async def test_a_standby_takes_over_and_knows_what_was_decided(cluster, eventually, devices_of):

@@ -34,7 +34,7 @@ async def decided(world: Any, pod: str = "workload", **where: Any) -> Any:
 async def awaited(world: Any, lacking: str = "attached, configured") -> None:
     """Wait until everybody can see which conditions the pod waits for."""
 
-    def said() -> bool:
+    def is_reported() -> bool:
         requests = world.kube.store.of(BIND_REQUESTS).values()
         statuses = [request.get("status") or {} for request in requests]
         return any(
@@ -43,19 +43,19 @@ async def awaited(world: Any, lacking: str = "attached, configured") -> None:
             for status in statuses
         )
 
-    await world.until(said, f"it is said that {lacking} is waited for")
+    await world.until(is_reported, f"it is said that {lacking} is waited for")
 
 
 async def warn(world: Any, pod: str = "workload", **conditions: str) -> None:
     """What the driver says of the device that the pod's claim has."""
     claim = await world.claim(pod)
     (result,) = claim["status"]["allocation"]["devices"]["results"]
-    told = {name: result[name] for name in ("driver", "pool", "device", "shareID")}
-    told["conditions"] = [
+    reported = {name: result[name] for name in ("driver", "pool", "device", "shareID")}
+    reported["conditions"] = [
         {"type": name, "status": status, "reason": "Driver", "message": "says so"}
         for name, status in conditions.items()
     ]
-    name, status = claim["metadata"]["name"], {"devices": [told]}
+    name, status = claim["metadata"]["name"], {"devices": [reported]}
     await world.kube.patch(CLAIMS, name, {"status": status}, "default", subresource="status")
 
 
@@ -110,12 +110,12 @@ async def taken_back(world: Any) -> None:
     for event in world.kube.store.events:
         before, after = event.before or {}, event.after or {}
         if event.resource == PODS and _void(after) != _void(before):
-            execution.append("told")
+            execution.append("reported")
         elif event.resource == CLAIMS and _void(after) != _void(before):
             execution.append("void")
         elif event.resource == CLAIMS and _held(before) and not _held(after):
             execution.append("cleared")
-    assert execution == ["told", "void", "cleared"]
+    assert execution == ["reported", "void", "cleared"]
 
 
 def _void(obj: Any) -> Any:

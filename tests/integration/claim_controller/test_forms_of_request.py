@@ -137,7 +137,7 @@ class Cluster:
 
         return await self.world.until(pod, f"{name} is bound")
 
-    async def told(self, name: str) -> dict[str, list[str]]:
+    async def reported(self, name: str) -> dict[str, list[str]]:
         """The cards of each container, when the pod was told."""
 
         async def text() -> str:
@@ -192,8 +192,8 @@ async def test_each_container_gets_its_own_and_the_pod_is_told(cluster: Cluster)
     ]
     ((card, taken),) = held["gpu-encode"]
     assert taken == {"virtual_tflops": "31200m", "virtual_vram": "1Gi"}
-    told = await cluster.told("p")
-    assert {name: sorted(cards) for name, cards in told.items()} == {
+    reported = await cluster.reported("p")
+    assert {name: sorted(cards) for name, cards in reported.items()} == {
         "train": ["gpu-0", "gpu-1"],
         "encode": [card],
         "proxy": [],
@@ -206,8 +206,8 @@ async def test_old_servers_get_as_many_requests_and_the_same_cards(cluster: Clus
     await cluster.bound("p")
 
     assert sorted(await cluster.held("p")) == ["gpu-train-0", "gpu-train-1"]
-    told = await cluster.told("p")
-    assert {name: sorted(cards) for name, cards in told.items()} == {
+    reported = await cluster.reported("p")
+    assert {name: sorted(cards) for name, cards in reported.items()} == {
         "train": ["gpu-0", "gpu-1"],
         "proxy": [],
     }
@@ -274,4 +274,4 @@ async def test_where_kube_scheduler_allocates_the_pod_is_told_too(world: Any) ->
     await world.kube.patch(CLAIMS, name, status, "default", subresource="status")
     await world.kube.bind("p", "default", uid=pod["metadata"]["uid"], node="node-1")
 
-    assert await cluster.told("p") == {"train": ["gpu-1"], "proxy": []}
+    assert await cluster.reported("p") == {"train": ["gpu-1"], "proxy": []}

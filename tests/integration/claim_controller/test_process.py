@@ -150,18 +150,18 @@ async def _run(world: Any, runner: Runner, program: ProcessSpec, *, alone: bool)
 
     assert await world.until(bound, "the pod is bound", 60) == "node-1"
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         events = (await kube.list(EVENTS, "default")).objects
-        said = any("Successfully assigned resources" in event["message"] for event in events)
+        stated = any("Successfully assigned resources" in event["message"] for event in events)
         claim = await world.claim()
         announced = claim["metadata"]["annotations"].get(ALLOCATED) == "true"
         with contextlib.suppress(NotFoundError):
             request = await kube.get(BIND_REQUESTS, "workload", "default")
             phase = (request.get("status") or {}).get("phase")
-            return said and announced and phase == "Succeeded"
+            return stated and announced and phase == "Succeeded"
         return False
 
-    await world.until(told, "people are told", 60)
+    await world.until(is_reported, "people are told", 60)
     claim = await world.claim()
     reserved = claim["status"]["reservedFor"]
     assert [entry["uid"] for entry in reserved] == [pod["metadata"]["uid"]]

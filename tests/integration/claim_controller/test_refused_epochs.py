@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 from tests.integration.claim_controller.kubernetes import POOL
 from tests.integration.claim_controller.test_refused_writes import (
-    REFERENCE,
     WHOLE,
     answers,
     node_of,
@@ -13,6 +12,7 @@ from tests.integration.claim_controller.test_refused_writes import (
 from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
 
 from dray.api.claims import first_attempt, last_attempt_before
+from dray.api.names import CLAIM_REFERENCE as REFERENCE
 from dray.kube.convert import claim_from
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import CLAIMS, POOLS, KubeError, KubeUnavailableError, RefusedError

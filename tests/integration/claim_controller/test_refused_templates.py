@@ -61,8 +61,8 @@ def test_a_template_that_was_refused_is_made_once_it_may_be(
             "the pod is told",
             60,
         )
-        told = world.events("workload")
-        assert words in told.get("TemplateRefused", told.get("TemplateNotMade", ""))
+        reported = world.events("workload")
+        assert words in reported.get("TemplateRefused", reported.get("TemplateNotMade", ""))
         assert world.bind_request("workload")["phase"] == "Pending"
         # Who comes later is told at once.
         await world.pod("later")

@@ -78,9 +78,9 @@ def is_told(world: VirtualWorld, pod: str, answer: KubeError) -> bool:
     """Whether BindRequest and events say what Kubernetes said, if it said it in time."""
     words = (str(answer), "requested timeout")
     explained = world.bind_request(pod, "broken").get("explanation") or ""
-    told = (explained, *world.events(pod).values())
+    reported = (explained, *world.events(pod).values())
     return any(one in explained for one in words) and any(
-        one in text for one in words for text in told[1:]
+        one in text for one in words for text in reported[1:]
     )
 
 

@@ -8,7 +8,7 @@ from dray.runtime.clock import ManualClock
 from dray_claim_controller.settings import Publishing
 
 
-def told(world: Any, reason: str) -> list[str]:
+def reported(world: Any, reason: str) -> list[str]:
     """Messages of the events of a reason."""
     events = world.kube.store.of(EVENTS).values()
     return [event["message"] for event in events if event["reason"] == reason]
@@ -71,7 +71,7 @@ async def test_a_template_that_differs_is_told_and_not_trusted(world: Any) -> No
     await world.ready(await world.start())
     await world.pod("victim")
 
-    (message,) = await world.until(lambda: told(world, "TemplateDiffers"), "the event")
+    (message,) = await world.until(lambda: reported(world, "TemplateDiffers"), "the event")
     assert "Delete it" in message
 
 
@@ -86,7 +86,7 @@ async def test_a_shape_that_does_not_have_its_names_hash_is_told(world: Any) -> 
     metadata = {"name": "forged", "namespace": "default", "annotations": {SHAPE: world.shape()}}
     await world.kube.create(PODS, {"metadata": metadata, "spec": spec}, "default")
 
-    (message,) = await world.until(lambda: told(world, "ShapeUnusable"), "the event")
+    (message,) = await world.until(lambda: reported(world, "ShapeUnusable"), "the event")
     assert "has the hash" in message
     assert not world.names(TEMPLATES)
 
@@ -107,7 +107,7 @@ async def test_a_base_template_replaced_later_is_told_to_waiting_pods(world: Any
     await world.kube.delete(TEMPLATES, "base", "default")
     await world.kube.create(TEMPLATES, base, "default")
 
-    (message,) = await world.until(lambda: told(world, "BaseTemplateReplaced"), "the event")
+    (message,) = await world.until(lambda: reported(world, "BaseTemplateReplaced"), "the event")
     assert "default/base" in message
 
 

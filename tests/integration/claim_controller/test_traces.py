@@ -42,11 +42,11 @@ async def test_template_claim_and_execution_are_spans_of_the_pods_trace(
 ) -> None:
     claim = await placed(world, POD, DECISION)
 
-    def told() -> bool:
+    def is_reported() -> bool:
         # The decision did not wait for the claim's fact here.
         return {"execute", "claim"} <= {span["name"] for span in spans(trace_file)}
 
-    await world.until(told, "the execution's and the claim's spans")
+    await world.until(is_reported, "the execution's and the claim's spans")
     found = {span["name"]: span for span in spans(trace_file)}
     assert sorted(found) == ["claim", "execute", "template"]
     assert len(spans(trace_file)) == 3
@@ -95,10 +95,10 @@ async def test_what_kube_scheduler_refuses_is_a_span_linked_to_its_execution(
     refused = {"status": {"conditions": [condition]}}
     await world.kube.patch(PODS, "workload", refused, "default", subresource="status")
 
-    def told() -> bool:
+    def is_reported() -> bool:
         return "withdraw" in [span["name"] for span in spans(trace_file)]
 
-    await world.until(told, "the withdrawal's span")
+    await world.until(is_reported, "the withdrawal's span")
     found = {span["name"]: span for span in spans(trace_file)}
     withdraw, execute = found["withdraw"], found["execute"]
     assert withdraw["trace_id"] == POD[3:35]
@@ -128,10 +128,10 @@ async def test_a_voiding_is_a_span_and_its_fact_names_the_command(
     )
     await world.bus.publish(sent)
 
-    def told() -> bool:
+    def is_reported() -> bool:
         return "void" in [span["name"] for span in spans(trace_file)]
 
-    await world.until(told, "the voiding's span")
+    await world.until(is_reported, "the voiding's span")
     (void,) = [span for span in spans(trace_file) if span["name"] == "void"]
     assert void["attributes"]["dray.reason"] == "node lost"
     assert void["parent_id"] == "00000000000000aa"

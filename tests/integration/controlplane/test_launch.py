@@ -42,20 +42,20 @@ async def kubectl(binary: GoBinary, kubeconfig: Path, *arguments: str) -> tuple[
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await process.communicate()
-    return process.returncode or 0, said.decode()
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
 
 
 async def test_it_serves_the_versions_asked_for_and_audits_every_request(
     binary: GoBinary, endpoint: Endpoint
 ) -> None:
     admin = endpoint.admin_kubeconfig
-    code, said = await kubectl(binary, admin, "get", "deviceclasses.v1beta2.resource.k8s.io")
-    assert code == 0, said
+    code, output = await kubectl(binary, admin, "get", "deviceclasses.v1beta2.resource.k8s.io")
+    assert code == 0, output
     webhook = endpoint.kubeconfigs[WEBHOOK]
-    code, said = await kubectl(binary, webhook, "get", "pods", "--namespace", "team")
-    assert code == 1, said
-    assert "forbidden" in said
+    code, output = await kubectl(binary, webhook, "get", "pods", "--namespace", "team")
+    assert code == 1, output
+    assert "forbidden" in output
     assert endpoint.audit_log
     audited = list(audited_requests(endpoint.audit_log))
     (forbidden,) = [request for request in audited if request.user == WEBHOOK and request.forbidden]

@@ -239,8 +239,8 @@ async def test_a_service_may_do_no_more_than_its_work(stack: dict[str, Any]) -> 
 
 @pytest.mark.timeout(STARTS_WITHIN_S + 60)
 def test_a_second_stack_of_the_same_name_is_refused(stack: dict[str, Any]) -> None:
-    said = dray("up", "--detach", "--name", stack["name"], code=1)
-    assert "runs already" in said
+    output = dray("up", "--detach", "--name", stack["name"], code=1)
+    assert "runs already" in output
 
 
 def test_wrong_use_has_exit_code_2() -> None:

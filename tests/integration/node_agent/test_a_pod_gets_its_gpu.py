@@ -79,10 +79,10 @@ async def test_a_pod_waits_until_its_claim_is_reserved_for_it(stand, eventually)
         await stand.make_claim("c", [await stand.device()])
         pod = await stand.make_pod("p", {"gpu": "c"})
 
-        async def said() -> list[str]:
+        async def output_of() -> list[str]:
             return [e["message"] for e in (await stand.kube.list(EVENTS)).objects]
 
-        messages = await eventually(said)
+        messages = await eventually(output_of)
         assert "not in reservedFor" in messages[0]
         assert await stand.phase("p") == "Pending"
         assert stand.cdi_files() == []

@@ -62,10 +62,10 @@ async def test_a_held_pod_starts_when_it_is_let_go(stand, eventually):
     async with stand.kubelet():
         await stand.make_pod("p", annotations={HOLD: "yes"})
 
-        async def said() -> bool:
+        async def is_reported() -> bool:
             return any(HOLD in one["message"] for one in (await stand.kube.list(EVENTS)).objects)
 
-        await eventually(said)
+        await eventually(is_reported)
         assert await stand.phase("p") == "Pending"
         await stand.kube.patch(PODS, "p", {"metadata": {"annotations": {HOLD: None}}}, "default")
         await stand.reaches("p", "Running")
@@ -76,11 +76,11 @@ async def test_a_pod_without_its_driver_waits_and_can_be_deleted(stand, eventual
         await stand.make_claim("c", ["gpu-1"])
         await stand.reserve("c", await stand.make_pod("p", {"gpu": "c"}))
 
-        async def said() -> bool:
+        async def is_reported() -> bool:
             events = (await stand.kube.list(EVENTS)).objects
             return any("is not registered" in one["message"] for one in events)
 
-        await eventually(said)
+        await eventually(is_reported)
         await stand.kube.delete(PODS, "p", "default")
         await stand.is_gone("p")
 

@@ -115,7 +115,7 @@ async def test_health_is_told_to_the_bus_and_again_when_its_stream_was_lost(stan
     (stand.group.state_dir).mkdir()
     (stand.group.state_dir / "unhealthy").write_text("1 xid 79\n")
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         try:
             async with asyncio.timeout(0.5):
                 async for delivered in stand.bus.read(FACTS_STREAM):
@@ -127,11 +127,11 @@ async def test_health_is_told_to_the_bus_and_again_when_its_stream_was_lost(stan
 
     async with stand.agent():
         unhealthy = await stand.device(1)
-        await eventually(told)
+        await eventually(is_reported)
         stand.bus.server.lose_everything()
         for stream in STREAMS:
             await stand.bus.ensure(stream)
-        await eventually(told)
+        await eventually(is_reported)
 
 
 async def test_generations_grow_even_when_disk_and_slices_are_lost(stand, eventually):
@@ -149,8 +149,8 @@ async def test_generations_grow_even_when_disk_and_slices_are_lost(stand, eventu
 
 async def health_of(stand) -> InventoryObserved | None:
     """What the bus says of the node's GPUs."""
-    said = InventoryObserved(revision=0, node="n1", driver=DRIVER)
-    last = await stand.bus.last(FACTS_STREAM, subject_of(said))
+    stated = InventoryObserved(revision=0, node="n1", driver=DRIVER)
+    last = await stand.bus.last(FACTS_STREAM, subject_of(stated))
     return None if last is None else decode(last, InventoryObserved)
 
 
@@ -172,7 +172,7 @@ async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
 
     async def until_said(generation: int) -> None:
         async with asyncio.timeout(60):
-            while (said := await health_of(stand)) is None or said.revision != generation:  # noqa: ASYNC110
+            while (stated := await health_of(stand)) is None or stated.revision != generation:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
     late.before["request"] = meanwhile
@@ -206,17 +206,17 @@ async def test_health_is_told_again_when_a_deleted_node_is_back(stand, eventuall
     await stand.tell_node()
     async with stand.agent():
 
-        async def told() -> bool:
-            said = await health_of(stand)
-            return said is not None and not said.deleted
+        async def is_reported() -> bool:
+            stated = await health_of(stand)
+            return stated is not None and not stated.deleted
 
-        await eventually(told)
+        await eventually(is_reported)
         await stand.tell_node(deleted=True)
         before = await health_of(stand)
         grave = msgspec.structs.replace(before, deleted=True, revision=before.revision + 1)
         await stand.bus.publish(encode(grave, source="test"))
         await stand.tell_node()
-        await eventually(told)
+        await eventually(is_reported)
         assert (await health_of(stand)).revision > grave.revision
 
 

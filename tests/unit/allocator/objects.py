@@ -87,7 +87,7 @@ def submit(world: Any, name: str, devices: Object) -> None:
     world.see(PodObserved(revision=world.next(), pod=world.a_pod(name)))
 
 
-def told(world: Any, name: str) -> str:
+def reasons_of(world: Any, name: str) -> str:
     """Why it waits, as a person reads it."""
     assert name not in world.decisions()
     reasons = world.waits(name)[-1].reasons

@@ -43,10 +43,16 @@ class Plain:
         if unhealthy:
             total = len(self.cards) + unhealthy
             found[Reason("in-use", "unhealthy", unhealthy, total)] = None
-        told = {ask.request.name: [*self._clauses(ask), *self._free(ask)] for ask in self.want.asks}
-        for reason in (one for some in told.values() for one in some):
-            about = [name for name, some in told.items() if reason in some]
-            what = f"request {about[0]}: {reason.what}" if len(about) < len(told) else reason.what
+        reason_text = {
+            ask.request.name: [*self._clauses(ask), *self._free(ask)] for ask in self.want.asks
+        }
+        for reason in (one for some in reason_text.values() for one in some):
+            about = [name for name, some in reason_text.items() if reason in some]
+            what = (
+                f"request {about[0]}: {reason.what}"
+                if len(about) < len(reason_text)
+                else reason.what
+            )
             found[replace(reason, what=what)] = None
         return [*found, *self._of_nodes(), *self._together()]
 
@@ -109,8 +115,8 @@ class Plain:
             most = max(totals.values())
             card = least(one for one in cards if totals[one.name] == most)
             has = card.device.capacity
-            told = (f"{key} {has[key].value}" if key in has else f"no {key}" for key in keys)
-            return Nearest(named(card), ", ".join(told))
+            reason_text = (f"{key} {has[key].value}" if key in has else f"no {key}" for key in keys)
+            return Nearest(named(card), ", ".join(reason_text))
         return Nearest(named(least(cards)))
 
     def _left(self, card, key) -> int:

@@ -5,6 +5,7 @@ the best link level by a look at every set of cards that something connects.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from dray.api import names
 from dray_allocator.devices.device_requests import eligible
@@ -30,9 +31,9 @@ def has_room(device_usage, card, consumed, beside=()):
 class Reference:
     """One search on one node; ``rate`` says what is tried first: preference, score, tie."""
 
-    state: object
+    state: Any
     asks: tuple
-    rate: object
+    rate: Any
     taken: list = field(default_factory=list)
 
     def candidates(self, node):

@@ -15,9 +15,9 @@ from tests.unit.allocator.objects import (
     of_capacity,
     others_go_on,
     publish,
+    reasons_of,
     request,
     submit,
-    told,
 )
 
 from dray.api import names
@@ -81,7 +81,7 @@ def test_a_senseless_claim_is_told_why_and_others_go_on(
 
     submit(world, "bad", written(devices))
 
-    assert reason in told(world, "bad")
+    assert reason in reasons_of(world, "bad")
     others_go_on(world)
 
 
@@ -144,7 +144,7 @@ def test_a_claim_that_only_a_senseless_slice_could_serve_is_told_why(
 
     submit(world, "bad", written(devices_of(request())))
 
-    assert reason in told(world, "bad")
+    assert reason in reasons_of(world, "bad")
     publish(world, "n2", card("gpu-0"))
     assert "bad" in world.decisions(), "as soon as there is a card"
     others_go_on(world)
@@ -160,7 +160,7 @@ def test_all_devices_of_a_pool_that_is_not_whole_are_not_given_in_part(world: An
     publish(world, "n1", card("gpu-0"), count=2)
     submit(world, "bad", devices_of(request(allocationMode="All")))
 
-    assert told(world, "bad")
+    assert reasons_of(world, "bad")
     publish(world, "n2", card("gpu-0"))
     others_go_on(world)
 
@@ -182,7 +182,7 @@ def test_a_status_that_claims_less_than_nothing_gives_nobody_more(world: Any) ->
         submit(world, name, devices_of(of_capacity(virtual_vram="40Gi", virtual_tflops="1")))
 
     assert list(world.decisions()) == ["a"]
-    assert "free virtual_vram" in told(world, "b")
+    assert "free virtual_vram" in reasons_of(world, "b")
 
 
 @pytest.mark.parametrize("text", ["lots", ""])
@@ -196,7 +196,7 @@ def test_a_status_that_can_t_be_read_takes_the_whole_card(world: Any, text: str)
 
     submit(world, "bad", devices_of(request()))
 
-    assert "in use" in told(world, "bad")
+    assert "in use" in reasons_of(world, "bad")
     publish(world, "n2", card("gpu-0"))
     others_go_on(world)
 
@@ -211,7 +211,7 @@ def test_ten_thousand_devices_in_a_slice_are_one_node_among_others(
     submit(world, "bad", written(devices_of(of_capacity(virtual_vram="41Gi"))))
 
     assert world.decisions()["many"].node == "n1"
-    assert ": 10001 of 10001 devices" in told(world, "bad")
+    assert ": 10001 of 10001 devices" in reasons_of(world, "bad")
     others_go_on(world)
 
 
@@ -227,7 +227,7 @@ def test_combinations_without_end_are_tried_up_to_a_bound_that_is_told(
     sixteen = devices_of(request(count=16), constraints=({"distinctAttribute": GROUP},))
     submit(world, "bad", written(sixteen))
 
-    reason = told(world, "bad")
+    reason = reasons_of(world, "bad")
     assert "tried" in reason
     assert "ask for fewer, or constrain less" in reason
     submit(world, "p", devices_of(request(count=15), constraints=({"distinctAttribute": GROUP},)))

@@ -13,7 +13,7 @@ from dray_allocator.scoring.policies import scoring_of
 FALSE = 'device.driver == "nobody.example.com"'
 
 
-def said(world, uid, spec=None, **about):
+def requirements_of(world, uid, spec=None, **about):
     world.submit(world.a_pod(uid, **about), spec or world.ask())
     return wanted(world.state, "pool", world.state.facts.pods[uid])
 
@@ -25,7 +25,7 @@ def waiting(make_world):
 
 def test_pods_that_ask_for_the_same_share_all_but_whose_it_is(make_world):
     world = waiting(make_world)
-    one, other = said(world, "a"), said(world, "b")
+    one, other = requirements_of(world, "a"), requirements_of(world, "b")
     assert one.signature is other.signature
     assert one.asks is other.asks
     assert [one.pod.uid, other.pod.uid] == ["a", "b"]
@@ -34,21 +34,21 @@ def test_pods_that_ask_for_the_same_share_all_but_whose_it_is(make_world):
 
 def test_needs_that_differ_in_more_than_amounts_have_signatures_of_their_own(make_world):
     world = waiting(make_world)
-    plain = said(world, "a", needs=PodNeeds(cpu_milli=5))
-    picky = said(world, "b", needs=PodNeeds(cpu_milli=5, node_selector={"zone": "a"}))
-    again = said(world, "c", needs=PodNeeds(cpu_milli=5))
+    plain = requirements_of(world, "a", needs=PodNeeds(cpu_milli=5))
+    picky = requirements_of(world, "b", needs=PodNeeds(cpu_milli=5, node_selector={"zone": "a"}))
+    again = requirements_of(world, "c", needs=PodNeeds(cpu_milli=5))
     assert plain.signature == again.signature != picky.signature
     assert plain.devices_signature == picky.devices_signature
 
 
 def test_a_policy_that_changes_changes_where_pods_like_before_are_placed(make_world):
     world = waiting(make_world)
-    before = said(world, "a")
+    before = requirements_of(world, "a")
     pool = replace(world.state.facts.pools["pool"], template="spread")
     spread = Policy("spread", "u", placement=names.LOW_LOAD_FIRST, version=2)
     world.see(PolicyObserved(revision=world.next(), policy=spread))
     world.see(PoolObserved(revision=world.next(), pool=pool))
-    after = said(world, "b")
+    after = requirements_of(world, "b")
     assert before.placement != after.placement == placement_of(names.LOW_LOAD_FIRST)
     assert after.scoring == scoring_of(after.placement)
 
@@ -69,12 +69,12 @@ def test_equal_requests_of_two_claims_are_told_apart(make_world):
 
 def test_a_class_that_changes_changes_what_a_claim_asks_for(make_world):
     world = waiting(make_world)
-    assert FALSE not in said(world, "a").asks[0].selectors
+    assert FALSE not in requirements_of(world, "a").asks[0].selectors
     named = DeviceClass(names.DEVICE_CLASS, selectors=(FALSE,))
     world.see(DeviceClassObserved(revision=world.next(), device_class=named))
-    assert FALSE in said(world, "b").asks[0].selectors
+    assert FALSE in requirements_of(world, "b").asks[0].selectors
     world.see(DeviceClassObserved(revision=world.next(), device_class=named, deleted=True))
-    refused = said(world, "c")
+    refused = requirements_of(world, "c")
     assert not isinstance(refused, PodRequest)
     assert [one.what for one in refused] == [f"DeviceClass {names.DEVICE_CLASS} does not exist"]
 
@@ -84,7 +84,7 @@ def test_what_a_claim_says_in_its_configuration_is_its_own(make_world):
     spec = world.ask()
     limits = {"kind": names.LIMITS_KIND, names.PREFER_FIELD: "tflops desc"}
     choosy = replace(spec, config=(OpaqueConfig(names.DRIVER, limits),))
-    plain, prefers = said(world, "a", spec), said(world, "b", choosy)
+    plain, prefers = requirements_of(world, "a", spec), requirements_of(world, "b", choosy)
     assert plain.devices_signature == prefers.devices_signature
     assert not plain.prefers
     assert prefers.prefers

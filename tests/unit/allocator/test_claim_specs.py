@@ -59,5 +59,5 @@ def test_what_a_claim_configures_is_its_own_down_to_the_types(make_world):
         config = (OpaqueConfig("other.example.com", {"on": value}),)
         spec = replace(fact.claim.spec, config=config)
         facts.put_claim(replace(fact, claim=replace(fact.claim, spec=spec)))
-    told = [claim.spec.config[0].parameters["on"] for claim in facts.claims.values()]
-    assert list(map(repr, told)) == list(map(repr, values))
+    reasons = [claim.spec.config[0].parameters["on"] for claim in facts.claims.values()]
+    assert list(map(repr, reasons)) == list(map(repr, values))

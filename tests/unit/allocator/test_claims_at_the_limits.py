@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.unit.allocator.objects import told
+from tests.unit.allocator.objects import reasons_of
 
 from dray.api import names
 from dray.api.claims import Allocation, ClaimSpec
@@ -56,8 +56,8 @@ def test_a_decision_that_fits_no_record_waits_with_a_reason_and_others_are_decid
     world.submit(world.a_pod("long"), with_config(world, {"a": "x" * 10_000}))
     world.submit(world.a_pod("short"))
     assert "short" in world.decisions()
-    assert "the decision would have 10" in told(world, "long")
-    assert "10000 at most: make the configuration" in told(world, "long")
+    assert "the decision would have 10" in reasons_of(world, "long")
+    assert "10000 at most: make the configuration" in reasons_of(world, "long")
     assert not world.state.unfinished
 
 
@@ -96,7 +96,7 @@ def test_records_fit_the_least_that_a_bus_takes(world):
     world.submit(world.a_pod("long"), with_config(world, {"a": "x" * MINIMUM_BYTES}))
     world.nodes(world.a_node("n1"), cards=8)
     assert {"a", "b", "c"} <= set(world.decisions())
-    assert "at most: make the configuration" in told(world, "long")
+    assert "at most: make the configuration" in reasons_of(world, "long")
     assert all(len(encode_record(one)) < MINIMUM_BYTES * 0.95 for one in world.logs["pool"])
 
 
@@ -106,7 +106,7 @@ def test_reasons_of_a_megabyte_are_shortened(world):
     world.submit(world.a_pod("p"), world.ask(selectors=selectors))
     [record] = world.waits("p")
     assert len(encode_record(record)) < 200_000
-    assert "…" in told(world, "p")
+    assert "…" in reasons_of(world, "p")
 
 
 def allocated(*results: Any, **claim: Any) -> dict[str, Any]:

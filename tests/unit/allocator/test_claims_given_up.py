@@ -22,7 +22,7 @@ def give_up(world, pod, void, message=WORDS, revision=1):
     world.see(ClaimObserved(revision=world.next(), claim=claim, given_up=given_up))
 
 
-def told(world, pod):
+def reasons_of(world, pod):
     """The newest reasons that the pod was told, in words."""
     return " ".join(map(str, world.waits(pod)[-1].reasons)) if world.waits(pod) else ""
 
@@ -45,8 +45,8 @@ def test_what_nobody_can_have_committed_is_given_to_others_and_not_decided_again
 
     assert world.decisions()["other"].node == "n1"
     assert [one.attempt for one in world.decisions()["holder"].claims] == [ATTEMPT]
-    assert "claim ns/holder-gpu can't be allocated" in told(world, "holder")
-    assert WORDS in told(world, "holder")
+    assert "claim ns/holder-gpu can't be allocated" in reasons_of(world, "holder")
+    assert WORDS in reasons_of(world, "holder")
     assert world.state.device_usage.of_claim("claim-holder") == ()
 
 
@@ -71,9 +71,9 @@ def test_what_may_still_be_committed_is_kept_and_who_waits_is_told_for_whom(cont
         world.tick(60)
 
     assert "other" not in world.decisions()
-    assert "held for claim ns/holder-gpu: 1 of 1 device" in told(world, "other")
-    assert WORDS in told(world, "other")
-    assert told(world, "other") == " ".join(map(str, reasons(world.state, "other")))
+    assert "held for claim ns/holder-gpu: 1 of 1 device" in reasons_of(world, "other")
+    assert WORDS in reasons_of(world, "other")
+    assert reasons_of(world, "other") == " ".join(map(str, reasons(world.state, "other")))
 
     give_up(world, "holder", void=ATTEMPT, message="", revision=2)
     world.tick()
@@ -85,10 +85,10 @@ def test_who_waits_is_told_no_more_once_the_claim_can_be_written(contended):
     world = contended
     give_up(world, "holder", void=0)
     world.tick(60)
-    assert "held for claim" in told(world, "other")
+    assert "held for claim" in reasons_of(world, "other")
     give_up(world, "holder", void=0, message="", revision=2)
     world.tick(60)
-    assert "held for claim" not in told(world, "other")
+    assert "held for claim" not in reasons_of(world, "other")
 
 
 def shared_claim(world, *users, pods=("first", "second"), **changes):
@@ -107,8 +107,8 @@ def test_a_pod_whose_claim_is_allocated_for_another_is_told_so(world):
     shared_claim(world, "first")
 
     assert not world.waits("first")
-    assert "claim shared is allocated for another pod" in told(world, "second")
-    assert "it is for ns/first, and dray binds one pod per claim" in told(world, "second")
+    assert "claim shared is allocated for another pod" in reasons_of(world, "second")
+    assert "it is for ns/first, and dray binds one pod per claim" in reasons_of(world, "second")
     assert not world.decisions()
 
 
@@ -129,4 +129,4 @@ def test_a_pod_is_not_decided_about_while_one_of_its_claims_is_anothers(world):
     world.see(PodObserved(revision=world.next(), pod=mixed))
 
     assert "mixed" not in world.decisions()
-    assert "claim shared is allocated for another pod" in told(world, "mixed")
+    assert "claim shared is allocated for another pod" in reasons_of(world, "mixed")

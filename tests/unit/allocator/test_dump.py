@@ -112,8 +112,8 @@ def test_pages_tell_every_claim_once(world, monkeypatch, bound):
     while pages[-1].more:
         pages.append(page(world.state, domain, pages[-1].holdings[-1].uid))
 
-    told = [one.uid for answer in pages for one in answer.holdings]
-    assert told == [f"claim-{uid}" for uid in "abcde"]
+    reasons = [one.uid for answer in pages for one in answer.holdings]
+    assert reasons == [f"claim-{uid}" for uid in "abcde"]
     assert len(pages) >= 3
 
 

@@ -35,8 +35,9 @@ class Replica:
         self.serves: dict[str, None] = {}
         self.moves: Counter[str] = Counter()
         self.attends: tuple[str, ...] | None = ()
+        self.bus = bus.peer()
         self._serving = LeaseHolder(
-            bus.peer(),
+            self.bus,
             self.state,
             self._hand,
             subscribe=self._attend,
@@ -178,20 +179,20 @@ async def test_who_has_nothing_to_serve_stands_by_with_everything_in_mind(bus):
 
 
 async def test_a_bus_that_is_away_is_complained_of_once_a_domain(bus):
-    with capture_logs() as told:
+    with capture_logs() as logs:
         one = Replica("one", bus)
         await until(lambda: evenly(one))
-        one._serving._bus.disconnect()
+        one.bus.disconnect()
         await until(lambda: not one.serves)
         turns = one._serving._counted_s
         await until(lambda: one._serving._counted_s > turns + 1.0)
-        one._serving._bus.reconnect()
+        one.bus.reconnect()
         await until(lambda: evenly(one))
-        one._serving._bus.disconnect()
+        one.bus.disconnect()
         await until(lambda: not one.serves)
         await one.die()
     complaints = Counter(
-        line["domain"] for line in told if line["event"] == "the lease can't be kept"
+        line["domain"] for line in logs if line["event"] == "the lease can't be kept"
     )
     assert complaints == dict.fromkeys(DOMAINS, 2)
 
@@ -201,7 +202,7 @@ async def test_leases_that_are_refused_are_asked_for_again(bus):
     one = Replica("one", bus)
     await until(lambda: evenly(one))
     for _ in range(2 * len(DOMAINS)):
-        one._serving._bus.fail_next("acquire", PermanentError("resource limits exceeded"))
+        one.bus.fail_next("acquire", PermanentError("resource limits exceeded"))
     await until(lambda: one.moves.total() > 0 or one._task.done())
     await until(lambda: evenly(one) or one._task.done())
     assert not one._task.done()

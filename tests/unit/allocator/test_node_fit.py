@@ -46,7 +46,7 @@ nodes = st.builds(
 )
 
 
-def told(
+def reasons_of(
     needs: PodNeeds, node: Node = ROOMY, held: AssumedResources = NOTHING, **more: object
 ) -> list[str]:
     return list(failures(needs, node, held, **more))  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def test_what_is_held_keeps_away_whom_it_would_keep_away_once_counted(needs, nod
         used_resources=plus(node.used_resources, held.resources),
         used_ports=(*node.used_ports, *held.ports),
     )
-    assert told(needs, node, held) == told(needs, counted)
+    assert reasons_of(needs, node, held) == reasons_of(needs, counted)
 
 
 @given(needs_of, nodes, helds)
@@ -88,7 +88,7 @@ def test_a_pod_that_fits_leaves_no_resource_below_zero_and_no_port_taken_twice(n
 @given(needs_of, nodes, st.sampled_from(["cpu_milli", "memory_bytes", "pods"]))
 def test_a_node_with_more_takes_whom_it_took(needs, node, field):
     more = replace(node, **{field: getattr(node, field) + 1})
-    assert set(told(needs, more)) <= set(told(needs, node))
+    assert set(reasons_of(needs, more)) <= set(reasons_of(needs, node))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("mn"), st.none() | helds)))
@@ -136,14 +136,14 @@ def test_the_sum_held_on_a_node_is_that_of_the_pods_that_hold_something_there(ch
     ],
 )
 def test_resources_and_ports_are_told_in_their_units(needs, node, reasons):
-    assert told(needs, node) == reasons
+    assert reasons_of(needs, node) == reasons
 
 
 def test_a_cordon_is_told_once_and_its_taint_alone_keeps_away_as_any_taint():
     cordoned = replace(ROOMY, unschedulable=True, taints=(UNSCHEDULABLE,))
-    assert told(PodNeeds(), cordoned) == ["unschedulable"]
+    assert reasons_of(PodNeeds(), cordoned) == ["unschedulable"]
     left_over = replace(ROOMY, taints=(UNSCHEDULABLE,))
-    assert told(PodNeeds(), left_over) == [
+    assert reasons_of(PodNeeds(), left_over) == [
         "node taint node.kubernetes.io/unschedulable=:NoSchedule is not tolerated"
     ]
     tolerant = PodNeeds(tolerations=(Toleration(UNSCHEDULABLE.key, "Exists"),))
@@ -176,14 +176,14 @@ def test_numbers_in_labels_are_read_as_kubernetes_reads_them(operator, seen, wan
 
 def test_what_a_class_gives_is_left_to_kube_scheduler_where_it_binds():
     needs, given_by_class = PodNeeds(resources={NIC: 1}), {NIC}
-    assert told(needs, given=given_by_class) == []
+    assert reasons_of(needs, given=given_by_class) == []
     dedicated = replace(ROOMY, dedicated=True)
-    assert told(needs, dedicated, alone=True, given=given_by_class) == [
+    assert reasons_of(needs, dedicated, alone=True, given=given_by_class) == [
         f"not enough free {NIC} (1 asked)"
     ]
     # Where a device plugin has it, too, the node's own count.
     full = replace(ROOMY, resources={NIC: 2}, used_resources={NIC: 2})
-    assert told(needs, full, given=given_by_class) == [f"not enough free {NIC} (1 asked)"]
+    assert reasons_of(needs, full, given=given_by_class) == [f"not enough free {NIC} (1 asked)"]
 
 
 def test_a_class_that_stands_for_a_resource_lets_gated_pods_go_on(world):

@@ -58,10 +58,10 @@ def test_changed_counts_alone_are_told_after_a_while(make_world):
     world = make_world(AllocatorOptions(waiting_repeat_s=10)).open().full()
     world.nodes(world.a_node("n2", unschedulable=True))
     world.tick()
-    told = len(world.waits("c"))
+    reason_text = len(world.waits("c"))
     world.nodes(world.a_node("n3", unschedulable=True))
     world.tick()
-    assert len(world.waits("c")) == told
+    assert len(world.waits("c")) == reason_text
     world.tick(11)
     assert world.waits("c")[-1].reasons[-1].of == 3
 

@@ -24,7 +24,7 @@ def request(name: str, *selectors: str, **capacity: str) -> DeviceRequest:
     return DeviceRequest(name, names.DEVICE_CLASS, selectors, capacity=capacity)
 
 
-def told(world: Any, spec: ClaimSpec, **about: Any) -> list[str]:
+def reasons_of(world: Any, spec: ClaimSpec, **about: Any) -> list[str]:
     """Why a pod that asks for that waits, in lines."""
     world.submit(world.a_pod("p", **about), spec)
     return [str(reason) for reason in world.waits("p")[-1].reasons]
@@ -38,7 +38,7 @@ def small(name: str) -> DeviceRequest:
 def test_a_line_of_one_request_of_several_names_it(world):
     world.nodes(world.a_node("n1"), model="A100", vram="40Gi")
     large = request("large", virtual_tflops="1", virtual_vram="50Gi")
-    lines = told(world, ClaimSpec((small("small"), large)))
+    lines = reasons_of(world, ClaimSpec((small("small"), large)))
     assert lines[0].startswith(
         "request large: not enough free virtual_vram (50Gi asked): 1 of 1 device"
     )
@@ -48,7 +48,7 @@ def test_a_line_of_one_request_of_several_names_it(world):
 def test_a_line_of_all_requests_names_none(world):
     world.nodes(world.a_node("n1"), model="A100")
     both = (request("a", f'{OF}.model == "T4"'), request("b", f'{OF}.model == "T4"'))
-    first, *_ = told(world, ClaimSpec(both))
+    first, *_ = reasons_of(world, ClaimSpec(both))
     assert first.startswith(f'{OF}.model == "T4" is false: 1 of 1 device')
 
 
@@ -76,7 +76,7 @@ def test_requests_of_several_claims_are_told_with_the_number_of_theirs():
 def test_other_requests_are_other_news(world):
     """A line that moves from one request to another is told at once."""
     world.nodes(world.a_node("n1"), model="A100")
-    first, *_ = told(world, ClaimSpec((small("a"), request("b", f'{OF}.model == "T4"'))))
+    first, *_ = reasons_of(world, ClaimSpec((small("a"), request("b", f'{OF}.model == "T4"'))))
     assert first.startswith(f'request b: {OF}.model == "T4" is false: ')
 
 
@@ -103,7 +103,7 @@ def test_a_percentage_is_told_as_one_whatever_the_models(world):
         for pod, record in world.decisions().items()
     }
     most = held[max(held, key=lambda pod: free[pod])]
-    lines = told(world, percent("50"))
+    lines = reasons_of(world, percent("50"))
     failing = f"2 of 2 devices; nearest: n1/{most} has 40 %"
     assert lines == [
         f"not enough free virtual_tflops (50 % of tflops asked): {failing}",
@@ -115,7 +115,7 @@ def test_amounts_are_written_as_people_read_them(world):
     world.nodes(world.a_node("n1", memory_bytes=2**34), model="A100", vram="40Gi")
     world.submit(world.a_pod("holds"), world.ask(tflops="12", vram="8Gi"))
     asks = request("gpu", virtual_tflops="5000000m", virtual_vram="42949672960")
-    lines = told(world, ClaimSpec((asks,)), needs=PodNeeds(memory_bytes=2**35))
+    lines = reasons_of(world, ClaimSpec((asks,)), needs=PodNeeds(memory_bytes=2**35))
     assert [line.partition(": ")[0] for line in lines] == [
         "not enough free virtual_tflops (5k asked)",
         "not enough free virtual_vram (40Gi asked)",
@@ -183,7 +183,7 @@ def test_what_is_left_in_percent_is_rounded_down():
 )
 def test_a_model_that_no_card_has_is_told_with_the_one_that_was_meant(world, wanted, model, hint):
     world.nodes(world.a_node("n1"), model=model)
-    (line,) = told(world, world.ask(selectors=(f'{OF}.model == "{wanted}"',)))
+    (line,) = reasons_of(world, world.ask(selectors=(f'{OF}.model == "{wanted}"',)))
     end = f" {hint}" if hint else ""
     assert f'"{wanted}" is false: 1 of 1 device{end}; nearest: n1/n1-gpu0 has "{model}"' in line
 
@@ -192,7 +192,7 @@ def test_nothing_is_guessed_where_some_card_has_what_is_wanted(world):
     world.nodes(world.a_node("n1"), model="A100")
     world.nodes(world.a_node("n2"), model="a100")
     clauses = (f'{OF}.model == "a100"', f"{OF}.slot > 1")
-    lines = told(world, world.ask(selectors=clauses))
+    lines = reasons_of(world, world.ask(selectors=clauses))
     assert "did you mean" not in "\n".join(lines)
 
 

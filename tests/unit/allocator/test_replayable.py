@@ -22,8 +22,8 @@ def test_reasons_count_the_nodes_as_they_are_now(world):
     world.node(replace(tired, used_cpu_milli=12_000))
     world.submit(world.a_pod("late", needs=HUNGRY))
 
-    (told,) = world.waits("late")
-    short = [reason for reason in told.reasons if "cpu" in reason.what]
+    (reason_text,) = world.waits("late")
+    short = [reason for reason in reason_text.reasons if "cpu" in reason.what]
     assert [reason.failed for reason in short] == [2]
 
 
@@ -69,7 +69,7 @@ def test_every_kind_of_record_is_computed_again(world):
 
 
 def test_a_pod_that_the_facts_do_not_show_has_no_reasons(world):
-    told = Waiting(
+    reason_text = Waiting(
         domain="pool",
         epoch=1,
         writer="one",
@@ -80,7 +80,7 @@ def test_a_pod_that_the_facts_do_not_show_has_no_reasons(world):
         name="nobody",
         reasons=(),
     )
-    assert recompute(world.state, told) == told
+    assert recompute(world.state, reason_text) == reason_text
 
 
 def make_fresh(world, up_to):

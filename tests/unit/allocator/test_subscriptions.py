@@ -117,8 +117,8 @@ def test_a_node_that_moved_is_not_decided_upon_before_its_former_pool_is_known(w
     assert two.subscribe("a", "b") == [Follow("a", 1)]
     two.read_earlier("a")
     assert not two.state.ready(two.state.domains["b"]), "the former pool's log was not read"
-    (told,) = records(two.read_log("a"))
-    assert isinstance(told, Waiting)
+    (reasons,) = records(two.read_log("a"))
+    assert isinstance(reasons, Waiting)
 
     world.see(moved)
     world.clear("claim-p", void=world.decisions()["p"].claims[0].attempt)

@@ -9,7 +9,7 @@ TRIED = "among the first 5000 tried: 1 of 1 node (there may be one, but they are
 
 
 @pytest.mark.parametrize(
-    ("one", "placement", "said"),
+    ("one", "placement", "outcome"),
     [
         (INPUTS[0], names.KUBERNETES_COMPATIBLE, f"no choice of devices {TRIED}"),
         (INPUTS[0], names.DEFAULT_PLACEMENT, "false is false: 32 of 32 devices"),
@@ -17,5 +17,5 @@ TRIED = "among the first 5000 tried: 1 of 1 node (there may be one, but they are
         (INPUTS[1], names.DEFAULT_PLACEMENT, f"no choice of 16 devices {TRIED}"),
     ],
 )
-def test_the_bound_is_told_where_the_search_ends(one: Input, placement: str, said: str) -> None:
-    assert said in served(one, placement).said
+def test_the_bound_is_told_where_the_search_ends(one: Input, placement: str, outcome: str) -> None:
+    assert outcome in served(one, placement).outcome

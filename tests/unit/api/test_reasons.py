@@ -36,7 +36,7 @@ def test_the_nearest_miss_is_named_where_it_has_something_to_show(
 
 
 @pytest.mark.parametrize(
-    ("room_bytes", "said"),
+    ("room_bytes", "expected"),
     [
         (300, ["a", "b", "c", "together"]),
         (60, ["a", "… and 2 more", "together"]),
@@ -47,9 +47,9 @@ def test_the_nearest_miss_is_named_where_it_has_something_to_show(
     ],
 )
 def test_reasons_for_which_there_is_no_room_are_counted_and_the_last_one_stays(
-    room_bytes: int, said: list[str]
+    room_bytes: int, expected: list[str]
 ) -> None:
     """It is what a pod waits for where each of its requests alone could be met."""
     reasons = [Reason("node", what, 1, 1, "node") for what in ("a", "b", "c", "together")]
     lines = [line.partition(":")[0] for line in in_words(reasons, room_bytes).splitlines()]
-    assert lines == said
+    assert lines == expected

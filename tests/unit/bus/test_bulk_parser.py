@@ -24,16 +24,16 @@ class Server:
     """What nats-py's parser tells its client."""
 
     def __init__(self):
-        self.told = []
+        self.reported = []
 
     async def _process_msg(self, sid, subject, reply, payload, headers):
-        self.told.append((sid, subject, reply, headers or b"", payload))
+        self.reported.append((sid, subject, reply, headers or b"", payload))
 
     async def _process_ping(self):
-        self.told.append("PING")
+        self.reported.append("PING")
 
     async def _process_err(self, error):
-        self.told.append(error)
+        self.reported.append(error)
 
 
 def wire(sid, subject, reply, headers, payload):
@@ -57,7 +57,7 @@ async def read(make, pieces):
         parser.take(2, lambda *message: found.append(message))
     for piece in pieces:
         await parser.parse(piece)
-    return server.told, found
+    return server.reported, found
 
 
 def cut(data, places):
@@ -68,10 +68,10 @@ def cut(data, places):
 
 @given(st.lists(st.integers(min_value=0, max_value=10_000), max_size=40))
 async def test_wherever_the_bytes_are_cut_nothing_is_lost_or_read_twice(places):
-    told, found = await read(BulkParser, cut(STREAM, places))
+    reported, found = await read(BulkParser, cut(STREAM, places))
     plain, _ = await read(Parser, [STREAM])
     assert found == list(MESSAGES)
-    assert told == [one for one in plain if one[0] != 2]
+    assert reported == [one for one in plain if one[0] != 2]
 
 
 async def test_one_byte_after_the_other_is_as_good():
@@ -86,7 +86,7 @@ async def test_who_left_gets_nothing_any_more():
     parser.leave(2)
     await parser.parse(wire(2, *MESSAGES[0]))
     assert not found
-    assert server.told == [(2, *MESSAGES[0])]
+    assert server.reported == [(2, *MESSAGES[0])]
 
 
 async def test_a_new_connection_starts_with_nothing_ahead():
@@ -149,8 +149,8 @@ def test_a_message_without_headers_has_none():
 
 
 def test_the_servers_word_is_told_from_headers():
-    told = Headers(b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 7\r\n\r\n")
-    assert told.status == ("408", "Request Timeout")
-    assert told["Nats-Pending-Messages"] == "7"
+    reported = Headers(b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 7\r\n\r\n")
+    assert reported.status == ("408", "Request Timeout")
+    assert reported["Nats-Pending-Messages"] == "7"
     assert Headers(HEADERS).status == ("", "")
     assert Headers(b"NATS/1.0 503\r\n\r\n").status == ("503", "")

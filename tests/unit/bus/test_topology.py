@@ -155,8 +155,8 @@ def test_a_question_may_be_asked_and_answered_by_those_who_are_said_to(question:
         for access in ACCESS
         if any(f"{subject}.".startswith(f"{prefix}.") for subject in access.publish)
     ]
-    said = [role for one in question.asks.split(", ") for role in ROLES_OF.get(one, (one,))]
-    assert sorted(askers) == sorted(said)
+    stated = [role for one in question.asks.split(", ") for role in ROLES_OF.get(one, (one,))]
+    assert sorted(askers) == sorted(stated)
     answering = [
         access.role
         for access in ACCESS

@@ -51,9 +51,9 @@ AS_WRITTEN = [
 
 @pytest.mark.parametrize("text", TOLD)
 def test_a_selector_is_told_in_words(text):
-    told = describe(parse(text))
+    reported = describe(parse(text))
 
-    assert told.replace(", and ", " and ") == TOLD[text].replace(", and ", " and ")
+    assert reported.replace(", and ", " and ") == TOLD[text].replace(", and ", " and ")
 
 
 @pytest.mark.parametrize("text", AS_WRITTEN)
@@ -72,7 +72,7 @@ def test_the_selector_of_annotations_is_told_without_its_guards():
 
 @given(st.text(max_size=20))
 def test_what_a_user_wrote_can_not_look_like_other_words(written):
-    told = describe(parse(f"{A}.model == {quoted(written)}"))
+    reported = describe(parse(f"{A}.model == {quoted(written)}"))
 
-    assert told.startswith("model is ")
-    assert " and " not in told.removeprefix("model is ") or '"' in told
+    assert reported.startswith("model is ")
+    assert " and " not in reported.removeprefix("model is ") or '"' in reported

@@ -29,7 +29,7 @@ def waits(device: str = "nic", *, share: str = "") -> dict[str, Any]:
     )
 
 
-def told(device: str = "nic", *, share: str = "", **conditions: str) -> dict[str, Any]:
+def reported(device: str = "nic", *, share: str = "", **conditions: str) -> dict[str, Any]:
     entry = result(device, share)
     del entry["request"]
     entry["conditions"] = [
@@ -65,35 +65,35 @@ def test_devices_without_conditions_are_ready_at_once() -> None:
 
 
 def test_all_conditions_of_all_devices_must_be_true() -> None:
-    first = told("a", attached="True", configured="True")
-    second = told("b", attached="True", configured="False")
+    first = reported("a", attached="True", configured="True")
+    second = reported("b", attached="True", configured="False")
     halfway = ready(claim(waits("a"), waits("b"), devices=(first, second)))
     assert isinstance(halfway, Unready)
     assert halfway.detail == "device fabric.dev/rack/b lacks the condition configured"
     assert halfway.until_unix_s == DECIDED_UNIX_S + TIMEOUT_S
 
-    done = told("b", attached="True", configured="True")
+    done = reported("b", attached="True", configured="True")
     assert ready(claim(waits("a"), waits("b"), devices=(first, done))) is None
     assert ready(claim(waits("a"), devices=(first,)), claim(waits("b"), devices=(done,))) is None
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
 def test_a_condition_that_is_not_true_is_waited_for(status: str) -> None:
-    lacking = told(attached=status, configured="True")
+    lacking = reported(attached=status, configured="True")
 
     assert isinstance(ready(claim(waits(), devices=(lacking,))), Unready)
     assert isinstance(ready(claim(waits())), Unready), "nothing is told yet"
 
 
 def test_a_failure_counts_wherever_it_is_told() -> None:
-    broken = told("b", broken="True", attached="True", configured="True")
+    broken = reported("b", broken="True", attached="True", configured="True")
     found = ready(claim(waits("a")), claim(waits("b"), devices=(broken,)))
 
     assert found == NeverReady(
         "binding-failed",
         "device fabric.dev/rack/b has the condition broken (Seen: by the driver)",
     )
-    whole = told("b", broken="False", attached="True", configured="True")
+    whole = reported("b", broken="False", attached="True", configured="True")
     assert ready(claim(waits("b"), devices=(whole,))) is None
 
 
@@ -115,7 +115,7 @@ def test_a_decision_with_a_time_that_is_still_to_come_is_not_waited_for_until_th
 
 def test_each_share_of_a_device_has_its_own_conditions() -> None:
     one, two = "11111111-0000-0000-0000-000000000000", "22222222-0000-0000-0000-000000000000"
-    other = told(share=two, attached="True", configured="True")
+    other = reported(share=two, attached="True", configured="True")
 
     assert isinstance(ready(claim(waits(share=one), devices=(other,))), Unready)
     assert ready(claim(waits(share=two), devices=(other,))) is None
@@ -135,7 +135,7 @@ def test_ready_are_those_of_which_all_is_true_and_nothing_failed(
     for number, devices in enumerate(claims):
         names = [f"{number}-{index}" for index in range(len(devices))]
         statuses = tuple(
-            told(name, **{kind: status for kind, status in one.items() if status is not None})
+            reported(name, **{kind: status for kind, status in one.items() if status is not None})
             for name, one in zip(names, devices, strict=True)
         )
         held.append(claim(*map(waits, names), devices=statuses))

@@ -78,7 +78,7 @@ steps = st.lists(
 )
 
 
-def told(found: list[tuple[str, object]]) -> Story:
+def reported(found: list[tuple[str, object]]) -> Story:
     story = Story()
     for what, by in found:
         match what, by:
@@ -105,7 +105,7 @@ def read(ticks: list[Tick]) -> Facts:
 def test_the_facts_time_is_how_long_somebody_led_whatever_the_wall_clocks_say(
     found: list[tuple[str, object]],
 ) -> None:
-    story = told(found)
+    story = reported(found)
     passed_s = story.ticks[-1].now_unix_s - BEGAN_UNIX_S
     assert abs(passed_s - story.led_s) < 1e-3
 
@@ -115,7 +115,7 @@ def test_readers_agree_wherever_they_began_and_whatever_they_missed(
     found: list[tuple[str, object]], data: st.DataObject
 ) -> None:
     """The stream keeps the last tick alone: who was away, or starts, reads some of them."""
-    story = told(found)
+    story = reported(found)
     kept = data.draw(st.lists(st.booleans(), min_size=len(story.ticks)))
     some = [tick for tick, keeps in zip(story.ticks, kept, strict=False) if keeps]
     whole, partly = read(story.ticks), read([*some, story.ticks[-1]])

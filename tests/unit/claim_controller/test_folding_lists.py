@@ -109,17 +109,17 @@ def test_a_pod_that_is_gone_or_names_another_claim_is_adopted_by_no_claim() -> N
 
 
 async def test_each_problem_of_an_object_is_logged_once(monkeypatch: Any) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     kube = MemoryKube()
     informers = Informers(kube, ObjectCache())
 
     class Log:
         def error(self, _: str, **more: Any) -> None:
-            told.append(more["name"])
+            reported.append(more["name"])
 
     monkeypatch.setattr("dray_claim_controller.cache.informers.structlog.get_logger", lambda: Log())
     odd = {**pod("odd", "c"), "spec": {"containers": 7, "resourceClaims": [1]}}
     for revision, obj in enumerate((odd, odd, pod("odd", "c"), odd), start=1):
         obj = {**obj, "metadata": _metadata("pod-odd", revision)}
         await informers._fold(PODS, Changed(obj))
-    assert told == ["pod-odd", "pod-odd"]
+    assert reported == ["pod-odd", "pod-odd"]

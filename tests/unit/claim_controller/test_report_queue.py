@@ -40,87 +40,87 @@ def scenario(of: Callable[[Said], Awaitable[None]]) -> None:
 
 
 def test_what_was_put_off_waits_while_a_crowd_is_on_its_way() -> None:
-    async def of(said: Said) -> None:
-        said.queue.scan(CROWD + 1)
-        said.queue.put_off(SUBJECT, said.word("well"))
-        said.queue.scan(CROWD + 1)
-        assert await said.by_now() == []
-        said.queue.scan(CROWD)
-        assert await said.by_now() == ["well"]
+    async def of(stated: Said) -> None:
+        stated.queue.scan(CROWD + 1)
+        stated.queue.put_off(SUBJECT, stated.word("well"))
+        stated.queue.scan(CROWD + 1)
+        assert await stated.by_now() == []
+        stated.queue.scan(CROWD)
+        assert await stated.by_now() == ["well"]
 
     scenario(of)
 
 
 def test_patience_ends_and_a_newer_word_inherits_the_age_of_the_one_it_replaces() -> None:
-    async def of(said: Said) -> None:
-        said.queue.scan(1000)
-        said.queue.put_off(SUBJECT, said.word("well"))
-        said.queue.scan(1000)
-        await said.clock.sleep(PATIENCE_S - 1)
-        said.queue.put_off(SUBJECT, said.word("better"))
-        said.queue.scan(1000)
-        assert await said.by_now() == []
-        await said.clock.sleep(1)
-        said.queue.scan(1000)
-        assert await said.by_now() == ["better"]
-        assert not len(said.queue)
+    async def of(stated: Said) -> None:
+        stated.queue.scan(1000)
+        stated.queue.put_off(SUBJECT, stated.word("well"))
+        stated.queue.scan(1000)
+        await stated.clock.sleep(PATIENCE_S - 1)
+        stated.queue.put_off(SUBJECT, stated.word("better"))
+        stated.queue.scan(1000)
+        assert await stated.by_now() == []
+        await stated.clock.sleep(1)
+        stated.queue.scan(1000)
+        assert await stated.by_now() == ["better"]
+        assert not len(stated.queue)
 
     scenario(of)
 
 
 def test_what_is_urgent_is_said_at_once_and_in_place_of_what_was_put_off() -> None:
-    async def of(said: Said) -> None:
-        said.queue.scan(1000)
-        said.queue.put_off(SUBJECT, said.word("well"))
-        said.queue.scan(1000)
-        said.queue.put(SUBJECT, said.word("ill"))
-        assert await said.by_now() == ["ill"]
-        assert not len(said.queue)
+    async def of(stated: Said) -> None:
+        stated.queue.scan(1000)
+        stated.queue.put_off(SUBJECT, stated.word("well"))
+        stated.queue.scan(1000)
+        stated.queue.put(SUBJECT, stated.word("ill"))
+        assert await stated.by_now() == ["ill"]
+        assert not len(stated.queue)
 
     scenario(of)
 
 
 def test_what_is_urgent_comes_before_what_was_put_off() -> None:
-    async def of(said: Said) -> None:
+    async def of(stated: Said) -> None:
         for number in range(3):
-            said.queue.put_off(("pod", str(number)), said.word(f"well {number}"))
-        said.queue.put(("pod", "urgent"), said.word("ill"))
-        assert (await said.by_now()).index("ill") <= 1
-        assert len(said.words) == 4
+            stated.queue.put_off(("pod", str(number)), stated.word(f"well {number}"))
+        stated.queue.put(("pod", "urgent"), stated.word("ill"))
+        assert (await stated.by_now()).index("ill") <= 1
+        assert len(stated.words) == 4
 
     scenario(of)
 
 
 def test_what_could_not_be_said_gives_way_to_newer_words() -> None:
-    async def of(said: Said) -> None:
+    async def of(stated: Said) -> None:
         async def fail() -> None:
-            said.queue.put(SUBJECT, said.word("newer"))
+            stated.queue.put(SUBJECT, stated.word("newer"))
             raise KubeUnavailableError("away")
 
-        said.queue.put(SUBJECT, fail)
-        assert await said.by_now(2) == ["newer"]
-        assert not len(said.queue)
+        stated.queue.put(SUBJECT, fail)
+        assert await stated.by_now(2) == ["newer"]
+        assert not len(stated.queue)
 
     scenario(of)
 
 
 def test_a_newer_word_waits_until_the_older_was_said() -> None:
-    async def of(said: Said) -> None:
+    async def of(stated: Said) -> None:
         async def slow() -> None:
-            await said.clock.sleep(5)
-            said.words.append("older")
+            await stated.clock.sleep(5)
+            stated.words.append("older")
 
-        said.queue.put(SUBJECT, slow)
-        await said.clock.sleep(1)
-        said.queue.put(SUBJECT, said.word("newer"))
-        assert await said.by_now() == []
-        assert await said.by_now(5) == ["older", "newer"]
+        stated.queue.put(SUBJECT, slow)
+        await stated.clock.sleep(1)
+        stated.queue.put(SUBJECT, stated.word("newer"))
+        assert await stated.by_now() == []
+        assert await stated.by_now(5) == ["older", "newer"]
 
     scenario(of)
 
 
 def test_pods_whose_reports_are_refused_or_hang_delay_no_other() -> None:
-    async def of(said: Said) -> None:
+    async def of(stated: Said) -> None:
         async def refuse() -> None:
             raise RefusedError("policy", 403)
 
@@ -129,11 +129,11 @@ def test_pods_whose_reports_are_refused_or_hang_delay_no_other() -> None:
 
         subjects: list[Subject] = [(f"refused {number}", "") for number in range(50)]
         for subject in subjects:
-            said.queue.put(subject, refuse)
-        said.queue.put(("hangs", "1"), hang)
-        await said.clock.sleep(2)
-        said.queue.put(SUBJECT, said.word("mine"))
-        assert await said.by_now(0.1) == ["mine"]
-        assert len(said.queue) == len(subjects)
+            stated.queue.put(subject, refuse)
+        stated.queue.put(("hangs", "1"), hang)
+        await stated.clock.sleep(2)
+        stated.queue.put(SUBJECT, stated.word("mine"))
+        assert await stated.by_now(0.1) == ["mine"]
+        assert len(stated.queue) == len(subjects)
 
     scenario(of)

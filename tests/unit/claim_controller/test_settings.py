@@ -32,7 +32,7 @@ def test_all_wrong_settings_are_named_at_once(
     with pytest.raises(SystemExit) as stopped:
         load(ControllerSettings)
 
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert stopped.value.code == 2
-    assert "DRAY_LEASE__DURATION is 'ten'" in said
-    assert "DRAY_EXECUTION__CONCURRENCY is '0'" in said
+    assert "DRAY_LEASE__DURATION is 'ten'" in output
+    assert "DRAY_EXECUTION__CONCURRENCY is '0'" in output

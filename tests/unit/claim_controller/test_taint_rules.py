@@ -67,13 +67,13 @@ async def watched(kube: MemoryKube) -> Informers:
     return informers
 
 
-def told(cache: ObjectCache) -> Any:
+def reported(cache: ObjectCache) -> Any:
     return fact_of(cache, FactKey("taintrule", "rule"), NodeHistory())
 
 
 async def test_a_server_without_them_keeps_nobody_waiting() -> None:
     informers = await watched(OldServer())
-    assert told(informers.cache) is None
+    assert reported(informers.cache) is None
     await informers.relist()
 
 
@@ -88,7 +88,7 @@ async def test_they_are_read_in_the_version_that_is_served() -> None:
         await kube.create(resource, {"metadata": {"name": "rule"}, "spec": RULE["spec"]})
         informers = await watched(kube)
         await informers.relist()
-        found = told(informers.cache)
+        found = reported(informers.cache)
         assert isinstance(found, TaintRuleObserved)
         assert found.rule.taint == Taint("repair", "", "NoExecute")
 
@@ -98,9 +98,9 @@ def test_a_rule_says_which_devices_it_is_about() -> None:
     cache.apply(TAINT_RULES, Listed((RULE,), 7))
     taint = Taint("repair", "", "NoExecute")
     rule = TaintRule("rule", taint, "d.x", "", "gpu-0")
-    assert told(cache) == TaintRuleObserved(revision=7, rule=rule)
+    assert reported(cache) == TaintRuleObserved(revision=7, rule=rule)
     assert rule.selects("d.x", "any", "gpu-0")
     assert not rule.selects("d.x", "any", "gpu-1")
     assert not rule.selects("d.y", "any", "gpu-0")
     cache.apply(TAINT_RULES, Listed((), 8))
-    assert told(cache) is None
+    assert reported(cache) is None

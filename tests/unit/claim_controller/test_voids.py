@@ -13,9 +13,9 @@ from dray_claim_controller.execution.rollback_decisions import pod_void_annotati
 ATTEMPT = 1_000_001
 
 
-def pod(make: Any, said: str = "", **fields: Any) -> CachedPod:
+def pod(make: Any, expected: str = "", **fields: Any) -> CachedPod:
     made = make.pod(**fields)
-    annotations = {VOID: said} if said else {}
+    annotations = {VOID: expected} if expected else {}
     obj = {"metadata": {"annotations": annotations}}
     return CachedPod("p", made.node, 0, 0, False, pod=made, object=obj)
 
@@ -28,7 +28,7 @@ def cache(seen: CachedPod, *claims: Any) -> ObjectCache:
 
 
 @pytest.mark.parametrize(
-    ("said", "voids"),
+    ("expected", "voids"),
     [
         ("", {}),
         ("a.1", {"a": 1}),
@@ -37,16 +37,16 @@ def cache(seen: CachedPod, *claims: Any) -> ObjectCache:
         ("a,.1,b.,c.-1,d.x,e.5", {"e": 5}),
     ],
 )
-def test_what_can_not_be_read_says_nothing(make: Any, said: str, voids: dict[str, int]) -> None:
-    assert voids_of(pod(make, said)) == voids
+def test_what_can_not_be_read_says_nothing(make: Any, expected: str, voids: dict[str, int]) -> None:
+    assert voids_of(pod(make, expected)) == voids
 
 
 def test_a_pod_is_told_what_is_about_to_be_cleared(make: Any) -> None:
     held = make.claim(decision=ATTEMPT, allocation=make.allocation(), reserved_for=("p",))
 
     assert pod_void_annotation(cache(pod(make), held), make.decision()) == f"c.{ATTEMPT}"
-    told = cache(pod(make, f"other.3,c.{ATTEMPT - 1}"), held)
-    assert pod_void_annotation(told, make.decision()) == f"c.{ATTEMPT},other.3"
+    reported = cache(pod(make, f"other.3,c.{ATTEMPT - 1}"), held)
+    assert pod_void_annotation(reported, make.decision()) == f"c.{ATTEMPT},other.3"
 
 
 def test_a_pod_that_says_so_already_is_told_nothing(make: Any) -> None:

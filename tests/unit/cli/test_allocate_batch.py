@@ -68,7 +68,7 @@ def test_every_recorded_answer_of_kubernetes_is_ours(sample: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected_text"),
     [
         (b"{", "line 1: no JSON"),
         (b"\xff\xfe", "line 1: no JSON"),
@@ -82,9 +82,9 @@ def test_every_recorded_answer_of_kubernetes_is_ours(sample: dict[str, Any]) -> 
         (EMPTY | {"claims": [{"spec": 1}]}, "claims[0].spec is int, expected an object"),
     ],
 )
-def test_a_bad_line_is_answered_with_what_is_wrong_with_it(line: Any, said: str) -> None:
+def test_a_bad_line_is_answered_with_what_is_wrong_with_it(line: Any, expected_text: str) -> None:
     refused, good = ask(line, EMPTY)
-    assert said in refused["error"]
+    assert expected_text in refused["error"]
     assert refused["allocations"] is None
     assert good == {"id": "e", "allocations": [], "error": None}
 
@@ -107,11 +107,11 @@ def test_lines_come_from_standard_input_or_a_file_and_keep_their_order() -> None
 
 
 def test_people_are_told_in_words() -> None:
-    told = run("-f", str(VECTORS / "alloc-sample.jsonl"), "--output", "text").output
-    assert "a77-000000: does not fit\n" in told
-    assert "a77-000001: fits\n    claim 0: r0 gets gpu.example.com/pool-b/gpu-2\n" in told
-    assert "a77-000016: error: claim default/claim-0: selector #0 on device " in told
-    assert "r0 gets gpu.example.com/pool-b/dev-0 (cores 2, memory 20Gi)" in told
+    reported = run("-f", str(VECTORS / "alloc-sample.jsonl"), "--output", "text").output
+    assert "a77-000000: does not fit\n" in reported
+    assert "a77-000001: fits\n    claim 0: r0 gets gpu.example.com/pool-b/gpu-2\n" in reported
+    assert "a77-000016: error: claim default/claim-0: selector #0 on device " in reported
+    assert "r0 gets gpu.example.com/pool-b/dev-0 (cores 2, memory 20Gi)" in reported
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_compile_errors_stand_at_the_same_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected"),
     [
         (b"{", "no JSON"),
         (b"\xff\xfe", "no JSON"),
@@ -65,9 +65,9 @@ def test_compile_errors_stand_at_the_same_place() -> None:
     ],
     ids=str,
 )
-def test_a_bad_line_is_answered_and_the_next_one_too(line: Any, said: str) -> None:
+def test_a_bad_line_is_answered_and_the_next_one_too(line: Any, expected: str) -> None:
     bad, good = ask(line, GOOD)
-    assert said in bad["error"]
+    assert expected in bad["error"]
     assert bad["id"] == (7 if isinstance(line, dict) else None)
     assert (good["id"], good["result"]) == ("g", True)
 

@@ -128,7 +128,7 @@ def test_wrong_use_ends_with_2(arguments):
 
 
 @pytest.mark.parametrize(
-    ("device", "said"),
+    ("device", "expected"),
     [
         ({"attributes": {"a": {"int": "3"}}}, "attribute a: int is str, expected int"),
         ({"attributes": {"a": {"int": True}}}, "attribute a: int is bool, expected int"),
@@ -140,14 +140,14 @@ def test_wrong_use_ends_with_2(arguments):
     ],
     ids=str,
 )
-def test_a_device_that_no_server_keeps_is_refused_and_named(device, said):
+def test_a_device_that_no_server_keeps_is_refused_and_named(device, expected):
     slices = {**SLICE, "spec": {**SLICE["spec"], "devices": [{"name": "bad", **device}]}}
-    with pytest.raises(InvalidInputError, match=re.escape(f"device node-9/bad: {said}")):
+    with pytest.raises(InvalidInputError, match=re.escape(f"device node-9/bad: {expected}")):
         evaluated_or_raised(slices)
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "expected"),
     [
         ({"kind": "List", "items": 5}, "items of the input is int, expected a list"),
         ({"kind": "ResourceSlice", "spec": {"devices": {}, "pool": "p"}}, "spec.pool is str"),
@@ -156,8 +156,8 @@ def test_a_device_that_no_server_keeps_is_refused_and_named(device, said):
     ],
     ids=str,
 )
-def test_documents_of_another_form_are_refused(document, said):
-    with pytest.raises(InvalidInputError, match=said):
+def test_documents_of_another_form_are_refused(document, expected):
+    with pytest.raises(InvalidInputError, match=expected):
         evaluated_or_raised(document)
 
 

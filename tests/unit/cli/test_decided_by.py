@@ -121,9 +121,9 @@ async def test_without_the_policy_the_versions_are_told() -> None:
     )
 
 
-@pytest.mark.parametrize("said", [None, {}, {"status": {"phase": "Pending"}}])
-async def test_where_no_decision_is_told_nothing_is(said: Object | None) -> None:
-    assert await decided_by(MemoryKube(), a_pod(), POOL, said) is None
+@pytest.mark.parametrize("expected", [None, {}, {"status": {"phase": "Pending"}}])
+async def test_where_no_decision_is_told_nothing_is(expected: Object | None) -> None:
+    assert await decided_by(MemoryKube(), a_pod(), POOL, expected) is None
 
 
 async def test_explain_shows_it_beside_the_cards() -> None:

@@ -40,10 +40,12 @@ def test_a_placed_pod_shows_what_it_holds_and_no_old_reasons() -> None:
 
 
 def test_a_pod_whose_devices_are_not_ready_shows_what_they_lack_until_it_is_bound() -> None:
-    told = "device d/n/a lacks the condition attached; device d/n/b lacks the condition attached"
+    reported = (
+        "device d/n/a lacks the condition attached; device d/n/b lacks the condition attached"
+    )
     awaits = {
         "spec": {"selectedNode": "node-1"},
-        "status": {"reason": "BindingConditionsPending", "explanation": told},
+        "status": {"reason": "BindingConditionsPending", "explanation": reported},
     }
     unbound, bound = {**POD, "spec": {}}, {**POD, "spec": {"nodeName": "node-1"}}
 

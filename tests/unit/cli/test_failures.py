@@ -10,7 +10,7 @@ from dray_cli import up
 from dray_cli.__main__ import main
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What the program writes on standard error when it fails."""
     with pytest.raises(SystemExit) as ended:
         main(list(arguments))
@@ -25,7 +25,7 @@ def test_a_file_that_is_no_yaml_is_named(
     file = tmp_path / "mine.yaml"
     file.write_text("a: [")
 
-    text = said(capsys, *verb, "-f", str(file))
+    text = output(capsys, *verb, "-f", str(file))
 
     assert text.startswith(f"dray: {file}: ")
     assert "not YAML" in text
@@ -41,7 +41,7 @@ def test_an_api_server_that_is_away_ends_with_what_to_do(
         " contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}"
     )
 
-    text = said(capsys, "explain", "pod/train", "--kubeconfig", str(file))
+    text = output(capsys, "explain", "pod/train", "--kubeconfig", str(file))
 
     assert "no answer from the API server" in text
     assert text.endswith("start it with `dray up --detach`, and export the line that it prints\n")
@@ -63,7 +63,7 @@ def test_a_stack_that_is_interrupted_early_says_the_same_as_later(
 ) -> None:
     monkeypatch.setattr(up, started_by, interrupted)
 
-    text = said(capsys, "up", *arguments)
+    text = output(capsys, "up", *arguments)
 
     assert text == "dray: interrupted before the stack was ready\n"
 
@@ -73,4 +73,4 @@ def test_a_verb_that_is_interrupted_while_it_is_read_says_that_nothing_began(
 ) -> None:
     monkeypatch.setattr(importlib, "import_module", interrupted)
 
-    assert said(capsys, "up") == "dray: interrupted before `dray up` began\n"
+    assert output(capsys, "up") == "dray: interrupted before `dray up` began\n"

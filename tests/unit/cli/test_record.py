@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dray.recording.recorder import Counts
+from dray.runtime import logs
 from dray_cli.__main__ import main
-from dray_cli.record import logs
 
 OLD = '{"line":"header"}\n'
 

@@ -9,45 +9,45 @@ def story() -> Story:
 
 
 def test_the_first_sighting_of_a_step_counts() -> None:
-    told = story()
+    pod_story = story()
 
-    told.saw("claim", 100.5, "train-claim")
-    told.saw("claim", 109.0, "seen again")
+    pod_story.saw("claim", 100.5, "train-claim")
+    pod_story.saw("claim", 109.0, "seen again")
 
-    assert told.steps["claim"].text == "train-claim"
+    assert pod_story.steps["claim"].text == "train-claim"
 
 
 def test_steps_are_told_in_the_order_of_the_job() -> None:
-    told = story()
+    pod_story = story()
     for step in reversed(REQUIRED):
-        told.saw(step, 101.0, step)
+        pod_story.saw(step, 101.0, step)
 
-    assert [step.name for step in told.in_order()] == list(REQUIRED)
+    assert [step.name for step in pod_story.in_order()] == list(REQUIRED)
 
 
 def test_a_running_pod_is_not_complete_before_its_bind_request_succeeded() -> None:
-    told = story()
+    pod_story = story()
     for step in REQUIRED:
-        told.saw(step, 101.0, step)
+        pod_story.saw(step, 101.0, step)
 
-    assert not told.is_complete
-    told.bind_phase = "Succeeded"
-    assert told.is_complete
+    assert not pod_story.is_complete
+    pod_story.bind_phase = "Succeeded"
+    assert pod_story.is_complete
 
 
 def test_missing_steps_are_named() -> None:
-    told = story()
+    pod_story = story()
     for step in REQUIRED[:-2]:
-        told.saw(step, 101.0, step)
+        pod_story.saw(step, 101.0, step)
 
-    assert told.missing == REQUIRED[-2:]
+    assert pod_story.missing == REQUIRED[-2:]
 
 
 def test_lines_give_milliseconds_since_the_request_and_details_below() -> None:
-    told = story()
-    told.saw("decided", 100.25, "node n", ("gpu-1 virtual_vram=16Gi",))
+    pod_story = story()
+    pod_story.saw("decided", 100.25, "node n", ("gpu-1 virtual_vram=16Gi",))
 
-    head, step, detail = told.lines()
+    head, step, detail = pod_story.lines()
 
     assert head.split() == ["default/train", "trace", "abc"]
     assert step.split() == ["250", "ms", "decided", "node", "n"]
@@ -55,11 +55,11 @@ def test_lines_give_milliseconds_since_the_request_and_details_below() -> None:
 
 
 def test_the_binding_shows_the_phase_of_now() -> None:
-    told = story()
-    told.saw("bound", 101.0, "to n")
-    told.binder, told.bind_phase = "dray", "Succeeded"
+    pod_story = story()
+    pod_story.saw("bound", 101.0, "to n")
+    pod_story.binder, pod_story.bind_phase = "dray", "Succeeded"
 
-    assert told.lines()[1].endswith("to n by dray, BindRequest Succeeded")
+    assert pod_story.lines()[1].endswith("to n by dray, BindRequest Succeeded")
 
 
 def test_devices_and_variables_are_one_per_line() -> None:

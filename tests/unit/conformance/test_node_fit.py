@@ -94,7 +94,7 @@ def test_a_difference_is_told_with_its_node_alone(module, asked, answers):
     theirs[case.id]["node-3"] = [*theirs[case.id]["node-3"], "unheard of"]
 
     (one,) = compared(module, asked, theirs, answers).differences
-    *remarks, question = module("nodes.comparison").told([one]).strip().splitlines()
+    *remarks, question = module("nodes.comparison").as_lines([one]).strip().splitlines()
 
     assert remarks[0].startswith(f"# {case.id}, node-3")
     assert [node["metadata"]["name"] for node in json.loads(question)["nodes"]] == ["node-3"]

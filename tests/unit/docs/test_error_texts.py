@@ -81,8 +81,8 @@ def texts(module: ModuleType) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) and node not in pieces:
             text = normal(template(node, module))
-            said = text.replace("…", "")
-            if len(said) >= SHORTEST and " " in said and not said.startswith(NO_TEXT):
+            stated = text.replace("…", "")
+            if len(stated) >= SHORTEST and " " in stated and not stated.startswith(NO_TEXT):
                 yield text
 
 
@@ -127,5 +127,5 @@ def test_every_text_of_the_policies_is_documented() -> None:
 
 
 def test_the_page_has_no_text_that_nobody_says() -> None:
-    said = {text for module in MODULES for text in texts(module)}
-    assert documented() - said - set(policy_texts()) == set()
+    stated = {text for module in MODULES for text in texts(module)}
+    assert documented() - stated - set(policy_texts()) == set()

@@ -20,7 +20,7 @@ def granted() -> Iterator[tuple[str, str, str, str]]:
                         yield role["metadata"]["name"], group, resource, verb
 
 
-def told() -> Iterator[tuple[str, str, str, str]]:
+def reported() -> Iterator[tuple[str, str, str, str]]:
     """The same, as the page has it."""
     page = PAGE.read_text("utf-8")
     for service in ("claim-controller", "node-agent"):
@@ -31,4 +31,4 @@ def told() -> Iterator[tuple[str, str, str, str]]:
 
 
 def test_the_page_and_the_roles_are_the_same() -> None:
-    assert sorted(told()) == sorted(set(granted()))
+    assert sorted(reported()) == sorted(set(granted()))

@@ -195,7 +195,7 @@ def test_an_allocation_is_written_as_its_status_takes_it():
 
 
 @pytest.mark.parametrize(
-    ("device", "said"),
+    ("device", "expected"),
     [
         ({"name": 1}, "devices[0].name is int, expected a string"),
         ({"name": "a", "attributes": []}, "attributes is list, expected an object"),
@@ -207,9 +207,9 @@ def test_an_allocation_is_written_as_its_status_takes_it():
         ({"name": "a", "bindingConditions": [1]}, "bindingConditions[0] is int, expected a string"),
     ],
 )
-def test_a_field_of_another_type_is_named_with_its_place(device, said):
+def test_a_field_of_another_type_is_named_with_its_place(device, expected):
     spec = SLICE["spec"] | {"devices": [device]}
     with pytest.raises(InvalidInputError) as refused:
         slice_from(SLICE | {"spec": spec}, "slices[0]")
     assert str(refused.value).startswith("slices[0].spec.devices[0].")
-    assert said in str(refused.value)
+    assert expected in str(refused.value)

@@ -42,10 +42,9 @@ from dray_claim_controller.owners.decisions import CameLate, StrandedPods
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
 from dray_claim_controller.templates.decisions import Affected, Template
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
-from dray_node_agent.decisions.inventory import slices
+from dray_node_agent.decisions.inventory import NodeState, slices
 from dray_node_agent.decisions.rules import (
     IsClaimLive,
-    NodeState,
     PrepareClaim,
     PublishSlices,
     replay_rule,

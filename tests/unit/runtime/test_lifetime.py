@@ -159,9 +159,9 @@ def running(
             process.kill()
 
 
-def wait_for(process: "subprocess.Popen[str]", said: str) -> None:
+def wait_for(process: "subprocess.Popen[str]", expected: str) -> None:
     assert process.stdout is not None
-    assert any(line == f"{said}\n" for line in process.stdout)
+    assert any(line == f"{expected}\n" for line in process.stdout)
 
 
 def test_a_second_signal_ends_the_process_at_once() -> None:

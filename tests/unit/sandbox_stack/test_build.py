@@ -87,12 +87,12 @@ async def test_two_runs_at_once_build_once_and_the_second_says_for_whom_it_waits
     tmp_path: Path, builds: Path
 ) -> None:
     fake_go(tmp_path, f"sleep 0.2; {WORKS}")
-    said: list[str] = []
-    first, second = await asyncio.gather(built(said.append), built(said.append))
+    expected: list[str] = []
+    first, second = await asyncio.gather(built(expected.append), built(expected.append))
     assert first == second
     assert lines_of(builds) == ["build"]
-    assert any(line.startswith("building Kubernetes") for line in said)
-    assert [line for line in said if "waiting" in line] == [
+    assert any(line.startswith("building Kubernetes") for line in expected)
+    assert [line for line in expected if "waiting" in line] == [
         f"another run (process {os.getpid()}) builds Kubernetes {first.version}: waiting for it"
     ]
 
@@ -108,7 +108,7 @@ async def test_a_failed_build_says_why_and_leaves_nothing_to_be_used(
 
 
 @pytest.mark.parametrize(
-    ("said", "why", "what_to_do"),
+    ("expected", "why", "what_to_do"),
     [
         (
             "link: write /tmp/x: no space left on device",
@@ -130,9 +130,9 @@ async def test_a_failed_build_says_why_and_leaves_nothing_to_be_used(
     ],
 )
 async def test_what_this_machine_lacks_is_one_sentence_with_what_to_do(
-    tmp_path: Path, builds: Path, said: str, why: str, what_to_do: str
+    tmp_path: Path, builds: Path, expected: str, why: str, what_to_do: str
 ) -> None:
-    fake_go(tmp_path, f"echo k8s.io/api/core/v1; echo '{said}'; echo another line; exit 1")
+    fake_go(tmp_path, f"echo k8s.io/api/core/v1; echo '{expected}'; echo another line; exit 1")
     with pytest.raises(CannotBuildHereError) as failed:
         await build(lambda line: None)
     sentence = str(failed.value)
@@ -154,9 +154,9 @@ async def test_a_binary_that_is_not_as_it_was_built_is_built_anew(
         binary.write_text("bimary\n")
     else:
         binary.with_name("k8s.blake2b").unlink()
-    said: list[str] = []
-    await built(said.append)
-    assert f"{binary} is not as it was built, so it is built anew" in said
+    expected: list[str] = []
+    await built(expected.append)
+    assert f"{binary} is not as it was built, so it is built anew" in expected
     assert len(lines_of(builds)) == 2
 
 
@@ -198,14 +198,14 @@ async def test_a_run_that_is_killed_while_it_builds_leaves_nothing_that_is_used(
     ) as run:
         go = int(await appears(tmp_path / "builds.pid"))
         run.send_signal(number)
-        _, said = await asyncio.to_thread(run.communicate)
+        _, expected = await asyncio.to_thread(run.communicate)
     async with asyncio.timeout(10):
         while runs(go):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     if number == signal.SIGINT:
         assert run.returncode == 130
-        assert "Traceback" not in said
-        assert "what was compiled is kept" in said
+        assert "Traceback" not in expected
+        assert "what was compiled is kept" in expected
     fake_go(tmp_path, WORKS)
     binary = await built()
     assert not (binary.directory / "work").exists()

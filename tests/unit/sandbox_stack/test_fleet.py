@@ -36,11 +36,11 @@ def taints(published: Object) -> set[str]:
 
 async def test_every_node_is_ready_with_its_cards() -> None:
     kube = MemoryKube()
-    told: list[int] = []
-    await NodeFleet(kube, NODES_OF_ALL).publish(told.append)
+    reported: list[int] = []
+    await NodeFleet(kube, NODES_OF_ALL).publish(reported.append)
     nodes = (await kube.list(NODES)).objects
     published = await slices_of(kube)
-    assert told == list(range(1, 21))
+    assert reported == list(range(1, 21))
     assert {node["metadata"]["name"] for node in nodes} == set(published)
     assert {len(one["spec"]["devices"]) for one in published.values()} == {8}
 

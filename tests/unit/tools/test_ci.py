@@ -1,6 +1,7 @@
 """`.ci/run`: what it runs, what it prints of it, and when it fails."""
 
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,7 +27,7 @@ def ci(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ci:
         monkeypatch.setattr(runner, "STAGES", (SETUP, *(CiStage(one, 60) for one in commands)))
         monkeypatch.setattr(runner, "BUILD", CiStage(build, 60))
         monkeypatch.setattr(runner, "BUILD_LOG", tmp_path / "ci" / "build.log")
-        monkeypatch.setattr(runner.signal, "signal", lambda *_: None)
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
         monkeypatch.setattr(sys, "argv", ["ci", "--setup-s", str(setup_s)])
         return runner.main()
 

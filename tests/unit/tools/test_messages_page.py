@@ -38,8 +38,8 @@ def test_tables_name_only_messages_and_roles_that_exist() -> None:
 
 
 def test_the_webhook_reads_what_the_table_says() -> None:
-    said = {message for message, readers in READERS.items() if "webhook" in readers}
-    assert said == set(READ_FACTS)
+    stated = {message for message, readers in READERS.items() if "webhook" in readers}
+    assert stated == set(READ_FACTS)
 
 
 def test_fields_have_their_type_default_and_docstring() -> None:

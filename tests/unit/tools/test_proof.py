@@ -210,7 +210,7 @@ def prove(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Prove:
     monkeypatch.chdir(checkout)
     monkeypatch.setattr(program, "ROOT", checkout)
     monkeypatch.setattr(program, "KEPT", checkout / ".cache" / "proof")
-    monkeypatch.setattr(program.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["proof", "--parts", "test"])
 
     def start(*commands: str) -> int:
@@ -291,7 +291,7 @@ def test_what_make_proof_was_given_does_not_reach_its_commands(
 def test_unknown_parts_and_folders_without_files_are_wrong_use(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for option, value, said in (
+    for option, value, output in (
         ("--parts", "test,chaoss", "'chaoss': known are test, "),
         ("--openb", str(tmp_path), "docs/user-guide/simulate.md says where it comes from"),
     ):
@@ -299,4 +299,4 @@ def test_unknown_parts_and_folders_without_files_are_wrong_use(
         with pytest.raises(SystemExit) as ended:
             program.main()
         assert ended.value.code == 2
-        assert said in capsys.readouterr().err
+        assert output in capsys.readouterr().err

@@ -89,12 +89,15 @@ def test_kubernetes_dialect_is_refused_in_the_words_of_kubernetes(row: list[str]
 @pytest.mark.parametrize("row", rows("## Versions of Kubernetes"), ids=lambda row: row[0])
 def test_versions_differ_as_the_page_says(row: list[str]) -> None:
     expression, *verdicts = row
-    for minor, said in zip(MINORS, verdicts, strict=True):
+    for minor, expected in zip(MINORS, verdicts, strict=True):
         for mode in Mode:
             found = admission(expression, environment(f"1.{minor}", mode))
             is_stored = mode is Mode.STORED
             is_taken = found.verdict == "ok" or (is_stored and found.verdict == "too-complex")
-            assert is_taken == (said == "yes" or (said == "stored" and is_stored)), (minor, mode)
+            assert is_taken == (expected == "yes" or (expected == "stored" and is_stored)), (
+                minor,
+                mode,
+            )
 
 
 CONSOLE = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

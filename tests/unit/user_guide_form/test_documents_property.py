@@ -120,9 +120,9 @@ def test_conversion_is_idempotent_and_leaves_no_trace_of_the_seed(objects, as_li
 def test_either_a_change_is_told_or_nothing_changes(objects):
     text = "---\n".join(map(_in_block_style, objects))
     conversion = convert(text)
-    told = {note.document for note in conversion.notes if not note.is_warning}
+    reported = {note.document for note in conversion.notes if not note.is_warning}
     for number, (before, after) in enumerate(zip(objects, conversion.objects, strict=True), 1):
-        assert (before != after) == (number in told)
+        assert (before != after) == (number in reported)
 
 
 PIECES = st.sampled_from(

@@ -108,7 +108,7 @@ def test_a_limit_in_percent_is_handed_to_the_node(cluster, pod, patched):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "expected_text"),
     [
         ({P + "compute-percent-limit": "20"}, f'{P}compute-percent-request is "25"'),
         ({P + "compute-percent-limit": "0"}, "expected a number above 0 and at most 100"),
@@ -118,8 +118,8 @@ def test_a_limit_in_percent_is_handed_to_the_node(cluster, pod, patched):
         ),
     ],
 )
-def test_a_limit_in_percent_is_not_below_the_request_and_the_only_one(cluster, more, said):
-    assert said in cluster.errors({**QUARTER, **more})
+def test_a_limit_in_percent_is_not_below_the_request_and_the_only_one(cluster, more, expected_text):
+    assert expected_text in cluster.errors({**QUARTER, **more})
 
 
 def test_a_percentage_needs_an_allocator_that_knows_it(cluster):

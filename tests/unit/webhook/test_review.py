@@ -43,7 +43,7 @@ def test_a_denial_carries_its_message_and_no_patch():
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [
         (b"", "body can't be read"),
         (b"[]", "body"),
@@ -58,8 +58,8 @@ def test_a_denial_carries_its_message_and_no_patch():
         ),
     ],
 )
-def test_what_is_no_review_is_refused_with_the_field(body, said):
-    with pytest.raises(MalformedReviewError, match=said):
+def test_what_is_no_review_is_refused_with_the_field(body, expected):
+    with pytest.raises(MalformedReviewError, match=expected):
         read_review(body)
 
 

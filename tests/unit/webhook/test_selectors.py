@@ -27,15 +27,15 @@ def test_the_words_and_the_caret_are_those_of_kubernetes(cluster, vector):
 
     message = cluster.errors({CEL: vector["expression"]})
 
-    said = message.partition(f"annotation {CEL} can't be used: ")[2].splitlines()
+    expected = message.partition(f"annotation {CEL} can't be used: ")[2].splitlines()
     wanted = vector["compile_error"].splitlines()
     # dray adds the nearest known name.
-    assert said[0].partition(" (nearest known name: ")[0] == wanted[0]
-    assert said[1:] == wanted[1:]
+    assert expected[0].partition(" (nearest known name: ")[0] == wanted[0]
+    assert expected[1:] == wanted[1:]
 
 
 @pytest.mark.parametrize(
-    ("expression", "server", "said"),
+    ("expression", "server", "expected"),
     [
         ("lists.range(3).size() == 3", {"version": "v1.34.2"}, "undeclared reference to 'lists'"),
         ("lists.range(3).size() == 3", {"version": "v1.35.0"}, ""),
@@ -50,13 +50,13 @@ def test_the_words_and_the_caret_are_those_of_kubernetes(cluster, vector):
         ("lists.range(3).size() == 3", {"version": "unreadable"}, ""),
     ],
 )
-def test_the_servers_version_and_gates_decide(cluster, pod, expression, server, said):
+def test_the_servers_version_and_gates_decide(cluster, pod, expression, server, expected):
     cluster.server(**server)
 
     answer = cluster.admit(pod({CEL: expression}))
 
-    assert answer.allowed == (not said)
-    assert said in answer.message
+    assert answer.allowed == (not expected)
+    assert expected in answer.message
 
 
 def test_what_is_too_complex_is_denied_with_its_cost(cluster):

@@ -48,7 +48,7 @@ def test_every_wrong_setting_is_named(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         load(WebhookSettings)
 
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert ended.value.code == 2
     for name in ("LOOKUP_TIMEOUT", "SAMPLING_RATIO", "PORT"):
-        assert f"DRAY_WEBHOOK__{name} is " in said
+        assert f"DRAY_WEBHOOK__{name} is " in output

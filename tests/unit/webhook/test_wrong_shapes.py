@@ -10,7 +10,7 @@ P = "tensor-fusion.ai/"
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "expected"),
     [
         ('device.attributes["model"] ==', "compilation failed: ERROR: <input>:1:30: Syntax error"),
         ('device.attributes["quota"] == "x"', "1:18: 'quota': "),
@@ -18,10 +18,10 @@ P = "tensor-fusion.ai/"
         ("nonsense", "compilation failed: ERROR: <input>:1:1: undeclared reference to 'nonsense'"),
     ],
 )
-def test_an_unusable_expression_is_denied_with_its_place(cluster, expression, said):
+def test_an_unusable_expression_is_denied_with_its_place(cluster, expression, expected):
     message = cluster.errors({P + "dra-cel-expression": expression})
 
-    assert f"annotation {P}dra-cel-expression can't be used: {said}" in message
+    assert f"annotation {P}dra-cel-expression can't be used: {expected}" in message
     assert message.endswith("^")
 
 
@@ -38,7 +38,7 @@ def _base(template_of, requests):
 
 
 @pytest.mark.parametrize(
-    ("requests", "said"),
+    ("requests", "expected"),
     [
         ([], 'has no request named "gpu-request" and 0 of device class'),
         (
@@ -73,10 +73,10 @@ def _base(template_of, requests):
         ),
     ],
 )
-def test_a_base_that_cannot_be_completed_is_denied(cluster, template_of, requests, said):
+def test_a_base_that_cannot_be_completed_is_denied(cluster, template_of, requests, expected):
     cluster.view.apply(_base(template_of, requests))
 
-    assert said in cluster.errors()
+    assert expected in cluster.errors()
 
 
 @pytest.mark.parametrize(
@@ -108,15 +108,15 @@ def test_more_requests_than_a_claim_may_have_are_denied(cluster, template_of):
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "expected"),
     [("constraints", "33 device constraints"), ("config", "33 device config")],
 )
-def test_more_entries_than_a_claim_may_have_are_denied(cluster, template_of, entry, said):
+def test_more_entries_than_a_claim_may_have_are_denied(cluster, template_of, entry, expected):
     base = copy.deepcopy(template_of())
     base.spec["spec"]["devices"][entry] = [{"requests": ["gpu-request"]}] * 33
     cluster.view.apply(base)
 
-    assert f"make {said}: expected 32 at most" in cluster.errors()
+    assert f"make {expected}: expected 32 at most" in cluster.errors()
 
 
 def test_more_selectors_than_a_request_may_have_are_denied(cluster, template_of):

@@ -65,7 +65,7 @@ def as_json(found: Comparison, shares: Shares, run: Run) -> Json:
     }
 
 
-def told(differences: Sequence[Difference]) -> str:
+def as_lines(differences: Sequence[Difference]) -> str:
     """The differences for a reader, and as JSON Lines that both programs answer again."""
     return "\n\n".join(_told(one) for one in differences) + "\n"
 

@@ -119,8 +119,8 @@ class _Check:
         if taken is None:
             yield f"{_key(result)} can't give what is asked of it"
         elif self._shared(_key(result)):
-            said = result.get("consumedCapacity") or {}
-            if {name: amount_of(value) for name, value in said.items()} != taken:
+            stated = result.get("consumedCapacity") or {}
+            if {name: amount_of(value) for name, value in stated.items()} != taken:
                 yield f"{_key(result)} consumes other amounts than the policy says"
         elif any(
             amount > amount_of(usable.device["capacity"][name]["value"])
@@ -197,8 +197,8 @@ class _Check:
             for config in claim["spec"]["devices"].get("config") or []
             if not config.get("requests") or names & set(config["requests"])
         }
-        said = allocation["devices"].get("config") or []
-        if {(config["source"], str(config["opaque"])) for config in said} != wanted:
+        stated = allocation["devices"].get("config") or []
+        if {(config["source"], str(config["opaque"])) for config in stated} != wanted:
             yield "the configuration is not that of the classes and of the claim"
 
     def _held(self) -> Iterator[Json]:

@@ -79,8 +79,8 @@ def _is_complete(question: Json, key: tuple[str, str], seen: list[Json]) -> bool
 
     1.34 allocates from incomplete pools and from obsolete ones, too.
     """
-    said = {one["spec"]["pool"]["resourceSliceCount"] for one in seen}
-    if question["k8s"] == "1.34" or len(seen) in said:
+    stated = {one["spec"]["pool"]["resourceSliceCount"] for one in seen}
+    if question["k8s"] == "1.34" or len(seen) in stated:
         return True
     generation = seen[0]["spec"]["pool"]["generation"]
     generations = [
@@ -88,7 +88,7 @@ def _is_complete(question: Json, key: tuple[str, str], seen: list[Json]) -> bool
         for one in question["slices"]
         if (one["spec"]["driver"], one["spec"]["pool"]["name"]) == key
     ]
-    return max(generations) == generation and generations.count(generation) in said
+    return max(generations) == generation and generations.count(generation) in stated
 
 
 def _counters_are_there(question: Json, pool: list[Json]) -> bool:

@@ -91,7 +91,7 @@ def as_json(found: Comparison) -> Json:
     }
 
 
-def told(differences: Sequence[Difference]) -> str:
+def as_lines(differences: Sequence[Difference]) -> str:
     """Differences for a reader: both answers, and the question without the other nodes."""
     return "\n\n".join(_of(one) for one in differences) + "\n"
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.contract.kubernetes.client import Refused
 
 from dray.api.names import OWN_ANNOTATIONS, POD_ANNOTATIONS
 from dray_sandbox.access import CLAIM_CONTROLLER
@@ -46,7 +47,7 @@ MARKER: list[Any] = [
 
 
 @pytest.fixture
-def install(api: Any, refused: type[AssertionError]) -> Install:
+def install(api: Any, refused: type[Refused]) -> Install:
     """Installs the policies for the test's namespace alone, and returns once they are followed; by
     them the test's own user is dray where it is to be."""
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.contract.kubernetes.client import Refused
 
 POLICIES, BINDINGS = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
 FIXED = "object.metadata.labels['gpu'] == oldObject.metadata.labels['gpu']"
@@ -298,7 +299,7 @@ async def test_at_creation_there_is_no_old_object(api: Any, policy: Policy, refu
 
 
 async def test_the_annotations_of_a_binding_are_seen(
-    api: Any, policy: Policy, refused: type[AssertionError]
+    api: Any, policy: Policy, refused: type[Refused]
 ) -> None:
     await labelled_pod(api)
     rule = {

@@ -113,7 +113,7 @@ class Lane:
         """Whether nothing was decided for the pod."""
         return name not in self.world.decisions()
 
-    def told(self, name: str) -> str:
+    def reasons_of(self, name: str) -> str:
         """Why it waits."""
         assert self.waits(name)
         reasons = self.world.waits(name)[-1].reasons

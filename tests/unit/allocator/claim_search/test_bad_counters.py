@@ -105,7 +105,7 @@ def test_the_claim_is_told_why_and_others_go_on(
     now.submit("bad", now.request(of=NVIDIA, **theirs))
     now.submit("other", now.request(selectors=[]))
 
-    assert reason in now.told("bad")
+    assert reason in now.reasons_of("bad")
     assert now.got("other") == ["gpu=plain"]
     now.node("n2")
     now.publish("n2", now.device("good"), driver=NVIDIA)

@@ -25,14 +25,14 @@ def test_all_devices_of_a_node_are_had_or_none(lane: Any) -> None:
     assert lane.got("every") == ["gpu=a", "gpu=b"]
 
     lane.submit("again", lane.request(allocationMode="All"))
-    assert "in use: 2 of 2 devices" in lane.told("again")
+    assert "in use: 2 of 2 devices" in lane.reasons_of("again")
 
 
 def test_all_over_a_pool_that_is_not_whole_is_no_fit_and_says_so(lane: Any) -> None:
     lane.node("n1")
     lane.publish("n1", lane.device("a"), count=2)
     lane.submit("p", lane.request(allocationMode="All"))
-    assert "is currently being updated" in lane.told("p")
+    assert "is currently being updated" in lane.reasons_of("p")
 
 
 def test_the_first_alternative_that_is_available_is_taken(lane: Any) -> None:
@@ -78,7 +78,7 @@ def test_partitions_draw_on_the_same_counters(lane: Any, partitions: Any, counte
     lane.submit("q", lane.request(of=NVIDIA, **MIG))
     assert lane.got("q") == ["gpu=half-1"]
     lane.submit("r", lane.request(of=NVIDIA, **MIG))
-    assert "in use: 2 of 2 devices" in lane.told("r")
+    assert "in use: 2 of 2 devices" in lane.reasons_of("r")
 
     for name in ("r", "p", "q"):
         lane.world.claim(lane.world.state.facts.claims[f"claim-{name}"], deleted=True)
@@ -234,7 +234,7 @@ def test_drivers_that_are_not_drays_are_left_alone(make_world: Any, lane: Any) -
     other.node("n1")
     other.publish("n1", other.device("a"), driver=NVIDIA)
     other.submit("p", other.request(of=NVIDIA, allocationMode="All"))
-    assert "no slice with devices" in other.told("p")
+    assert "no slice with devices" in other.reasons_of("p")
 
 
 @pytest.mark.parametrize("amount", ["-1Gi", "lots"])
@@ -242,4 +242,4 @@ def test_alternatives_that_make_no_sense_are_named(lane: Any, amount: str) -> No
     lane.node("n1")
     odd = lane.request("odd", capacity={"requests": {"memory": amount}})
     lane.submit("p", lane.first_of(lane.request("any"), odd))
-    assert amount in lane.told("p")
+    assert amount in lane.reasons_of("p")

@@ -148,7 +148,7 @@ def test_the_service_decides_what_kube_scheduler_s_allocator_decides(
         else:
             assert now.waits(uid)
             named = (answer or "").replace(f"claim ns/{uid}-gpu", "the claim")
-            assert named in now.told(uid)
+            assert named in now.reasons_of(uid)
         held = sorted(one for one, _ in now.world.state.device_usage.claims())
         if frees and held:
             now.world.claim(now.world.state.facts.claims[held[0]], deleted=True)
@@ -165,10 +165,10 @@ def test_a_selector_that_fails_ends_the_attempt_with_the_error(compatible: Any) 
     now.node("n1")
     now.publish("n1", {"name": "bare"}, now.device("a"), driver=NVIDIA)
     now.submit("p", odd_selector(now))
-    told = now.told("p")
-    assert "the search for devices failed: 1 of 1 node (on n1: " in told
-    assert "the claim: selector #0 on device gpu.nvidia.com/n1/bare" in told
-    assert "no such key: model" in told
+    reasons_of = now.reasons_of("p")
+    assert "the search for devices failed: 1 of 1 node (on n1: " in reasons_of
+    assert "the claim: selector #0 on device gpu.nvidia.com/n1/bare" in reasons_of
+    assert "no such key: model" in reasons_of
 
     now.publish("n1", now.device("a"), driver=NVIDIA)
     assert now.got("p") == ["gpu=a"]
@@ -233,8 +233,10 @@ def test_a_percent_of_a_card_is_refused_with_the_reason(compatible: Any) -> None
     parameters = {"kind": names.LIMITS_KIND, "computePercentRequest": "30"}
     config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
     now.submit("p", now.request(), config=config)
-    assert "a percent of a card can't be asked for with placement KubernetesC" in now.told("p")
-    assert "ask for amounts (tensor-fusion.ai/tflops-request, " in now.told("p")
+    assert "a percent of a card can't be asked for with placement KubernetesC" in now.reasons_of(
+        "p"
+    )
+    assert "ask for amounts (tensor-fusion.ai/tflops-request, " in now.reasons_of("p")
 
 
 def joined(**exactly: Any) -> Any:
@@ -250,9 +252,11 @@ def test_cards_that_must_be_joined_are_refused_with_the_reason_and_others_go_on(
     now.node("n1")
     now.publish("n1", *(now.device(name) for name in "abcd"))
     now.submit("p", now.request(count=2), config=joined())
-    assert 'tensor-fusion.ai/gpu-topology "hard" can\'t be had with placement' in now.told("p")
+    assert 'tensor-fusion.ai/gpu-topology "hard" can\'t be had with placement' in now.reasons_of(
+        "p"
+    )
     now.submit("every", now.request(allocationMode="All"), config=joined())
-    assert "matchAttribute" in now.told("every")
+    assert "matchAttribute" in now.reasons_of("every")
     now.submit("one", now.request(), config=joined())
     assert now.got("one") == ["gpu=a"], "one card is joined to itself"
     now.submit("soft", now.request(count=2), config=joined(**{names.TOPOLOGY_FIELD: "soft"}))
@@ -263,7 +267,7 @@ def test_cards_that_must_be_joined_are_refused_beside_alternatives(lane: Any) ->
     lane.node("n1")
     lane.publish("n1", lane.device("a"), lane.device("b"))
     lane.submit("p", lane.first_of(lane.request("two", count=2)), config=joined())
-    assert "or beside what Kubernetes' allocation alone can decide" in lane.told("p")
+    assert "or beside what Kubernetes' allocation alone can decide" in lane.reasons_of("p")
     lane.submit("own", lane.first_of(lane.request("one")), config=joined())
     assert lane.got("own") == ["gpu/one=a"]
 
@@ -276,4 +280,4 @@ def test_what_the_board_does_not_read_is_no_way_around_the_joints(
     lane.publish("n1", *partitions, driver=NVIDIA, count=2)
     lane.publish("n1", lane.device("a"), lane.device("b"))
     lane.submit("p", lane.request(count=2), config=joined())
-    assert "joined by NVLink, on one NUMA node or under one PCIe root" in lane.told("p")
+    assert "joined by NVLink, on one NUMA node or under one PCIe root" in lane.reasons_of("p")

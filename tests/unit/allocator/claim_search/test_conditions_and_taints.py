@@ -48,7 +48,7 @@ def test_elsewhere_they_are_for_pods_that_kube_scheduler_binds(lane: Any, droppe
     lane.world.see(msgspec.structs.replace(says, **{dropped: False}))
     lane.publish("n1", lane.device("a", **CONDITIONS))
     lane.submit("alone", lane.request())
-    assert "has binding conditions, and dray binds" in lane.told("alone")
+    assert "has binding conditions, and dray binds" in lane.reasons_of("alone")
 
     gated = replace(lane.world.a_pod("gated"), scheduler="default-scheduler", gated=True)
     lane.submit("gated", lane.request(), pod=gated)
@@ -64,7 +64,7 @@ def test_tolerations_are_repeated_in_the_result_with_their_seconds(lane: Any) ->
         "q",
         lane.request(tolerations=[{"key": "ill", "operator": "Exists", "tolerationSeconds": 5}]),
     )
-    assert "device taint ill=:NoExecute is not tolerated" in lane.told("p")
+    assert "device taint ill=:NoExecute is not tolerated" in lane.reasons_of("p")
     written = allocation_to(lane.allocation("q"))["devices"]["results"][0]
     assert written["tolerations"] == [{"key": "ill", "operator": "Exists", "tolerationSeconds": 5}]
 
@@ -94,7 +94,7 @@ def test_rules_taint_devices_as_long_as_they_are_there(lane: Any, in_full: bool)
     lane.submit("p", wish)
     lane.submit("q", wish)
     assert [one.rpartition("=")[2] for one in lane.got("p")] == ["b"]
-    assert "device taint repair=:NoSchedule is not tolerated" in lane.told("q")
+    assert "device taint repair=:NoSchedule is not tolerated" in lane.reasons_of("q")
     lane.node("n2")
     assert lane.waits("q")
 
@@ -125,4 +125,4 @@ def test_an_ill_device_is_given_to_nobody(lane: Any) -> None:
     lane.submit("p", lane.first_of(lane.request("any")))
     assert lane.got("p") == ["gpu/any=b"]
     lane.submit("q", lane.first_of(lane.request("any")))
-    assert "unhealthy: 1 of 2 devices" in lane.told("q")
+    assert "unhealthy: 1 of 2 devices" in lane.reasons_of("q")

@@ -8,9 +8,9 @@ from tests.unit.allocator.objects import (
     card,
     devices_of,
     publish,
+    reasons_of,
     request,
     submit,
-    told,
 )
 
 from dray.api import names
@@ -27,7 +27,7 @@ def test_what_is_told_of_a_node_is_not_read_from_another_that_was_like_it(
     wants_two = f'device.attributes["{names.DRIVER}"].group == "two"'
     asked = request(selectors=[{"cel": {"expression": wants_two}}], count=2)
     submit(world, "a", as_alternatives(devices_of(asked)))
-    told(world, "a")
+    reasons_of(world, "a")
     publish(world, changed, card(f"{changed}-gpu", group="one"))
     (clause,) = (one for one in reasons(world.state, "a") if one.kind == "clause")
     assert (clause.failed, clause.of) == (1, 2)

@@ -43,7 +43,7 @@ def test_single_cards_of_two_claims_are_refused_as_several_of_one(make_lane: Any
     exact = [now.request()]
     now.claim("left", {"spec": {"devices": {"requests": exact, "config": joined("hard")}}})
     now.submit("right", *exact, config=joined("hard"), pod=of_pair(now, "p"))
-    assert f"tensor-fusion.ai/gpu-topology {NO_SUCH_RULE}" in now.told("p")
+    assert f"tensor-fusion.ai/gpu-topology {NO_SUCH_RULE}" in now.reasons_of("p")
     now.submit("alone", *exact, config=joined("hard"))
     assert now.got("alone") == ["gpu=a"], "one card is joined to itself"
 
@@ -52,13 +52,13 @@ def test_joints_that_the_pool_demands_are_no_others(make_lane: Any) -> None:
     now = make_lane("CompactFirst", placement_topology="hard")
     every = now.request(allocationMode="All")
     now.submit("every", every)
-    assert f"placement.topology of the pool {NO_SUCH_RULE}" in now.told("every")
+    assert f"placement.topology of the pool {NO_SUCH_RULE}" in now.reasons_of("every")
     now.submit("two", now.first_of(now.request("two", count=2), now.request("one")))
-    assert "have the pod say otherwise (tensor-fusion.ai/gpu-topology)" in now.told("two")
+    assert "have the pod say otherwise (tensor-fusion.ai/gpu-topology)" in now.reasons_of("two")
     now.submit("one", now.first_of(now.request("one")))
     assert now.got("one") == ["gpu/one=a"]
     now.submit("plain", now.request(count=2))
-    assert "joined by NVLink" in now.told("plain"), "the table searches for them"
+    assert "joined by NVLink" in now.reasons_of("plain"), "the table searches for them"
 
 
 def test_the_pool_demands_joints_of_a_pod_with_a_placement_of_its_own(make_lane: Any) -> None:
@@ -66,7 +66,7 @@ def test_the_pool_demands_joints_of_a_pod_with_a_placement_of_its_own(make_lane:
     parameters = {"kind": names.LIMITS_KIND, names.PLACEMENT_FIELD: "KubernetesCompatible"}
     config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
     now.submit("p", now.request(count=2), config=config)
-    assert f"placement.topology of the pool {NO_SUCH_RULE}" in now.told("p")
+    assert f"placement.topology of the pool {NO_SUCH_RULE}" in now.reasons_of("p")
 
 
 def test_who_only_looks_on_needs_no_joints(make_lane: Any) -> None:

@@ -89,7 +89,7 @@ def test_of_a_capacity_it_is_the_device_with_the_most_left(lane: Any) -> None:
     found = reasons_of(lane, "p")["not enough free memory (20Gi asked)"]
     node = lane.world.decisions()["holds-1"].node
     assert found.nearest == Nearest(f"{node}/a", "15Gi")
-    assert f": 3 of 3 devices; nearest: {node}/a has 15Gi" in lane.told("p")
+    assert f": 3 of 3 devices; nearest: {node}/a has 15Gi" in lane.reasons_of("p")
 
 
 def test_of_what_no_device_is_large_enough_for_it_is_the_largest(lane: Any) -> None:
@@ -150,7 +150,7 @@ def test_of_a_taint_one_is_named_and_of_use_none(lane: Any) -> None:
     found = reasons_of(lane, "p")
     assert found["device taint repair=:NoSchedule is not tolerated"].nearest == Nearest("n1/a")
     assert found["in use"].nearest is None
-    assert "nearest" not in lane.told("p")
+    assert "nearest" not in lane.reasons_of("p")
 
 
 def test_devices_of_all_nodes_are_counted_once_and_named(lane: Any) -> None:

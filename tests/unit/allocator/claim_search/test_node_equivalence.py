@@ -137,8 +137,8 @@ def of_model(lane: Any, model: str) -> Any:
 def test_nodes_that_are_alike_are_searched_once(lane: Any, looked: list[str]) -> None:
     fleet_of(lane, 50)
     lane.submit("p", of_model(lane, "H100"))
-    assert ": 50 of 50 devices" in lane.told("p")
-    assert ": 50 of 50 nodes" in lane.told("p")
+    assert ": 50 of 50 devices" in lane.reasons_of("p")
+    assert ": 50 of 50 nodes" in lane.reasons_of("p")
     assert len(looked) == 1
 
 
@@ -149,7 +149,7 @@ def test_who_waits_is_tried_again_where_something_changed(lane: Any, looked: lis
 
     lane.publish("n007", lane.device("new", "B200"), driver=NVIDIA)
     assert (looked, lane.waits("p")) == (["n007"], True)
-    assert ": 20 of 20 devices" in lane.told("p")
+    assert ": 20 of 20 devices" in lane.reasons_of("p")
 
     lane.publish("n007", lane.device("new", "H100"), driver=NVIDIA)
     assert lane.got("p") == ["gpu/a=new"]
@@ -253,8 +253,8 @@ def test_nodes_hard_to_search_are_tried_last_and_few_of_them_long(
         monkeypatch.setattr(module, "NODE_LOOKS", 10)
     wish = lane.first_of(lane.request("a", NVIDIA, count=2))
     lane.submit("p", wish, constraints=[{"matchAttribute": f"{NVIDIA}/model"}])
-    assert "no choice of devices among the first 10 tried: 4 of 6 nodes" in lane.told("p")
-    assert "no choice of devices among the first 5 tried: 2 of 6 nodes" in lane.told("p")
+    assert "no choice of devices among the first 10 tried: 4 of 6 nodes" in lane.reasons_of("p")
+    assert "no choice of devices among the first 5 tried: 2 of 6 nodes" in lane.reasons_of("p")
 
     state = lane.world.state
     walk = NodeSearch(state, state.domains["pool"], wanted(state, "pool", state.facts.pods["p"]))

@@ -49,8 +49,10 @@ def test_all_cards_give_the_same_percentage_of_different_amounts(lane: Any) -> N
     lane.submit("q", lane.request(allocationMode="All"), config=[percent("50")])
     assert consumed(lane, "q") == consumed(lane, "p")
     lane.submit("r", lane.request(allocationMode="All"), config=[percent("2")])
-    told = "not enough free virtual_tflops (2 % of tflops asked): 2 of 2 devices; nearest: n1/"
-    assert told in lane.told("r")
+    reasons_of = (
+        "not enough free virtual_tflops (2 % of tflops asked): 2 of 2 devices; nearest: n1/"
+    )
+    assert reasons_of in lane.reasons_of("r")
 
 
 @pytest.mark.parametrize(("amount", "stated"), [("30", None), ("30", "7"), ("0.001", None)])
@@ -90,7 +92,7 @@ def test_pods_whose_alternatives_ask_for_other_percentages_do_not_share_a_verdic
     for name, amount in (("most", "80"), ("half", "50"), ("tenth", "10")):
         lane.submit(name, only, config=[percent(amount, "gpu/only")])
     assert list(lane.world.decisions()) == ["most", "tenth"]
-    assert "not enough free virtual_tflops (50 % of tflops asked)" in lane.told("half")
+    assert "not enough free virtual_tflops (50 % of tflops asked)" in lane.reasons_of("half")
 
 
 def test_a_plain_claim_gets_its_percentage_of_what_the_board_does_not_read(lane: Any) -> None:

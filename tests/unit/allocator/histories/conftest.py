@@ -15,8 +15,8 @@ from collections.abc import Callable
 import pytest
 from tests.unit.allocator.histories.actions import ODD, SHARING, Action, acted
 from tests.unit.allocator.histories.cluster import Cluster
-from tests.unit.allocator.histories.second_driver import LaneCluster
 from tests.unit.allocator.histories.repeated_facts import OddCluster
+from tests.unit.allocator.histories.second_driver import LaneCluster
 from tests.unit.allocator.histories.sharing import Sharing
 
 

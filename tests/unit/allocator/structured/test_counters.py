@@ -124,16 +124,16 @@ def test_counter_sets_of_another_nodes_slice_are_found(cluster, version):
 
 
 @pytest.mark.parametrize(
-    ("uses", "said"),
+    ("uses", "expected"),
     [
         (("other", {"m": "1"}), "counter set other not found"),
         (("card", {"n": "1"}), "counter n not found in counter set card"),
     ],
 )
-def test_an_unknown_counter_makes_the_pool_invalid(cluster, uses, said):
+def test_an_unknown_counter_makes_the_pool_invalid(cluster, uses, expected):
     cluster.publish(slice_count=2, counter_sets=(cluster.counters("card", m="1"),))
     cluster.publish(cluster.device("a", consumes=cluster.uses(uses[0], **uses[1])), slice_count=2)
-    with pytest.raises(NodeAllocationError, match=said):
+    with pytest.raises(NodeAllocationError, match=expected):
         cluster.fit(cluster.claim(cluster.request()))
 
 

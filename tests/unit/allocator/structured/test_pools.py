@@ -113,7 +113,7 @@ def test_a_slice_reaches_the_nodes_that_its_selector_takes(cluster, key, operato
 
 
 @pytest.mark.parametrize(
-    ("requirement", "said"),
+    ("requirement", "expected"),
     [
         (Requirement("zone", "Near", ("a",)), "operator 'Near' of zone is unknown"),
         (Requirement("zone", "In"), "operator In of zone has no values"),
@@ -123,10 +123,10 @@ def test_a_slice_reaches_the_nodes_that_its_selector_takes(cluster, key, operato
         (Requirement("not a key", "Exists"), "'not a key' is no label key"),
     ],
 )
-def test_a_selector_that_can_not_be_read_is_an_error(cluster, requirement, said):
+def test_a_selector_that_can_not_be_read_is_an_error(cluster, requirement, expected):
     reach = Reach(selector=NodeSelector((Term((requirement,)),)))
     cluster.publish(cluster.device("a"), name="broken", reach=reach)
-    with pytest.raises(AllocationError, match=f"slice broken: .*{said}"):
+    with pytest.raises(AllocationError, match=f"slice broken: .*{expected}"):
         cluster.fit(cluster.claim(cluster.request()))
 
 

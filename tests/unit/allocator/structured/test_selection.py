@@ -187,15 +187,15 @@ def test_a_search_without_end_is_given_up_with_a_sentence(cluster):
 
 
 @pytest.mark.parametrize(
-    ("gate", "request_fields", "said"),
+    ("gate", "request_fields", "expected"),
     [
         ("DRAPrioritizedList", None, "DRAPrioritizedList feature is disabled"),
         ("DRAConsumableCapacity", {"capacity": {"m": "1"}}, "DRAConsumableCapacity feature is"),
         ("DRAAdminAccess", {"admin_access": False}, "admin access is requested, but the feature"),
     ],
 )
-def test_what_a_gate_keeps_from_being_decided_is_an_error(cluster, gate, request_fields, said):
+def test_what_a_gate_keeps_from_being_decided_is_an_error(cluster, gate, request_fields, expected):
     alternatives = {"first_available": [cluster.alternative("s")]}
     request = cluster.request(**(request_fields or alternatives))
-    with pytest.raises(AllocationError, match=said):
+    with pytest.raises(AllocationError, match=expected):
         cluster.on("1.36", without=gate).fit(cluster.claim(request))

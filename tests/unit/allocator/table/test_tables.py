@@ -11,7 +11,7 @@ from dray.api.devices import DeviceId
 from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import SliceObserved
 from dray_allocator.devices.device_requests import DeviceRequirements, eligible
-from dray_allocator.nodes import columns, equivalence, index, load, tables
+from dray_allocator.nodes import columns, equivalence, index, keys, load, tables
 from dray_allocator.nodes.load import card_load
 from dray_allocator.nodes.table import NodeTable
 
@@ -147,7 +147,7 @@ def test_a_pod_that_names_its_nodes_goes_to_the_better_one(make_world):
 
 def test_loads_and_ties_fit_into_a_key():
     assert load.MOST_LOAD > 2 * load.FULL
-    assert (load.MOST_LOAD << load.TIE_BITS) + 2**load.TIE_BITS - 1 < index.NONE
+    assert (load.MOST_LOAD << load.TIE_BITS) + 2**load.TIE_BITS - 1 < keys.NONE
 
 
 def test_a_board_without_nodes_offers_none(make_world):

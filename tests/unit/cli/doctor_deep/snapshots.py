@@ -139,9 +139,9 @@ def snapshot_of(
 
 def found(snapshot: ClusterSnapshot, floor: int = 0) -> dict[str, Difference]:
     """By kind; each is about another thing."""
-    told = differences(snapshot, floor=floor)
-    assert len({one.kind for one in told}) == len(told)
-    return {one.kind: one for one in told}
+    reported = differences(snapshot, floor=floor)
+    assert len({one.kind for one in reported}) == len(reported)
+    return {one.kind: one for one in reported}
 
 
 ONE, OTHER = allocation("gpu-0"), allocation("gpu-1")

@@ -87,10 +87,10 @@ def test_both_devices_are_named_with_what_each_side_says_and_since_when() -> Non
     assert kubernetes.says == "gpu-1 on node-1 vram=16Gi"
     assert log.says == "attempt 1 is committed: gpu-0 on node-1 vram=16Gi"
     assert (kubernetes.since_unix_s, log.since_unix_s) == (START_UNIX_S + 702, START_UNIX_S + 701)
-    told = one.finding().line().splitlines()
-    assert told[0].endswith("another allocation, gpu-0 on node-1, gpu-1 on node-1")
-    assert told[1].endswith("gpu-1 on node-1 vram=16Gi, since 1970-01-12 13:58:22Z")
-    assert [line.split()[0] for line in told[1:]] == ["Kubernetes", "log", "right", "do"]
+    reported = one.finding().line().splitlines()
+    assert reported[0].endswith("another allocation, gpu-0 on node-1, gpu-1 on node-1")
+    assert reported[1].endswith("gpu-1 on node-1 vram=16Gi, since 1970-01-12 13:58:22Z")
+    assert [line.split()[0] for line in reported[1:]] == ["Kubernetes", "log", "right", "do"]
 
 
 def test_a_decision_is_late_only_after_the_allocators_own_time_out() -> None:
@@ -165,12 +165,12 @@ def test_a_slice_that_the_bus_shows_otherwise_is_named_with_its_devices() -> Non
     snapshot = snapshot_of([])
     snapshot.slices[SLICE.name] = replace(SLICE, generation=2, devices=(CARD,))
     snapshot.slices["slice-2"] = replace(SLICE, name="slice-2")
-    told = differences(snapshot, floor=0)
+    reported = differences(snapshot, floor=0)
 
-    assert [one.about for one in told] == ["slice slice-1", "slice slice-2"]
-    assert told[0].devices == ("gpu-1 on node-1",)
-    assert told[0].sides[0].says == "generation 2 of pool node-1, 1 devices"
-    assert told[1].sides[1].says == "there is no such slice"
+    assert [one.about for one in reported] == ["slice slice-1", "slice slice-2"]
+    assert reported[0].devices == ("gpu-1 on node-1",)
+    assert reported[0].sides[0].says == "generation 2 of pool node-1, 1 devices"
+    assert reported[1].sides[1].says == "there is no such slice"
 
 
 def test_a_card_of_which_more_is_in_use_than_it_has_is_told_with_its_users() -> None:
@@ -215,8 +215,8 @@ def test_a_replica_that_remembers_something_else_is_at_fault() -> None:
 @pytest.mark.parametrize("changes", [{"facts_sequence": 2}, {"epoch": 7}])
 def test_a_replica_that_lags_is_told_instead_of_what_follows_from_it(changes: Any) -> None:
     snapshot = replica(snapshot_of([claim(ONE)], [decided(ONE)]), holdings={}, **changes)
-    told = [one for one in differences(snapshot, floor=5) if one.about == f"pool {POOL}"]
-    assert [one.kind for one in told] == ["replica-lags"]
+    reported = [one for one in differences(snapshot, floor=5) if one.about == f"pool {POOL}"]
+    assert [one.kind for one in reported] == ["replica-lags"]
 
 
 def with_config(text: bytes, **changes: Any) -> Claim:

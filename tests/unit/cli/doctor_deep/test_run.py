@@ -97,9 +97,9 @@ async def test_a_stack_in_which_all_agree_is_looked_at_once() -> None:
     stack = Stack()
     await stack.begin(ONE)
 
-    lines, told = await stack.look()
+    lines, reported = await stack.look()
 
-    assert told == []
+    assert reported == []
     assert stack.paused == []
     assert lines == [
         "  ok  comparison: no lasting difference between 1 claim, 0 slices, 1 log and 1 "
@@ -133,9 +133,9 @@ async def test_what_is_under_way_is_not_told() -> None:
         await stack.kube.update(CLAIMS, written, subresource="status")
 
     stack.pause = pause  # type: ignore[method-assign]
-    lines, told = await stack.look()
+    lines, reported = await stack.look()
 
-    assert (stack.paused, told) == ([5.0], [])
+    assert (stack.paused, reported) == ([5.0], [])
     assert lines[0].startswith("  ok  comparison: no lasting difference")
 
 

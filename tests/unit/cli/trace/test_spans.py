@@ -23,9 +23,9 @@ from dray_cli.trace.spans import (
 
 
 def span(name: str, start_ms: float, end_ms: float, **more: Any) -> TraceSpan:
-    told: dict[str, Any] = {"service": "webhook", "trace_id": TRACE, "span_id": name, **more}
+    reported: dict[str, Any] = {"service": "webhook", "trace_id": TRACE, "span_id": name, **more}
     start, end = int(start_ms * MS), int(end_ms * MS)
-    return TraceSpan(name=name, start_unix_ns=start, end_unix_ns=end, **told)
+    return TraceSpan(name=name, start_unix_ns=start, end_unix_ns=end, **reported)
 
 
 def a_trace(*spans: TraceSpan, recorded: bool = True) -> PodTrace:
@@ -182,9 +182,9 @@ def test_a_pod_that_is_gone_is_found_by_name_and_the_newest_counts(tmp_path: Pat
 
 def test_what_only_messages_tell_of_being_prepared_is_added_to_what_was_recorded() -> None:
     recorded = (span("claim", 2, 3, parent_id="admission"), span("admission", 0, 1))
-    told = (span("admission", 0, 1), span("prepare", 8, 9))
+    reported = (span("admission", 0, 1), span("prepare", 8, 9))
 
-    whole = a_trace(*with_prepared(recorded, told))
+    whole = a_trace(*with_prepared(recorded, reported))
 
     assert not a_trace(*recorded).prepared
     assert whole.prepared
