@@ -1,4 +1,4 @@
-"""Reports of what went well let a crowd of pods pass, but not for ever."""
+"""Reports of success wait while many pods are on their way, for a limited time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,115 +12,115 @@ SUBJECT = ("pod", "bindrequest")
 PATIENCE_S = 30.0
 
 
-class Said:
-    """What a queue has said, and a moment later."""
+class QueueRun:
+    """A running queue and the reports that it has written."""
 
     def __init__(self, clock: LoopClock, hands: int = 1) -> None:
-        self.words: list[str] = []
+        self.written: list[str] = []
         self.clock = clock
         self.queue = ReportQueue(
             clock, group_of=lambda subject: subject[0], hands=hands, patience_s=PATIENCE_S
         )
         self.running = asyncio.create_task(self.queue.run())
 
-    def word(self, word: str) -> Work:
-        async def publish_fact() -> None:
-            self.words.append(word)
+    def report(self, text: str) -> Work:
+        async def write() -> None:
+            self.written.append(text)
 
-        return publish_fact
+        return write
 
     async def by_now(self, after_s: float = 0.001) -> list[str]:
         await self.clock.sleep(after_s)
         assert not self.running.done()
-        return self.words
+        return self.written
 
 
-def scenario(of: Callable[[Said], Awaitable[None]]) -> None:
-    run_virtually(lambda clock: of(Said(clock)))
+def scenario(of: Callable[[QueueRun], Awaitable[None]]) -> None:
+    run_virtually(lambda clock: of(QueueRun(clock)))
 
 
-def test_what_was_put_off_waits_while_a_crowd_is_on_its_way() -> None:
-    async def of(stated: Said) -> None:
-        stated.queue.scan(CROWD + 1)
-        stated.queue.put_off(SUBJECT, stated.word("well"))
-        stated.queue.scan(CROWD + 1)
-        assert await stated.by_now() == []
-        stated.queue.scan(CROWD)
-        assert await stated.by_now() == ["well"]
-
-    scenario(of)
-
-
-def test_patience_ends_and_a_newer_word_inherits_the_age_of_the_one_it_replaces() -> None:
-    async def of(stated: Said) -> None:
-        stated.queue.scan(1000)
-        stated.queue.put_off(SUBJECT, stated.word("well"))
-        stated.queue.scan(1000)
-        await stated.clock.sleep(PATIENCE_S - 1)
-        stated.queue.put_off(SUBJECT, stated.word("better"))
-        stated.queue.scan(1000)
-        assert await stated.by_now() == []
-        await stated.clock.sleep(1)
-        stated.queue.scan(1000)
-        assert await stated.by_now() == ["better"]
-        assert not len(stated.queue)
+def test_a_deferred_report_waits_while_many_pods_are_on_their_way() -> None:
+    async def of(run: QueueRun) -> None:
+        run.queue.scan(CROWD + 1)
+        run.queue.put_off(SUBJECT, run.report("well"))
+        run.queue.scan(CROWD + 1)
+        assert await run.by_now() == []
+        run.queue.scan(CROWD)
+        assert await run.by_now() == ["well"]
 
     scenario(of)
 
 
-def test_what_is_urgent_is_said_at_once_and_in_place_of_what_was_put_off() -> None:
-    async def of(stated: Said) -> None:
-        stated.queue.scan(1000)
-        stated.queue.put_off(SUBJECT, stated.word("well"))
-        stated.queue.scan(1000)
-        stated.queue.put(SUBJECT, stated.word("ill"))
-        assert await stated.by_now() == ["ill"]
-        assert not len(stated.queue)
+def test_patience_ends_and_a_newer_report_inherits_the_age_of_the_one_it_replaces() -> None:
+    async def of(run: QueueRun) -> None:
+        run.queue.scan(1000)
+        run.queue.put_off(SUBJECT, run.report("well"))
+        run.queue.scan(1000)
+        await run.clock.sleep(PATIENCE_S - 1)
+        run.queue.put_off(SUBJECT, run.report("better"))
+        run.queue.scan(1000)
+        assert await run.by_now() == []
+        await run.clock.sleep(1)
+        run.queue.scan(1000)
+        assert await run.by_now() == ["better"]
+        assert not len(run.queue)
 
     scenario(of)
 
 
-def test_what_is_urgent_comes_before_what_was_put_off() -> None:
-    async def of(stated: Said) -> None:
+def test_an_urgent_report_is_written_at_once_and_replaces_a_deferred_one() -> None:
+    async def of(run: QueueRun) -> None:
+        run.queue.scan(1000)
+        run.queue.put_off(SUBJECT, run.report("well"))
+        run.queue.scan(1000)
+        run.queue.put(SUBJECT, run.report("failed"))
+        assert await run.by_now() == ["failed"]
+        assert not len(run.queue)
+
+    scenario(of)
+
+
+def test_an_urgent_report_precedes_deferred_ones() -> None:
+    async def of(run: QueueRun) -> None:
         for number in range(3):
-            stated.queue.put_off(("pod", str(number)), stated.word(f"well {number}"))
-        stated.queue.put(("pod", "urgent"), stated.word("ill"))
-        assert (await stated.by_now()).index("ill") <= 1
-        assert len(stated.words) == 4
+            run.queue.put_off(("pod", str(number)), run.report(f"well {number}"))
+        run.queue.put(("pod", "urgent"), run.report("failed"))
+        assert (await run.by_now()).index("failed") <= 1
+        assert len(run.written) == 4
 
     scenario(of)
 
 
-def test_what_could_not_be_said_gives_way_to_newer_words() -> None:
-    async def of(stated: Said) -> None:
+def test_a_newer_report_replaces_one_that_failed() -> None:
+    async def of(run: QueueRun) -> None:
         async def fail() -> None:
-            stated.queue.put(SUBJECT, stated.word("newer"))
+            run.queue.put(SUBJECT, run.report("newer"))
             raise KubeUnavailableError("away")
 
-        stated.queue.put(SUBJECT, fail)
-        assert await stated.by_now(2) == ["newer"]
-        assert not len(stated.queue)
+        run.queue.put(SUBJECT, fail)
+        assert await run.by_now(2) == ["newer"]
+        assert not len(run.queue)
 
     scenario(of)
 
 
-def test_a_newer_word_waits_until_the_older_was_said() -> None:
-    async def of(stated: Said) -> None:
+def test_a_newer_report_waits_until_the_older_is_written() -> None:
+    async def of(run: QueueRun) -> None:
         async def slow() -> None:
-            await stated.clock.sleep(5)
-            stated.words.append("older")
+            await run.clock.sleep(5)
+            run.written.append("older")
 
-        stated.queue.put(SUBJECT, slow)
-        await stated.clock.sleep(1)
-        stated.queue.put(SUBJECT, stated.word("newer"))
-        assert await stated.by_now() == []
-        assert await stated.by_now(5) == ["older", "newer"]
+        run.queue.put(SUBJECT, slow)
+        await run.clock.sleep(1)
+        run.queue.put(SUBJECT, run.report("newer"))
+        assert await run.by_now() == []
+        assert await run.by_now(5) == ["older", "newer"]
 
     scenario(of)
 
 
 def test_pods_whose_reports_are_refused_or_hang_delay_no_other() -> None:
-    async def of(stated: Said) -> None:
+    async def of(run: QueueRun) -> None:
         async def refuse() -> None:
             raise RefusedError("policy", 403)
 
@@ -129,11 +129,11 @@ def test_pods_whose_reports_are_refused_or_hang_delay_no_other() -> None:
 
         subjects: list[Subject] = [(f"refused {number}", "") for number in range(50)]
         for subject in subjects:
-            stated.queue.put(subject, refuse)
-        stated.queue.put(("hangs", "1"), hang)
-        await stated.clock.sleep(2)
-        stated.queue.put(SUBJECT, stated.word("mine"))
-        assert await stated.by_now(0.1) == ["mine"]
-        assert len(stated.queue) == len(subjects)
+            run.queue.put(subject, refuse)
+        run.queue.put(("hangs", "1"), hang)
+        await run.clock.sleep(2)
+        run.queue.put(SUBJECT, run.report("mine"))
+        assert await run.by_now(0.1) == ["mine"]
+        assert len(run.queue) == len(subjects)
 
     scenario(of)

@@ -74,12 +74,13 @@ class ReportQueue:
             return
         since_s = self._put_off.pop(subject, None)
         work = self._work.pop(subject)
+        is_written = False
         try:
             await work()
-        except Exception:
+            is_written = True
+        finally:
             # Newer work of the subject counts.
-            if subject not in self._work:
+            if not is_written and subject not in self._work:
                 self._work[subject] = work
                 if since_s is not None:
                     self._put_off[subject] = since_s
-            raise
