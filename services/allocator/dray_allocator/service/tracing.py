@@ -166,7 +166,7 @@ def _attributes(record: Record, namespace: str, pod: str) -> Attributes:
     return {
         "k8s.namespace.name": namespace,
         "k8s.pod.name": pod,
-        "dray.api": record.domain,
+        "dray.domain": record.domain,
         "messaging.system": "nats",
         "messaging.operation.type": "send",
         "messaging.operation.name": "append",
