@@ -49,7 +49,7 @@ MILLION = ("--gpus", "1000000", "--shapes", "1", "--in-use", "0.01", "--samples"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure beside its target. ``target`` is the most it may be, or the least."""
+    """One figure with its target. ``target`` is the most it may be, or the least."""
 
     what: str
     policy: str
@@ -76,7 +76,7 @@ class Figure:
 
 @dataclass(slots=True)
 class Report:
-    """All that one run found; rows are told as they come."""
+    """All that one run found; rows are reported as they come."""
 
     tells: bool
     clock: str
@@ -226,7 +226,7 @@ def _own(report: Report, gpus: tuple[int, ...], shapes: tuple[int, ...]) -> Iter
 
 
 def _compared(report: Report, gpus: tuple[int, ...]) -> Iterator[Figure]:
-    """Targets beside the Go allocator, of the rows that there are."""
+    """Targets relative to the Go allocator, of the rows that there are."""
     go = "Go allocator"
     measured = {(row["gpus"], row["fits"]) for row in report.rows if row["policy"] == go}
     for count, target in EVERY_NODE_TARGETS.items():

@@ -8,7 +8,7 @@ holds the last decision,
 
 claims/s   are pods with one claim each, by the wall's clock
 CPU µs     per claim are the allocator's and the nats-server's own, which other work moves less
-yard       a thousand additions, beside it: the pace of the machine meanwhile, in µs
+yard       a thousand additions at the same time: the pace of the machine, in µs
 
 Nobody executes the decisions: facts about allocated claims, which follow later, are not counted.
 """

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from benchmarks.control_plane_fleet import NAMESPACE
 from dray.kube.ports import PODS, Changed, Kube, Listed
 
-_TOLD_EVERY = 500
+_REPORT_EVERY = 500
 
 
 class Bound:
@@ -42,14 +42,14 @@ class Bound:
     async def until(
         self, count: int, within_s: float, reported: Callable[[int], None] = lambda count: None
     ) -> bool:
-        """Wait for so many; whether they came in time. ``told`` of every 500."""
+        """Wait for so many; whether they came in time. ``reported`` is called every 500."""
         outcome = self.count
         try:
             async with asyncio.timeout(within_s):
                 while self.count < count:
                     await self._more.wait()
                     self._more.clear()
-                    if self.count >= outcome + _TOLD_EVERY:
+                    if self.count >= outcome + _REPORT_EVERY:
                         outcome = self.count
                         reported(outcome)
         except TimeoutError:

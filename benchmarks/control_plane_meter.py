@@ -38,7 +38,7 @@ class Reading:
 
 
 class Meter:
-    """Reads the counters of one control plane and of the programs beside it."""
+    """Reads the counters of one control plane and of dray's programs."""
 
     def __init__(self, kubeconfig: Path, pids: Mapping[str, int]) -> None:
         content = json.loads(kubeconfig.read_text())

@@ -53,7 +53,7 @@ class Outcome:
     before: Reading
     bound: Reading
     quiet: Reading
-    """Once nothing was written any more: what is told after the fact counts, too."""
+    """Once nothing was written any more: reports written later count, too."""
     stacks: Mapping[str, Path] = field(default_factory=dict)
     """Profiles by program."""
 

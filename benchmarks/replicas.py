@@ -228,11 +228,11 @@ def main(pools: int, replicas: int, claims: int, output: str) -> None:
         return
     click.echo(f"{machine()}, load {load:.1f}\n")
     for row in rows:
-        click.echo("  ".join(f"{name} {_told(value)}" for name, value in row.items()))
+        click.echo("  ".join(f"{name} {_as_text(value)}" for name, value in row.items()))
     click.echo(f"\nCPU per claim with {replicas} by that with 1: {growth:.2f}")
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 

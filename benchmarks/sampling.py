@@ -81,7 +81,7 @@ def measure(pairs: int, pods: int, nodes: int, ratio: float) -> tuple[list[Run],
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(_decide(pods, nodes, 0.0))  # warm up
         for number in range(pairs):
-            # Whoever runs second finds a warmer machine: take turns.
+            # The second run finds a warmer machine: take turns.
             order = (0.0, ratio) if number % 2 else (ratio, 0.0)
             for share in order:
                 with _tracing(Path(folder) / "spans.jsonl", on=share > 0):

@@ -47,7 +47,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A claim that nothing fits, which whoever tries every combination does not find out."""
+    """A claim that nothing fits, which trying every combination does not find out."""
 
     title: str
     groups: int
@@ -228,7 +228,7 @@ def _oracle(say: Callable[[str], None]) -> Path | None:
 @click.option("--peer/--no-peer", "peers", default=True, help="Ask the Go allocator, too.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def main(peers: bool, output: str) -> None:
-    """Ask everybody what takes whoever tries every combination for ever."""
+    """Ask each allocator for what takes for ever if every combination is tried."""
     head = f"{machine()}, load {os.getloadavg()[0]:.1f}"
     found = rows(_oracle(lambda text: click.echo(text, err=True)) if peers else None)
     if output == "json":

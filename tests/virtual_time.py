@@ -30,8 +30,8 @@ class LoopClock:
 
 
 def run_virtually(main: Callable[[LoopClock], Awaitable[T]]) -> T:
-    """Run ``main``, and cancel what it has left running. Whoever asks the machine for the time
-    meanwhile is told the virtual one."""
+    """Run ``main``, and cancel what it has left running. The machine's clocks
+    show virtual time meanwhile."""
     loop = VirtualLoop()
 
     async def run() -> T:

@@ -89,7 +89,7 @@ async def test_a_card_sold_twice_is_named_with_both_buyers(stage: Any) -> None:
     assert "312, sold {'a': 157, 'b': 157}" in violation
 
 
-async def test_a_pod_bound_beside_its_claim_is_seen(stage: Any) -> None:
+async def test_a_pod_bound_without_its_claim_is_seen(stage: Any) -> None:
     await stage.claim("a", "1", pod=await stage.pod("a"))
     await stage.kube.bind("a", "team", uid="", node="n2")
     assert stage.invariants.violations == ["pod a is bound to n2, its claim to n1"]

@@ -116,7 +116,7 @@ def test_each_time_the_answer_is_the_error_that_the_adapter_makes_of_it(
     play(act)
 
 
-def test_retry_after_is_told() -> None:
+def test_retry_after_is_reported() -> None:
     async def act(stage: Stage) -> None:
         stage.world.refuse(refuse(case("get a pod", "429 with Retry-After"), namespace=TENANT))
         with pytest.raises(KubeUnavailableError) as refused:

@@ -2,7 +2,7 @@
 
 Each test plays one kind of request with one answer, among the pods of others, while users and
 administrators do what they do. ``DRAY_CHAOS_SEEDS=500`` plays all of them, and any seed of
-``test_seeds`` may draw one beside all other faults.
+``test_seeds`` may draw one together with all other faults.
 """
 
 import os

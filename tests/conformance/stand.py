@@ -131,7 +131,7 @@ def results_of(claim: Object) -> list[Object]:
 
 
 async def until_seen(kube: Kube, history: StackHistory, within_s: float = PATIENCE_S) -> None:
-    """Wait until the history's watches have told everything there is."""
+    """Wait until the history's watches have delivered everything there is."""
     async with asyncio.timeout(within_s):
         for resource in (SLICES, CLAIMS, PODS):
             while not history.is_at(resource, (await kube.list(resource)).objects):  # noqa: ASYNC110
@@ -157,7 +157,7 @@ class Recount:
 
 
 def recount(slices: Iterable[Object], claims: Iterable[Object]) -> Recount:
-    """Count anew.
+    """Start counting again.
 
     Fails where a device or a counter is used beyond what it has, where a device is used by two
     though one of them has it wholly, or where it is used and not published.

@@ -46,7 +46,7 @@ async def test_the_quick_start_gives_every_pod_its_gpu_and_explains_the_one_that
     await cluster.check_nothing_is_oversold()
     for story in report.stories:
         await _check_trace(cluster, story.trace_id, waited=story.name == "needs-every-card")
-        await _check_told(cluster, story.namespace, story.name)
+        await _check_annotations(cluster, story.namespace, story.name)
 
 
 async def test_pods_created_while_the_claim_controller_was_dead_are_placed_after_it(
@@ -187,13 +187,13 @@ async def test_pods_that_ask_otherwise_get_it_and_each_container_its_own(
     asked = ("by-container", "one-of-two")
     reported: dict[str, dict[str, list[str]]] = {}
 
-    def all_told(seen: dict[str, Object]) -> bool:
+    def all_annotated(seen: dict[str, Object]) -> bool:
         for name in asked:
             text = seen[name]["metadata"]["annotations"].get(names.CONTAINER_GPU_IDS)
             reported[name] = json.loads(text or "{}")
         return all(reported.values())
 
-    await cluster.until(all_told, "the pods were told which cards their containers got")
+    await cluster.until(all_annotated, "the pods' annotations name the cards of their containers")
     counts = {name: {c: len(cards) for c, cards in reported[name].items()} for name in asked}
     assert counts == {
         "by-container": {"warm-up": 1, "encode": 1, "train": 2, "proxy": 0},
@@ -260,7 +260,7 @@ async def _check_trace(cluster: "Cluster", trace_id: str, *, waited: bool) -> No
         assert "virtual_tflops" in str(wait.events[0].attributes)
 
 
-async def _check_told(cluster: "Cluster", namespace: str, name: str) -> None:
+async def _check_annotations(cluster: "Cluster", namespace: str, name: str) -> None:
     """Without a span, messages and objects tell the same way; even of a pod that is gone."""
     async with asyncio.timeout(20):
         while True:

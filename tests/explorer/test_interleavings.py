@@ -1,5 +1,5 @@
 """Every interleaving of small worlds: nothing is sold twice, nothing void is carried out, and who
-is not placed is told why. ``make explore`` searches the larger bounds."""
+is not placed has a reason. ``make explore`` searches the larger bounds."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_a_search_that_ends_at_its_limit_does_not_pass_for_a_whole_one() -> None
     assert "NOT COMPLETE" in outcome.report()
 
 
-def test_a_pod_that_fits_nowhere_is_told_and_the_other_is_placed() -> None:
+def test_a_pod_that_fits_nowhere_has_a_reason_and_the_other_is_placed() -> None:
     outcome = explore(
         Bound("two for one card", (PodKind("P", (312,)), PodKind("Q", (1,))), ("n0",))
     )

@@ -65,7 +65,7 @@ def bindings_without_revision() -> AbstractContextManager[Any]:
     return mock.patch.object(ClaimWrites, "bind", bind)
 
 
-def pods_not_told() -> AbstractContextManager[Any]:
+def pods_without_void() -> AbstractContextManager[Any]:
     """Clears what a pod may be bound by."""
     return mock.patch(
         "dray_claim_controller.execution.rollback_decisions.pod_void_annotation", return_value=""
@@ -95,7 +95,7 @@ def claims_given_up_whatever_they_say() -> AbstractContextManager[Any]:
     return mock.patch(checked, return_value=False)
 
 
-def nobody_told_whose_devices_are_kept() -> AbstractContextManager[Any]:
+def reasons_without_the_claim() -> AbstractContextManager[Any]:
     """Keeps devices for a claim that can't be written, and does not say so."""
     return mock.patch("dray_allocator.cycle.schedule.held", return_value=())
 
@@ -106,7 +106,7 @@ def voids_counted_only_where_written() -> AbstractContextManager[Any]:
     return mock.patch(counted, side_effect=lambda claim, _: claim)
 
 
-def pods_told_nothing() -> AbstractContextManager[Any]:
+def pods_without_reasons() -> AbstractContextManager[Any]:
     """Lets pods wait without a word."""
     return mock.patch("dray_allocator.cycle.step.Step._wait", return_value=None)
 
@@ -133,20 +133,20 @@ def nothing() -> AbstractContextManager[Any]:
         (reservations_that_expire, ModelBus(), TIME, "may still be carried out"),
         (siblings_not_looked_at, ModelBus(), GANG_HASTY, "without an allocation of"),
         (bindings_without_revision, ModelBus(), GANG_HASTY_ONE, "without an allocation of"),
-        (pods_not_told, ModelBus(), GANG_HASTY_ONE, "without an allocation of"),
-        (pods_not_told, ModelBus(), GANG_REPLACED_ONCE, "without an allocation of"),
+        (pods_without_void, ModelBus(), GANG_HASTY_ONE, "without an allocation of"),
+        (pods_without_void, ModelBus(), GANG_REPLACED_ONCE, "without an allocation of"),
         (pods_not_heard, ModelBus(), GANG_HASTY_ONE, "without an allocation of"),
         (pods_bound_after_their_first_claim, ModelBus(), GANG, "without an allocation of"),
         (nothing, ModelBus(leased=False), REFUSED, "their devices given back"),
         (claims_given_up_whatever_they_say, ModelBus(), REFUSED, "their devices given back"),
         (
-            nobody_told_whose_devices_are_kept,
+            reasons_without_the_claim,
             ModelBus(),
             REFUSED_STATUS,
             "is not told whose devices",
         ),
         (voids_counted_only_where_written, ModelBus(), REFUSED, "is never released"),
-        (pods_told_nothing, ModelBus(), TIME, "neither placed nor told why"),
+        (pods_without_reasons, ModelBus(), TIME, "neither placed nor told why"),
         (void_claims_not_released, ModelBus(), HASTY, "is never released"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Changes that several watches told are put into one order, and judged in it."""
+"""Changes from several watches are put into one order and checked in it."""
 
 import asyncio
 from collections.abc import Iterable
@@ -119,7 +119,7 @@ def test_what_a_watch_missed_before_it_listed_again_accuses_nobody() -> None:
     made = history()
     made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
     made.tell(CLAIMS, Changed(claim("b", 6, CARDS[1])))
-    # Meanwhile a was taken back and placed anew, and b was deleted.
+    # Meanwhile a was taken back and placed again, and b was deleted.
     made.tell(CLAIMS, Listed((claim("a", 9, CARDS[1]), claim("c", 8, CARDS[0])), 10))
     assert made.checked().violations == []
     made.tell(CLAIMS, Changed(claim("d", 11, CARDS[0])))

@@ -1,7 +1,7 @@
 """Whole stacks under seeded faults, judged from Kubernetes' objects alone.
 
 ``DRAY_FAULTS_SEEDS=20`` runs that many seeds from ``DRAY_FAULTS_FIRST`` (0) on. Seeds share a
-stack: each begins and ends with nothing on it, and after a failed one the stack is made anew.
+stack: each begins and ends with nothing on it, and after a failed one the stack is started again.
 """
 
 import os

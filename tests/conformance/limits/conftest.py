@@ -61,7 +61,7 @@ async def cluster(arena: Cluster) -> AsyncIterator[Cluster]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def neighbours(cluster: Cluster) -> AsyncIterator[Neighbours]:
-    """What stands beside the odd object of a test; it is as well when the test has ended."""
+    """Pods next to the odd object of a test; they are still well when the test has ended."""
     found = await Neighbours.of(cluster)
     yield found
 

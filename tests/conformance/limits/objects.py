@@ -73,7 +73,7 @@ def nested(levels: int) -> bytes:
 
 
 def managed(levels: int) -> Object:
-    """Managed fields nested that deep: any object can have them, from whoever writes it."""
+    """Managed fields nested that deep: every writer of an object can set them."""
     deepest = b'{"f:a":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
     entry = {
         "manager": "somebody",

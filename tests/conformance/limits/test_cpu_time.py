@@ -1,4 +1,4 @@
-"""What reading and keeping the worst objects costs, by their size, beside ordinary ones in one run:
+"""What reading and keeping the worst objects costs, by size, compared with ordinary ones:
 nobody's objects may take the claim-controller's time from everybody's."""
 
 import asyncio
@@ -84,7 +84,7 @@ ODD_CLAIMS: dict[str, Callable[[], Object]] = {
     "parameters a bit too deep": lambda: configured(nested(300)),
     "parameters of many arrays": lambda: configured(filled(b"[]", b"")),
     "parameters of many objects": lambda: configured(filled(b'{"kind":""}', b"")),
-    "such parameters beside deep ones": lambda: configured(
+    "such parameters with deep ones": lambda: configured(
         filled(b'{"kind":""}', b',"b":' + b"[" * 300 + b"]" * 300)
     ),
     "parameters of many keys": lambda: configured(many_keys()),

@@ -81,7 +81,7 @@ async def test_a_slice_of_another_driver_is_reported(
 async def test_a_claim_without_room_for_drays_annotations_keeps_no_other_pod_waiting(
     cluster: Cluster, neighbours: Neighbours
 ) -> None:
-    """It can't be allocated; its pod is told so in the server's words."""
+    """It can't be allocated; its pod's reason has the server's words."""
     async with made(cluster, CLAIMS, claim(annotations=annotations(ANNOTATIONS_BYTES))):
         await submit_with(cluster, "annotated")
         await reported(cluster, await cluster.pod("annotated"), "Too long")

@@ -69,7 +69,7 @@ async def test_a_pod_gets_its_cards(stand: Stand, keeps: ClusterObserved, count:
         annotations = claim["metadata"].get("annotations") or {}
         assert not {names.DECISION, names.VOID} & annotations.keys()
         assert [user["uid"] for user in claim["status"]["reservedFor"]] == [pod["metadata"]["uid"]]
-        await _is_told(stand, name)
+        await _has_reason(stand, name)
 
 
 async def test_shares_are_given_out_until_the_cards_are_full(
@@ -137,7 +137,7 @@ async def test_a_sick_card_is_given_to_nobody(
         try:
             (name,) = await stand.until(lambda: _sick(stand), "a card is sick")
             healthy = 2 if keeps.consumable_capacity else 1
-            made += [f"beside-{number}" for number in range(healthy)]
+            made += [f"other-{number}" for number in range(healthy)]
             for pod in made:
                 await stand.submit(pod, SMALL, **asked)
             await stand.running(*made)
@@ -239,8 +239,8 @@ async def _comes_from_the_derived_template(stand: Stand, pod: Object, claim: Obj
     assert owner["uid"] == pod["metadata"]["uid"]
 
 
-async def _is_told(stand: Stand, pod: str) -> None:
-    """The user guide's success indicators hold whoever allocates."""
+async def _has_reason(stand: Stand, pod: str) -> None:
+    """The user guide's success indicators hold for both allocators."""
 
     async def is_reported() -> bool:
         claim = await _claim(stand, pod)
@@ -256,7 +256,7 @@ async def _is_told(stand: Stand, pod: str) -> None:
 
 
 async def _is_refused(stand: Stand, pod: str) -> str:
-    """Why kube-scheduler doesn't place the pod; empty as long as it has said nothing."""
+    """Why kube-scheduler doesn't place the pod; empty before its first answer."""
     status = (await stand.kube.get(PODS, pod, NAMESPACE)).get("status") or {}
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":

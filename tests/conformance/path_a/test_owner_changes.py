@@ -79,7 +79,7 @@ async def test_nothing_is_sold_twice_or_lost_while_owners_change_under_load(stan
 
 
 async def test_waiting_pods_go_with_their_pool(stand: Stand) -> None:
-    """Full cards; those that wait get the next free ones, whoever owns the pool by then."""
+    """Full cards; those that wait get the next free ones, from the pool's owner at that time."""
     async with gone_after(stand) as made:
         await _fill(stand, made, SHARED, 16)
         for name in ("first", "second"):
@@ -99,14 +99,14 @@ async def test_waiting_pods_go_with_their_pool(stand: Stand) -> None:
         assert sorted(deciders) == [False, True]
 
 
-async def test_pods_that_dray_would_bind_are_told_and_wait_for_it(stand: Stand) -> None:
+async def test_pods_that_dray_would_bind_get_an_event_and_wait_for_it(stand: Stand) -> None:
     async with gone_after(stand) as made:
         await _fill(stand, made, DEDICATED, 8)
         made.append("waits")
         await stand.submit("waits", DEDICATED, vram_request="20Gi")
 
         await _give(stand, DEDICATED, names.OWNER_KUBE_SCHEDULER)
-        await stand.until(lambda: _told(stand, "waits", "OwnerChanged"), "the event")
+        await stand.until(lambda: _has_event(stand, "waits", "OwnerChanged"), "the event")
         assert await _tainted(stand, "sim-3"), "other pods came onto the dedicated node"
         await stand.delete(made.pop(0))
         made.append("newcomer")
@@ -134,7 +134,7 @@ async def test_an_allocation_that_lands_too_late_costs_the_later_pod_its_place(
 
         await _allocate_as_kube_scheduler(stand, "theirs", await _claim(stand, "ours"))
 
-        await stand.until(lambda: _told(stand, "theirs", "DoubleSale"), "the event")
+        await stand.until(lambda: _has_event(stand, "theirs", "DoubleSale"), "the event")
 
         async def evicted() -> bool:
             return "theirs" not in await stand.pods()
@@ -197,7 +197,7 @@ async def _one_runs(stand: Stand, *names_: str) -> bool:
     return sum(phase_of(pods[name]) == "Running" for name in names_) == 1
 
 
-async def _told(stand: Stand, pod: str, reason: str) -> bool:
+async def _has_event(stand: Stand, pod: str, reason: str) -> bool:
     selector = f"involvedObject.name={pod},reason={reason}"
     return bool((await stand.kube.list(EVENTS, NAMESPACE, field_selector=selector)).objects)
 

@@ -1,4 +1,4 @@
-"""Another driver with a card beside dray's, of which its kubelet plugin does nothing, in time."""
+"""Another driver with a card on dray's node; its kubelet plugin does nothing with it in time."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -26,8 +26,8 @@ CONDITIONS = {"bindingConditions": ["attached"], "bindingFailureConditions": ["b
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def fabric(cluster: Cluster) -> AsyncIterator[Cluster]:
-    """The cluster, with one such device beside the cards of the dedicated nodes; pods that ask
-    for it get no other."""
+    """The cluster, with one such device in addition to the cards of the dedicated nodes; pods that
+    ask for it get no other."""
     async with _published(cluster, DEDICATED):
         yield cluster
 
@@ -102,7 +102,7 @@ async def _reserved(cluster: Cluster, pod: str, *, but: str = "") -> str:
     raise AssertionError("a watch has no end")
 
 
-async def _said(cluster: Cluster, pod: str, reason: str, *words: str) -> None:
+async def _reported(cluster: Cluster, pod: str, reason: str, *words: str) -> None:
     """Wait for an event of the pod that says so."""
     async with asyncio.timeout(PATIENCE_S):
         async for _ in cluster.kube.watch(EVENTS, NAMESPACE):
@@ -113,8 +113,8 @@ async def _said(cluster: Cluster, pod: str, reason: str, *words: str) -> None:
 
 
 async def _allocated(cluster: Cluster, pod: str) -> Object:
-    """The pod's claim, once it has its device: a BindRequest may name the next node before, beside
-    what was said of the last."""
+    """The pod's claim, once it has its device: a BindRequest may name the next node before, with
+    the reason for the last."""
     name = (await cluster.claim(pod))["metadata"]["name"]
     async with asyncio.timeout(PATIENCE_S):
         async for _ in cluster.kube.watch(
@@ -183,7 +183,7 @@ async def test_kube_scheduler_waits_for_the_devices_of_the_pods_that_it_binds(
     await shared_fabric.submit("awaited", SHARED, annotations=ONLY_THERE)
     node = await _reserved(shared_fabric, "awaited")
     waits = f"waiting for binding conditions for device on node {node}"
-    await _said(shared_fabric, "awaited", "BindingConditionsPending", waits)
+    await _reported(shared_fabric, "awaited", "BindingConditionsPending", waits)
     assert "nodeName" not in (await shared_fabric.pod("awaited"))["spec"]
     await _tell(shared_fabric, "awaited", "attached")
 
@@ -197,7 +197,7 @@ async def test_what_kube_scheduler_gives_up_is_tried_on_another_node(
     first = await _reserved(shared_fabric, "given-up")
     await _tell(shared_fabric, "given-up", "broken")
     failure = ("device binding failed: claim=", 'reason=Fabric, message="so it is"')
-    await _said(shared_fabric, "given-up", "FailedScheduling", *failure)
+    await _reported(shared_fabric, "given-up", "FailedScheduling", *failure)
 
     second = await _reserved(shared_fabric, "given-up", but=first)
     await _tell(shared_fabric, "given-up", "attached")

@@ -159,7 +159,7 @@ async def test_a_gate_of_somebody_else_is_waited_for(cluster: Cluster, pool: str
 
 
 @pytest.mark.usefixtures("gated")
-async def test_kube_scheduler_allocates_another_drivers_claim_beside_ours(
+async def test_kube_scheduler_allocates_another_drivers_claim_of_our_pod(
     cluster: Cluster, nic: str
 ) -> None:
     """It is only where dray would not go first."""

@@ -1,4 +1,4 @@
-"""What only the structured lane decides, accepted by a real API server and bound by a real
+"""Claims that only the search decides, accepted by a real API server and bound by a real
 kube-scheduler: alternatives, all devices of a node, partitions of another driver."""
 
 from collections.abc import AsyncIterator
@@ -56,7 +56,7 @@ async def partitions(cluster: Cluster) -> AsyncIterator[None]:
 
 
 async def submit(cluster: Cluster, name: str, request: Object) -> None:
-    """A pod of the dedicated pool with a claim of its own beside dray's."""
+    """A pod of the dedicated pool with a claim of its own in addition to dray's."""
     labels = {names.POOL_LABEL: DEDICATED}
     spec = {"metadata": {"labels": labels}, "spec": {"devices": {"requests": [request]}}}
     await cluster.kube.create(TEMPLATES, {"metadata": {"name": name}, "spec": spec}, "default")
@@ -71,7 +71,7 @@ async def submit(cluster: Cluster, name: str, request: Object) -> None:
 
 
 async def got(cluster: Cluster, name: str) -> tuple[str, list[str]]:
-    """The pod's node, once it is bound, and ``request=device`` of the claim beside dray's."""
+    """The pod's node, once it is bound, and ``request=device`` of that claim."""
     bound = await cluster.until(name, lambda pod: pod["spec"].get("nodeName"), "it is bound")
     claim = await cluster.claim(name, "more")
     results = claim["status"]["allocation"]["devices"]["results"]

@@ -104,14 +104,14 @@ async def wait_for_changing_reasons(stand: Stand) -> None:
     async def output_of() -> str:
         return await _message(stand, "greedy", "GPUWaiting")
 
-    first = await stand.until(output_of, "the pod is told why it waits")
+    first = await stand.until(output_of, "the pod has a reason to wait")
     node = (await stand.pods())["own"]["spec"]["nodeName"]
     await stand.kube.patch(NODES, node, {"spec": {"unschedulable": True}})
 
-    async def said_otherwise() -> bool:
+    async def changed() -> bool:
         return await output_of() != first
 
-    await stand.until(said_otherwise, "the pod is told another reason")
+    await stand.until(changed, "the pod has another reason")
     await stand.kube.patch(NODES, node, {"spec": {"unschedulable": None}})
     await stand.delete("own")
     await stand.running("greedy")
@@ -136,7 +136,7 @@ async def replace_a_bind_request(stand: Stand) -> None:
 
 
 async def meet_conflicts(stand: Stand, has_read_pods: Callable[[], bool]) -> None:
-    """Somebody else writes on claims while dray does: then dray reads claim and pod anew."""
+    """Somebody else writes on claims while dray does: then dray reads claim and pod again."""
     poking = asyncio.create_task(_poke(stand))
     try:
         for number in range(40):

@@ -38,7 +38,7 @@ GRANULAR_SINCE = 36
 """The x of Kubernetes 1.x that checks ``resourceclaims/binding`` and ``resourceclaims/driver``."""
 
 TAINT_RULES_SINCE = 37
-"""The x of Kubernetes 1.x that serves DeviceTaintRules without being told to."""
+"""The x of Kubernetes 1.x that serves DeviceTaintRules by default."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,7 +108,7 @@ async def test_the_webhook_asks_nothing_of_the_api_server(run: Run) -> None:
 
 async def test_no_right_is_granted_that_nobody_uses(run: Run) -> None:
     granted, used = set(_granted(service_roles())), set(_used(run.requests))
-    # Not asked for by a request of its own, but beside one; that it is shows the test below.
+    # Checked with another request, not with one of its own; the test below shows that.
     for right in used & {Right(CLAIM_CONTROLLER, "patch", CLAIMS.group, "resourceclaims/status")}:
         used = used | {Right(right.user, right.verb, right.group, "resourceclaims/binding")}
 

@@ -63,7 +63,7 @@ async def test_what_the_new_server_keeps_is_published(upgraded: Upgraded) -> Non
         upgraded.stand.kube, NAMESPACE, revision=upgraded.kept.revision, classes=False
     )
 
-    # Beside what the server keeps, the claim-controller says what it does itself.
+    # In addition to the server's features, the claim-controller publishes its own.
     assert upgraded.kept == msgspec.structs.replace(asked, waits_for_devices=True)
     assert upgraded.kept.revision > upgraded.kept_before.revision
 

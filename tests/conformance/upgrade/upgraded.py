@@ -62,7 +62,9 @@ async def upgrade(stand: Stand, binary: Any) -> Upgraded:
 
     async def reported() -> bool:
         listed = await stand.kube.list(BIND_REQUESTS, NAMESPACE)
-        phases = [_phase_told(one) for one in listed.objects if one["metadata"]["name"] != WAITING]
+        phases = [
+            _reported_phase(one) for one in listed.objects if one["metadata"]["name"] != WAITING
+        ]
         return len(phases) >= len(BEFORE) and set(phases) == {"Succeeded"}
 
     await stand.until(reported, "all BindRequests Succeeded")
@@ -71,11 +73,11 @@ async def upgrade(stand: Stand, binary: Any) -> Upgraded:
         await stand.submit(name, BUSY)
     await stand.stack.change_version(binary)
 
-    async def asked_anew() -> ClusterObserved | None:
+    async def asked_again() -> ClusterObserved | None:
         now = await stand.published()
         return now if now is not None and binary.version in now.version else None
 
-    kept = await stand.until(asked_anew, "the claim-controller asks the new server")
+    kept = await stand.until(asked_again, "the claim-controller asks the new server")
     return Upgraded(stand, before, kept_before, kept, denial)
 
 
@@ -119,14 +121,14 @@ async def see(stand: Stand) -> Seen:
         allocations={
             claim["metadata"]["uid"]: claim["status"]["allocation"] for claim in allocated
         },
-        bind_requests={one["metadata"]["name"]: _phase_told(one) for one in requests},
+        bind_requests={one["metadata"]["name"]: _reported_phase(one) for one in requests},
         epochs=epochs,
         records={pool: await _records(stand.bus, pool, epoch) for pool, epoch in epochs.items()},
         pids=stand.stack.runner.pids(),
     )
 
 
-def _phase_told(bind_request: Object) -> str:
+def _reported_phase(bind_request: Object) -> str:
     return str(bind_request.get("status", {}).get("phase", ""))
 
 
@@ -140,7 +142,7 @@ async def _records(bus: Bus, pool: str, epoch: int) -> list[bytes]:
 
 
 async def waits(stand: Stand, name: str) -> bool:
-    """Whether dray has said why the pod waits."""
+    """Whether the pod has a reason to wait."""
     listed = await stand.kube.list(BIND_REQUESTS, NAMESPACE)
     (found,) = [one for one in listed.objects if one["metadata"]["name"] == name] or [{}]
     return bool(found.get("status", {}).get("explanation"))

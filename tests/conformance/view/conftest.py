@@ -1,4 +1,4 @@
-"""A stack that dray has filled, with kube-scheduler started anew."""
+"""A stack that dray has filled, with kube-scheduler restarted."""
 
 from collections.abc import AsyncIterator
 

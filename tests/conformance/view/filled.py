@@ -103,7 +103,7 @@ async def _create(stand: Stand, step: Create) -> None:
 
 
 async def settle(stand: Stand) -> int:
-    """Wait until every pod runs, or is told why it waits; then remove those that wait."""
+    """Wait until every pod runs or has a reason to wait; then remove those that wait."""
 
     async def settled() -> dict[str, bool] | None:
         pods = await stand.pods()
@@ -111,10 +111,10 @@ async def settle(stand: Stand) -> int:
             return None
         runs = {name: phase_of(pod) == "Running" for name, pod in pods.items()}
         waiting = [name for name, running in runs.items() if not running]
-        reported = await _told(stand)
+        reported = await _pods_with_reasons(stand)
         return runs if all(name in reported for name in waiting) else None
 
-    runs = await stand.until(settled, "every pod runs, or is told why not", BUSY_S)
+    runs = await stand.until(settled, "every pod runs or has a reason to wait", BUSY_S)
     waiting = [name for name, running in runs.items() if not running]
     await stand.delete(*waiting)
     return len(waiting)
@@ -136,8 +136,8 @@ def _shares(asked: Mapping[str, str]) -> int:
     )
 
 
-async def _told(stand: Stand) -> set[str]:
-    """Pods that were told why they wait, by dray or by kube-scheduler."""
+async def _pods_with_reasons(stand: Stand) -> set[str]:
+    """Pods with a reason to wait from dray or kube-scheduler."""
     requests = await stand.kube.list(BIND_REQUESTS, NAMESPACE)
     by_dray = {
         one["metadata"]["name"]
@@ -148,7 +148,7 @@ async def _told(stand: Stand) -> set[str]:
 
 
 async def refused_pods(stand: Stand) -> set[str]:
-    """Pods that kube-scheduler said could not be scheduled."""
+    """Pods that kube-scheduler reported as unschedulable."""
     events = await stand.kube.list(EVENTS, NAMESPACE)
     return {
         event["involvedObject"]["name"]

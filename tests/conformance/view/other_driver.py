@@ -1,11 +1,11 @@
-"""Devices of a driver that dray is told nothing of, and pods that want them."""
+"""Devices of a driver that dray does not know, and pods that want them."""
 
 from tests.conformance.stand import NAMESPACE, Stand
 
 from dray.kube.ports import CLAIMS, PODS, SLICES, Object, RefusedError
 
 OTHER = "gpus.dray.dev"
-"""A driver of which dray is told nothing."""
+"""A driver that dray does not know."""
 
 
 async def publish_others(stand: Stand, *, counters: bool) -> None:

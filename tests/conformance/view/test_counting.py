@@ -26,7 +26,7 @@ def claim(name: str, device: str = "card", memory: str = "", share: str = "") ->
     return {"metadata": {"name": name}, "status": {"allocation": allocation}}
 
 
-def test_shares_within_a_card_are_fine_and_what_is_left_is_told() -> None:
+def test_shares_within_a_card_are_fine_and_the_rest_is_reported() -> None:
     claims = [claim("a", memory="4Gi", share="1"), claim("b", memory="6Gi", share="2")]
     counted = recount(published(SHARED), claims)
     assert counted.free["d", "p", "card"]["memory"].nano == 0

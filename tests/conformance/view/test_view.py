@@ -1,4 +1,4 @@
-"""kube-scheduler, started anew, sees the cluster as dray has filled it, and fills the rest."""
+"""kube-scheduler sees after a restart the cluster as dray has filled it, and fills the rest."""
 
 import pytest
 from tests.conformance.stand import NAMESPACE, phase_of, results_of
@@ -77,7 +77,7 @@ async def test_what_kube_scheduler_owns_is_filled_to_the_last_share(view: View) 
     assert await _fill(view, KUBES, "fill") >= 1
 
 
-async def test_another_drivers_devices_are_given_out_beside(view: View) -> None:
+async def test_another_drivers_devices_are_allocated_as_well(view: View) -> None:
     """Exclusive devices, and such as share counters where the server keeps these."""
     stand = view.stand
     selector = {"cel": {"expression": f'device.driver == "{OTHER}"'}}

@@ -239,7 +239,7 @@ class Adversary:
         await asyncio.sleep(0)
 
     def was_refused(self, what: str, subject: str) -> bool:
-        """Whether the server said that this user may not publish, or subscribe to, a subject."""
+        """Whether the server refused this user a publication or subscription."""
         return any(f'violation for {what} to "{subject.lower()}"' in one for one in self.refused)
 
     async def close(self) -> None:

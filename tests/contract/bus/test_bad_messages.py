@@ -67,7 +67,7 @@ async def test_a_question_that_is_no_text_costs_nobody_the_connection(answering,
 
 
 async def test_what_is_too_large_for_a_dead_letter_is_dropped(nats_world) -> None:
-    """It would be delivered to whoever consumes for ever, and nothing after it."""
+    """It would be delivered to every consumer for ever, and nothing after it."""
     bus = await nats_world.bus()
     await bus.ensure(COMMANDS)
     await bus.ensure(DEAD)

@@ -89,7 +89,7 @@ async def test_a_consumer_takes_the_subjects_it_asked_for(bus: Bus) -> None:
     assert got == [b"b", b"c"]
 
 
-async def test_a_rejected_message_is_buried_with_its_reason(bus: Bus) -> None:
+async def test_a_rejected_message_is_stored_as_a_dead_letter_with_its_reason(bus: Bus) -> None:
     await bus.ensure(COMMANDS)
     await bus.ensure(DEAD)
     await reported(bus, "bad", "good")

@@ -27,7 +27,7 @@ async def test_a_changed_specification_is_taken_over(bus: Bus) -> None:
 
 
 async def test_a_stream_keeps_no_more_bytes_than_it_may(bus: Bus) -> None:
-    """The oldest messages go, and whoever writes or reads sees no error."""
+    """The oldest messages go, and writers and readers see no error."""
     await bus.ensure(StreamSpec("S", ("t.a",), max_bytes=100_000))
     for number in range(1, 11):
         assert await bus.publish(message("t.a", "x" * 30_000)) == number

@@ -27,7 +27,7 @@ MISSING = {
         'spec.devices[0].attributes[model]: Invalid value: "": exactly one value must be specified'
     ),
 }
-WORDED_ANEW = (34, 37)
+WORDED_DIFFERENTLY = (34, 37)
 """Minors that say of an attribute without value that one is required, or which."""
 
 
@@ -82,7 +82,7 @@ async def test_without_it_what_is_left_is_not_enough(
     assert error.code == 422
     stated = dict(error.causes())  # the attributes of a device in any order
     assert field in stated
-    assert text == stated[field] or api.minor in WORDED_ANEW
+    assert text == stated[field] or api.minor in WORDED_DIFFERENTLY
 
 
 def test_the_guide_repeats_what_servers_say() -> None:

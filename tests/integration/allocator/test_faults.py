@@ -149,7 +149,7 @@ async def test_pods_are_decided_where_the_last_fact_at_hand_is_of_an_unknown_typ
     await _decided(memory_cluster, 1)
 
 
-async def test_facts_that_were_lost_are_read_anew_with_a_new_epoch(memory_cluster, eventually):
+async def test_facts_that_were_lost_are_read_again_with_a_new_epoch(memory_cluster, eventually):
     one = await memory_cluster.replica("one")
     await memory_cluster.node("n1")
     await memory_cluster.submit("p")
@@ -177,7 +177,7 @@ async def test_a_log_that_lost_its_newest_records_is_read_again(memory_cluster, 
     assert [one.pod_uid for one in await memory_cluster.decisions()] == ["p", "q"]
 
 
-async def test_a_log_made_anew_in_the_same_epoch_is_not_believed(memory_cluster, eventually):
+async def test_a_log_created_again_in_the_same_epoch_is_not_trusted(memory_cluster, eventually):
     one = await memory_cluster.replica("one")
     await eventually(lambda: one.serves)
     await memory_cluster.bus.delete_stream(log_stream("pool", 1))

@@ -1,4 +1,4 @@
-"""A search that takes long goes on beside everything else that a replica does."""
+"""A long search continues while the replica does everything else."""
 
 from dray.api.pods import Policy
 from dray.messages.decisions import Waiting
@@ -6,7 +6,7 @@ from dray.messages.facts import PolicyObserved
 from dray_allocator.cycle import step
 
 
-async def test_others_are_decided_and_who_fits_nowhere_is_told(
+async def test_others_are_decided_and_a_pod_that_fits_nowhere_has_a_reason(
     memory_cluster, eventually, monkeypatch
 ):
     monkeypatch.setattr(step, "STEP_LOOKS", 2)

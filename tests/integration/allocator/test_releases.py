@@ -124,7 +124,7 @@ def devices(decision: PodDecision) -> set[str]:
 
 
 async def letters(cluster: Cluster) -> list[str]:
-    """What the doctor is told."""
+    """What the doctor gets."""
     state = await cluster.bus.state(DEAD_STREAM)
     if state is None or not state.last_sequence:
         return []
@@ -302,7 +302,7 @@ async def test_a_claim_s_fact_stops_its_pool_alone_until_it_can_be_decoded(
 async def test_a_node_s_fact_stops_the_pools_that_it_is_in_and_was_in(
     memory_cluster: Cluster, eventually: Any
 ) -> None:
-    """An older replica would place on it beside the newer one that serves its next pool."""
+    """An older replica would place on it as well as the newer one that serves its next pool."""
     cluster = memory_cluster
     await two_pools(cluster)
     await cluster.add_pool("third")

@@ -60,7 +60,9 @@ def _outstanding(replica) -> bool:
     return bool(domain.appended) or domain.confirmed.sequence != domain.current.sequence
 
 
-async def test_two_believers_under_load_place_every_pod_once(cluster, eventually, devices_of):
+async def test_two_split_brain_allocators_under_load_place_every_pod_once(
+    cluster, eventually, devices_of
+):
     one, two = await cluster.replica("one"), await cluster.replica("two")
     one.wire.believes = two.wire.believes = True
     for n in range(4):

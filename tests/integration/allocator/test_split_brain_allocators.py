@@ -16,13 +16,13 @@ from dray_sandbox.paths import free_port
 from dray_sandbox.processes import Runner
 from dray_sandbox.split_brain_allocator import run_split_brain_allocator
 
-BELIEVERS = 8
+ALLOCATORS = 8
 PODS = 24
 BOUND_S = 60.0
 
 
 @asynccontextmanager
-async def believers(environments: list[Mapping[str, str]]) -> AsyncIterator[None]:
+async def split_brain_allocators(environments: list[Mapping[str, str]]) -> AsyncIterator[None]:
     """One process each, forked from one that has imported everything."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["dray_sandbox.split_brain_allocator"])
@@ -55,11 +55,11 @@ async def served(tmp_path: Path, make_cluster):
     access = await start_nats(runner, tmp_path, sync_interval="2m")
     bus = await connect(access.url, name="c", user=ADMIN, password=access.passwords[ADMIN])
     made = make_cluster(bus)
-    ports = [free_port() for _ in range(BELIEVERS)]
+    ports = [free_port() for _ in range(ALLOCATORS)]
     environments = [
         {
             **access.environment("allocator"),
-            "DRAY_INSTANCE": f"believer-{number}",
+            "DRAY_INSTANCE": f"allocator-{number}",
             "DRAY_HEALTH__PORT": str(port),
             "DRAY_LOG__LEVEL": "error",
         }
@@ -67,7 +67,7 @@ async def served(tmp_path: Path, make_cluster):
     ]
     try:
         await made.open()
-        async with serving_readings(bus), believers(environments):
+        async with serving_readings(bus), split_brain_allocators(environments):
             yield made, [f"http://127.0.0.1:{port}/metrics" for port in ports]
     finally:
         await made.close()

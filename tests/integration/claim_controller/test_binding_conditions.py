@@ -43,7 +43,7 @@ async def awaited(world: Any, lacking: str = "attached, configured") -> None:
             for status in statuses
         )
 
-    await world.until(is_reported, f"it is said that {lacking} is waited for")
+    await world.until(is_reported, f"a reason names {lacking}")
 
 
 async def warn(world: Any, pod: str = "workload", **conditions: str) -> None:
@@ -99,7 +99,7 @@ async def test_nobody_waits_for_those_who_wait(world: Any) -> None:
 
 
 async def taken_back(world: Any) -> None:
-    """Wait until the first attempt is void and cleared; the pod was told before."""
+    """Wait until the first attempt is void and cleared; the pod recorded it before."""
 
     async def cleared() -> bool:
         claim = claim_from(await world.claim())
@@ -133,7 +133,7 @@ async def test_a_device_that_fails_is_taken_back_and_another_one_decided(world: 
     await warn(world, attached="True", broken="True")
 
     await taken_back(world)
-    await world.until(lambda: events(world, "BindingConditionsFailed"), "people are told")
+    await world.until(lambda: events(world, "BindingConditionsFailed"), "the event")
     (message,) = events(world, "BindingConditionsFailed")
     assert "gpu-0 has the condition broken (Driver: says so)" in message
     assert "devices" not in ((await world.claim()).get("status") or {})
@@ -151,7 +151,7 @@ async def test_a_device_that_is_not_ready_in_time_is_taken_back(world: Any) -> N
     await decided(world)
 
     await taken_back(world)
-    await world.until(lambda: events(world, "BindingConditionsFailed"), "people are told")
+    await world.until(lambda: events(world, "BindingConditionsFailed"), "the event")
     assert "after 0.01 s still device" in events(world, "BindingConditionsFailed")[0]
     assert world.bindings() == []
 
@@ -201,4 +201,4 @@ async def test_a_node_that_goes_is_waited_for_no_more(world: Any) -> None:
 
     await taken_back(world)
     assert world.bindings() == []
-    await world.until(lambda: events(world, "BindingConditionsFailed"), "people are told")
+    await world.until(lambda: events(world, "BindingConditionsFailed"), "the event")

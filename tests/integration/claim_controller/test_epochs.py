@@ -1,4 +1,4 @@
-"""Logs that are lost begin anew, and nothing decided in them is committed any more."""
+"""Lost logs are opened again, and nothing decided in them is committed any more."""
 
 import asyncio
 from typing import Any
@@ -98,7 +98,7 @@ async def test_claims_without_a_mark_are_voided_too(world: Any) -> None:
     await world.until(void, "the claim is void though nobody had begun")
 
 
-async def test_a_lost_log_alone_is_opened_anew_and_its_allocations_stay(world: Any) -> None:
+async def test_a_lost_log_alone_is_opened_again_and_its_allocations_stay(world: Any) -> None:
     await world.ready(await world.start())
     await world.pod()
     await world.decide(await world.decision())
@@ -136,8 +136,10 @@ async def test_a_deleted_stream_of_leases_is_made_again(world: Any) -> None:
     await world.until(back, "the stream of leases")
 
 
-async def test_facts_made_anew_by_a_leader_that_died_at_once_mean_a_new_epoch(world: Any) -> None:
-    """Logs that count in facts that are gone can't be told complete, nor whose claims are."""
+async def test_facts_published_again_by_a_leader_that_died_at_once_mean_a_new_epoch(
+    world: Any,
+) -> None:
+    """Without their facts nobody knows whether logs are complete, nor whose claims they name."""
     first = await world.ready(await world.start("first"))
     await first.stop()
     await world.bus.delete_stream(FACTS_STREAM)
@@ -162,7 +164,7 @@ async def test_a_log_that_ends_below_what_was_seen_is_a_lost_one(world: Any) -> 
     assert second.controller.term.epochs.opened == {"default-pool": 2}
 
 
-async def test_a_log_that_lost_what_was_not_read_yet_is_opened_anew(world: Any) -> None:
+async def test_a_log_that_lost_unread_records_is_opened_again(world: Any) -> None:
     """Its reader misses nothing, but nobody can decide in a log without its first record."""
     running = await world.ready(await world.start())
     executions = running.controller.term.followers.executions["default-pool"]

@@ -1,4 +1,4 @@
-"""A pod gets its devices: the whole way on in-memory doors."""
+"""A pod gets its devices: the whole way on in-memory adapters."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pods that ask otherwise, from admission to what their containers get and are told."""
+"""Other forms of request, from admission to the containers' cards and annotations."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ def view(version: str, owner: str) -> View:
 
 
 class Cluster:
-    """The controller's world with an allocator, and the webhook at its door."""
+    """The controller's world with an allocator and the webhook."""
 
     def __init__(self, world: Any) -> None:
         self.world = world
@@ -138,13 +138,15 @@ class Cluster:
         return await self.world.until(pod, f"{name} is bound")
 
     async def reported(self, name: str) -> dict[str, list[str]]:
-        """The cards of each container, when the pod was told."""
+        """The cards of each container, from the pod's annotation."""
 
         async def text() -> str:
             pod = await self.world.kube.get(PODS, name, "default")
             return str(pod["metadata"]["annotations"].get(CONTAINER_GPU_IDS, ""))
 
-        found: dict[str, list[str]] = json.loads(await self.world.until(text, f"{name} was told"))
+        found: dict[str, list[str]] = json.loads(
+            await self.world.until(text, f"{name} is annotated")
+        )
         return found
 
     async def held(self, name: str) -> dict[str, list[tuple[str, dict[str, str]]]]:
@@ -171,7 +173,7 @@ async def cluster(world: Any) -> Cluster:
     return made
 
 
-async def test_each_container_gets_its_own_and_the_pod_is_told(cluster: Cluster) -> None:
+async def test_each_container_gets_its_own_and_the_pod_is_annotated(cluster: Cluster) -> None:
     own = {
         "train": {"tflops-request": 100, "vram-request": "8Gi", "gpu-count": 2},
         "encode": {"compute-percent-request": 10, "vram-request": "1Gi"},
@@ -259,7 +261,7 @@ async def test_the_strongest_card_of_the_pool_comes_first(cluster: Cluster) -> N
     assert nodes == ["node-2", "node-1", "node-1"]
 
 
-async def test_where_kube_scheduler_allocates_the_pod_is_told_too(world: Any) -> None:
+async def test_if_kube_scheduler_allocates_the_pod_is_annotated_too(world: Any) -> None:
     await world.ready(await world.start())  # and no allocator
     cluster = Cluster(world)
     own = '{"train": {"tflops-request": 100, "vram-request": "8Gi"}}'

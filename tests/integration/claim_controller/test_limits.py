@@ -151,7 +151,7 @@ async def test_a_fact_that_is_too_large_is_no_other_objects_matter(world: Any, m
     resource, name = await make(world)
     message = await reported(world, resource, name, "TooLargeForBus")
     assert message.startswith(f"{resource.kind} big: {TOO_LARGE}")
-    await another_pod_is_bound(world, "beside")
+    await another_pod_is_bound(world, "other")
     assert running.controller.term is term
     assert term.ready
     assert len(term.publisher.too_large) == 1
@@ -169,7 +169,7 @@ async def test_nothing_is_tried_again_until_the_object_changes(world: Any) -> No
     await claim(world)
     await reported(world, CLAIMS, "big", "TooLargeForBus")
     before = (await world.facts())["claim"]
-    await another_pod_is_bound(world, "beside")
+    await another_pod_is_bound(world, "other")
     after = [one for one in (await world.facts())["claim"] if one["claim"]["name"] == "big"]
     assert after == [one for one in before if one["claim"]["name"] == "big"]
     await world.kube.patch(CLAIMS, "big", {"metadata": {"labels": {"a": "b"}}}, "default")
@@ -212,7 +212,7 @@ async def test_deep_parameters_are_published_and_written_as_they_are(
     await world.kube.create(CLAIMS, obj, "default")
     held = allocation()["devices"] | {"config": [{"source": "FromClaim", **config[0]}]}
     await allocate(world, "deep", devices=held)
-    await another_pod_is_bound(world, "beside")
+    await another_pod_is_bound(world, "other")
     await running.stop()
     second = await world.ready(await world.start("second"))
     await another_pod_is_bound(world, "later")
@@ -246,7 +246,7 @@ async def test_what_an_unreadable_claim_holds_counts_over_restarts(world: Any) -
     )
     await first.stop()
     await world.ready(await world.start("second"))
-    await another_pod_is_bound(world, "beside")
+    await another_pod_is_bound(world, "other")
     for fact in (await world.facts())["claim"]:
         if fact["claim"]["name"] == "odd" and fact["claim"].get("allocation"):
             assert not fact.get("deleted")
@@ -260,7 +260,7 @@ async def test_an_unreadable_pool_stays_as_it_was(world: Any) -> None:
     epoch = await world.epoch()
     await world.kube.patch(POOLS, "default-pool", {"spec": {"capacityConfig": [7]}})
     await reported(world, POOLS, "default-pool", "Unreadable")
-    await another_pod_is_bound(world, "beside")
+    await another_pod_is_bound(world, "other")
     await first.stop()
     await world.ready(await world.start("second"))
     await another_pod_is_bound(world, "later")

@@ -22,7 +22,7 @@ async def append(world: Any, payload: bytes) -> None:
 
 
 async def reasons(world: Any) -> list[str]:
-    """What the doctor is told."""
+    """What the doctor gets."""
     state = await world.bus.state(DEAD_STREAM)
     found: list[str] = []
     if not state.last_sequence:

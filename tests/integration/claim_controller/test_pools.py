@@ -55,7 +55,7 @@ async def test_a_node_moved_to_another_pool_enters_it_after_node_left(world: Any
     await world.until(entered, "the node is in the new pool")
 
 
-async def test_a_pool_takes_no_node_from_another_and_all_are_told(world: Any) -> None:
+async def test_a_pool_takes_no_node_from_another_and_both_report_it(world: Any) -> None:
     await world.ready(await world.start())
     before = await world.newest("node", "node-1")
     await world.pool("greedy", nodeSelector={POOL_LABEL: "default-pool"})
@@ -174,7 +174,7 @@ async def test_a_pool_that_goes_while_another_s_status_is_written_ends_nothing(
         await world.kube.create(POOLS, {"metadata": {"name": name}, "spec": {}})
     pools = running.controller.informers.cache.plain[POOLS.plural]
     await world.until(lambda: {"a-pool", "b-pool"} <= set(pools))
-    keeper = PoolReconciler(
+    pool_reconciler = PoolReconciler(
         Forgetting(world.kube, pools, "b-pool"),  # type: ignore[arg-type]
         running.controller.informers,
         running.controller.term.publisher,
@@ -185,9 +185,9 @@ async def test_a_pool_that_goes_while_another_s_status_is_written_ends_nothing(
     )
     for name in ("a-pool", "b-pool"):
         pools[name]["status"] = {}
-    running_keeper = asyncio.create_task(keeper.run())
+    running_reconciler = asyncio.create_task(pool_reconciler.run())
     await world.until(lambda: pools["a-pool"]["status"], "the other's status is written")
-    await world.until(lambda: not keeper.backlog, "all are looked at")
-    assert not running_keeper.done()
-    running_keeper.cancel()
-    await asyncio.wait([running_keeper])
+    await world.until(lambda: not pool_reconciler.backlog, "all are looked at")
+    assert not running_reconciler.done()
+    running_reconciler.cancel()
+    await asyncio.wait([running_reconciler])

@@ -161,7 +161,7 @@ async def _run(world: Any, runner: Runner, program: ProcessSpec, *, alone: bool)
             return stated and announced and phase == "Succeeded"
         return False
 
-    await world.until(is_reported, "people are told", 60)
+    await world.until(is_reported, "the event", 60)
     claim = await world.claim()
     reserved = claim["status"]["reservedFor"]
     assert [entry["uid"] for entry in reserved] == [pod["metadata"]["uid"]]

@@ -50,7 +50,7 @@ def test_templates_of_one_namespace_that_fail_hold_up_no_other(
 def test_a_template_that_was_refused_is_made_once_it_may_be(
     answer: Callable[[], KubeError],
 ) -> None:
-    # One that is said to be there is looked at.
+    # One that is reported to exist is read.
     words = "not found" if isinstance(answer(), AlreadyExistsError) else str(answer())
 
     async def scenario(world: VirtualWorld) -> None:
@@ -58,15 +58,15 @@ def test_a_template_that_was_refused_is_made_once_it_may_be(
         await world.pod()
         await world.until(
             lambda: words in (world.bind_request("workload").get("explanation") or ""),
-            "the pod is told",
+            "the pod's event",
             60,
         )
         reported = world.events("workload")
         assert words in reported.get("TemplateRefused", reported.get("TemplateNotMade", ""))
         assert world.bind_request("workload")["phase"] == "Pending"
-        # Who comes later is told at once.
+        # A later pod has the reason at once.
         await world.pod("later")
-        await world.until(lambda: "explanation" in world.bind_request("later"), "it is told", 1)
+        await world.until(lambda: "explanation" in world.bind_request("later"), "the reason", 1)
 
         await world.clock.sleep(1200)
         permit()
@@ -78,7 +78,7 @@ def test_a_template_that_was_refused_is_made_once_it_may_be(
     in_virtual_time(scenario)
 
 
-def test_nobody_is_told_of_a_template_that_fails_once() -> None:
+def test_a_template_that_fails_once_is_not_reported() -> None:
     async def scenario(world: VirtualWorld) -> None:
         world.running[0].controller.informers._kube.fail_next(  # type: ignore[attr-defined]
             "create", ANSWERS["500"]()
@@ -158,7 +158,7 @@ def test_reports_of_pods_that_cannot_be_written_hold_up_no_other(
         await world.pod("honest", shape=world.shape("500", "1Gi"))
         await world.claim_of("honest")
         await world.until(
-            lambda: world.bind_request("honest").get("reason") == "Waiting", "it is told", 5
+            lambda: world.bind_request("honest").get("reason") == "Waiting", "the reason", 5
         )
         await world.until(lambda: "GPUWaiting" in world.events("honest"), "by an event, too", 5)
 

@@ -69,13 +69,13 @@ def test_claims_that_cannot_be_written_do_not_keep_others_from_being_bound(
             await world.bound(f"honest-{number}", within_s=5)
             await world.clock.sleep(10)
         for name in names:
-            await world.until(lambda name=name: is_told(world, name, answer()), name, 600)
+            await world.until(lambda name=name: is_reported(world, name, answer()), name, 600)
 
     in_virtual_time(scenario)
 
 
-def is_told(world: VirtualWorld, pod: str, answer: KubeError) -> bool:
-    """Whether BindRequest and events say what Kubernetes said, if it said it in time."""
+def is_reported(world: VirtualWorld, pod: str, answer: KubeError) -> bool:
+    """Whether BindRequest and events have Kubernetes' answer, if it came in time."""
     words = (str(answer), "requested timeout")
     explained = world.bind_request(pod, "broken").get("explanation") or ""
     reported = (explained, *world.events(pod).values())
@@ -91,7 +91,7 @@ def test_an_attempt_that_is_refused_is_given_up_at_once() -> None:
         world.allocate()
         answer = ANSWERS["403"]()
         (name,) = await refused_pods(world, 1, answer)
-        await world.until(lambda: is_told(world, name, answer), "it is told", 5)
+        await world.until(lambda: is_reported(world, name, answer), "the reason", 5)
 
     in_virtual_time(scenario)
 
@@ -121,7 +121,7 @@ def test_what_rests_until_its_next_try_holds_no_slot_of_its_namespace() -> None:
 NO_ANSWER = KubeUnavailableError("no answer from kube-apiserver")
 
 
-def test_pods_whose_claims_cannot_be_allocated_for_the_server_hangs_are_told_so() -> None:
+def test_pods_whose_claims_cannot_be_allocated_because_the_server_hangs_have_a_reason() -> None:
     """They wait for one another's time-outs, so that each has been decided about again before it
     was given up."""
 
@@ -143,7 +143,7 @@ def test_pods_whose_claims_cannot_be_allocated_for_the_server_hangs_are_told_so(
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 30.0], ids=["at once", "after 30 s"])
-def test_a_pod_whose_claim_can_be_read_no_more_after_a_failed_write_is_told_so(
+def test_a_pod_whose_claim_is_unreadable_after_a_failed_write_has_a_reason(
     delay_s: float,
 ) -> None:
     async def scenario(world: VirtualWorld) -> None:
@@ -152,7 +152,7 @@ def test_a_pod_whose_claim_can_be_read_no_more_after_a_failed_write_is_told_so(
         for verb in ("get", "patch"):
             world.kube.refuse(InjectedRefusal(NO_ANSWER, verb, CLAIMS, team, delay_s=delay_s))
         await world.pod("broken", shape=world.shape("1", "1Gi"), namespace=team)
-        await world.until(lambda: is_explained(world, "broken"), "it is told", 150)
+        await world.until(lambda: is_explained(world, "broken"), "the reason", 150)
 
     in_virtual_time(scenario)
 
@@ -169,7 +169,7 @@ MOST_WRITES = 200
 
 
 @pytest.mark.parametrize("lost", ["mark", "finalizer", "allocation"])
-def test_a_server_that_drops_what_is_written_is_given_rests_and_the_pod_is_told(lost: str) -> None:
+def test_writes_that_the_server_drops_have_a_backoff_and_the_pod_has_a_reason(lost: str) -> None:
     """So does a mutating webhook that removes what it does not know."""
 
     async def scenario(world: VirtualWorld) -> None:
@@ -195,7 +195,7 @@ def test_a_server_that_drops_what_is_written_is_given_rests_and_the_pod_is_told(
             world.allocate()
             await world.pod("broken", shape=world.shape("1", "1Gi"), namespace=team)
             await world.until(
-                lambda: "does not keep" in str(world.events("broken").values()), "it is told", 150
+                lambda: "does not keep" in str(world.events("broken").values()), "the reason", 150
             )
             await world.pod("honest", shape=world.shape("10", "1Gi"))
             await world.bound("honest", within_s=5)
@@ -235,7 +235,7 @@ def test_devices_of_a_claim_that_cannot_be_written_go_to_others(
                     str(answer()) in world.events(name).get("ClaimNotWritten", "")
                     and str(answer()) in in_words(world, name)
                 ),
-                "it is said why",
+                "the reason",
                 60,
             )
             assert not claim_from(await world.claim(thief)).void
@@ -258,8 +258,8 @@ def in_words(world: VirtualWorld, pod: str) -> str:
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["one term", "another term"])
 def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool) -> None:
-    """It carries the mark. Who waits for its devices is told whose they are; and it is carried out
-    by nobody, also after a restart."""
+    """It carries the mark. Pods that wait for its devices have its name as reason; it is carried
+    out by nobody, also after a restart."""
 
     async def scenario(world: VirtualWorld) -> None:
         claim = f"holder-{REFERENCE}"

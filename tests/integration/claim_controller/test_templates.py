@@ -61,7 +61,7 @@ async def test_a_template_made_thirty_seconds_late_reaches_old_controllers(
         await world.close()
 
 
-async def test_a_template_that_differs_is_told_and_not_trusted(world: Any) -> None:
+async def test_a_template_that_differs_is_reported_and_not_trusted(world: Any) -> None:
     shape = world.shape()
     forged = {
         "metadata": {"name": world.template_of(shape), "namespace": "default"},
@@ -75,7 +75,7 @@ async def test_a_template_that_differs_is_told_and_not_trusted(world: Any) -> No
     assert "Delete it" in message
 
 
-async def test_a_shape_that_does_not_have_its_names_hash_is_told(world: Any) -> None:
+async def test_a_shape_that_does_not_match_its_hash_is_reported(world: Any) -> None:
     await world.ready(await world.start())
     spec = {
         "containers": [{"name": "x"}],
@@ -91,7 +91,7 @@ async def test_a_shape_that_does_not_have_its_names_hash_is_told(world: Any) -> 
     assert not world.names(TEMPLATES)
 
 
-async def test_a_base_template_replaced_later_is_told_to_waiting_pods(world: Any) -> None:
+async def test_waiting_pods_get_an_event_for_a_replaced_base_template(world: Any) -> None:
     base = {
         "metadata": {
             "name": "base",
@@ -121,7 +121,7 @@ async def test_a_pod_whose_template_and_claim_were_deleted_gets_a_template_again
     await world.kube.delete(TEMPLATES, template, "default")
     await world.kube.delete(CLAIMS, claim["metadata"]["name"], "default")
 
-    await world.until(lambda: template in world.names(TEMPLATES), "the template, anew")
+    await world.until(lambda: template in world.names(TEMPLATES), "the template, again")
     pod = await world.kube.get(PODS, "workload", "default")
     assert pod["metadata"]["annotations"][TEMPLATE_READY] == template
 

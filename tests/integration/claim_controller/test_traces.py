@@ -67,7 +67,7 @@ async def test_an_unsampled_pod_costs_no_span_and_its_claim_no_annotation(
     assert spans(trace_file) == []
 
 
-async def test_a_restart_does_not_tell_what_was_told_before(world: Any, trace_file: Path) -> None:
+async def test_a_restart_repeats_no_spans(world: Any, trace_file: Path) -> None:
     await placed(world, POD, DECISION)
     await world.until(lambda: len(spans(trace_file)) == 3, "the first telling")
     await world.running[0].stop()
@@ -161,5 +161,5 @@ async def test_a_step_names_the_record_that_is_carried_out(world: Any, trace_fil
                 break
         return found
 
-    await world.until(steps, "a step is told")
+    await world.until(steps, "a span of a step")
     assert set(await steps()) == {"record-1"}

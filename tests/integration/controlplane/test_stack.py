@@ -201,7 +201,7 @@ async def moved_by_hand(kube: Kube, name: str) -> tuple[str, str]:
     before = result["device"]
     after = next(card["name"] for card in part["spec"]["devices"] if card["name"] != before)
     result["device"] = after
-    # As the API server wants it: an allocation is not changed, but taken away and made anew.
+    # As the API server wants it: an allocation is not changed, but removed and set again.
     await kube.update(CLAIMS, {**claim, "status": {}}, subresource="status")
     await kube.patch(CLAIMS, name, {"status": status}, "default", subresource="status")
     return before, after

@@ -317,7 +317,7 @@ async def test_replicas_are_raised_and_never_lowered(servers) -> None:
             await owner.raise_replicas(spec.name)
         assert await replicas(FACTS_STREAM) == number
 
-    # It stays, too, when something else of the stream is configured anew.
+    # It stays, too, when another setting of the stream changes.
     events = next(spec for spec in STREAMS if spec.name == EVENTS_STREAM)
     await owner.ensure(replace(events, max_age_s=HOUR_S))
     assert await replicas(EVENTS_STREAM) == 3

@@ -61,7 +61,7 @@ async def test_a_pod_runs_with_the_environment_of_its_card(stand, eventually):
         assert stand.checkpoint() == {}
 
 
-async def test_a_claim_made_ready_is_told_to_the_bus(stand):
+async def test_a_prepared_claim_is_published(stand):
     async with stand.agent(), stand.kubelet():
         claim = await stand.make_claim("c", [await stand.device()])
         await stand.reserve("c", await stand.make_pod("p", {"gpu": "c"}))

@@ -77,9 +77,9 @@ class Client(MemoryKube):
 
 
 def test_all_loops_are_named_above(stand: Any) -> None:
-    kube, bus, board = MemoryKube(), stand.bus, open_gpu_source(stand.group)
+    kube, bus, gpu_source = MemoryKube(), stand.bus, open_gpu_source(stand.group)
     journal = Journal(bus, AgentNoted, SystemClock(), instance="i")
-    loops = assemble(stand.group, "i", bus, kube, board, HealthPages(), journal)
+    loops = assemble(stand.group, "i", bus, kube, gpu_source, HealthPages(), journal)
 
     assert set(loops) == set(CALLS)
 

@@ -30,11 +30,11 @@ async def test_slices_wiped_by_a_kubelet_that_starts_are_published_again(stand, 
         before = (await eventually(stand.slices))[0]["metadata"]["uid"]
         async with stand.kubelet():
 
-            async def made_anew() -> bool:
+            async def created_again() -> bool:
                 found = await stand.slices()
                 return bool(found) and found[0]["metadata"]["uid"] != before
 
-            await eventually(made_anew)
+            await eventually(created_again)
             assert (await stand.slices())[0]["spec"]["pool"]["generation"] > 1
 
 
@@ -47,7 +47,7 @@ async def test_other_nodes_slices_are_never_wiped(stand, eventually):
         assert [one["metadata"]["name"] for one in await stand.slices()] == ["theirs"]
 
 
-async def test_a_pod_made_anew_under_its_name_is_another_pod(stand):
+async def test_a_pod_created_again_under_its_name_is_another_pod(stand):
     async with stand.kubelet():
         first = await stand.make_pod("p")
         await stand.reaches("p", "Running")

@@ -98,7 +98,9 @@ async def test_every_claim_of_a_batch_is_answered_and_one_failure_stays_alone(st
         await plugin.close()
 
 
-async def test_a_claim_made_anew_under_the_same_name_is_not_prepared_as_the_old(stand, eventually):
+async def test_a_claim_created_again_under_its_name_is_not_prepared_as_the_old_one(
+    stand, eventually
+):
     async with stand.agent():
         old = await stand.make_claim("c", [await stand.device()])
         await stand.kube.delete(CLAIMS, "c", "default")

@@ -52,7 +52,7 @@ async def test_slices_follow_pool_health_and_repair(stand, eventually):
         await eventually(lambda: in_pool("pool-b"))
 
 
-async def test_slices_are_published_anew_when_the_bus_tells_of_an_upgraded_server(
+async def test_slices_are_published_again_when_the_server_was_upgraded(
     stand, eventually, monkeypatch
 ):
     upgraded, offered = False, 0
@@ -111,7 +111,7 @@ async def test_the_pool_is_remembered_when_the_bus_is_away_at_the_start(stand, e
         assert attributes["pool_name"] == {"string": "pool-a"}
 
 
-async def test_health_is_told_to_the_bus_and_again_when_its_stream_was_lost(stand, eventually):
+async def test_health_is_published_and_again_when_its_stream_was_lost(stand, eventually):
     (stand.group.state_dir).mkdir()
     (stand.group.state_dir / "unhealthy").write_text("1 xid 79\n")
 
@@ -168,9 +168,9 @@ async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
     async def meanwhile() -> None:
         late.before.clear()
         fast.inventory(8, ())
-        await until_said(8)
+        await until_reported(8)
 
-    async def until_said(generation: int) -> None:
+    async def until_reported(generation: int) -> None:
         async with asyncio.timeout(60):
             while (stated := await health_of(stand)) is None or stated.revision != generation:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
@@ -183,7 +183,7 @@ async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
     assert heard == [8]
     assert (await health_of(stand)).unhealthy == ()
     slow.inventory(9, ("gpu-1",))
-    await until_said(9)
+    await until_reported(9)
     for loop in loops:
         loop.cancel()
 
@@ -202,7 +202,7 @@ async def test_a_report_is_repeated_until_somebody_leads(stand):
         task.cancel()
 
 
-async def test_health_is_told_again_when_a_deleted_node_is_back(stand, eventually):
+async def test_health_is_published_again_when_a_deleted_node_is_back(stand, eventually):
     await stand.tell_node()
     async with stand.agent():
 
@@ -213,11 +213,11 @@ async def test_health_is_told_again_when_a_deleted_node_is_back(stand, eventuall
         await eventually(is_reported)
         await stand.tell_node(deleted=True)
         before = await health_of(stand)
-        grave = msgspec.structs.replace(before, deleted=True, revision=before.revision + 1)
-        await stand.bus.publish(encode(grave, source="test"))
+        tombstone = msgspec.structs.replace(before, deleted=True, revision=before.revision + 1)
+        await stand.bus.publish(encode(tombstone, source="test"))
         await stand.tell_node()
         await eventually(is_reported)
-        assert (await health_of(stand)).revision > grave.revision
+        assert (await health_of(stand)).revision > tombstone.revision
 
 
 async def test_readiness_names_what_is_missing(stand, eventually):

@@ -32,7 +32,7 @@ async def test_metrics_tell_cards_claims_and_failures(stand, eventually):
         assert "dray_node_prepare_failures_total 1.0" in page()
 
 
-async def test_the_share_of_a_device_is_told_where_the_protocol_has_it(stand, eventually):
+async def test_the_share_of_a_device_is_reported_if_the_protocol_has_it(stand, eventually):
     async with stand.agent():
         claim = await stand.make_claim("c", [await stand.device()])
         held = HeldClaim(claim["metadata"]["uid"], "default", "c", (DRIVER,))

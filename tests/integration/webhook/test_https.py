@@ -107,7 +107,7 @@ async def test_latency_is_measured_by_path_and_outcome(https):
     assert registry.get_sample_value("dray_webhook_admission_seconds_count", labels) == 1.0
 
 
-async def test_a_taken_port_is_said_with_its_settings(https, tmp_path):
+async def test_an_error_names_a_taken_port_and_its_setting(https, tmp_path):
     client, _ = https
     server = AdmissionServer(
         {},

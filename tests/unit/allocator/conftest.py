@@ -245,7 +245,7 @@ class World:
         }
 
     def waits(self, uid: str) -> list[Waiting]:
-        """What was told about a pod that waits."""
+        """The recorded reasons of a pod that waits."""
         return [r for log in self.logs.values() for r in log if _waits(r, uid)]  # type: ignore[misc]
 
     def released(self) -> list[tuple[str, str, str]]:

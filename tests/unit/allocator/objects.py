@@ -61,7 +61,7 @@ def publish(world: Any, node: str, *cards: Object, count: int = 1, **spec: Any) 
 
 def as_alternatives(devices: Object) -> Object:
     """The same, but that every request is the one alternative of itself: this way the structured
-    lane decides."""
+    search decides."""
     alternatives = [
         {"name": one["name"], "firstAvailable": [{"name": "only", **one["exactly"]}]}
         if "exactly" in one

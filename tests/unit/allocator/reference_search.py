@@ -16,13 +16,13 @@ NOT_CONNECTED = len(LEVELS)
 LINKS = {"nvlink": names.NVLINK_DOMAIN, "numa": names.NUMA_NODE, "pcie": names.PCIE_ROOT}
 
 
-def has_room(device_usage, card, consumed, beside=()):
-    """Whether a card can give ``consumed`` beside all uses and what is just being taken."""
+def has_room(device_usage, card, consumed, further=()):
+    """Whether a card can give ``consumed`` in addition to all uses and what is just being taken."""
     use = device_usage.of(card.id)
     if use.whole or not card.device.allow_multiple_allocations:
-        return not use.shares and not beside
+        return not use.shares and not further
     return all(
-        use.used.get(key, 0) + amount + sum(one.nano[key] for one in beside) <= card.totals[key]
+        use.used.get(key, 0) + amount + sum(one.nano[key] for one in further) <= card.totals[key]
         for key, amount in consumed.nano.items()
     )
 
@@ -99,8 +99,8 @@ class Reference:
         return False
 
     def _may_take(self, ask, card):
-        beside = [one.of(its) for one, its in self.taken if its.id == card.id]
-        if not has_room(self.state.device_usage, card, ask.of(card), beside):
+        further = [one.of(its) for one, its in self.taken if its.id == card.id]
+        if not has_room(self.state.device_usage, card, ask.of(card), further):
             return False
         return all(self._holds(one, ask, card) for one in ask.constraints)
 

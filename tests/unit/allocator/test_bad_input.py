@@ -1,7 +1,7 @@
 """Senseless claims and slices: a clear reason on that claim, and other claims go on.
 
 Claims and slices come in as Kubernetes has them, and only ``handle`` is asked, so that what is
-said here holds for whatever decides behind it.
+tested here holds for both ways of deciding.
 """
 
 from typing import Any
@@ -27,9 +27,9 @@ from dray.messages.facts import ClaimObserved
 UUID, GROUP = f"{names.DRIVER}/uuid", f"{names.DRIVER}/group"
 
 
-@pytest.fixture(params=[lambda devices: devices, as_alternatives], ids=["table", "lane"])
+@pytest.fixture(params=[lambda devices: devices, as_alternatives], ids=["table", "search"])
 def written(request: pytest.FixtureRequest) -> Any:
-    """How a claim is written: for the table, or for the structured lane."""
+    """How a claim is written: for the node table, or for the search."""
     return request.param
 
 
@@ -74,7 +74,7 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize(("devices", "reason"), CLAIMS.values(), ids=CLAIMS)
-def test_a_senseless_claim_is_told_why_and_others_go_on(
+def test_an_invalid_claim_has_a_reason_and_others_continue(
     world: Any, devices: Object, reason: str, written: Any
 ) -> None:
     publish(world, "n1", *(card(f"gpu-{n}") for n in range(4)))
@@ -137,7 +137,7 @@ SLICES = {
 
 
 @pytest.mark.parametrize(("cards", "spec", "reason"), SLICES.values(), ids=SLICES)
-def test_a_claim_that_only_a_senseless_slice_could_serve_is_told_why(
+def test_a_claim_that_only_an_invalid_slice_could_serve_has_a_reason(
     world: Any, cards: list[Object], spec: Object, reason: str, written: Any
 ) -> None:
     publish(world, "n1", *cards, **spec)
@@ -215,10 +215,10 @@ def test_ten_thousand_devices_in_a_slice_are_one_node_among_others(
     others_go_on(world)
 
 
-def test_combinations_without_end_are_tried_up_to_a_bound_that_is_told(
+def test_combinations_without_end_are_tried_up_to_a_bound_in_the_reason(
     world: Any, written: Any
 ) -> None:
-    """16 devices of 16 groups, where there are 15: whoever tries them all is not done this year.
+    """16 devices of 16 groups, where there are 15: trying all would take years.
     Every node is such a one, and a claim that fits is not kept waiting."""
     for node in range(20):
         cards = (card(f"gpu-{n}", group=f"group-{n % 15}") for n in range(64))

@@ -12,7 +12,7 @@ from dray_allocator.values.cache_budget import CacheBudget
 KIB = 2**10
 
 
-def test_what_does_not_fit_beside_the_others_is_alone_afterwards() -> None:
+def test_an_entry_that_does_not_fit_with_the_others_is_alone_afterwards() -> None:
     room = CacheBudget(100 * KIB)
     assert [room.takes(15 * KIB) for _ in range(5)] == [True, True, False, True, False]
     assert not room.takes(KIB**2), "what is larger than all there is"

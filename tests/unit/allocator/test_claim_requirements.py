@@ -53,7 +53,7 @@ def test_a_policy_that_changes_changes_where_pods_like_before_are_placed(make_wo
     assert after.scoring == scoring_of(after.placement)
 
 
-def test_equal_requests_of_two_claims_are_told_apart(make_world):
+def test_equal_requests_of_two_claims_are_distinguished(make_world):
     world = waiting(make_world)
     claims = [world.a_claim(f"p{number}", world.ask()) for number in range(2)]
     patterns, facts = world.state.patterns, world.state.facts

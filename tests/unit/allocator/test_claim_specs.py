@@ -44,7 +44,7 @@ def test_a_claim_of_which_more_is_read_than_before_is_another_one(make_world):
     assert before != read == facts.signatures["claim-b"]
 
 
-def test_specs_that_differ_beside_their_requests_stay_apart(make_world):
+def test_specs_that_differ_only_outside_their_requests_stay_apart(make_world):
     specs, one = ClaimSpecInterner(), observed(make_world, "a").claim
     other = replace(one, spec=replace(one.spec, unsupported=("something",)))
     assert specs.same(one)[0] == one.spec

@@ -61,7 +61,7 @@ def test_a_decision_that_fits_no_record_waits_with_a_reason_and_others_are_decid
     assert not world.state.unfinished
 
 
-def test_why_it_waits_is_the_same_to_whoever_asks_again(make_world):
+def test_the_reason_is_the_same_at_each_request(make_world):
     world = make_world(AllocatorOptions(decided_bytes=10_000)).open().nodes(make_world.a_node("a"))
     world.submit(world.a_pod("long"), with_config(world, {"a": "x" * 10_000}))
     [record] = world.waits("long")

@@ -23,7 +23,7 @@ def give_up(world, pod, void, message=WORDS, revision=1):
 
 
 def reasons_of(world, pod):
-    """The newest reasons that the pod was told, in words."""
+    """The newest reasons of the pod, in words."""
     return " ".join(map(str, world.waits(pod)[-1].reasons)) if world.waits(pod) else ""
 
 
@@ -63,7 +63,7 @@ def test_a_claim_is_decided_about_again_once_it_was_changed(world):
     assert world.decisions()["p"].claims[0].attempt == ATTEMPT + 1
 
 
-def test_what_may_still_be_committed_is_kept_and_who_waits_is_told_for_whom(contended):
+def test_devices_that_may_still_be_committed_are_kept_and_the_reason_names_the_claim(contended):
     world = contended
     world.clear("claim-holder", decision=ATTEMPT)
     give_up(world, "holder", void=0)
@@ -81,7 +81,7 @@ def test_what_may_still_be_committed_is_kept_and_who_waits_is_told_for_whom(cont
     assert world.decisions()["holder"].claims[0].attempt == ATTEMPT + 1
 
 
-def test_who_waits_is_told_no_more_once_the_claim_can_be_written(contended):
+def test_the_reason_ends_once_the_claim_can_be_written(contended):
     world = contended
     give_up(world, "holder", void=0)
     world.tick(60)
@@ -102,7 +102,7 @@ def shared_claim(world, *users, pods=("first", "second"), **changes):
         world.see(PodObserved(revision=world.next(), pod=one))
 
 
-def test_a_pod_whose_claim_is_allocated_for_another_is_told_so(world):
+def test_a_pod_whose_claim_is_allocated_for_another_has_that_reason(world):
     world.nodes(world.a_node("n1"))
     shared_claim(world, "first")
 

@@ -46,7 +46,7 @@ def _is_undone(world) -> None:
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(specs, needs_of, acts), min_size=1, max_size=6))
-def test_what_counts_at_once_is_what_reading_everything_anew_finds(make_world, story):
+def test_an_assumed_decision_counts_as_applying_everything_again_does(make_world, story):
     world = make_world().open()
     roomy = {NIC: 3, "hugepages-2Mi": 2**30}
     world.nodes(*(world.a_node(f"n{i}", resources=roomy) for i in range(3)), cards=3)
@@ -54,7 +54,7 @@ def test_what_counts_at_once_is_what_reading_everything_anew_finds(make_world, s
         uid = f"p{number}"
         world.submit(world.a_pod(uid, needs=needs), world.ask(*spec))
         _is_undone(world)
-        _is_on_the_board(world)
+        _is_in_the_table(world)
         decision = world.decisions().get(uid)
         if decision is not None and act == "commit":
             world.commit(decision)
@@ -63,17 +63,17 @@ def test_what_counts_at_once_is_what_reading_everything_anew_finds(make_world, s
         elif act == "delete":
             world.claim(world.state.facts.claims[f"claim-{uid}"], deleted=True)
         _is_undone(world)
-        _is_on_the_board(world)
+        _is_in_the_table(world)
 
 
-def _is_on_the_board(world) -> None:
+def _is_in_the_table(world) -> None:
     kept = world.state.tables.of("pool")
-    anew = NodeTable(world.state.tables._source)
+    rebuilt = NodeTable(world.state.tables._source)
     for name in kept.rows:
-        anew.put(name)
+        rebuilt.put(name)
     for key in kept.dimensions:
-        anew.dimension(key)
-    assert _seen(kept) == _seen(anew)
+        rebuilt.dimension(key)
+    assert _seen(kept) == _seen(rebuilt)
 
 
 def _seen(table: NodeTable) -> dict[str, tuple[object, ...]]:
@@ -105,7 +105,7 @@ def test_a_pod_that_only_looks_on_takes_its_room_on_the_node(world, undone):
     world.submit(world.a_pod("one", needs=PodNeeds(1_000)), world.ask(admin_access=True))
     assert world.decisions()["one"].node == "n1"
     assert not world.state.suspects
-    _is_on_the_board(world)
+    _is_in_the_table(world)
     undone()
 
 
@@ -135,7 +135,7 @@ def test_an_attempt_after_a_void_one_counts_at_once(world, undone):
 
 
 def test_what_waits_for_a_pool_named_by_its_pod_alone_follows_the_pod(make_world):
-    """A claim without a pool is of the pool of whoever refers to it."""
+    """A claim without a pool is of the pool of the pod that refers to it."""
     world = make_world(pools=("pool", "other")).open()
     world.nodes(world.a_node("n1"))
     moving = world.a_pod("one", pool="other")

@@ -101,11 +101,15 @@ def test_a_device_on_which_a_selector_fails_does_not_match_and_the_clause_is_nam
 
 def test_only_dray_s_own_taint_is_ignored(world):
     world.nodes(world.a_node("n1"))
-    ill = replace(world.a_card("g"), taints=(Taint("ill", "xid", "NoExecute"),))
-    world.see(SliceObserved(revision=9, slice=world.a_slice("n1", [ill], generation=2)))
+    unhealthy_device = replace(
+        world.a_card("g"), taints=(Taint("unhealthy_device", "xid", "NoExecute"),)
+    )
+    world.see(
+        SliceObserved(revision=9, slice=world.a_slice("n1", [unhealthy_device], generation=2))
+    )
     world.submit(world.a_pod("p"))
     assert [reason.kind for reason in world.waits("p")[0].reasons] == ["taint"]
-    tolerant = world.ask(tolerations=(Toleration("ill", "Exists"),))
+    tolerant = world.ask(tolerations=(Toleration("unhealthy_device", "Exists"),))
     world.submit(world.a_pod("q"), tolerant)
     assert "q" in world.decisions()
 
@@ -142,7 +146,7 @@ def test_devices_of_an_older_generation_are_not_given(world):
         ClaimSpec((DeviceRequest("r", names.DEVICE_CLASS),), unsupported=("firstAvailable",)),
     ],
 )
-def test_what_dray_can_t_allocate_is_said(world, spec):
+def test_the_reason_names_what_dray_can_t_allocate(world, spec):
     world.nodes(world.a_node("n1"))
     world.submit(world.a_pod("p"), spec)
     assert not world.decisions()

@@ -34,7 +34,7 @@ def folded(world) -> AllocatorState:
     return state
 
 
-def test_a_reservation_is_told_with_its_stage_and_what_counts(world):
+def test_a_reservation_is_dumped_with_its_stage_and_what_counts(world):
     world.nodes(world.a_node("n1"))
     world.submit(world.a_pod("p"))
 

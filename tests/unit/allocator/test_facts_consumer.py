@@ -22,7 +22,7 @@ class Reading:
         self.state = AllocatorState()
         self.lost = 0
         self.meanwhile: Callable[[], None] | None = None
-        """Called once, while the core is told of a fact."""
+        """Called once, while the core applies a fact."""
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
         self.reader = FactsReader(bus, self.state, self.fold, self.hand, self.give_up)
@@ -50,7 +50,7 @@ class Reading:
 
 class SlowBus(MemoryBus):
     """Whose readings of what was there before stop after some messages, and whose answer about
-    streams takes its time, as it is told."""
+    streams takes as long as it is set to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ async def reading(bus):
     await asyncio.wait([made.task])
 
 
-async def test_a_pool_that_is_attended_anew_is_read_from_its_beginning(bus, reading, make_world):
+async def test_a_newly_subscribed_pool_is_read_from_its_beginning(bus, reading, make_world):
     await submit(bus, make_world, "p", "a")
     await submit(bus, make_world, "q", "b")
     reading.reader.subscribe(("a",))
@@ -148,7 +148,7 @@ async def test_facts_that_come_while_others_are_attended_are_not_missed(bus, rea
     assert len(reading.state.facts.pods) == 60
 
 
-async def test_facts_made_anew_are_noticed_between_two_readings(bus, reading, make_world):
+async def test_facts_created_again_are_noticed_between_two_readings(bus, reading, make_world):
     await submit(bus, make_world, "p", "a")
     reading.reader.subscribe(("a",))
     await until(lambda: reading.claims == ["claim-p"])
@@ -189,8 +189,8 @@ async def test_half_of_a_reading_that_was_given_up_does_not_pass_for_all(bus, re
     assert len(reading.claims) == len(reading.state.facts.pods) == 20
 
 
-async def test_what_is_read_is_what_the_core_was_told(bus, reading, make_world):
-    """Less is wanted while the core is still told of more."""
+async def test_the_core_gets_what_is_read(bus, reading, make_world):
+    """Less is wanted while the core still applies more."""
     reading.reader.subscribe(("a", "b"))
     await until(lambda: reading.state.subscriptions.knows("b", reading.state.facts.position))
     reading.may_go_on.clear()

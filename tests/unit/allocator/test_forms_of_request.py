@@ -142,7 +142,7 @@ def test_whatever_the_forms_no_card_is_sold_beyond_its_budget(make_world, forms)
 
 
 @pytest.mark.parametrize("text", ["many", "0", "101", "-1"])
-def test_a_percentage_that_is_none_is_said_and_nothing_is_given(world, text):
+def test_an_invalid_percentage_is_reported_and_nothing_is_allocated(world, text):
     fleet(world, **THREE)
     world.submit(world.a_pod("p"), asks(computePercentRequest=text))
 
@@ -150,7 +150,7 @@ def test_a_percentage_that_is_none_is_said_and_nothing_is_given(world, text):
     assert "config computePercentRequest" in world.waits("p")[0].reasons[0].what
 
 
-def test_a_whole_card_is_one_that_nobody_uses_and_that_nobody_gets_beside(world):
+def test_a_whole_card_is_unused_and_shared_with_nobody(world):
     world.nodes(world.a_node("n1"), cards=2)
     world.submit(world.a_pod("share"))
     world.submit(world.a_pod("whole"), asks())

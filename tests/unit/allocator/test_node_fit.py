@@ -135,11 +135,11 @@ def test_the_sum_held_on_a_node_is_that_of_the_pods_that_hold_something_there(ch
         ),
     ],
 )
-def test_resources_and_ports_are_told_in_their_units(needs, node, reasons):
+def test_resources_and_ports_are_shown_in_their_units(needs, node, reasons):
     assert reasons_of(needs, node) == reasons
 
 
-def test_a_cordon_is_told_once_and_its_taint_alone_keeps_away_as_any_taint():
+def test_a_cordon_is_reported_once_and_its_taint_alone_counts_as_any_taint():
     cordoned = replace(ROOMY, unschedulable=True, taints=(UNSCHEDULABLE,))
     assert reasons_of(PodNeeds(), cordoned) == ["unschedulable"]
     left_over = replace(ROOMY, taints=(UNSCHEDULABLE,))

@@ -33,7 +33,7 @@ def test_a_pod_hears_which_nodes_its_pool_does_not_get(world):
     ]
 
 
-def test_it_hears_so_beside_what_fails_on_the_nodes_that_there_are(world):
+def test_that_reason_comes_with_the_reasons_of_the_pools_nodes(world):
     world.nodes(world.a_node("n1"))
     observe(world, "n2", assigned="other", also=("pool",))
     world.submit(world.a_pod("p"), world.ask(tflops="10000"))

@@ -25,7 +25,7 @@ def test_a_waiting_pod_is_placed_when_another_is_deleted(world):
     assert reasons(world.state, "c") == ()
 
 
-def test_reasons_are_told_again_only_when_they_change(world):
+def test_reasons_are_recorded_again_only_when_they_change(world):
     world.full()
     for _ in range(3):
         world.tick()
@@ -54,7 +54,7 @@ def test_of_the_pods_that_wait_only_those_are_tried_that_could_fit_now(make_worl
     assert tried == ["small-0", "small-1"]
 
 
-def test_changed_counts_alone_are_told_after_a_while(make_world):
+def test_changed_counts_alone_are_recorded_after_a_while(make_world):
     world = make_world(AllocatorOptions(waiting_repeat_s=10)).open().full()
     world.nodes(world.a_node("n2", unschedulable=True))
     world.tick()
@@ -193,8 +193,8 @@ def test_a_node_leaves_the_domain_once_nothing_is_in_flight_on_it(make_world):
     assert not world.oversold()
 
 
-def test_a_node_leaves_no_domain_before_the_pods_that_it_counts_no_more_are_told_of(world):
-    """Whoever reads the log only now can't tell such a pod from one that is still to be counted."""
+def test_a_node_leaves_no_domain_before_its_deleted_pods_are_confirmed(world):
+    """A replica that reads the log only now can't distinguish such a pod from one to be counted."""
     world.nodes(world.a_node("n1"))
     world.submit(world.a_pod("p"))
     world.commit(world.decisions()["p"])

@@ -40,7 +40,7 @@ def spec(random: Random) -> ClaimSpec:
             capacity=random.choice(
                 ({}, {"virtual_tflops": "250", "virtual_vram": "16Gi"}, {"virtual_vram": "60G"})
             ),
-            tolerations=random.choice(((), (Toleration("ill", "Exists"),))),
+            tolerations=random.choice(((), (Toleration("unhealthy_names", "Exists"),))),
         )
         for number in range(random.choice((1, 1, 2)))
     )
@@ -67,7 +67,11 @@ def fill(world, random: Random) -> None:
             model, vram = random.choice((("A100", "40Gi"), ("H100", "80G")))
             card = world.a_card(f"{name}-{index}", model=model, vram=vram)
             odd = {"odd": "yes"} if random.random() < 0.2 else {}
-            taints = (Taint("ill", "", "NoSchedule"),) if random.random() < 0.3 else card.taints
+            taints = (
+                (Taint("unhealthy_names", "", "NoSchedule"),)
+                if random.random() < 0.3
+                else card.taints
+            )
             absurd = {"virtual_vram": Capacity("nonsense")} if random.random() < 0.1 else {}
             cards.append(
                 replace(
@@ -91,9 +95,11 @@ def fill(world, random: Random) -> None:
                 ready=random.random() > 0.1,
             )
         )
-        ill = tuple(one.name for one in cards if random.random() < 0.1)
+        unhealthy_names = tuple(one.name for one in cards if random.random() < 0.1)
         world.see(
-            InventoryObserved(revision=world.next(), node=name, driver=names.DRIVER, unhealthy=ill)
+            InventoryObserved(
+                revision=world.next(), node=name, driver=names.DRIVER, unhealthy=unhealthy_names
+            )
         )
     for number in range(random.randrange(12)):
         world.submit(world.a_pod(f"p{number}"), spec(random))
@@ -123,7 +129,7 @@ def test_they_are_what_a_look_at_every_card_and_node_gives(make_world, seed):
     assert found == plain[:24]
 
 
-def test_the_nearest_miss_is_told_with_what_it_has(world):
+def test_the_nearest_miss_is_shown_with_what_it_has(world):
     world.nodes(world.a_node("n1"), world.a_node("n2"))
     world.submit(world.a_pod("a"), world.ask(vram="30Gi"))
     world.submit(world.a_pod("b"), world.ask(vram="20Gi"))

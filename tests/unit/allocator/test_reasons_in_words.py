@@ -62,19 +62,19 @@ def test_what_two_of_three_requests_have_in_common_names_both():
 
 
 def test_many_requests_are_cut_short():
-    told_for = [f"r{number}" for number in range(30)]
-    (found,) = each_once([(told_for, [BUSY]), (["other"], [])])
+    reasons_for = [f"r{number}" for number in range(30)]
+    (found,) = each_once([(reasons_for, [BUSY]), (["other"], [])])
     assert found.what == "requests r0, r1, r2, r3 and 26 more: in use"
 
 
-def test_requests_of_several_claims_are_told_with_the_number_of_theirs():
+def test_requests_of_several_claims_are_shown_with_the_number_of_their_claim():
     claims = (object(), object())
     assert named("gpu", 1, claims) == "gpu of claim 2"
     assert named("gpu", 0, claims[:1]) == "gpu"
 
 
 def test_other_requests_are_other_news(world):
-    """A line that moves from one request to another is told at once."""
+    """A line that moves from one request to another is recorded at once."""
     world.nodes(world.a_node("n1"), model="A100")
     first, *_ = reasons_of(world, ClaimSpec((small("a"), request("b", f'{OF}.model == "T4"'))))
     assert first.startswith(f'request b: {OF}.model == "T4" is false: ')
@@ -87,7 +87,7 @@ def percent(amount: str) -> ClaimSpec:
     return ClaimSpec((request("gpu"),), config=(OpaqueConfig(names.DRIVER, parameters, ()),))
 
 
-def test_a_percentage_is_told_as_one_whatever_the_models(world):
+def test_a_percentage_is_shown_as_one_for_all_models(world):
     cards = [
         world.a_card("small", model="T4", tflops="65", vram="16Gi"),
         world.a_card("large", model="A100", tflops="312", vram="80Gi"),
@@ -159,7 +159,7 @@ def test_an_amount_is_canonical_and_binary_where_that_is_shorter(text, expected)
         ("-1", "0"),
     ],
 )
-def test_what_is_left_is_told_in_few_digits_and_never_too_much(text, expected):
+def test_free_amounts_are_shown_in_few_digits_and_rounded_down(text, expected):
     amount = parse_quantity(text)
     assert formatting.left(amount.nano, text) == expected
     assert parse_quantity(expected) <= max(amount, parse_quantity("0"))
@@ -181,7 +181,7 @@ def test_what_is_left_in_percent_is_rounded_down():
         ("A10", "A100", ""),
     ],
 )
-def test_a_model_that_no_card_has_is_told_with_the_one_that_was_meant(world, wanted, model, hint):
+def test_a_model_that_no_card_has_comes_with_a_suggestion(world, wanted, model, hint):
     world.nodes(world.a_node("n1"), model=model)
     (line,) = reasons_of(world, world.ask(selectors=(f'{OF}.model == "{wanted}"',)))
     end = f" {hint}" if hint else ""

@@ -71,7 +71,7 @@ def test_what_an_expression_reads_is_known_or_counts_as_everything(expression, r
     assert (None if reads is None else {one.name for one in reads}) == read
 
 
-def test_a_device_with_a_broken_attribute_is_told_apart():
+def test_a_device_with_a_broken_attribute_is_distinguished():
     selectors = SelectorCache()
     whole, broken = _cards(1)[0], _cards(1, driver=Version("not-semver"))[0]
     expression = (f'{D}.model == "A100"',)
@@ -79,7 +79,7 @@ def test_a_device_with_a_broken_attribute_is_told_apart():
     assert not selectors.matches(expression, broken)
 
 
-def test_equal_amounts_that_are_held_differently_are_told_apart():
+def test_equal_amounts_of_different_types_are_distinguished():
     selectors = SelectorCache()
     expression = f'device.capacity["{names.DRIVER}"].cores.isInteger()'
     cards = [

@@ -26,7 +26,7 @@ WHOLE_CARD = ("312", "40Gi")
 
 
 class Partial:
-    """A replica beside the world's own, that begins by attending some pools."""
+    """A second replica, which starts with subscriptions to some pools."""
 
     def __init__(self, world, *pools: str) -> None:
         self.world = world
@@ -206,13 +206,13 @@ def test_a_claim_that_changed_its_pool_is_not_gone(world):
     two.read_log("a")
     two.serve("a")
     claim = replace(world.state.facts.claims["claim-p"], pool="b")
-    grave = ClaimObserved(
+    tombstone = ClaimObserved(
         revision=world.next(),
         claim=replace(claim, pool="a"),
         deleted=True,
         moved_to="b",
     )
-    world.facts.append(grave)
+    world.facts.append(tombstone)
     assert records(two.read_on()) == []
     assert two.state.ties.of("a") == ("a", "b")
     assert [uid for uid, _ in two.state.device_usage.claims()] == ["claim-p"]
@@ -235,8 +235,10 @@ def test_whatever_is_read_first_a_claim_that_moved_ties_the_pools_that_it_was_in
     handle(state, Subscribe(("b",)))
     handle(state, FactSeen(1, ClaimObserved(revision=2, claim=claim)))
     handle(state, Subscribe(("a", "b")))
-    grave = ClaimObserved(revision=2, claim=replace(claim, pool="a"), deleted=True, moved_to="b")
-    handle(state, EarlierFact(1, grave))
+    tombstone = ClaimObserved(
+        revision=2, claim=replace(claim, pool="a"), deleted=True, moved_to="b"
+    )
+    handle(state, EarlierFact(1, tombstone))
     assert state.ties.of("a") == ("a", "b")
     state.ties.claim(ClaimObserved(revision=3, claim=claim, deleted=True, moved_to="c"))
     assert state.ties.of("a") == ("a", "b", "c")

@@ -144,7 +144,7 @@ def test_devices_that_went_with_the_facts_are_held_by_nothing(world):
     assert fleet() is None
 
 
-def test_facts_made_anew_must_name_the_epoch_before_anything_is_decided_or_found_oversold(world):
+def test_facts_created_again_must_name_the_epoch_before_anything_is_decided_or_reported(world):
     """Until then the log may hold claims that went with the facts."""
     world.full()
     facts = [fact for fact in world.facts if not isinstance(fact, DomainObserved)]
@@ -263,7 +263,7 @@ def test_a_log_that_is_lost_before_its_successor_is_named_waits_for_the_name(wor
     assert handle(world.state, FactSeen(1, named)) == [Follow("pool", 2)]
 
 
-def test_a_pool_made_again_after_facts_and_log_were_lost_begins_anew(world):
+def test_a_pool_created_again_after_facts_and_log_were_lost_starts_empty(world):
     """Its epochs may begin at 1 again: nothing remembers the ones before."""
     world.full()
     handle(world.state, LogLost("pool", 1))

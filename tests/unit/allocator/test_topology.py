@@ -123,7 +123,7 @@ def test_only_the_best_nodes_by_score_are_compared(world):
     assert world.decisions()["a"].node in fuller
 
 
-def test_a_pod_waits_for_joined_cards_and_is_told_so(world):
+def test_a_pod_waits_for_connected_cards_with_that_reason(world):
     put(world, "n", ("x", 0, "r"), (None, 1, "s"))
     put(world, "m", (None, None, None), (None, None, None))
     world.submit(world.a_pod("a"), asks(2, gpuTopology="hard"))
@@ -172,7 +172,7 @@ def test_one_gpu_is_never_refused_for_its_joints(make_world):
     assert given_to(world, "a") == [0]
 
 
-def test_a_search_for_joined_cards_is_bounded_and_said(make_world):
+def test_a_search_for_connected_cards_is_bounded_and_the_reason_says_so(make_world):
     world = make_world().open("CompactFirst", placement_topology="hard")
     put(world, "n", *[("x", 0, "r")] * 20)
     spec = asks(12)
@@ -190,7 +190,7 @@ def test_where_nvlink_joins_no_cards_the_best_node_by_score_is_taken(world):
     assert world.decisions()["a"].node == "full"
 
 
-def test_the_board_knows_how_many_cards_nvlink_joins(world):
+def test_the_node_table_counts_cards_connected_by_nvlink(world):
     for joints in ([LINKED, LINKED], [LINKED, (None, 0, "r")], [LINKED] * 3, [(None, 0, None)], []):
         put(world, "n", *joints)
         put(world, "m", LINKED)

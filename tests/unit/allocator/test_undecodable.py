@@ -221,7 +221,7 @@ def test_a_claim_of_no_pool_stops_the_pools_of_the_nodes_that_it_holds_devices_o
     assert {*world.decisions()} == {"p"}
 
 
-def test_a_slice_stops_the_pool_of_its_node_also_where_the_node_is_told_of_later(
+def test_a_slice_stops_the_pool_of_its_node_also_if_the_nodes_fact_comes_later(
     make_world,
 ) -> None:
     world = make_world(pools=("pool", "other")).open()

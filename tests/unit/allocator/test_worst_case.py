@@ -17,5 +17,7 @@ TRIED = "among the first 5000 tried: 1 of 1 node (there may be one, but they are
         (INPUTS[1], names.DEFAULT_PLACEMENT, f"no choice of 16 devices {TRIED}"),
     ],
 )
-def test_the_bound_is_told_where_the_search_ends(one: Input, placement: str, outcome: str) -> None:
+def test_the_reason_names_the_bound_at_which_the_search_ended(
+    one: Input, placement: str, outcome: str
+) -> None:
     assert outcome in served(one, placement).outcome

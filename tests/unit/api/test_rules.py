@@ -49,7 +49,7 @@ def test_names_are_qualified_by_their_driver() -> None:
     assert qualified("other/vram") == "other/vram"
 
 
-def test_devices_are_ordered_and_told_apart_by_driver_pool_and_name() -> None:
+def test_devices_are_ordered_and_distinguished_by_driver_pool_and_name() -> None:
     ids = [DeviceId("b", "a", "a"), DeviceId("a", "b", "a"), DeviceId("a", "a", "b")]
     assert sorted(ids) == list(reversed(ids))
     assert str(ids[0]) == "b/a/a"

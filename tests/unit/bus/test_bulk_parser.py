@@ -50,7 +50,7 @@ STREAM = b"".join(wire(sid, *one) + b"PING\r\n+OK\r\n" for one in MESSAGES for s
 
 
 async def read(make, pieces):
-    """What is told to the client, in order, and what to who took subscription 2."""
+    """What the client gets, in order, and what the reader of subscription 2 gets."""
     server, found = Server(), []
     parser = make(server)
     if isinstance(parser, BulkParser):
@@ -148,7 +148,7 @@ def test_a_message_without_headers_has_none():
     assert Headers(b"").status == ("", "")
 
 
-def test_the_servers_word_is_told_from_headers():
+def test_the_servers_status_is_distinguished_from_headers():
     reported = Headers(b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 7\r\n\r\n")
     assert reported.status == ("408", "Request Timeout")
     assert reported["Nats-Pending-Messages"] == "7"

@@ -1,4 +1,4 @@
-"""A pull consumer's flow over a session of our own: what is asked for, and what is said to be
+"""A pull consumer's flow over a session of our own: what is requested, and what is reported as
 behind a message."""
 
 import asyncio

@@ -158,7 +158,7 @@ async def test_another_role_that_asks_without_end_is_refused_for_a_while(owner: 
     assert (await ask("reader")).consumer
 
 
-async def test_a_stream_that_is_not_there_is_said_to_be_missing(owner: Owner) -> None:
+async def test_a_stream_that_does_not_exist_is_reported_as_missing(owner: Owner) -> None:
     reply = await owner.ask(reading_subject("allocator"), Reading(stream="DRAY_DECISIONS_q_7"))
     assert reply.is_missing
     assert not reply.error

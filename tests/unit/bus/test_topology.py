@@ -46,12 +46,12 @@ def subjects(message: type[Message]) -> tuple[str, str]:
 @pytest.mark.parametrize("message", [*FACTS, *EVENTS, *COMMANDS])
 def test_every_message_is_kept_by_one_stream(message: type[Message]) -> None:
     for subject in subjects(message):
-        keepers = [
+        owners = [
             spec.name
             for spec in STREAMS
             if any(matches(subject, pattern) for pattern in spec.subjects)
         ]
-        assert len(keepers) == 1
+        assert len(owners) == 1
 
 
 def may_publish(role: str, subject: str) -> bool:
@@ -91,7 +91,7 @@ def test_facts_have_one_writer() -> None:
 
 
 @pytest.mark.parametrize("message", READERS)
-def test_whoever_listens_to_a_message_may_read_it(message: type) -> None:
+def test_every_reader_of_a_message_may_read_it(message: type) -> None:
     is_record = message in RECORD_WRITERS
     stream = log_spec("p", 1).name if is_record else stream_of(message)
     subject = log_subject("p", 1) if is_record else f"{subject_prefix(message)}.n"
@@ -148,7 +148,7 @@ def test_readers_store_nothing(role: str) -> None:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.name)
-def test_a_question_may_be_asked_and_answered_by_those_who_are_said_to(question: Question) -> None:
+def test_a_request_may_be_sent_and_answered_by_the_documented_roles(question: Question) -> None:
     prefix = question.asked.SUBJECT.partition(".<")[0]
     askers = [
         access.role

@@ -126,17 +126,17 @@ def _places(expression: str) -> list[str]:
     return re.findall(r"^(?:compilation failed: )?ERROR: <input>:(\S+): ", refused.text, re.M)
 
 
-def test_all_errors_of_types_are_told_in_the_order_of_the_text():
+def test_all_type_errors_are_reported_in_the_order_of_the_text():
     expression = 'device.atributes.size() > 0 && [1, "a", true][nope] == 1 &&\n nor.x'
     assert _places(expression) == ["1:7", "1:47", "2:2"]
 
 
-def test_elements_of_other_types_are_told_all_in_maps_but_only_the_first_in_lists():
+def test_elements_of_other_types_are_all_reported_in_maps_but_only_the_first_in_lists():
     lists, maps = '[1, "a", true].size() > 0', '{"k": 1, "x": "y", "z": true}.size() > 1'
     assert _places(f"{lists} && {maps}") == ["1:5", "1:44", "1:54"]
 
 
-def test_of_very_many_errors_a_hundred_are_told():
+def test_at_most_a_hundred_errors_are_reported():
     refused = admission(" && ".join(["nope"] * 103), environment("1.36", "new"))
     assert refused.text.count("ERROR: ") == 100
     assert refused.text.splitlines()[-1] == "3 more errors were truncated"

@@ -27,7 +27,7 @@ def test_a_failed_clause_names_what_is_missing():
     assert dict(found.read) == {f"{A}.nope": None}
 
 
-def test_the_clauses_within_a_binding_are_told_one_by_one_and_what_they_read_through_it():
+def test_the_clauses_within_a_binding_are_explained_one_by_one_with_what_they_read():
     assert _explained(f'cel.bind(d, {A}, d.model == "A100" && d.count < 3)') == [
         ('d.model == "A100"', True, {f"{A}.model": "A100"}),
         ("d.count < 3", False, {f"{A}.count": 7}),

@@ -14,7 +14,7 @@ from dray.user_guide_form.selector import generated_selector
 A = 'device.attributes["gpu.example.com"]'
 C = 'device.capacity["gpu.example.com"]'
 B = 'device.attributes["other.example.com"]'
-TOLD = {
+DESCRIBED = {
     f'{A}.model == "A100" && {C}.vram.compareTo(quantity("40Gi")) >= 0': (
         "model is A100, and vram is at least 40Gi"
     ),
@@ -49,11 +49,11 @@ AS_WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize("text", TOLD)
-def test_a_selector_is_told_in_words(text):
+@pytest.mark.parametrize("text", DESCRIBED)
+def test_a_selector_is_described_in_words(text):
     reported = describe(parse(text))
 
-    assert reported.replace(", and ", " and ") == TOLD[text].replace(", and ", " and ")
+    assert reported.replace(", and ", " and ") == DESCRIBED[text].replace(", and ", " and ")
 
 
 @pytest.mark.parametrize("text", AS_WRITTEN)
@@ -61,7 +61,7 @@ def test_a_clause_without_words_is_given_as_written(text):
     assert describe(parse(text)) == text
 
 
-def test_the_selector_of_annotations_is_told_without_its_guards():
+def test_the_selector_of_annotations_is_described_without_its_guards():
     selector = generated_selector("A100", "prod", parse_quantity("100"), 40 * 2**30, "high")
 
     assert compile(selector).words == (

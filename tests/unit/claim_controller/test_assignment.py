@@ -103,7 +103,7 @@ class Cluster:
         """The objects of a kind."""
         return [obj for (plural, _), obj in self.objects.items() if plural == resource.plural]
 
-    def listed_anew(self, draw: random.Random) -> ObjectCache:
+    def listed_again(self, draw: random.Random) -> ObjectCache:
         """The picture of a controller that starts now and lists in any order."""
         cache = ObjectCache()
         for resource in draw.sample(RESOURCES, len(RESOURCES)):
@@ -245,7 +245,7 @@ def unreadable_and_old(cluster: Cluster, *, traces: bool = True) -> None:
         cluster.claim("c", "young")
     young = cluster.objects[POOLS.plural, "young"]
     cluster.put(POOLS, {**young, "spec": UNREADABLE})
-    cluster.cache = cluster.listed_anew(random.Random(0))
+    cluster.cache = cluster.listed_again(random.Random(0))
 
 
 def test_a_pool_that_can_not_be_read_loses_no_node_over_a_restart(cluster: Cluster) -> None:
@@ -296,7 +296,7 @@ def test_the_fact_says_who_has_the_node_and_who_else_selects_it(cluster: Cluster
     assert fact.also_selected_by == ("old",)
 
 
-def test_news_of_claims_and_slices_make_the_fact_anew_where_it_may_change(
+def test_changes_of_claims_and_slices_rebuild_the_fact_if_it_may_change(
     cluster: Cluster,
 ) -> None:
     for change in (
@@ -336,7 +336,7 @@ def pool_with(selector: dict[str, str], name: str = "new") -> Object:
     return {"metadata": {"name": name}, "spec": {"nodeSelector": selector}}
 
 
-def test_a_pool_that_is_to_be_made_is_told_what_it_will_not_get(cluster: Cluster) -> None:
+def test_a_warning_names_nodes_that_a_new_pool_will_not_get(cluster: Cluster) -> None:
     cluster.slices("young")
 
     assert list(nodes_of_others(cluster.cache, pool_with({"kind": "gpu"}))) == [(NODE, "young")]
@@ -345,7 +345,7 @@ def test_a_pool_that_is_to_be_made_is_told_what_it_will_not_get(cluster: Cluster
     assert list(nodes_of_others(cluster.cache, pool_with({}))) == []
 
 
-def test_a_pool_that_is_to_be_widened_is_told_so_too(cluster: Cluster) -> None:
+def test_a_warning_names_nodes_that_a_wider_pool_will_not_get(cluster: Cluster) -> None:
     cluster.slices("young")
     cluster.pool("old", {"kind": "cpu"}, age=0)
     known = cluster.objects[POOLS.plural, "old"]
@@ -434,14 +434,14 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 1000), lost=st.booleans())
     def restart(self, seed: int, lost: bool) -> None:
-        self.cluster.cache = self.cluster.listed_anew(random.Random(seed))
+        self.cluster.cache = self.cluster.listed_again(random.Random(seed))
         if lost:
             self.cluster.fact = None
             self.cluster.left.clear()
 
     @invariant()
     def a_controller_that_starts_now_comes_to_the_same(self) -> None:
-        fresh = self.cluster.listed_anew(random.Random(self.cluster.revision))
+        fresh = self.cluster.listed_again(random.Random(self.cluster.revision))
         pool = assigned_pool(fresh, NODE)
         assert owner(self.cluster) == ("" if pool is None else pool.name)
 

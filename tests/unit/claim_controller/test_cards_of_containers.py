@@ -1,4 +1,4 @@
-"""Which cards each container got, as the pod is told."""
+"""Which cards each container got, in the pod's annotation."""
 
 import json
 
@@ -82,7 +82,7 @@ def test_a_card_that_is_gone_goes_by_its_name():
 @pytest.mark.parametrize(
     ("name", "asks"), [(CONTAINER_GPUS, True), (INJECT_CONTAINER, True), (TFLOPS_REQUEST, False)]
 )
-def test_only_who_asked_by_container_is_told(name, asks):
+def test_only_pods_that_asked_by_container_are_annotated(name, asks):
     assert asks_by_container(pod(**{name: "x"})) is asks
 
 

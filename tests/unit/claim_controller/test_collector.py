@@ -40,8 +40,8 @@ class OthersDelete(BusyServer):
         await self.delete(TEMPLATES, NAMES[1], "ns")
 
 
-class OthersMakeAnew(OthersDelete):
-    """They make the other one anew: another object of the same name."""
+class OthersCreateAgain(OthersDelete):
+    """They create the other one again: another object of the same name."""
 
     async def meanwhile(self) -> None:
         await super().meanwhile()
@@ -75,5 +75,5 @@ def test_templates_may_go_while_another_is_deleted() -> None:
     assert collected(OthersDelete) == []
 
 
-def test_a_template_made_anew_meanwhile_stays() -> None:
-    assert collected(OthersMakeAnew) == [NAMES[1]]
+def test_a_template_created_again_meanwhile_stays() -> None:
+    assert collected(OthersCreateAgain) == [NAMES[1]]

@@ -82,10 +82,10 @@ def test_a_condition_that_is_not_true_is_waited_for(status: str) -> None:
     lacking = reported(attached=status, configured="True")
 
     assert isinstance(ready(claim(waits(), devices=(lacking,))), Unready)
-    assert isinstance(ready(claim(waits())), Unready), "nothing is told yet"
+    assert isinstance(ready(claim(waits())), Unready), "nothing is reported yet"
 
 
-def test_a_failure_counts_wherever_it_is_told() -> None:
+def test_a_failure_counts_wherever_it_is_reported() -> None:
     broken = reported("b", broken="True", attached="True", configured="True")
     found = ready(claim(waits("a")), claim(waits("b"), devices=(broken,)))
 
@@ -122,11 +122,12 @@ def test_each_share_of_a_device_has_its_own_conditions() -> None:
 
 
 STATUSES = st.sampled_from(["True", "False", "Unknown", None])
-TOLD = st.fixed_dictionaries(dict.fromkeys(("attached", "configured", "broken"), STATUSES))
+CONDITIONS = st.fixed_dictionaries(dict.fromkeys(("attached", "configured", "broken"), STATUSES))
 
 
 @given(
-    st.lists(st.lists(TOLD, min_size=1, max_size=2), min_size=1, max_size=2), st.integers(0, 10_000)
+    st.lists(st.lists(CONDITIONS, min_size=1, max_size=2), min_size=1, max_size=2),
+    st.integers(0, 10_000),
 )
 def test_ready_are_those_of_which_all_is_true_and_nothing_failed(
     claims: list[list[dict[str, str | None]]], after_s: int

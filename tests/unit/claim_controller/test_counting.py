@@ -54,7 +54,7 @@ def holding(claim: str, *devices: str, **fields: Any) -> ClaimHolding:
     return ClaimHolding(claim, Allocation(results, NODE))
 
 
-def test_partitions_of_a_card_fit_beside_each_other_or_not() -> None:
+def test_partitions_of_a_card_fit_together_or_not() -> None:
     assert overdrawn_counter(holding("p", "a"), [holding("q", "b")], pool()) is None
     problem = overdrawn_counter(holding("p", "whole"), [holding("q", "b")], pool())
     assert problem == f"counter memory of gpu-0 of pool gpu.nvidia.com/node-1 {TOO_MUCH}"
@@ -146,7 +146,7 @@ def test_before_a_commit_counters_are_held_against_statuses_and_own_writes() -> 
 def test_the_newest_generation_of_a_pool_counts() -> None:
     cache = seen(("q", "b"))
     cache.apply(SLICES, Changed(sets("80Gi", generation=2)))
-    assert problem(cache, "whole") == "None", "its devices are not published anew yet"
+    assert problem(cache, "whole") == "None", "its devices are not published again yet"
 
     cache.apply(SLICES, Changed(published("parts", generation=2, devices=PARTS)))
     assert problem(cache, "whole") == "None"

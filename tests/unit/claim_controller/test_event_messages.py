@@ -58,7 +58,7 @@ def test_every_status_is_valid(make: Any, status: dict[str, Any]) -> None:
     assert (kept["spec"], kept["status"]) == (spec, status), "a field that the server would prune"
 
 
-def test_devices_are_told_with_the_node_and_with_pools_of_another_name(make: Any) -> None:
+def test_devices_are_shown_with_the_node_and_with_pools_of_another_name(make: Any) -> None:
     allocation = make.decision().claims[0].allocation
     (card,) = allocation.devices
     port = type(card)("net", type(card.id)("net.example", "rack", "port"))

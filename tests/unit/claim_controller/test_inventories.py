@@ -116,16 +116,16 @@ def test_an_older_report_changes_nothing() -> None:
     assert next_fact(report(2, "gpu-0"), fact(3)) is None
 
 
-def test_a_node_that_is_back_is_told_above_its_tombstone() -> None:
+def test_a_node_that_is_back_is_published_above_its_tombstone() -> None:
     assert next_fact(report(2), fact(7, deleted=True)) == fact(8)
 
 
-def test_other_devices_at_the_same_generation_are_told_above_it() -> None:
+def test_other_devices_at_the_same_generation_are_published_above_it() -> None:
     assert next_fact(report(3, "gpu-0"), fact(3)) == fact(4, "gpu-0")
 
 
 @given(st.lists(st.tuples(GENERATIONS, UNHEALTHY, st.booleans()), max_size=20))
-def test_facts_never_go_back_and_a_repeated_report_is_told_once(steps) -> None:
+def test_facts_never_go_back_and_a_repeated_report_is_published_once(steps) -> None:
     known: InventoryObserved | None = None
     for generation, unhealthy, dies in steps:
         asked = report(generation, *unhealthy)
@@ -201,7 +201,7 @@ async def test_an_agents_report_becomes_a_fact(leader: Leader) -> None:
     assert (await leader.ask(report(3, "gpu-0"))).accepted
 
 
-async def test_an_agent_that_forgot_its_generation_is_told_it(leader: Leader) -> None:
+async def test_an_agent_that_forgot_its_generation_gets_it(leader: Leader) -> None:
     await leader.ask(report(3))
     reply = await leader.ask(report(2))
     assert (reply.accepted, reply.known_generation, reply.error) == (False, 3, "")
@@ -251,7 +251,9 @@ async def test_the_tombstone_of_a_node_names_no_devices(leader: Leader) -> None:
     assert (known.deleted, known.unhealthy) == (True, ())
 
 
-async def test_a_report_of_a_node_that_goes_meanwhile_is_buried(leader: Leader) -> None:
+async def test_a_report_of_a_node_that_is_deleted_meanwhile_gets_a_tombstone(
+    leader: Leader,
+) -> None:
     async def it_goes() -> None:
         leader.bus.before.clear()
         leader.cache.apply(NODES, Deleted({"metadata": {**METADATA, "name": "n.1", "uid": "n"}}))

@@ -1,4 +1,4 @@
-"""The next step beside the pod's other claims, and beside what was taken back."""
+"""The next step of a pod with several claims, some of them taken back."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def sibling(make: Any, **fields: Any) -> Any:
     return replace(make.claim(**held).claim, uid="other", name="other")
 
 
-def test_a_pod_is_bound_beside_a_claim_that_an_earlier_decision_allocated(make: Any) -> None:
+def test_a_pod_is_bound_with_a_claim_that_an_earlier_decision_allocated(make: Any) -> None:
     committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
     observed = make.observed(make.pod(), committed, siblings=(sibling(make),))
 
@@ -80,7 +80,7 @@ def test_a_newer_attempt_is_bound_whatever_the_pod_says_of_older_ones(make: Any)
     assert isinstance(next_step(observed, make.decision(attempt=ATTEMPT + 1)), BindPod)
 
 
-def test_a_pod_is_not_bound_beside_a_claim_that_it_says_is_taken_back(make: Any) -> None:
+def test_a_pod_is_not_bound_with_a_claim_whose_attempt_it_records_as_void(make: Any) -> None:
     committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
     observed = make.observed(
         make.pod(), committed, siblings=(sibling(make),), voids={"other": ATTEMPT}

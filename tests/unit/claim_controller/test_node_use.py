@@ -43,7 +43,7 @@ def picture_with(*pods: Object) -> ObjectCache:
     return cache
 
 
-def test_all_resources_and_ports_of_running_pods_are_told() -> None:
+def test_all_resources_and_ports_of_running_pods_are_published() -> None:
     over = {"phase": "Succeeded"}
     cache = picture_with(
         pod("a", 9100, **{"example.com/nic": "1", "ephemeral-storage": "1Ki"}),

@@ -53,7 +53,7 @@ def test_an_older_object_is_dropped() -> None:
     assert published(claim(5)).plan(key_of(claim(4)), claim(4), 4) == []
 
 
-def test_what_a_fact_says_beside_its_object_may_change_again_and_again() -> None:
+def test_fields_that_are_not_of_the_object_may_change_again_and_again() -> None:
     """At one resourceVersion of the claim."""
     outbox, revisions = Outbox(), []
     for beside in (("b",), ("c",), (), ("b",)):

@@ -119,7 +119,7 @@ async def test_not_even_what_nobody_has_published_yet(bus: MemoryBus) -> None:
     assert await facts(bus) == []
 
 
-async def test_nor_in_a_stream_made_anew(bus: MemoryBus) -> None:
+async def test_nor_in_a_stream_created_again(bus: MemoryBus) -> None:
     slept = ObjectCache()
     first = publisher(bus, slept)
     await first.begin(await created(bus))

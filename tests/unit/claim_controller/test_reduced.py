@@ -87,7 +87,7 @@ def a_slice(*devices: Device, in_full: Slice | None = None) -> SliceObserved:
     return SliceObserved(revision=1, slice=known, in_full=in_full)
 
 
-def test_a_slice_loses_first_what_is_beside_the_devices() -> None:
+def test_a_slice_first_loses_everything_but_its_devices() -> None:
     terms = NodeSelector((Term((Requirement("a", "In", (LONG,)),)),))
     whole = Slice("s", "d", "p", 4, reach=Reach(selector=terms))
     found = reduced(a_slice(Device("gpu"), in_full=whole))

@@ -78,7 +78,7 @@ def test_a_status_of_another_shape_is_as_none_and_concerns_no_other_pool(status:
     assert remembered_log(cache.plain[POOLS.plural]["other"]) == RememberedLog(3, 9)
 
 
-def test_what_has_its_shape_stays_beside_what_has_not() -> None:
+def test_valid_fields_stay_if_others_are_invalid() -> None:
     status = {"owner": OWNER_KUBE_SCHEDULER, "decisionLog": LOG, "conditions": "text", "nodes": 1}
     assert stored_status(pool("p", status)) == {
         "owner": OWNER_KUBE_SCHEDULER,

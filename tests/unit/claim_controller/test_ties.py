@@ -95,7 +95,7 @@ def test_pods_of_one_pool_need_no_word_about_a_claim_without_a_pool() -> None:
     assert dependent_pools(cache, cache.claims["c"].claim) == ("a", "b")
 
 
-def test_both_are_told_anew_whichever_comes_last_and_when_one_goes() -> None:
+def test_both_are_published_again_whichever_comes_last_and_when_one_is_deleted() -> None:
     cache = seen(claim(5, "a"))
     cache.take_dirty()
     cache.apply(PODS, Changed(pod("p", "b", "c")))

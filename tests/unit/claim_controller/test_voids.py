@@ -41,7 +41,7 @@ def test_what_can_not_be_read_says_nothing(make: Any, expected: str, voids: dict
     assert voids_of(pod(make, expected)) == voids
 
 
-def test_a_pod_is_told_what_is_about_to_be_cleared(make: Any) -> None:
+def test_a_pod_records_what_is_about_to_be_cleared(make: Any) -> None:
     held = make.claim(decision=ATTEMPT, allocation=make.allocation(), reserved_for=("p",))
 
     assert pod_void_annotation(cache(pod(make), held), make.decision()) == f"c.{ATTEMPT}"
@@ -49,7 +49,7 @@ def test_a_pod_is_told_what_is_about_to_be_cleared(make: Any) -> None:
     assert pod_void_annotation(reported, make.decision()) == f"c.{ATTEMPT},other.3"
 
 
-def test_a_pod_that_says_so_already_is_told_nothing(make: Any) -> None:
+def test_a_pod_that_records_it_already_is_not_patched(make: Any) -> None:
     held = make.claim(decision=ATTEMPT, allocation=make.allocation(), reserved_for=("p",))
 
     assert pod_void_annotation(cache(pod(make, f"c.{ATTEMPT}"), held), make.decision()) == ""
@@ -63,13 +63,13 @@ def test_a_pod_that_says_so_already_is_told_nothing(make: Any) -> None:
         {"decision": ATTEMPT + 1},
     ],
 )
-def test_a_pod_is_told_nothing_of_what_is_not_cleared(make: Any, fields: dict[str, Any]) -> None:
+def test_a_pod_records_nothing_that_is_not_cleared(make: Any, fields: dict[str, Any]) -> None:
     held = {"decision": ATTEMPT, "allocation": make.allocation(), "reserved_for": ("p",), **fields}
 
     assert pod_void_annotation(cache(pod(make), make.claim(**held)), make.decision()) == ""
 
 
-def test_a_pod_that_is_bound_or_bound_by_kube_scheduler_is_told_nothing(make: Any) -> None:
+def test_a_pod_that_is_bound_or_bound_by_kube_scheduler_is_not_patched(make: Any) -> None:
     held = make.claim(decision=ATTEMPT, allocation=make.allocation())
 
     assert pod_void_annotation(cache(pod(make, node="node-1"), held), make.decision()) == ""

@@ -106,7 +106,7 @@ def test_lines_come_from_standard_input_or_a_file_and_keep_their_order() -> None
     assert (from_stdin.exit_code, from_file.exit_code) == (0, 0)
 
 
-def test_people_are_told_in_words() -> None:
+def test_text_output_is_in_words() -> None:
     reported = run("-f", str(VECTORS / "alloc-sample.jsonl"), "--output", "text").output
     assert "a77-000000: does not fit\n" in reported
     assert "a77-000001: fits\n    claim 0: r0 gets gpu.example.com/pool-b/gpu-2\n" in reported

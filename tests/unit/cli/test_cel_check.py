@@ -29,7 +29,7 @@ def test_an_accepted_expression_shows_its_type_and_what_it_costs_on_a_device():
 
 
 @pytest.mark.parametrize(("version", "known"), [("1.30", "1.34"), ("v1.99.2", "1.37")])
-def test_a_version_that_dray_does_not_know_is_said_to_be_taken_for_another(version, known):
+def test_an_unknown_version_is_reported_with_the_one_that_is_used(version, known):
     found = check("true", "--k8s", version)
 
     assert found.stdout.splitlines()[0] == (

@@ -87,7 +87,7 @@ async def test_the_placement_is_the_policys_unless_the_pod_has_its_own(
     assert found.line() == line
 
 
-async def test_of_a_policy_that_has_changed_only_the_versions_are_told() -> None:
+async def test_only_versions_are_shown_for_a_policy_that_has_changed() -> None:
     kube = await with_policy(mode="CompactFirst")
     changed = {"spec": {"placement": {"mode": "LowLoadFirst"}}}
     await kube.patch(POLICIES, "standard", changed)
@@ -112,7 +112,7 @@ async def test_a_pool_without_a_policy_is_decided_by_the_default() -> None:
     )
 
 
-async def test_without_the_policy_the_versions_are_told() -> None:
+async def test_without_the_policy_the_versions_are_shown() -> None:
     found = await decided_by(MemoryKube(), a_pod(), POOL, decided())
 
     assert found == DecisionSource(1, 7)
@@ -122,11 +122,11 @@ async def test_without_the_policy_the_versions_are_told() -> None:
 
 
 @pytest.mark.parametrize("expected", [None, {}, {"status": {"phase": "Pending"}}])
-async def test_where_no_decision_is_told_nothing_is(expected: Object | None) -> None:
+async def test_without_a_decision_nothing_is_shown(expected: Object | None) -> None:
     assert await decided_by(MemoryKube(), a_pod(), POOL, expected) is None
 
 
-async def test_explain_shows_it_beside_the_cards() -> None:
+async def test_explain_shows_it_with_the_cards() -> None:
     kube = await with_policy()
     await kube.create(POOLS, POOL)
     named = {"name": "gpu", "resourceClaimName": "of-train"}

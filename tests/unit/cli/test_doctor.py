@@ -261,7 +261,7 @@ def test_a_pool_of_which_a_slice_is_missing_is_named(parts: tuple[dict[str, Any]
     assert "node-1" in found.text
 
 
-def test_an_old_slice_beside_the_new_one_does_no_harm() -> None:
+def test_an_old_slice_next_to_the_new_one_does_no_harm() -> None:
     parts = (a_slice("a", "node-1", generation=1), a_slice("b", "node-1", generation=2))
     assert cluster.slices_finding(parts).grade == "ok"
 
@@ -272,7 +272,7 @@ def test_a_pool_that_is_not_ready_gives_its_own_reason() -> None:
     assert cluster.pool_finding(a_pool()).text == "16 GPUs on 2 nodes, 3 pods wait"
 
 
-def test_one_of_a_kind_is_told_in_the_singular() -> None:
+def test_a_single_object_is_counted_in_the_singular() -> None:
     small = a_pool()
     small["status"] |= {"nodes": 1, "gpus": 1, "waitingPods": 1}
     assert cluster.pool_finding(small).text == "1 GPU on 1 node, 1 pod waits"

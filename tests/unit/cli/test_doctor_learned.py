@@ -41,7 +41,7 @@ def test_what_the_log_says_last_counts() -> None:
     assert learned_of(snapshot_of(None)) == {}
 
 
-def test_typical_pods_are_told_with_their_weights_the_most_frequent_first() -> None:
+def test_typical_pods_are_shown_with_their_weights_the_most_frequent_first() -> None:
     (finding,) = learned_findings({"fast": LEARNED})
 
     assert finding.line().splitlines() == [
@@ -54,7 +54,7 @@ def test_typical_pods_are_told_with_their_weights_the_most_frequent_first() -> N
     ]
 
 
-def test_pods_without_cards_and_pods_that_can_use_none_are_told_so() -> None:
+def test_pods_without_cards_and_pods_that_can_use_none_are_marked() -> None:
     plain = TypicalPod(cpu_milli=1000, cards=0, milli=(0, 0), count=2, gain=0, waste=1)
     barred = TypicalPod(cpu_milli=1000, cards=1, milli=(0, 0), count=1, gain=0, waste=1)
 

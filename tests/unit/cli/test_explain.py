@@ -102,7 +102,7 @@ def test_where_kube_scheduler_decides_it_has_the_word() -> None:
     assert found.as_json()["reasons"] == ["vram: 8 of 8 devices"]
 
 
-def test_a_pod_for_drays_scheduler_is_told_that_nobody_takes_it_there() -> None:
+def test_explain_says_that_nobody_schedules_a_pod_for_drays_scheduler() -> None:
     pod = {**UNPLACED, "spec": {"schedulerName": "tensor-fusion-scheduler"}}
 
     assert "delete it and create it again" in Explanation(pod, WAITS, (), THEIRS).lines()[-1]
@@ -130,7 +130,7 @@ def test_what_is_no_pod_is_refused_by_name(target: str) -> None:
 HAND_WRITTEN: dict[str, Any] = {"metadata": {"name": "by-hand"}, "status": {}}
 
 
-def test_a_claim_written_by_hand_is_told_why_it_gets_no_card_of_dray() -> None:
+def test_explain_says_why_a_claim_written_by_hand_gets_no_card() -> None:
     plain = {**UNPLACED, "metadata": {"namespace": "default", "name": "web"}}
 
     lines = Explanation(plain, None, (), strange=(HAND_WRITTEN,)).lines()
@@ -177,7 +177,7 @@ def test_a_card_held_by_hand_is_not_the_one_that_the_annotations_ask_for() -> No
     assert found.as_json()["allocated"] is False
 
 
-def test_what_kube_scheduler_says_of_an_allocated_pod_is_told_beside_its_cards() -> None:
+def test_kube_schedulers_reason_for_an_allocated_pod_is_shown_with_its_cards() -> None:
     lines = Explanation(UNPLACED, WAITS, (ALLOCATED,), strange=(HAND_WRITTEN,)).lines()
 
     assert "has its GPUs" in lines[0]

@@ -1,4 +1,4 @@
-"""A pod's story is told in the order of the main job, whatever the order of the sightings."""
+"""A pod's steps are shown in the order of the main job, in any order of events."""
 
 from dray_cli.demo.story import REQUIRED, Story
 from dray_cli.text import device_lines, env_lines
@@ -17,7 +17,7 @@ def test_the_first_sighting_of_a_step_counts() -> None:
     assert pod_story.steps["claim"].text == "train-claim"
 
 
-def test_steps_are_told_in_the_order_of_the_job() -> None:
+def test_steps_are_shown_in_the_order_of_the_job() -> None:
     pod_story = story()
     for step in reversed(REQUIRED):
         pod_story.saw(step, 101.0, step)

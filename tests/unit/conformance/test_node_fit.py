@@ -89,7 +89,7 @@ def test_another_rule_makes_another_answer(
     assert any(one.kind == "fit" for one in found.differences)
 
 
-def test_a_difference_is_told_with_its_node_alone(module, asked, answers):
+def test_a_difference_is_reported_with_its_node_only(module, asked, answers):
     theirs, case = copy.deepcopy(answers), asked[0]
     theirs[case.id]["node-3"] = [*theirs[case.id]["node-3"], "unheard of"]
 
@@ -100,7 +100,7 @@ def test_a_difference_is_told_with_its_node_alone(module, asked, answers):
     assert [node["metadata"]["name"] for node in json.loads(question)["nodes"]] == ["node-3"]
 
 
-def test_whoever_is_told_of_a_cordon_need_not_be_told_of_its_taint(module, asked, answers):
+def test_a_reported_cordon_makes_its_taint_redundant(module, asked, answers):
     theirs, case = copy.deepcopy(answers), asked[0]
     mine = copy.deepcopy(answers)
     theirs[case.id]["node-3"], mine[case.id]["node-3"] = (

@@ -134,7 +134,7 @@ def test_a_test_that_was_left_out_otherwise_is_a_difference(module, of_tests, mo
     assert exit_code(module, result) == 1
 
 
-def test_failures_for_one_reason_are_told_once_and_counted(module, of_tests) -> None:
+def test_failures_for_one_reason_are_reported_once_and_counted(module, of_tests) -> None:
     result = of_tests(1, *(FAILED.format(number=number) for number in range(3)))
     assert result.differences == ("a::test_0 and 2 more: AssertionError: no stand",)
     assert result.different == 3

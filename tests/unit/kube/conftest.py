@@ -1,4 +1,4 @@
-"""The real door to a server whose answers a test makes."""
+"""The real adapter, connected to a server whose answers a test makes."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

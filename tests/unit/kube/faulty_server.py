@@ -1,4 +1,4 @@
-"""A server that answers lists and watches as it is told, and fails in every way a real one does."""
+"""A server with prepared answers to lists and watches that fails in every way a real one does."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def line(kind: str, obj: dict[str, Any]) -> bytes:
 
 
 class Script:
-    """Answers lists and watches as told, in order, and notes what was asked."""
+    """Answers lists and watches with prepared answers, in order, and keeps the requests."""
 
     def __init__(self) -> None:
         self.lists: list[web.Response] = []

@@ -1,4 +1,4 @@
-"""The real door against a server that fails in every way a real one does."""
+"""The real adapter against a server that fails in every way a real one does."""
 
 from pathlib import Path
 

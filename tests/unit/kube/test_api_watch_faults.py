@@ -1,4 +1,4 @@
-"""A list or a watch of the real door goes on, whatever the server does."""
+"""A list or watch of the real adapter continues after every fault of the server."""
 
 import asyncio
 import socket

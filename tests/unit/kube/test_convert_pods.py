@@ -45,7 +45,7 @@ def sidecar(cpu: str) -> dict[str, Any]:
         ),
         # Restartable init containers stay and add up.
         ({"containers": [container("1")], "initContainers": [sidecar("500m")]}, 1500, 0),
-        # … and run beside the init containers behind them (KEP-753).
+        # … and run together with the later init containers (KEP-753).
         (
             {
                 "containers": [container("1")],

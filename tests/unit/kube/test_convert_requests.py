@@ -92,7 +92,7 @@ def test_a_pod_as_a_whole_is_resized_too() -> None:
         ({"requests": {"hugepages-2Mi": "8Mi"}}, (1000, {"hugepages-2Mi": 8 * 2**20})),
         # Of a pod as a whole, only cpu, memory and huge pages can be asked for.
         ({"requests": {"example.com/nic": "1"}}, (1000, {})),
-        # A limit alone says nothing where the containers have said what they ask for.
+        # A limit alone does not count if the containers have requests.
         ({"limits": {"cpu": "4", "hugepages-2Mi": "2Mi"}}, (1000, {"hugepages-2Mi": 2**21})),
     ],
 )

@@ -101,10 +101,10 @@ ODD_SPECS = {
 DEEP_OBJECT = an_object("deep", nested(9_900))
 
 
-@pytest.mark.parametrize("beside", [[], [DEEP_OBJECT]], ids=["alone", "beside a deep one"])
+@pytest.mark.parametrize("further", [[], [DEEP_OBJECT]], ids=["alone", "next to a deep one"])
 @pytest.mark.parametrize("spec", ODD_SPECS.values(), ids=ODD_SPECS)
-async def test_a_list_is_cut_into_its_objects(spec: bytes, beside: list[bytes]) -> None:
-    texts = [an_object("a"), an_object("b", spec=spec), *beside, an_object("c", spec=spec)]
+async def test_a_list_is_cut_into_its_objects(spec: bytes, further: list[bytes]) -> None:
+    texts = [an_object("a"), an_object("b", spec=spec), *further, an_object("c", spec=spec)]
     found = await decoded_page(listed(texts), "list")
     assert found.metadata == {"resourceVersion": "9", "continue": "x"}
     single = [await decoded(text, "object") for text in texts]
@@ -160,7 +160,7 @@ async def test_many_numbers_out_of_range_are_kept_with_what_is_around_them() -> 
 
 
 @pytest.mark.parametrize("number", [b"1e400", b"9" * 5_000])
-async def test_such_a_number_may_stand_beside_many_containers(number: bytes) -> None:
+async def test_such_a_number_may_stand_next_to_many_containers(number: bytes) -> None:
     wide = b'{"a":[%b1],"b":%b}' % (b"[]," * 3_000, number)
     found = await decoded_page(page(wide), "list")
     for obj in found.items:

@@ -49,7 +49,7 @@ dns_names = st.text(string.ascii_lowercase + string.digits + "-.", min_size=1, m
 
 
 @given(dns_names, dns_names)
-def test_tokens_of_dns_names_are_single_and_told_apart(first: str, second: str) -> None:
+def test_tokens_of_dns_names_are_single_and_distinct(first: str, second: str) -> None:
     assert "." not in token(first)
     assert (token(first) == token(second)) == (first == second)
 

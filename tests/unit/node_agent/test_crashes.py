@@ -206,7 +206,7 @@ async def test_a_claim_that_can_not_be_read_is_swept_by_nobody_and_holds_up_no_o
     assert str(error) not in answer
 
 
-async def test_only_a_claim_that_the_server_does_not_have_is_said_not_to_exist(tmp_path):
+async def test_only_a_claim_that_the_server_does_not_have_is_reported_as_missing(tmp_path):
     kube = MemoryKube()
     agent = preparer(kube, tmp_path)
     await agent.restore()

@@ -143,7 +143,7 @@ def test_a_second_corrupt_checkpoint_does_not_overwrite_the_first(tmp_path):
     assert (tmp_path / "c.corrupt-2").read_bytes() == b"two"
 
 
-def test_the_record_survives_and_a_broken_one_starts_anew(tmp_path):
+def test_the_record_survives_and_a_broken_one_starts_again(tmp_path):
     file = PublicationRecordFile(tmp_path / "s" / "record.json")
     assert file.load() == PublicationRecord()
     record = PublicationRecord(7, NodeState("n", "u", "p", vram_ratio="1.5"))

@@ -1,4 +1,4 @@
-"""Boards: simulated GPUs, and NVML behind a library made of Python."""
+"""GPU sources: simulated GPUs, and NVML with a library made of Python."""
 
 import ctypes
 import threading
@@ -22,12 +22,12 @@ def test_simulated_cards_are_the_same_after_a_restart_and_differ_between_nodes()
 
 def test_the_health_file_makes_gpus_unhealthy_and_healthy_again(tmp_path):
     path = tmp_path / "unhealthy"
-    board = SimulatedGpus("n", "A100", 3, path)
-    assert [gpu.health_error for gpu in board.read().gpus] == ["", "", ""]
-    path.write_text(f"1 xid 79\n\n{board.read().gpus[2].uuid}\n")
-    assert [gpu.health_error for gpu in board.read().gpus] == ["", "xid 79", "unhealthy"]
+    gpu_source = SimulatedGpus("n", "A100", 3, path)
+    assert [gpu.health_error for gpu in gpu_source.read().gpus] == ["", "", ""]
+    path.write_text(f"1 xid 79\n\n{gpu_source.read().gpus[2].uuid}\n")
+    assert [gpu.health_error for gpu in gpu_source.read().gpus] == ["", "xid 79", "unhealthy"]
     path.unlink()
-    assert [gpu.health_error for gpu in board.read().gpus] == ["", "", ""]
+    assert [gpu.health_error for gpu in gpu_source.read().gpus] == ["", "", ""]
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones():
@@ -166,10 +166,10 @@ def nvml(monkeypatch):
 
 
 @pytest.fixture
-def board(nvml):
-    board = NvmlGpus()
-    yield board
-    board.close()
+def gpu_source(nvml):
+    gpu_source = NvmlGpus()
+    yield gpu_source
+    gpu_source.close()
 
 
 @pytest.mark.parametrize(
@@ -181,15 +181,15 @@ def board(nvml):
     ],
     ids=["over a switch", "directly", "to nothing that is a GPU"],
 )
-def test_nvml_cards_say_which_of_them_nvlink_joins(nvml, board, links, domain):
+def test_nvml_cards_say_which_of_them_nvlink_joins(nvml, gpu_source, links, domain):
     nvml.links = links
-    gpus = board.read().gpus
+    gpus = gpu_source.read().gpus
     assert [gpu.pci_bus_id for gpu in gpus] == ["0000:3b:00.0", "0000:3c:00.0"]
     assert [gpu.nvlink_domain for gpu in gpus] == [domain] * 2
 
 
-def test_nvml_cards_are_read_with_what_the_driver_knows(board):
-    snapshot = board.read()
+def test_nvml_cards_are_read_with_what_the_driver_knows(gpu_source):
+    snapshot = gpu_source.read()
     assert snapshot.driver_version == "580.95"
     assert [gpu.uuid for gpu in snapshot.gpus] == ["GPU-0", "GPU-1"]
     gpu = snapshot.gpus[1]
@@ -201,43 +201,43 @@ def test_nvml_cards_are_read_with_what_the_driver_knows(board):
 
 
 def test_an_xid_makes_its_gpu_unhealthy_until_the_restart(nvml):
-    fell_ill = threading.Event()
+    unhealthy = threading.Event()
     nvml.events = [
         (1, pynvml.nvmlEventTypeXidCriticalError, 31),
         (1, pynvml.nvmlEventTypeXidCriticalError, 79),
     ]
-    board = NvmlGpus(fell_ill.set)
+    gpu_source = NvmlGpus(unhealthy.set)
     try:
-        assert fell_ill.wait(10)
+        assert unhealthy.wait(10)
         assert nvml.asked.wait(10)
-        assert [gpu.health_error for gpu in board.read().gpus] == ["", "xid-79"]
+        assert [gpu.health_error for gpu in gpu_source.read().gpus] == ["", "xid-79"]
     finally:
-        board.close()
+        gpu_source.close()
 
 
 def test_an_application_fault_leaves_the_card_well(nvml):
     nvml.events = [(0, pynvml.nvmlEventTypeXidCriticalError, 31)]
-    board = NvmlGpus()
+    gpu_source = NvmlGpus()
     try:
         assert nvml.asked.wait(10)
-        assert [gpu.health_error for gpu in board.read().gpus] == ["", ""]
+        assert [gpu.health_error for gpu in gpu_source.read().gpus] == ["", ""]
     finally:
-        board.close()
+        gpu_source.close()
 
 
-def test_uncorrected_ecc_counts_only_where_rows_are_not_remapped(nvml, board):
+def test_uncorrected_ecc_counts_only_where_rows_are_not_remapped(nvml, gpu_source):
     nvml.ecc = 3
-    assert board.read().gpus[0].health_error == "uncorrected-ecc"
+    assert gpu_source.read().gpus[0].health_error == "uncorrected-ecc"
     nvml.remapping_failed = 0
-    assert board.read().gpus[0].health_error == ""
+    assert gpu_source.read().gpus[0].health_error == ""
     nvml.remapping_failed = 1
-    assert board.read().gpus[0].health_error == "row-remapping-failed"
+    assert gpu_source.read().gpus[0].health_error == "row-remapping-failed"
 
 
 def test_closing_twice_shuts_nvml_down_once(nvml):
-    board = NvmlGpus()
-    board.close()
-    board.close()
+    gpu_source = NvmlGpus()
+    gpu_source.close()
+    gpu_source.close()
     assert nvml.initialised == 0
 
 

@@ -77,7 +77,7 @@ def test_a_slice_says_what_is_known_of_a_card_s_joints():
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6, 8])
-def test_simulated_cards_are_joined_as_on_a_board_of_their_model(count):
+def test_simulated_cards_are_connected_as_on_a_server_of_their_model(count):
     gpus = SimulatedGpus("n", "H100", count).read().gpus
     assert len({gpu.nvlink_domain for gpu in gpus}) == 1
     assert bool(gpus[0].nvlink_domain) == (count > 1)

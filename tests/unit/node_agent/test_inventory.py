@@ -1,4 +1,4 @@
-"""Slices in valid form: what the API server's validation asks, whatever the board says."""
+"""Slices in valid form: what the API server's validation asks, for any GPUs."""
 
 import re
 

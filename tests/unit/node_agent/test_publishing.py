@@ -85,9 +85,9 @@ async def test_the_generation_grows_over_a_lost_server_and_a_lost_disk(kube, pub
         await kube.delete(SLICES, one["metadata"]["name"])
     assert await publisher.publish(READING, STATE) == 3
     (tmp_path / "record.json").unlink()
-    anew = SlicePublisher(kube, "n1", PublicationRecordFile(tmp_path / "record.json"))
-    assert await anew.publish(READING, STATE) == 3
-    assert await anew.publish(READING, NodeState("n1", "u", pool="q")) == 4
+    restarted = SlicePublisher(kube, "n1", PublicationRecordFile(tmp_path / "record.json"))
+    assert await restarted.publish(READING, STATE) == 3
+    assert await restarted.publish(READING, NodeState("n1", "u", pool="q")) == 4
 
 
 async def test_a_crash_between_two_writes_is_repaired_by_the_next_start(kube, publisher, tmp_path):
@@ -95,8 +95,8 @@ async def test_a_crash_between_two_writes_is_repaired_by_the_next_start(kube, pu
     kube.fail_next("update", ConflictError("crash"), after=True)
     with pytest.raises(ConflictError):
         await publisher.publish(MANY, NodeState("n1", "u", pool="q"))
-    anew = SlicePublisher(kube, "n1", PublicationRecordFile(tmp_path / "record.json"))
-    await anew.publish(MANY, NodeState("n1", "u", pool="q"))
+    restarted = SlicePublisher(kube, "n1", PublicationRecordFile(tmp_path / "record.json"))
+    await restarted.publish(MANY, NodeState("n1", "u", pool="q"))
     found = await published(kube)
     assert len({one["spec"]["pool"]["generation"] for one in found}) == 1
     pools = {
@@ -118,7 +118,7 @@ async def test_dropped_fields_are_named_and_do_not_make_generations(kube, publis
     assert publisher.dropped == ()
 
 
-async def test_what_an_upgraded_server_keeps_is_published_anew(kube, publisher):
+async def test_fields_that_an_upgraded_server_keeps_are_published_again(kube, publisher):
     kube.off = ("taints", "allowMultipleAllocations")
     assert await publisher.publish(READING, STATE) == 1
     kube.off = ()
@@ -131,7 +131,7 @@ async def test_what_an_upgraded_server_keeps_is_published_anew(kube, publisher):
     assert await publisher.publish(READING, STATE) == 2
 
 
-async def test_what_the_server_still_drops_is_not_published_anew(kube, publisher):
+async def test_fields_that_the_server_still_drops_are_not_published_again(kube, publisher):
     kube.off = ("taints", "allowMultipleAllocations")
     assert await publisher.publish(READING, STATE) == 1
     publisher.expect(ClusterObserved(revision=1, device_taints=False, consumable_capacity=False))

@@ -14,7 +14,7 @@ from dray_node_agent.decisions.gpus import GpuSnapshot
 BOUND_S = 60.0
 
 
-class HungBoard:
+class HungGpuSource:
     """GPUs whose driver answers nobody, until it does."""
 
     def __init__(self) -> None:
@@ -33,12 +33,12 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_cards_that_do_not_answer_are_a_problem_until_they_do(monkeypatch) -> None:
     monkeypatch.setattr(agents, "_SLOW_S", 0.05)
-    board, node = HungBoard(), SimpleNamespace(name="n", poll=0.01)
-    agent = NodeAgent(node=node, gpu_source=board, publisher=None, reporter=None)  # type: ignore[arg-type]
+    gpus, node = HungGpuSource(), SimpleNamespace(name="n", poll=0.01)
+    agent = NodeAgent(node=node, gpu_source=gpus, publisher=None, reporter=None)  # type: ignore[arg-type]
     watching = asyncio.create_task(agent.watch_gpus())
     await until(lambda: "have not answered" in agent.gpus_problem)
     assert agent.inventory() is None
-    board.answers.set()
+    gpus.answers.set()
     await until(lambda: agent.gpus_problem == "")
     assert agent.inventory() is not None
     watching.cancel()

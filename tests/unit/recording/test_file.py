@@ -84,7 +84,7 @@ def test_what_is_whole_of_a_cut_file_can_be_had_as_the_error_says(tmp_path, name
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
-def test_compression_is_told_by_what_a_file_holds(tmp_path, suffix):
+def test_compression_is_detected_from_a_files_content(tmp_path, suffix):
     write_recording(tmp_path / f"it.{suffix}", LINES)
     other = (tmp_path / f"it.{suffix}").rename(tmp_path / "renamed.gz.jsonl")
 
@@ -146,7 +146,7 @@ def test_a_line_that_is_wrong_is_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize("text", ['{"line":"header","format":"new"}', "# Title", "{", "", DEEP])
-def test_a_file_of_something_else_is_told_what_writes_recordings(tmp_path, text):
+def test_the_error_for_another_file_says_what_writes_recordings(tmp_path, text):
     file = tmp_path / "other.jsonl"
     file.write_text(f"{text}\n")
 

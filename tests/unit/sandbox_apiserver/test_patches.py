@@ -40,7 +40,7 @@ def test_strategic_deletes_and_replaces() -> None:
     assert strategic_patch(pod(A, B), new)["spec"]["containers"] == [{"name": "c"}]
 
 
-def test_strategic_keeps_the_order_it_is_told() -> None:
+def test_strategic_keeps_the_order_of_the_patch() -> None:
     patch = {
         "spec": {
             "$setElementOrder/containers": [{"name": "b"}, {"name": "a"}],
@@ -108,7 +108,7 @@ def test_two_managers_own_different_list_items() -> None:
     both = applied(first, pod(B), "two")
     assert both["spec"]["containers"] == [A, B]
 
-    # Whoever stops naming an item takes it away, and only that.
+    # A manager that stops naming an item removes it, and only that.
     after = applied(both, {"metadata": {"name": "p"}}, "one")
 
     assert after["spec"]["containers"] == [B]

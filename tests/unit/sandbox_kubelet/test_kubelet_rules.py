@@ -36,7 +36,7 @@ def pod(*, cpu="1", memory="1Gi", port=None, **spec):
 
 
 @pytest.mark.parametrize(
-    ("candidate", "beside", "reason"),
+    ("candidate", "admitted", "reason"),
     [
         (pod(cpu="4"), [], None),
         (pod(cpu="4001m"), [], "OutOfcpu"),
@@ -52,8 +52,8 @@ def pod(*, cpu="1", memory="1Gi", port=None, **spec):
         (pod(nodeSelector={"zone": "b"}), [], "NodeAffinity"),
     ],
 )
-def test_a_pod_is_admitted_only_if_the_node_has_what_it_asks(candidate, beside, reason):
-    rejection = admit(candidate, beside, PLAN)
+def test_a_pod_is_admitted_only_if_the_node_has_what_it_asks(candidate, admitted, reason):
+    rejection = admit(candidate, admitted, PLAN)
     assert (rejection.reason if rejection else None) == reason
 
 

@@ -143,9 +143,7 @@ async def test_what_this_machine_lacks_is_one_sentence_with_what_to_do(
 
 
 @pytest.mark.parametrize("harm", ["cut off", "changed", "no hash"])
-async def test_a_binary_that_is_not_as_it_was_built_is_built_anew(
-    tmp_path: Path, builds: Path, harm: str
-) -> None:
+async def test_a_damaged_binary_is_built_again(tmp_path: Path, builds: Path, harm: str) -> None:
     fake_go(tmp_path, WORKS)
     binary = Path((await built()).directory) / "k8s"
     if harm == "cut off":
@@ -160,7 +158,7 @@ async def test_a_binary_that_is_not_as_it_was_built_is_built_anew(
     assert len(lines_of(builds)) == 2
 
 
-async def test_links_that_lead_elsewhere_are_made_anew(tmp_path: Path, builds: Path) -> None:
+async def test_links_that_lead_elsewhere_are_created_again(tmp_path: Path, builds: Path) -> None:
     fake_go(tmp_path, WORKS)
     link = (await built()).directory / "kubectl"
     link.unlink()

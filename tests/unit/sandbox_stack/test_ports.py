@@ -43,12 +43,12 @@ async def test_when_every_port_is_lost_to_others_one_sentence_says_so(tmp_path: 
     assert all(port in str(failed.value) for port in ports)
 
 
-async def test_another_failure_is_told_at_once_with_its_last_words(tmp_path: Path) -> None:
+async def test_another_failure_is_reported_at_once_with_its_last_output(tmp_path: Path) -> None:
     with pytest.raises(ProgramFailedError, match=r"etcd ended with exit code 4[\s\S]*corrupt"):
         await start(tmp_path, "echo the data is corrupt; exit 4")
 
 
-def test_only_who_listens_on_a_port_is_said_to() -> None:
+def test_only_a_process_that_listens_is_named_for_a_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert listens(os.getpid(), port)
@@ -56,7 +56,7 @@ def test_only_who_listens_on_a_port_is_said_to() -> None:
     assert not listens(os.getpid(), port)
 
 
-def test_without_a_free_port_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_free_port_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         monkeypatch.setattr(paths, "_FIRST_PORT", port)

@@ -1,4 +1,4 @@
-"""Somebody with patience is told no at once, and "not now" only after a while."""
+"""A retry raises permanent refusals at once, and temporary ones only after a while."""
 
 import pytest
 
@@ -40,7 +40,7 @@ async def test_what_an_unheard_try_created_is_returned_as_it_is():
 
 
 @pytest.mark.parametrize("refusal", [THERE, RefusedError("no", status=422)], ids=["there", "no"])
-async def test_a_refusal_for_good_is_told_at_once(refusal):
+async def test_a_permanent_refusal_is_raised_at_once(refusal):
     with pytest.raises(type(refusal)):
         await RetryingKube(Answers(refusal), "test").create(PODS, POD)
 

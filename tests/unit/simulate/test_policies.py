@@ -1,4 +1,4 @@
-"""The policies on clusters so small that the best node can be told by hand."""
+"""The policies on clusters so small that the best node can be found by hand."""
 
 import math
 
@@ -109,7 +109,7 @@ def test_rules_begin_with_the_small_node(rule, expected):
     assert used(policy) == expected
 
 
-def test_packing_takes_cards_in_use_then_idle_ones_beside_them_then_unused_nodes():
+def test_packing_takes_cards_in_use_then_idle_ones_on_their_nodes_then_unused_nodes():
     policy = ByRule("gpu-packing", ClusterTrace((node("a", 2), node("b", 2)), (SMALL,)), 42, "name")
 
     policy.place(SMALL)

@@ -60,12 +60,12 @@ def test_a_list_without_models_is_read(tmp_path):
         (NODES, "name,cpu_milli\n", "no pod asks for a card"),
     ],
 )
-def test_files_that_make_no_sense_are_told_with_their_place(tmp_path, nodes, pods, reported):
+def test_errors_of_invalid_files_name_the_place(tmp_path, nodes, pods, reported):
     with pytest.raises(PermanentError, match=reported):
         read_trace(*write(tmp_path, nodes, pods))
 
 
-def test_what_is_no_gzip_is_told(tmp_path):
+def test_a_file_that_is_no_gzip_is_an_error(tmp_path):
     nodes, pods = write(tmp_path)
     pods.write_bytes(b"name,cpu_milli")
 
@@ -103,7 +103,7 @@ def test_a_seed_gives_an_order_and_another_seed_another_one():
 
 
 class First:
-    """Places as many pods as it was told, and no more."""
+    """Places a given number of pods, and no more."""
 
     def __init__(self, count: int) -> None:
         self.left = count
@@ -130,7 +130,7 @@ def test_what_was_asked_for_beyond_130_per_cent_does_not_count():
     assert run(First(20), pods, gpu_milli=2500).allocated[-1] == 130.0
 
 
-def test_progress_is_told_in_steps_and_not_per_pod():
+def test_progress_is_reported_in_steps_and_not_per_pod():
     reported: list[float] = []
 
     run(First(1000), [TracePod(1, 1, 1, 1)] * 1300, gpu_milli=1000, tell=reported.append)

@@ -44,7 +44,7 @@ def test_what_is_no_traceparent_is_ignored(text: str) -> None:
     assert not is_sampled(text)
 
 
-def test_a_sampled_story_is_told_by_spans_under_one_trace(trace_file: Path) -> None:
+def test_a_sampled_pod_has_its_spans_in_one_trace(trace_file: Path) -> None:
     with start("decide", SAMPLED, {"claims": 2}, kind="consumer") as outer:
         with start("commit", outer.traceparent) as inner:
             inner.event("written", {"attempt": 1})
@@ -110,7 +110,7 @@ def test_a_failure_is_recorded_and_passes_through(trace_file: Path) -> None:
     assert span["events"][0]["name"] == "exception"
 
 
-def test_a_failure_may_be_told_without_an_error(trace_file: Path) -> None:
+def test_a_failure_may_be_recorded_without_an_exception(trace_file: Path) -> None:
     with start("decide", SAMPLED) as span:
         span.fail("no device fits")
     assert spans(trace_file)[0]["reason"] == "no device fits"

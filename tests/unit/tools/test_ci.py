@@ -60,7 +60,7 @@ def test_it_runs_every_part_of_the_conformance_on_the_default_minor() -> None:
     assert not any(word.startswith(("PARTS=", "K8S=")) for word in conformance)
 
 
-def test_the_table_shows_each_time_beside_its_budget() -> None:
+def test_the_table_shows_each_time_with_its_budget() -> None:
     rows = [
         Row(SETUP, Ended(0, 81.2, 37.0)),
         Row(CiStage("make a-test", 60), Ended(0, 75.0, 120.4)),

@@ -1,4 +1,4 @@
-"""Whatever a file holds: converted once and for good, with every change told, or refused."""
+"""Every file is refused, or converted once and for good with a note for every change."""
 
 import json
 
@@ -24,7 +24,7 @@ EXACTLY = st.fixed_dictionaries(
 REQUEST = st.one_of(
     st.builds(lambda exactly: {"name": "r", "exactly": exactly}, EXACTLY),
     st.builds(
-        lambda beside, exactly: {"name": "r", **beside, "exactly": exactly},
+        lambda fields, exactly: {"name": "r", **fields, "exactly": exactly},
         st.fixed_dictionaries({"allocationMode": st.just("All")}, optional={"selector": CEL}),
         EXACTLY.filter(lambda inside: "selectors" not in inside),
     ),
@@ -117,7 +117,7 @@ def test_conversion_is_idempotent_and_leaves_no_trace_of_the_seed(objects, as_li
 
 @settings(deadline=None, max_examples=50)
 @given(DOCUMENTS)
-def test_either_a_change_is_told_or_nothing_changes(objects):
+def test_every_change_has_a_note(objects):
     text = "---\n".join(map(_in_block_style, objects))
     conversion = convert(text)
     reported = {note.document for note in conversion.notes if not note.is_warning}

@@ -1,7 +1,7 @@
 """Every block of the user guide's texts in examples/seed, against its stored conversion.
 
 One stored file per block: the block, the object that it stands in where it is only a part of
-one, what comes out, and why. DRAY_REWRITE_GOLDENS=1 writes the files anew; read the difference
+one, what comes out, and why. DRAY_REWRITE_GOLDENS=1 writes the files again; read the difference
 before committing it.
 """
 

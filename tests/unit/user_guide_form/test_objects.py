@@ -21,7 +21,7 @@ def requests(text):
     return conversion.objects[0]["spec"]["spec"]["devices"]["requests"], conversion
 
 
-def test_fields_beside_exactly_move_inside():
+def test_fields_next_to_exactly_move_inside():
     found, conversion = requests("""\
       - name: r
         deviceClassName: other.example.com

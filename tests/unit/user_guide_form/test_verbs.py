@@ -45,7 +45,7 @@ def run(command, *arguments, stdin=""):
     return CliRunner().invoke(command, [str(a) for a in arguments], input=stdin)
 
 
-def test_convert_prints_what_kubectl_can_apply_and_explains_beside_it(template):
+def test_convert_prints_what_kubectl_can_apply_and_explains_on_standard_error(template):
     quiet = run(convert, "-f", template)
     assert quiet.exit_code == 0
     assert quiet.stdout == CONVERTED

@@ -90,7 +90,7 @@ def test_a_missing_request_is_named_with_an_example(cluster, name):
     assert 'such as "' in message
 
 
-def test_all_errors_are_said_at_once(cluster):
+def test_all_errors_are_reported_at_once(cluster):
     message = cluster.errors(
         {
             P + "tflops-request": "-1",
@@ -182,7 +182,7 @@ def test_what_cannot_be_printed_is_shown_escaped(cluster, value, shown):
     assert f'qos is "{shown}": ' in cluster.errors({P + "qos": value})
 
 
-def test_an_expression_that_grows_too_long_is_said_so(cluster):
+def test_an_expression_that_grows_too_long_is_an_error(cluster):
     long = 'device.attributes["model"] == "' + "a" * 10_200 + '"'
 
     message = cluster.errors({P + "dra-cel-expression": long})

@@ -36,7 +36,7 @@ def test_whole_cards_are_asked_for_in_silence_where_devices_are_not_shared(clust
 
 
 @pytest.mark.parametrize("name", ["tflops-request", "vram-request", "compute-percent-request"])
-def test_nothing_says_how_much_beside_whole_cards(cluster, name):
+def test_amounts_are_refused_with_whole_cards(cluster, name):
     value = {"tflops-request": "100", "vram-request": "1Gi"}.get(name, "25")
 
     assert cluster.errors({**WHOLE, P + name: value}).endswith(

@@ -1,4 +1,4 @@
-"""Certificates made at start, and when they are made anew."""
+"""Certificates created at start, and when they are replaced."""
 
 import datetime
 import ssl
@@ -46,7 +46,7 @@ def test_they_are_kept_from_start_to_start(tmp_path):
     assert ensure_certificates(tmp_path, NAMES[:1]).certificate.read_bytes() == before
 
 
-def test_a_new_name_makes_them_anew(tmp_path):
+def test_a_new_name_creates_them_again(tmp_path):
     before = ensure_certificates(tmp_path, NAMES).ca.read_bytes()
 
     made = ensure_certificates(tmp_path, (*NAMES, "other.example"))
@@ -57,7 +57,7 @@ def test_a_new_name_makes_them_anew(tmp_path):
     assert made.ca.read_bytes() != before
 
 
-def test_an_expiring_one_is_made_anew(tmp_path, monkeypatch):
+def test_an_expiring_certificate_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr(certificates, "VALID_FOR", datetime.timedelta(days=1))
     before = ensure_certificates(tmp_path, NAMES).certificate.read_bytes()
     monkeypatch.undo()
@@ -76,7 +76,7 @@ def test_somebody_elses_certificate_is_reported_not_replaced(tmp_path, monkeypat
     assert (tmp_path / "tls.crt").read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_used_is_said(tmp_path):
+def test_the_error_names_a_folder_that_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(CertificateError, match="can't be used"):
@@ -84,7 +84,7 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("lost", ["tls.key", "ca.crt"])
-def test_files_of_two_starts_are_made_anew(tmp_path, lost):
+def test_files_of_two_starts_are_created_again(tmp_path, lost):
     ensure_certificates(tmp_path / "other", NAMES)
     made = ensure_certificates(tmp_path / "this", NAMES)
     (tmp_path / "other" / lost).replace(tmp_path / "this" / lost)

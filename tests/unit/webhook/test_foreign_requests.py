@@ -12,7 +12,7 @@ TOLERATES = [{"operator": "Exists"}]
 
 @pytest.fixture
 def validated(cluster, request_of):
-    """What is said to a claim of class "any" with these tolerations and selectors."""
+    """The answer to a claim of class "any" with these tolerations and selectors."""
 
     def validate(tolerations=None, selectors=(), kind="ResourceClaim"):
         exactly = {"deviceClassName": "any"}

@@ -142,7 +142,7 @@ def test_a_doubt_that_was_looked_up_is_final(cluster, pod):
     assert (answer.allowed, answer.unresolved, answer.code) == (False, (), 400)
 
 
-def test_a_look_up_without_answer_is_said(cluster, pod):
+def test_a_look_up_without_answer_is_reported(cluster, pod):
     asked = pod({P + "gpupool": "nowhere"})
     first = cluster.admit(asked)
     late = LookupReply(error="the claim-controller did not answer in 300 ms")

@@ -1,4 +1,4 @@
-"""How the API server is told to call: objects, and conditions as CEL evaluates them."""
+"""The registration at the API server: objects, and conditions as CEL evaluates them."""
 
 import base64
 

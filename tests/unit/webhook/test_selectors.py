@@ -73,7 +73,7 @@ def test_what_is_too_long_is_denied_with_its_size(cluster):
     )
 
 
-def test_a_fault_that_translation_brings_is_told_as_such(cluster):
+def test_an_error_from_the_translation_is_reported_as_such(cluster):
     many = " && ".join(['device.attributes["model"] != "a"'] * 200)
 
     assert "can't be used: in Kubernetes' dialect it is refused: Too long" in (

@@ -83,7 +83,7 @@ def test_a_custom_expression_replaces_every_clause_but_the_pools(cluster, pod, p
     assert answer.requested.understood["selector"] == "custom"
 
 
-def test_old_servers_get_one_request_per_gpu_told_apart_by_uuid(cluster, pod, patched, template_of):
+def test_old_servers_get_one_request_per_gpu_distinct_by_uuid(cluster, pod, patched, template_of):
     base = copy.deepcopy(template_of())
     devices = base.spec["spec"]["devices"]
     devices["constraints"] = [{"requests": ["gpu-request"], "matchAttribute": D + "/node_name"}]

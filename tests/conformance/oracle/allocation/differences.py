@@ -16,7 +16,7 @@ FIT: Final = "fits"
 NO_FIT: Final = "does not fit"
 ERROR: Final = "error"
 NOT_DECIDED: Final = "not decided"
-"""Kubernetes ran out of the oracle's time: what it would have said is not known."""
+"""Kubernetes ran out of the oracle's time: its answer is not known."""
 MAP_ORDER: Final = ("1.34", "1.35")
 """Minors that go through the pools in the random order of a Go map: any valid result is right."""
 KINDS: Final = (

@@ -1,4 +1,4 @@
-"""The features that cases are made of, each told by what removes it from a question.
+"""The features that cases are made of, each recognised by what removes it from a question.
 
 A feature is in a case if removing it changes the question; it decides the case if the answer
 changes as well.

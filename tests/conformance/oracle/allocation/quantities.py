@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them, told from each other by value."""
+"""Amounts as Kubernetes writes them, compared by value."""
 
 import re
 from fractions import Fraction

@@ -67,10 +67,10 @@ def as_json(found: Comparison, shares: Shares, run: Run) -> Json:
 
 def as_lines(differences: Sequence[Difference]) -> str:
     """The differences for a reader, and as JSON Lines that both programs answer again."""
-    return "\n\n".join(_told(one) for one in differences) + "\n"
+    return "\n\n".join(_as_text(one) for one in differences) + "\n"
 
 
-def _told(one: Difference) -> str:
+def _as_text(one: Difference) -> str:
     lines = [f"# {one.case.id}: {one.kind} {one.detail}".rstrip()]
     lines.append(f"# Kubernetes {_answered(one.theirs)}")
     lines.append(f"# dray       {_answered(one.ours)}")

@@ -1,4 +1,4 @@
-"""What a node can use of the devices in a question, told without an allocator."""
+"""What a node can use of the devices in a question, found without an allocator."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """The questions: a pod, and nodes that would mostly do but for one thing; the same for one seed.
 
 What a node has is made to the pod's measure, by dray's own sums: exactly enough, one more, or one
-too few. Whoever sums otherwise then answers otherwise.
+too few. A different sum then gives a different answer.
 """
 
 import random

@@ -61,7 +61,7 @@ def compare(asked: Sequence[Case], theirs: dict[str, Fails], ours: dict[str, Fai
             feasible += not failed
             decided |= _lone(failed)
             mine = ours[case.id][node]
-            if _told(failed) != _told(mine):
+            if _reasons(failed) != _reasons(mine):
                 differences.append(Difference(case, node, tuple(failed), tuple(mine)))
         alone.update(decided)
     return Comparison(len(asked), nodes, feasible, tuple(differences), alone)
@@ -112,7 +112,7 @@ def _lone(failed: Sequence[str]) -> set[str]:
     return kinds if len(kinds) == 1 else set()
 
 
-def _told(failed: Sequence[str]) -> set[str]:
-    """Who is told that a node is cordoned need not be told of the taint that goes with it."""
+def _reasons(failed: Sequence[str]) -> set[str]:
+    """A reason for the cordon of a node makes the reason for its taint redundant."""
     kinds = set(failed)
     return kinds - {"taints"} if "unschedulable" in kinds else kinds

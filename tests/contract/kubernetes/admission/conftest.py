@@ -1,4 +1,4 @@
-"""An admission webhook that does as it is told, and how a test waits until it is asked."""
+"""An admission webhook with fixed responses, and how a test waits until it is called."""
 
 import asyncio
 import base64

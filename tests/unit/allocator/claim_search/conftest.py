@@ -1,4 +1,4 @@
-"""Kubernetes objects for the structured lane; only ``handle`` decides about them."""
+"""Kubernetes objects for the search; only ``handle`` decides about them."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ Object = dict[str, Any]
 NVIDIA = "gpu.nvidia.com"
 
 
-class Lane:
+class KubernetesWorld:
     """A world whose slices and claims come in as Kubernetes has them."""
 
     def __init__(self, world: Any) -> None:
@@ -122,9 +122,11 @@ class Lane:
 
 
 @pytest.fixture
-def lane(make_world: Any) -> Lane:
+def kube(make_world: Any) -> KubernetesWorld:
     """A world that gives out devices of NVIDIA's driver, too."""
-    return Lane(make_world(AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))).open())
+    return KubernetesWorld(
+        make_world(AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))).open()
+    )
 
 
 @pytest.fixture
@@ -135,9 +137,9 @@ def partitions() -> list[Object]:
         return [{"counterSet": "card", "counters": {"memory": {"value": amount}}}]
 
     return [
-        Lane.device("whole", "H100", consumesCounters=uses("80Gi")),
-        Lane.device("half-0", "MIG", consumesCounters=uses("40Gi")),
-        Lane.device("half-1", "MIG", consumesCounters=uses("40Gi")),
+        KubernetesWorld.device("whole", "H100", consumesCounters=uses("80Gi")),
+        KubernetesWorld.device("half-0", "MIG", consumesCounters=uses("40Gi")),
+        KubernetesWorld.device("half-1", "MIG", consumesCounters=uses("40Gi")),
     ]
 
 

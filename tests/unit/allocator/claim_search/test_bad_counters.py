@@ -84,9 +84,9 @@ CASES = {
 
 @pytest.mark.parametrize("mode", ["CompactFirst", "KubernetesCompatible"])
 @pytest.mark.parametrize(("counters", "devices", "spec", "reason"), CASES.values(), ids=list(CASES))
-def test_the_claim_is_told_why_and_others_go_on(
+def test_the_claim_has_a_reason_and_others_continue(
     make_world: Any,
-    lane: Any,
+    kube: Any,
     mode: str,
     counters: Object,
     devices: list[Object],
@@ -94,7 +94,7 @@ def test_the_claim_is_told_why_and_others_go_on(
     reason: str,
 ) -> None:
     rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
-    now = type(lane)(make_world(rules).open(mode))
+    now = type(kube)(make_world(rules).open(mode))
     now.node("n1")
     of_pool = {"driver": NVIDIA, "pool": "n1", "count": 2, "nodeName": "n1"}
     now.publish("sets", **of_pool | counters)
@@ -112,11 +112,11 @@ def test_the_claim_is_told_why_and_others_go_on(
     assert now.got("bad") == ["gpu=good"]
 
 
-def test_a_device_that_draws_on_its_set_twice_has_it_where_both_fit(lane: Any) -> None:
-    lane.node("n1")
+def test_a_device_that_draws_on_its_set_twice_has_it_where_both_fit(kube: Any) -> None:
+    kube.node("n1")
     of_pool = {"driver": NVIDIA, "pool": "n1", "count": 2, "nodeName": "n1"}
-    lane.publish("sets", sharedCounters=sets("card"), **of_pool)
+    kube.publish("sets", sharedCounters=sets("card"), **of_pool)
     twice = drawing_on(("card", "memory", "5"), ("card", "memory", "5"))
-    lane.publish("n1", twice, **of_pool)
-    lane.submit("p", lane.request(of=NVIDIA))
-    assert lane.got("p") == ["gpu=part"]
+    kube.publish("n1", twice, **of_pool)
+    kube.submit("p", kube.request(of=NVIDIA))
+    assert kube.got("p") == ["gpu=part"]

@@ -28,48 +28,48 @@ VERSIONS = ("v1.36.3", "v1.37.0")
 
 
 @pytest.fixture
-def compatible(make_world: Any, lane: Any) -> Any:
+def compatible(make_world: Any, kube: Any) -> Any:
     """A world that decides as kube-scheduler does."""
     rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
-    return lambda: type(lane)(make_world(rules).open("KubernetesCompatible"))
+    return lambda: type(kube)(make_world(rules).open("KubernetesCompatible"))
 
 
-def observed(lane: Any, version: str) -> None:
+def observed(kube: Any, version: str) -> None:
     """The API server says who it is."""
-    lane.world.see(ClusterObserved(revision=1, version=version))
+    kube.world.see(ClusterObserved(revision=1, version=version))
 
 
-def requests_of(lane: Any, wish: str) -> tuple[list[Any], dict[str, Any]]:
-    """What a pod asks for, and the constraints beside it."""
-    one = lane.request("a", NVIDIA)
+def requests_of(kube: Any, wish: str) -> tuple[list[Any], dict[str, Any]]:
+    """What a pod asks for, and its constraints."""
+    one = kube.request("a", NVIDIA)
     memory = {"capacity": {"requests": {"memory": "15Gi"}}}
     model = {"selectors": [{"cel": {"expression": f'device.attributes["{NVIDIA}"].model == "B"'}}]}
     pair = {"constraints": [{"matchAttribute": f"{NVIDIA}/model"}]}
     return {
         "one": ([one], {}),
-        "two": ([lane.request("a", NVIDIA, count=2)], {}),
-        "every": ([lane.request("a", NVIDIA, allocationMode="All")], {}),
-        "either": ([lane.first_of(lane.request("a", NVIDIA, count=2, **memory), one)], {}),
-        "memory": ([lane.request("b", NVIDIA, **memory)], {}),
-        "model": ([lane.request("b", NVIDIA, **model)], {}),
-        "pair": ([lane.request("a", NVIDIA, count=2)], pair),
+        "two": ([kube.request("a", NVIDIA, count=2)], {}),
+        "every": ([kube.request("a", NVIDIA, allocationMode="All")], {}),
+        "either": ([kube.first_of(kube.request("a", NVIDIA, count=2, **memory), one)], {}),
+        "memory": ([kube.request("b", NVIDIA, **memory)], {}),
+        "model": ([kube.request("b", NVIDIA, **model)], {}),
+        "pair": ([kube.request("a", NVIDIA, count=2)], pair),
     }[wish]
 
 
-def publish(lane: Any, node: str, kinds: list[str]) -> None:
+def publish(kube: Any, node: str, kinds: list[str]) -> None:
     """A node and its slices: a card of 80Gi, and devices."""
-    lane.node(node)
+    kube.node(node)
     sets = [{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]
     of_pool = {"driver": NVIDIA, "pool": node, "count": 2, "nodeName": node}
-    lane.publish(f"{node}-sets", sharedCounters=sets, **of_pool)
-    devices = [lane.device_of(f"{node}-{at}", kind) for at, kind in enumerate(kinds)]
-    lane.publish(node, *devices, **of_pool)
+    kube.publish(f"{node}-sets", sharedCounters=sets, **of_pool)
+    devices = [kube.device_of(f"{node}-{at}", kind) for at, kind in enumerate(kinds)]
+    kube.publish(node, *devices, **of_pool)
 
 
-def expected(lane: Any, uid: str, version: str) -> tuple[str, list[Any]] | str | None:
+def expected(kube: Any, uid: str, version: str) -> tuple[str, list[Any]] | str | None:
     """Node and devices, kube-scheduler's error, or nothing: every node is asked, in the order of
     the tie, with everything that there is."""
-    state = lane.world.state
+    state = kube.world.state
     known = rules_for(version.removeprefix("v").rpartition(".")[0])
     rules = replace(known, features=known.features - {DEVICE_BINDING})
     slices = [
@@ -112,10 +112,10 @@ def expected(lane: Any, uid: str, version: str) -> tuple[str, list[Any]] | str |
     return None if best is None else best[1:]
 
 
-def got(lane: Any, uid: str) -> tuple[str, list[Any]]:
+def got(kube: Any, uid: str) -> tuple[str, list[Any]]:
     """Node and devices that were decided."""
-    allocation = lane.allocation(uid)
-    return lane.world.decisions()[uid].node, [
+    allocation = kube.allocation(uid)
+    return kube.world.decisions()[uid].node, [
         (one.request, one.id, one.consumed) for one in allocation.devices
     ]
 
@@ -154,10 +154,10 @@ def test_the_service_decides_what_kube_scheduler_s_allocator_decides(
             now.world.claim(now.world.state.facts.claims[held[0]], deleted=True)
 
 
-def odd_selector(lane: Any) -> Any:
+def odd_selector(kube: Any) -> Any:
     """A request with a selector that not every device can answer."""
     says = f'device.attributes["{NVIDIA}"].model == "A100"'
-    return lane.request(of=NVIDIA, selectors=[{"cel": {"expression": says}}])
+    return kube.request(of=NVIDIA, selectors=[{"cel": {"expression": says}}])
 
 
 def test_a_selector_that_fails_ends_the_attempt_with_the_error(compatible: Any) -> None:
@@ -174,11 +174,11 @@ def test_a_selector_that_fails_ends_the_attempt_with_the_error(compatible: Any) 
     assert now.got("p") == ["gpu=a"]
 
 
-def test_scored_placements_forgive_such_a_selector(lane: Any) -> None:
-    lane.node("n1")
-    lane.publish("n1", {"name": "bare"}, lane.device("a"), driver=NVIDIA)
-    lane.submit("p", odd_selector(lane))
-    assert lane.got("p") == ["gpu=a"]
+def test_scored_placements_forgive_such_a_selector(kube: Any) -> None:
+    kube.node("n1")
+    kube.publish("n1", {"name": "bare"}, kube.device("a"), driver=NVIDIA)
+    kube.submit("p", odd_selector(kube))
+    assert kube.got("p") == ["gpu=a"]
 
 
 def test_devices_come_as_the_driver_lists_them_whatever_is_in_use(compatible: Any) -> None:
@@ -210,11 +210,11 @@ def test_nodes_come_by_their_tie_not_by_load_or_name(compatible: Any) -> None:
 
 @pytest.mark.parametrize(("pool", "own"), [("KubernetesCompatible", ""), ("", "Kubernetes")])
 def test_a_pod_may_ask_for_it_or_for_something_else(
-    make_world: Any, lane: Any, pool: str, own: str
+    make_world: Any, kube: Any, pool: str, own: str
 ) -> None:
     """Whose claim says ``placement`` is decided by that."""
     rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
-    now = type(lane)(make_world(rules).open(pool or "CompactFirst"))
+    now = type(kube)(make_world(rules).open(pool or "CompactFirst"))
     now.node("n1")
     now.publish("n1", {"name": "bare"}, now.device("a"), driver=NVIDIA)
     says = "KubernetesCompatible" if own else "LowLoadFirst"
@@ -263,21 +263,21 @@ def test_cards_that_must_be_joined_are_refused_with_the_reason_and_others_go_on(
     assert now.got("soft") == ["gpu=b", "gpu=c"]
 
 
-def test_cards_that_must_be_joined_are_refused_beside_alternatives(lane: Any) -> None:
-    lane.node("n1")
-    lane.publish("n1", lane.device("a"), lane.device("b"))
-    lane.submit("p", lane.first_of(lane.request("two", count=2)), config=joined())
-    assert "or beside what Kubernetes' allocation alone can decide" in lane.reasons_of("p")
-    lane.submit("own", lane.first_of(lane.request("one")), config=joined())
-    assert lane.got("own") == ["gpu/one=a"]
+def test_connected_cards_are_refused_with_alternatives(kube: Any) -> None:
+    kube.node("n1")
+    kube.publish("n1", kube.device("a"), kube.device("b"))
+    kube.submit("p", kube.first_of(kube.request("two", count=2)), config=joined())
+    assert "or beside what Kubernetes' allocation alone can decide" in kube.reasons_of("p")
+    kube.submit("own", kube.first_of(kube.request("one")), config=joined())
+    assert kube.got("own") == ["gpu/one=a"]
 
 
-def test_what_the_board_does_not_read_is_no_way_around_the_joints(
-    lane: Any, partitions: Any, counters: Any
+def test_devices_that_the_node_table_does_not_read_must_be_connected_too(
+    kube: Any, partitions: Any, counters: Any
 ) -> None:
-    lane.node("n1")
-    lane.publish("sets", driver=NVIDIA, pool="n1", count=2, nodeName="n1", sharedCounters=counters)
-    lane.publish("n1", *partitions, driver=NVIDIA, count=2)
-    lane.publish("n1", lane.device("a"), lane.device("b"))
-    lane.submit("p", lane.request(count=2), config=joined())
-    assert "joined by NVLink, on one NUMA node or under one PCIe root" in lane.reasons_of("p")
+    kube.node("n1")
+    kube.publish("sets", driver=NVIDIA, pool="n1", count=2, nodeName="n1", sharedCounters=counters)
+    kube.publish("n1", *partitions, driver=NVIDIA, count=2)
+    kube.publish("n1", kube.device("a"), kube.device("b"))
+    kube.submit("p", kube.request(count=2), config=joined())
+    assert "joined by NVLink, on one NUMA node or under one PCIe root" in kube.reasons_of("p")

@@ -1,4 +1,4 @@
-"""A node on which something was found out may be another one by the time that it is told."""
+"""The node whose verdict a class shares may have changed before its reason is written."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from dray_allocator.core.handle import reasons
 
 
 @pytest.mark.parametrize("changed", ["n1", "n2"])
-def test_what_is_told_of_a_node_is_not_read_from_another_that_was_like_it(
+def test_the_reason_for_a_node_is_not_read_from_a_node_that_was_equivalent(
     make_world: Any, changed: str
 ) -> None:
     world = make_world().open()

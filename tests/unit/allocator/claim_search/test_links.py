@@ -1,5 +1,5 @@
 """Cards that must be joined, where Kubernetes' allocation decides, which has no such rule: refused
-with the reason, whoever says so and however many claims the cards are asked for in."""
+with the reason, for pod and pool and any number of claims."""
 
 from typing import Any
 
@@ -19,18 +19,18 @@ def joined(how: str) -> Any:
     return [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
 
 
-def of_pair(lane: Any, pod: str, claims: tuple[str, ...] = ("left", "right")) -> Any:
+def of_pair(kube: Any, pod: str, claims: tuple[str, ...] = ("left", "right")) -> Any:
     """A pod with two claims, which are to be submitted first."""
     references = tuple(PodClaim(name, f"{name}-gpu", "template") for name in claims)
-    return replace(lane.world.a_pod(pod), claims=references)
+    return replace(kube.world.a_pod(pod), claims=references)
 
 
 @pytest.fixture
-def make_lane(make_world: Any, lane: Any) -> Any:
+def make_kube(make_world: Any, kube: Any) -> Any:
     """A world with one node of three cards, and a policy of its own."""
 
     def make(mode: str, **policy: Any) -> Any:
-        now = type(lane)(make_world(AllocatorOptions(writer="one")).open(mode, **policy))
+        now = type(kube)(make_world(AllocatorOptions(writer="one")).open(mode, **policy))
         now.node("n1")
         now.publish("n1", *(now.device(name) for name in "abc"))
         return now
@@ -38,8 +38,8 @@ def make_lane(make_world: Any, lane: Any) -> Any:
     return make
 
 
-def test_single_cards_of_two_claims_are_refused_as_several_of_one(make_lane: Any) -> None:
-    now = make_lane("KubernetesCompatible")
+def test_single_cards_of_two_claims_are_refused_as_several_of_one(make_kube: Any) -> None:
+    now = make_kube("KubernetesCompatible")
     exact = [now.request()]
     now.claim("left", {"spec": {"devices": {"requests": exact, "config": joined("hard")}}})
     now.submit("right", *exact, config=joined("hard"), pod=of_pair(now, "p"))
@@ -48,8 +48,8 @@ def test_single_cards_of_two_claims_are_refused_as_several_of_one(make_lane: Any
     assert now.got("alone") == ["gpu=a"], "one card is joined to itself"
 
 
-def test_joints_that_the_pool_demands_are_no_others(make_lane: Any) -> None:
-    now = make_lane("CompactFirst", placement_topology="hard")
+def test_joints_that_the_pool_demands_are_no_others(make_kube: Any) -> None:
+    now = make_kube("CompactFirst", placement_topology="hard")
     every = now.request(allocationMode="All")
     now.submit("every", every)
     assert f"placement.topology of the pool {NO_SUCH_RULE}" in now.reasons_of("every")
@@ -61,22 +61,22 @@ def test_joints_that_the_pool_demands_are_no_others(make_lane: Any) -> None:
     assert "joined by NVLink" in now.reasons_of("plain"), "the table searches for them"
 
 
-def test_the_pool_demands_joints_of_a_pod_with_a_placement_of_its_own(make_lane: Any) -> None:
-    now = make_lane("CompactFirst", placement_topology="hard")
+def test_the_pool_demands_joints_of_a_pod_with_a_placement_of_its_own(make_kube: Any) -> None:
+    now = make_kube("CompactFirst", placement_topology="hard")
     parameters = {"kind": names.LIMITS_KIND, names.PLACEMENT_FIELD: "KubernetesCompatible"}
     config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
     now.submit("p", now.request(count=2), config=config)
     assert f"placement.topology of the pool {NO_SUCH_RULE}" in now.reasons_of("p")
 
 
-def test_who_only_looks_on_needs_no_joints(make_lane: Any) -> None:
-    now = make_lane("CompactFirst", placement_topology="hard")
+def test_who_only_looks_on_needs_no_joints(make_kube: Any) -> None:
+    now = make_kube("CompactFirst", placement_topology="hard")
     now.submit("watcher", now.request(allocationMode="All", adminAccess=True))
     assert now.got("watcher") == ["gpu=a", "gpu=b", "gpu=c"]
 
 
 @pytest.mark.parametrize("how", ["soft", "none"])
-def test_a_pod_may_say_otherwise_than_its_pool(make_lane: Any, how: str) -> None:
-    now = make_lane("CompactFirst", placement_topology="hard")
+def test_a_pod_may_say_otherwise_than_its_pool(make_kube: Any, how: str) -> None:
+    now = make_kube("CompactFirst", placement_topology="hard")
     now.submit("p", now.request(allocationMode="All"), config=joined(how))
     assert now.got("p") == ["gpu=a", "gpu=b", "gpu=c"]

@@ -1,4 +1,4 @@
-"""Reasons of the structured lane name the device that misses by least, and what it has."""
+"""Reasons of the search name the device that misses by least, and what it has."""
 
 from typing import Any
 
@@ -16,15 +16,15 @@ MEMORY = f'device.capacity["{NVIDIA}"].memory.compareTo(quantity("60Gi")) >= 0'
 H100 = {"selectors": [{"cel": {"expression": f'{OF}.model == "H100"'}}]}
 
 
-def reasons_of(lane: Any, pod: str) -> dict[str, Any]:
+def reasons_of(kube: Any, pod: str) -> dict[str, Any]:
     """Why it waits, by what fails."""
-    assert lane.waits(pod)
-    return {reason.what: reason for reason in lane.world.waits(pod)[-1].reasons}
+    assert kube.waits(pod)
+    return {reason.what: reason for reason in kube.world.waits(pod)[-1].reasons}
 
 
-def of_memory(lane: Any, amount: str) -> Any:
-    """A request for memory that only the structured lane decides about."""
-    return lane.first_of(lane.request("a", NVIDIA, capacity={"requests": {"memory": amount}}))
+def of_memory(kube: Any, amount: str) -> Any:
+    """A request for memory that only the search decides about."""
+    return kube.first_of(kube.request("a", NVIDIA, capacity={"requests": {"memory": amount}}))
 
 
 def memory(amount: str, *, is_shared: bool = True) -> Any:
@@ -39,18 +39,18 @@ def first_of(nodes: list[str], devices: list[str]) -> str:
     return f"{node}/{device}"
 
 
-def test_of_a_clause_it_is_the_device_on_which_the_fewest_fail(lane: Any) -> None:
+def test_of_a_clause_it_is_the_device_on_which_the_fewest_fail(kube: Any) -> None:
     for node, model, amount in (
         ("n1", "A100", "40Gi"),
         ("n2", "A100", "80Gi"),
         ("n3", "H100", "40Gi"),
         ("n4", "H100", "48Gi"),
     ):
-        lane.node(node)
-        lane.publish(node, lane.device("a", model, **memory(amount)), driver=NVIDIA)
+        kube.node(node)
+        kube.publish(node, kube.device("a", model, **memory(amount)), driver=NVIDIA)
     both = {"selectors": [{"cel": {"expression": f'{OF}.model == "H100" && {MEMORY}'}}]}
-    lane.submit("p", lane.first_of(lane.request("a", NVIDIA, **both)))
-    found = reasons_of(lane, "p")
+    kube.submit("p", kube.first_of(kube.request("a", NVIDIA, **both)))
+    found = reasons_of(kube, "p")
     assert found[f'{OF}.model == "H100"'].nearest == Nearest("n2/a", '"A100"')
     of_memory = found[MEMORY]
     assert (of_memory.failed, of_memory.of) == (3, 4)
@@ -59,51 +59,51 @@ def test_of_a_clause_it_is_the_device_on_which_the_fewest_fail(lane: Any) -> Non
     assert of_memory.nearest.seen == {"n3": "40Gi", "n4": "48Gi"}[near]
 
 
-def test_selectors_of_class_and_request_count_together(lane: Any) -> None:
+def test_selectors_of_class_and_request_count_together(kube: Any) -> None:
     """A device of another driver misses twice, the other once."""
-    lane.node("n1")
-    lane.publish("n1", lane.device("ours"))
-    lane.publish("n1", lane.device("theirs"), driver=NVIDIA)
-    lane.submit("p", lane.first_of(lane.request("a", NVIDIA, **H100)))
-    found = reasons_of(lane, "p")
+    kube.node("n1")
+    kube.publish("n1", kube.device("ours"))
+    kube.publish("n1", kube.device("theirs"), driver=NVIDIA)
+    kube.submit("p", kube.first_of(kube.request("a", NVIDIA, **H100)))
+    found = reasons_of(kube, "p")
     assert found[f'device.driver == "{NVIDIA}"'].nearest == Nearest("n1/ours", f'"{names.DRIVER}"')
     assert found[f'{OF}.model == "H100"'].nearest == Nearest("n1/theirs", '"A100"')
 
 
-def test_a_clause_that_can_t_be_evaluated_tells_the_nearest_device_s_error(lane: Any) -> None:
-    lane.node("n1")
-    lane.publish("n1", {"name": "bare"}, driver=NVIDIA)
-    lane.submit("p", lane.first_of(lane.request("a", NVIDIA, **H100)))
-    found = reasons_of(lane, "p")[f'{OF}.model == "H100"']
+def test_a_clause_that_can_t_be_evaluated_tells_the_nearest_device_s_error(kube: Any) -> None:
+    kube.node("n1")
+    kube.publish("n1", {"name": "bare"}, driver=NVIDIA)
+    kube.submit("p", kube.first_of(kube.request("a", NVIDIA, **H100)))
+    found = reasons_of(kube, "p")[f'{OF}.model == "H100"']
     assert (found.kind, found.nearest) == ("clause-error", Nearest("n1/bare"))
     assert "no such key: model" in found.detail
 
 
-def test_of_a_capacity_it_is_the_device_with_the_most_left(lane: Any) -> None:
+def test_of_a_capacity_it_is_the_device_with_the_most_left(kube: Any) -> None:
     for node in ("n1", "n2", "n3"):
-        lane.node(node)
-        lane.publish(node, lane.device("a", **memory("40Gi")), driver=NVIDIA)
+        kube.node(node)
+        kube.publish(node, kube.device("a", **memory("40Gi")), driver=NVIDIA)
     for number, amount in enumerate(("30Gi", "25Gi", "35Gi")):
-        lane.submit(f"holds-{number}", of_memory(lane, amount))
-    lane.submit("p", of_memory(lane, "20Gi"))
-    found = reasons_of(lane, "p")["not enough free memory (20Gi asked)"]
-    node = lane.world.decisions()["holds-1"].node
+        kube.submit(f"holds-{number}", of_memory(kube, amount))
+    kube.submit("p", of_memory(kube, "20Gi"))
+    found = reasons_of(kube, "p")["not enough free memory (20Gi asked)"]
+    node = kube.world.decisions()["holds-1"].node
     assert found.nearest == Nearest(f"{node}/a", "15Gi")
-    assert f": 3 of 3 devices; nearest: {node}/a has 15Gi" in lane.reasons_of("p")
+    assert f": 3 of 3 devices; nearest: {node}/a has 15Gi" in kube.reasons_of("p")
 
 
-def test_of_what_no_device_is_large_enough_for_it_is_the_largest(lane: Any) -> None:
+def test_of_what_no_device_is_large_enough_for_it_is_the_largest(kube: Any) -> None:
     for node, amount in (("n1", "40Gi"), ("n2", "80Gi"), ("n3", "48Gi")):
-        lane.node(node)
-        lane.publish(node, lane.device("a", **memory(amount)), driver=NVIDIA)
-    lane.submit("p", of_memory(lane, "100Gi"))
-    sockets = lane.request("a", NVIDIA, capacity={"requests": {"sockets": "1"}})
-    lane.submit("q", lane.first_of(sockets))
-    assert reasons_of(lane, "p")["not enough free memory (100Gi asked)"].nearest == Nearest(
+        kube.node(node)
+        kube.publish(node, kube.device("a", **memory(amount)), driver=NVIDIA)
+    kube.submit("p", of_memory(kube, "100Gi"))
+    sockets = kube.request("a", NVIDIA, capacity={"requests": {"sockets": "1"}})
+    kube.submit("q", kube.first_of(sockets))
+    assert reasons_of(kube, "p")["not enough free memory (100Gi asked)"].nearest == Nearest(
         "n2/a", "80Gi"
     )
     assert (
-        reasons_of(lane, "q")[
+        reasons_of(kube, "q")[
             "too small, or without such a capacity (sockets 1 asked)"
         ].nearest.seen
         == "no sockets"
@@ -111,63 +111,63 @@ def test_of_what_no_device_is_large_enough_for_it_is_the_largest(lane: Any) -> N
 
 
 def test_of_a_counter_it_is_the_device_that_has_the_most_of_it_left(
-    lane: Any, partitions: Any, counters: Any
+    kube: Any, partitions: Any, counters: Any
 ) -> None:
     for node in ("n1", "n2"):
-        lane.node(node)
+        kube.node(node)
         of_pool = {"driver": NVIDIA, "pool": node, "count": 2, "nodeName": node}
-        lane.publish(f"{node}-sets", sharedCounters=counters, **of_pool)
-        lane.publish(node, *partitions, driver=NVIDIA, count=2)
+        kube.publish(f"{node}-sets", sharedCounters=counters, **of_pool)
+        kube.publish(node, *partitions, driver=NVIDIA, count=2)
     half = {"selectors": [{"cel": {"expression": f'{OF}.model == "MIG"'}}]}
     for name in ("a", "b", "c"):
-        lane.submit(name, lane.request(of=NVIDIA, **half))
-    lane.submit("p", lane.request(of=NVIDIA, **H100))
-    found = reasons_of(lane, "p")["not enough free counter memory of card (80Gi asked)"]
-    node = lane.world.decisions()["c"].node
+        kube.submit(name, kube.request(of=NVIDIA, **half))
+    kube.submit("p", kube.request(of=NVIDIA, **H100))
+    found = reasons_of(kube, "p")["not enough free counter memory of card (80Gi asked)"]
+    node = kube.world.decisions()["c"].node
     assert (found.kind, found.failed, found.of) == ("capacity", 2, 2)
     assert found.nearest == Nearest(f"{node}/whole", "40Gi")
 
 
 @pytest.mark.parametrize("order", [["n1", "n2", "n3"], ["n3", "n2", "n1"], ["n2", "n3", "n1"]])
 def test_of_equal_ones_it_is_the_first_by_ties_in_whatever_order_they_came(
-    lane: Any, order: list[str]
+    kube: Any, order: list[str]
 ) -> None:
     for node in order:
-        lane.node(node)
-        cards = [lane.device(name) for name in ("a", "b", "c")]
-        lane.publish(node, *cards, driver=NVIDIA)
-    lane.submit("p", lane.first_of(lane.request("a", NVIDIA, **H100)))
-    found = reasons_of(lane, "p")[f'{OF}.model == "H100"']
+        kube.node(node)
+        cards = [kube.device(name) for name in ("a", "b", "c")]
+        kube.publish(node, *cards, driver=NVIDIA)
+    kube.submit("p", kube.first_of(kube.request("a", NVIDIA, **H100)))
+    found = reasons_of(kube, "p")[f'{OF}.model == "H100"']
     assert (found.failed, found.nearest.where) == (9, first_of(order, ["a", "b", "c"]))
 
 
-def test_of_a_taint_one_is_named_and_of_use_none(lane: Any) -> None:
-    lane.node("n1")
+def test_of_a_taint_one_is_named_and_of_use_none(kube: Any) -> None:
+    kube.node("n1")
     taint = {"key": "repair", "value": "", "effect": "NoSchedule"}
-    lane.publish("n1", lane.device("a", taints=[taint]), lane.device("b"), driver=NVIDIA)
-    lane.submit("holds", lane.first_of(lane.request("a", NVIDIA)))
-    lane.submit("p", lane.first_of(lane.request("a", NVIDIA)))
-    found = reasons_of(lane, "p")
+    kube.publish("n1", kube.device("a", taints=[taint]), kube.device("b"), driver=NVIDIA)
+    kube.submit("holds", kube.first_of(kube.request("a", NVIDIA)))
+    kube.submit("p", kube.first_of(kube.request("a", NVIDIA)))
+    found = reasons_of(kube, "p")
     assert found["device taint repair=:NoSchedule is not tolerated"].nearest == Nearest("n1/a")
     assert found["in use"].nearest is None
-    assert "nearest" not in lane.reasons_of("p")
+    assert "nearest" not in kube.reasons_of("p")
 
 
-def test_devices_of_all_nodes_are_counted_once_and_named(lane: Any) -> None:
+def test_devices_of_all_nodes_are_counted_once_and_named(kube: Any) -> None:
     for node in ("n1", "n2"):
-        lane.node(node)
-    lane.publish("fabric", lane.device("port"), driver=NVIDIA, pool="rack", allNodes=True)
-    lane.submit("p", lane.first_of(lane.request("a", NVIDIA, **H100)))
-    found = reasons_of(lane, "p")[f'{OF}.model == "H100"']
+        kube.node(node)
+    kube.publish("fabric", kube.device("port"), driver=NVIDIA, pool="rack", allNodes=True)
+    kube.submit("p", kube.first_of(kube.request("a", NVIDIA, **H100)))
+    found = reasons_of(kube, "p")[f'{OF}.model == "H100"']
     assert (found.failed, found.of, found.nearest) == (1, 1, Nearest("rack/port", '"A100"'))
 
 
-def test_of_nodes_it_is_the_one_with_the_most_left(lane: Any) -> None:
+def test_of_nodes_it_is_the_one_with_the_most_left(kube: Any) -> None:
     for node, milli in (("n1", 100), ("n2", 200)):
-        lane.node(node, cpu_milli=milli)
-        lane.publish(node, lane.device("a"), driver=NVIDIA)
-    pod = lane.world.a_pod("p", needs=PodNeeds(cpu_milli=300))
-    lane.submit("p", lane.first_of(lane.request("a", NVIDIA)), pod=pod)
-    assert reasons_of(lane, "p")["not enough free cpu (300m asked)"].nearest == Nearest(
+        kube.node(node, cpu_milli=milli)
+        kube.publish(node, kube.device("a"), driver=NVIDIA)
+    pod = kube.world.a_pod("p", needs=PodNeeds(cpu_milli=300))
+    kube.submit("p", kube.first_of(kube.request("a", NVIDIA)), pod=pod)
+    assert reasons_of(kube, "p")["not enough free cpu (300m asked)"].nearest == Nearest(
         "n2", "200m"
     )

@@ -1,5 +1,5 @@
-"""What the lane remembers changes no answer; it decides who is tried again, and how long others
-wait."""
+"""Verdicts that the search keeps change no answer; they decide which pods are tried again, and how
+long others wait."""
 
 from typing import Any
 
@@ -27,34 +27,34 @@ KINDS = ("plain", "shared", "other", "counting")
 WISHES = ("one", "two", "every", "either", "memory", "model", "pair")
 
 
-def requests_of(lane: Any, wish: str) -> tuple[list[Any], dict[str, Any]]:
-    """What a pod asks for, and the constraints beside it."""
-    one = lane.request("a", NVIDIA)
+def requests_of(kube: Any, wish: str) -> tuple[list[Any], dict[str, Any]]:
+    """What a pod asks for, and its constraints."""
+    one = kube.request("a", NVIDIA)
     model = {"selectors": [{"cel": {"expression": f'device.attributes["{NVIDIA}"].model == "B"'}}]}
     pair = {"constraints": [{"matchAttribute": f"{NVIDIA}/model"}]}
     return {
-        "one": ([lane.first_of(one)], {}),
-        "two": ([lane.first_of(lane.request("a", NVIDIA, count=2))], {}),
-        "every": ([lane.request("a", NVIDIA, allocationMode="All")], {}),
-        "either": ([lane.first_of(lane.request("a", NVIDIA, count=2, **MEMORY), one)], {}),
-        "memory": ([lane.first_of(lane.request("b", NVIDIA, **MEMORY))], {}),
-        "model": ([lane.first_of(lane.request("b", NVIDIA, **model))], {}),
-        "pair": ([lane.first_of(lane.request("a", NVIDIA, count=2))], pair),
+        "one": ([kube.first_of(one)], {}),
+        "two": ([kube.first_of(kube.request("a", NVIDIA, count=2))], {}),
+        "every": ([kube.request("a", NVIDIA, allocationMode="All")], {}),
+        "either": ([kube.first_of(kube.request("a", NVIDIA, count=2, **MEMORY), one)], {}),
+        "memory": ([kube.first_of(kube.request("b", NVIDIA, **MEMORY))], {}),
+        "model": ([kube.first_of(kube.request("b", NVIDIA, **model))], {}),
+        "pair": ([kube.first_of(kube.request("a", NVIDIA, count=2))], pair),
     }[wish]
 
 
-def publish(lane: Any, node: str, kinds: list[str]) -> None:
+def publish(kube: Any, node: str, kinds: list[str]) -> None:
     """The slices of a node: a card of 80Gi, and devices."""
     sets = [{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]
     of_pool = {"driver": NVIDIA, "pool": node, "count": 2, "nodeName": node}
-    lane.publish(f"{node}-sets", sharedCounters=sets, **of_pool)
-    devices = [lane.device_of(f"{node}-{at}", kind) for at, kind in enumerate(kinds)]
-    lane.publish(node, *devices, **of_pool)
+    kube.publish(f"{node}-sets", sharedCounters=sets, **of_pool)
+    devices = [kube.device_of(f"{node}-{at}", kind) for at, kind in enumerate(kinds)]
+    kube.publish(node, *devices, **of_pool)
 
 
-def answers(lane: Any) -> list[Any]:
+def answers(kube: Any) -> list[Any]:
     """What every pod that waits would get now, or why it would get nothing."""
-    state = lane.world.state
+    state = kube.world.state
     domain, found = state.domains["pool"], []
     for uid in sorted(domain.queue.pending):
         want = wanted(state, "pool", state.facts.pods[uid])
@@ -81,10 +81,10 @@ def answers(lane: Any) -> list[Any]:
     ),
 )
 def test_nothing_that_is_remembered_changes_an_answer(
-    make_world: Any, lane: Any, clusters: list[list[str]], steps: list[tuple[str, str]]
+    make_world: Any, kube: Any, clusters: list[list[str]], steps: list[tuple[str, str]]
 ) -> None:
     rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
-    now = type(lane)(make_world(rules).open())
+    now = type(kube)(make_world(rules).open())
     for number, kinds in enumerate(clusters):
         now.node(f"n{number}")
         publish(now, f"n{number}", kinds)
@@ -121,77 +121,77 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def fleet_of(lane: Any, nodes: int, model: str = "A100") -> None:
+def fleet_of(kube: Any, nodes: int, model: str = "A100") -> None:
     """Nodes that differ by name alone."""
     for number in range(nodes):
-        lane.node(f"n{number:03}")
-        lane.publish(f"n{number:03}", lane.device(f"of-{number}", model), driver=NVIDIA)
+        kube.node(f"n{number:03}")
+        kube.publish(f"n{number:03}", kube.device(f"of-{number}", model), driver=NVIDIA)
 
 
-def of_model(lane: Any, model: str) -> Any:
+def of_model(kube: Any, model: str) -> Any:
     """A request for one device of a model, as an alternative."""
     is_it = f'device.attributes["{NVIDIA}"].model == "{model}"'
-    return lane.first_of(lane.request("a", NVIDIA, selectors=[{"cel": {"expression": is_it}}]))
+    return kube.first_of(kube.request("a", NVIDIA, selectors=[{"cel": {"expression": is_it}}]))
 
 
-def test_nodes_that_are_alike_are_searched_once(lane: Any, looked: list[str]) -> None:
-    fleet_of(lane, 50)
-    lane.submit("p", of_model(lane, "H100"))
-    assert ": 50 of 50 devices" in lane.reasons_of("p")
-    assert ": 50 of 50 nodes" in lane.reasons_of("p")
+def test_nodes_that_are_alike_are_searched_once(kube: Any, looked: list[str]) -> None:
+    fleet_of(kube, 50)
+    kube.submit("p", of_model(kube, "H100"))
+    assert ": 50 of 50 devices" in kube.reasons_of("p")
+    assert ": 50 of 50 nodes" in kube.reasons_of("p")
     assert len(looked) == 1
 
 
-def test_who_waits_is_tried_again_where_something_changed(lane: Any, looked: list[str]) -> None:
-    fleet_of(lane, 20)
-    lane.submit("p", of_model(lane, "H100"))
+def test_who_waits_is_tried_again_where_something_changed(kube: Any, looked: list[str]) -> None:
+    fleet_of(kube, 20)
+    kube.submit("p", of_model(kube, "H100"))
     looked.clear()
 
-    lane.publish("n007", lane.device("new", "B200"), driver=NVIDIA)
-    assert (looked, lane.waits("p")) == (["n007"], True)
-    assert ": 20 of 20 devices" in lane.reasons_of("p")
+    kube.publish("n007", kube.device("new", "B200"), driver=NVIDIA)
+    assert (looked, kube.waits("p")) == (["n007"], True)
+    assert ": 20 of 20 devices" in kube.reasons_of("p")
 
-    lane.publish("n007", lane.device("new", "H100"), driver=NVIDIA)
-    assert lane.got("p") == ["gpu/a=new"]
+    kube.publish("n007", kube.device("new", "H100"), driver=NVIDIA)
+    assert kube.got("p") == ["gpu/a=new"]
 
 
-def test_who_waits_is_parked_until_a_node_may_fit(lane: Any) -> None:
-    fleet_of(lane, 4)
-    lane.submit("p", of_model(lane, "H100"))
-    state = lane.world.state
+def test_who_waits_is_parked_until_a_node_may_fit(kube: Any) -> None:
+    fleet_of(kube, 4)
+    kube.submit("p", of_model(kube, "H100"))
+    state = kube.world.state
     domain = state.domains["pool"]
     want = wanted(state, "pool", state.facts.pods["p"])
     assert list(domain.queue.unschedulable_signatures()) == [want.signature]
     assert not may_fit(state, domain, want)
 
-    lane.node("n004")
-    lane.publish("n004", lane.device("new", "A100"), driver=NVIDIA)
+    kube.node("n004")
+    kube.publish("n004", kube.device("new", "A100"), driver=NVIDIA)
     assert not may_fit(state, domain, want), "looked at, and known not to fit"
-    lane.publish("fabric", lane.device("port", "H100"), driver=NVIDIA, allNodes=True)
-    assert lane.got("p") == ["gpu/a=port"]
+    kube.publish("fabric", kube.device("port", "H100"), driver=NVIDIA, allNodes=True)
+    assert kube.got("p") == ["gpu/a=port"]
 
 
-def test_a_device_of_many_nodes_that_is_given_back_serves_who_waits(lane: Any) -> None:
-    lane.node("n1")
-    lane.publish("fabric", lane.device("port"), driver=NVIDIA, allNodes=True)
+def test_a_device_of_many_nodes_that_is_given_back_serves_who_waits(kube: Any) -> None:
+    kube.node("n1")
+    kube.publish("fabric", kube.device("port"), driver=NVIDIA, allNodes=True)
     for name in ("p", "q"):
-        lane.submit(name, lane.first_of(lane.request("a", NVIDIA)))
-    assert lane.waits("q")
-    lane.world.claim(lane.world.state.facts.claims["claim-p"], deleted=True)
-    assert lane.got("q") == ["gpu/a=port"]
+        kube.submit(name, kube.first_of(kube.request("a", NVIDIA)))
+    assert kube.waits("q")
+    kube.world.claim(kube.world.state.facts.claims["claim-p"], deleted=True)
+    assert kube.got("q") == ["gpu/a=port"]
 
 
-def odd_fleet(lane: Any, nodes: int) -> None:
+def odd_fleet(kube: Any, nodes: int) -> None:
     """Nodes that no two are alike."""
     for number in range(nodes):
-        lane.node(f"n{number:03}")
-        lane.publish(f"n{number:03}", lane.device("a", f"model-{number}"), driver=NVIDIA)
+        kube.node(f"n{number:03}")
+        kube.publish(f"n{number:03}", kube.device("a", f"model-{number}"), driver=NVIDIA)
 
 
-def test_a_long_search_stops_and_goes_on_where_it_was(lane: Any, looked: list[str]) -> None:
-    odd_fleet(lane, 12)
-    lane.submit("p", of_model(lane, "none"))
-    state = lane.world.state
+def test_a_long_search_stops_and_goes_on_where_it_was(kube: Any, looked: list[str]) -> None:
+    odd_fleet(kube, 12)
+    kube.submit("p", of_model(kube, "none"))
+    state = kube.world.state
     domain = state.domains["pool"]
     state.tables.forget_indexes()
     looked.clear()
@@ -205,23 +205,23 @@ def test_a_long_search_stops_and_goes_on_where_it_was(lane: Any, looked: list[st
 
 
 def test_others_are_decided_while_a_long_search_goes_on(
-    lane: Any, monkeypatch: pytest.MonkeyPatch
+    kube: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    odd_fleet(lane, 12)
-    lane.publish("n000", lane.device("plain"))
+    odd_fleet(kube, 12)
+    kube.publish("n000", kube.device("plain"))
     monkeypatch.setattr(step, "STEP_LOOKS", 4)
-    state, done = lane.world.state, []
+    state, done = kube.world.state, []
 
     def stepwise(event: Any) -> Any:
         effects = handle(state, event)
         done.append(isinstance(event, Continue))
         return effects
 
-    monkeypatch.setattr(type(lane.world), "do", lambda self, event: stepwise(event))
-    lane.submit("long", of_model(lane, "none"))
+    monkeypatch.setattr(type(kube.world), "do", lambda self, event: stepwise(event))
+    kube.submit("long", of_model(kube, "none"))
     domain = state.domains["pool"]
     assert list(domain.queue.paused) == ["long"]
-    lane.submit("short", lane.request())
+    kube.submit("short", kube.request())
     assert "short" in domain.current.pods, "it did not wait for the long search"
     assert list(domain.queue.paused) == ["long"]
     while state.unfinished:
@@ -230,9 +230,9 @@ def test_others_are_decided_while_a_long_search_goes_on(
     assert "long" in domain.current.waiting
 
 
-def test_a_search_that_is_paused_ends_with_its_pod(lane: Any) -> None:
-    odd_fleet(lane, 4)
-    state = lane.world.state
+def test_a_search_that_is_paused_ends_with_its_pod(kube: Any) -> None:
+    odd_fleet(kube, 4)
+    state = kube.world.state
     domain = state.domains["pool"]
     domain.queue.paused["gone"] = None
     Step(state, domain, goes_on=True).take()
@@ -241,21 +241,21 @@ def test_a_search_that_is_paused_ends_with_its_pod(lane: Any) -> None:
 
 
 def test_nodes_hard_to_search_are_tried_last_and_few_of_them_long(
-    lane: Any, monkeypatch: pytest.MonkeyPatch
+    kube: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim whose search on a node is exponential: pairs of devices that never match."""
     for number in range(6):
-        lane.node(f"n{number}")
-        devices = [lane.device(f"d{number}-{at}", f"m{at}-{number}") for at in range(12)]
-        lane.publish(f"n{number}", *devices, driver=NVIDIA)
+        kube.node(f"n{number}")
+        devices = [kube.device(f"d{number}-{at}", f"m{at}-{number}") for at in range(12)]
+        kube.publish(f"n{number}", *devices, driver=NVIDIA)
     for module in (schedule, claim_search):
         monkeypatch.setattr(module, "FIRST_LOOKS", 5)
         monkeypatch.setattr(module, "NODE_LOOKS", 10)
-    wish = lane.first_of(lane.request("a", NVIDIA, count=2))
-    lane.submit("p", wish, constraints=[{"matchAttribute": f"{NVIDIA}/model"}])
-    assert "no choice of devices among the first 10 tried: 4 of 6 nodes" in lane.reasons_of("p")
-    assert "no choice of devices among the first 5 tried: 2 of 6 nodes" in lane.reasons_of("p")
+    wish = kube.first_of(kube.request("a", NVIDIA, count=2))
+    kube.submit("p", wish, constraints=[{"matchAttribute": f"{NVIDIA}/model"}])
+    assert "no choice of devices among the first 10 tried: 4 of 6 nodes" in kube.reasons_of("p")
+    assert "no choice of devices among the first 5 tried: 2 of 6 nodes" in kube.reasons_of("p")
 
-    state = lane.world.state
+    state = kube.world.state
     walk = NodeSearch(state, state.domains["pool"], wanted(state, "pool", state.facts.pods["p"]))
     assert walk.is_open(), "it may be elsewhere with the next change"

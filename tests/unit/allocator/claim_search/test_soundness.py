@@ -1,4 +1,4 @@
-"""Whatever is asked of the lane: nothing is sold twice, and what claims say is what is held."""
+"""For any requests: no device is allocated twice, and claims' allocations are what is held."""
 
 from typing import Any
 
@@ -30,59 +30,59 @@ WISHES = st.lists(
 )
 
 
-def requests_of(lane: Any, wish: str) -> list[Any]:
+def requests_of(kube: Any, wish: str) -> list[Any]:
     """What a pod asks for."""
-    one = lane.request("a", NVIDIA)
-    some = lane.request("b", NVIDIA, **MEMORY)
+    one = kube.request("a", NVIDIA)
+    some = kube.request("b", NVIDIA, **MEMORY)
     return {
-        "one": [lane.first_of(one)],
-        "two": [lane.first_of(lane.request("a", NVIDIA, count=2))],
-        "every": [lane.request("a", NVIDIA, allocationMode="All")],
-        "either": [lane.first_of(lane.request("a", NVIDIA, count=2, **MEMORY), one)],
-        "watch": [lane.request("a", NVIDIA, allocationMode="All", adminAccess=True)],
-        "memory": [lane.first_of(some)],
-        "twice": [lane.first_of(one), lane.first_of(some, name="gpu2")],
+        "one": [kube.first_of(one)],
+        "two": [kube.first_of(kube.request("a", NVIDIA, count=2))],
+        "every": [kube.request("a", NVIDIA, allocationMode="All")],
+        "either": [kube.first_of(kube.request("a", NVIDIA, count=2, **MEMORY), one)],
+        "watch": [kube.request("a", NVIDIA, allocationMode="All", adminAccess=True)],
+        "memory": [kube.first_of(some)],
+        "twice": [kube.first_of(one), kube.first_of(some, name="gpu2")],
         "plain": [some],
     }[wish]
 
 
-def device_of(lane: Any, name: str, kind: str) -> Any:
+def device_of(kube: Any, name: str, kind: str) -> Any:
     """A device of a kind."""
     uses = [{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}]
     memory = {"memory": {"value": "40Gi"}}
     return {
-        "plain": lane.device(name, capacity=memory),
-        "shared": lane.device(name, capacity=memory, allowMultipleAllocations=True),
-        "bare": lane.device(name, allowMultipleAllocations=True),
-        "counting": lane.device(name, capacity=memory, consumesCounters=uses),
+        "plain": kube.device(name, capacity=memory),
+        "shared": kube.device(name, capacity=memory, allowMultipleAllocations=True),
+        "bare": kube.device(name, allowMultipleAllocations=True),
+        "counting": kube.device(name, capacity=memory, consumesCounters=uses),
     }[kind]
 
 
-def published(lane: Any, cluster: list[list[str]]) -> Any:
+def published(kube: Any, kinds_by_node: list[list[str]]) -> Any:
     """The cluster's slices, a card of 80Gi on each node."""
     sets = [{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]
-    for number, kinds in enumerate(cluster):
+    for number, kinds in enumerate(kinds_by_node):
         node = f"n{number}"
-        lane.node(node)
-        devices = [device_of(lane, f"d{at}", kind) for at, kind in enumerate(kinds)]
+        kube.node(node)
+        devices = [device_of(kube, f"d{at}", kind) for at, kind in enumerate(kinds)]
         of_pool = {"driver": NVIDIA, "pool": node, "count": 2, "nodeName": node}
-        lane.publish(f"{node}-sets", sharedCounters=sets, **of_pool)
-        lane.publish(node, *devices, **of_pool)
-    return lane
+        kube.publish(f"{node}-sets", sharedCounters=sets, **of_pool)
+        kube.publish(node, *devices, **of_pool)
+    return kube
 
 
-def uses_of(lane: Any) -> dict[str, Any]:
+def uses_of(kube: Any) -> dict[str, Any]:
     """What is in use of every device."""
-    fleet, device_usage = lane.world.state.published, lane.world.state.device_usage
+    fleet, device_usage = kube.world.state.published, kube.world.state.device_usage
     devices = [card.id for node in ("n0", "n1") for card in fleet.of(node).cards]
     return {str(one): device_usage.of(one) for one in devices}
 
 
-def is_sound(lane: Any, cluster: list[list[str]]) -> None:
+def is_sound(kube: Any, kinds_by_node: list[list[str]]) -> None:
     """No device and no counter gives more than it has."""
-    state = lane.world.state
-    assert not lane.world.oversold()
-    for number, kinds in enumerate(cluster):
+    state = kube.world.state
+    assert not kube.world.oversold()
+    for number, kinds in enumerate(kinds_by_node):
         cards = state.published.of(f"n{number}").cards
         assert not [
             oversold(state.device_usage, card, card.id)
@@ -98,21 +98,21 @@ def is_sound(lane: Any, cluster: list[list[str]]) -> None:
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(cluster=clusters(), wishes=WISHES, gone=st.sets(st.integers(0, 7), max_size=4))
+@given(kinds_by_node=clusters(), wishes=WISHES, gone=st.sets(st.integers(0, 7), max_size=4))
 def test_nothing_is_sold_twice_and_statuses_tell_what_is_held(
-    make_world: Any, lane: Any, cluster: list[list[str]], wishes: list[str], gone: set[int]
+    make_world: Any, kube: Any, kinds_by_node: list[list[str]], wishes: list[str], gone: set[int]
 ) -> None:
     rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
-    now = published(type(lane)(make_world(rules).open()), cluster)
+    now = published(type(kube)(make_world(rules).open()), kinds_by_node)
     for number, wish in enumerate(wishes):
         now.submit(f"p{number}", *requests_of(now, wish))
-        is_sound(now, cluster)
+        is_sound(now, kinds_by_node)
     for number in sorted(gone & set(range(len(wishes)))):
         claim = now.world.state.facts.claims[f"claim-p{number}"]
         now.world.claim(claim, deleted=True)
-        is_sound(now, cluster)
+        is_sound(now, kinds_by_node)
 
-    again = published(type(lane)(make_world(rules).open()), cluster)
+    again = published(type(kube)(make_world(rules).open()), kinds_by_node)
     for uid, allocation in now.world.state.device_usage.claims():
         name = uid.removeprefix("claim-")
         again.claim(name, {"spec": {}, "status": {"allocation": allocation_to(allocation)}})

@@ -7,16 +7,16 @@ from dray.api import names
 FAST = f'device.attributes["{names.DRIVER}"].fast == 1'
 
 
-def test_a_slice_whose_attribute_becomes_a_number_serves_who_asks_for_one(lane: Any) -> None:
+def test_a_slice_whose_attribute_becomes_a_number_serves_who_asks_for_one(kube: Any) -> None:
     def publish(**fast: Any) -> None:
-        lane.publish("n1", {"name": "a", "attributes": {"fast": fast}})
+        kube.publish("n1", {"name": "a", "attributes": {"fast": fast}})
 
-    lane.node("n1")
+    kube.node("n1")
     publish(bool=True)
-    lane.submit("p", lane.request(selectors=[{"cel": {"expression": FAST}}]))
-    assert lane.waits("p")
+    kube.submit("p", kube.request(selectors=[{"cel": {"expression": FAST}}]))
+    assert kube.waits("p")
     publish(int=1)
-    assert lane.got("p") == ["gpu=a"]
+    assert kube.got("p") == ["gpu=a"]
     publish(bool=True)
-    lane.submit("q", lane.request(selectors=[{"cel": {"expression": FAST}}]))
-    assert lane.waits("q")
+    kube.submit("q", kube.request(selectors=[{"cel": {"expression": FAST}}]))
+    assert kube.waits("q")

@@ -97,7 +97,7 @@ def test_counts_stay_the_same_however_long_it_goes_on(make_world):
     assert pod.count == pytest.approx(1000 * HALF_LIFE / 0.6931, rel=0.001)
 
 
-def test_it_is_learned_anew_when_as_many_again_were_seen_and_then_now_and_again():
+def test_weights_are_computed_after_twice_as_many_pods_and_later_periodically():
     learner, due = WorkloadModel(None), []
     for number in range(2000):
         learner.see(b"x", 0, ())

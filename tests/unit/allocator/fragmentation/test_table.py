@@ -92,7 +92,7 @@ STATES = st.lists(st.tuples(st.integers(0, 300_000), CODES), min_size=1, max_siz
 
 @settings(max_examples=200, deadline=None)
 @given(PODS, STATES)
-def test_worth_is_exact_whoever_adds_in_whatever_order(by_hand, pods, states):
+def test_worth_is_exact_in_any_order_of_addition(by_hand, pods, states):
     expected = [by_hand(state, pods) for state in states]
     table, turned = NodeStateTable(2, pods), NodeStateTable(2, pods[::-1])
 

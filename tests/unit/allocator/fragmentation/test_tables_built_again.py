@@ -1,4 +1,4 @@
-"""After the facts were lost tables are made anew, and as many kinds of cards may be other ones."""
+"""After facts were lost tables are built again, with classes of cards that may be others."""
 
 import gc
 from weakref import ref
@@ -39,7 +39,7 @@ def takes(learned):
     return [pod.milli for pod in learned.pods if pod.cpu_milli == 10]
 
 
-def test_models_are_told_apart_where_something_else_was_before(make_world):
+def test_models_are_distinguished_after_the_facts_were_lost(make_world):
     landscapes, before = NodeWorths(), of_models(make_world, "A100", "T4")
     learned = learn(before, WorkloadModel(None))
     landscapes.set(before.state.tables.of("pool"), learned)
@@ -71,7 +71,7 @@ def test_what_pods_asked_for_is_looked_up_among_the_kinds_that_there_are(make_wo
     assert takes(again) == takes(expected) == [(0, 400)]
 
 
-def test_boards_that_went_with_the_facts_are_held_by_nothing(make_world):
+def test_tables_of_lost_facts_are_referenced_by_nothing(make_world):
     world = of_models(make_world, "A100", "T4")
     world.submit(world.a_pod("p"), world.ask())
     table = ref(world.state.tables.of("pool"))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from tests.unit.allocator.histories.cluster import Cluster
-from tests.unit.allocator.histories.repeated_facts import OddCluster
+from tests.unit.allocator.histories.repeated_facts import RepeatedFactsCluster
 from tests.unit.allocator.histories.sharing import Sharing
 
 Action = Callable[[Cluster, Random], None]
@@ -43,10 +43,10 @@ SHARING: dict[Action, int] = {
 
 ODD: dict[Action, int] = {
     **ACTIONS,
-    OddCluster.taint: 2,  # type: ignore[dict-item]
-    OddCluster.share: 3,  # type: ignore[dict-item]
-    OddCluster.retype: 2,  # type: ignore[dict-item]
-    OddCluster.decide_otherwise: 1,  # type: ignore[dict-item]
+    RepeatedFactsCluster.taint: 2,  # type: ignore[dict-item]
+    RepeatedFactsCluster.share: 3,  # type: ignore[dict-item]
+    RepeatedFactsCluster.retype: 2,  # type: ignore[dict-item]
+    RepeatedFactsCluster.decide_otherwise: 1,  # type: ignore[dict-item]
 }
 
 

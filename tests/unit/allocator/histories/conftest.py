@@ -6,8 +6,8 @@ claims, pods, slices and nodes come, change and go; facts come late, twice, and 
 than the objects changed.
 
 ``truth`` is what is, ``replicas`` learn of it late, ``cluster`` says what must hold all the while;
-``lane``, ``odd`` and ``sharing`` are clusters with a second driver's devices, with more that is
-told anew, and with replicas that read some pools only; ``actions`` is what may happen next.
+``second_driver`` has another driver's devices, ``repeated_facts`` more kinds of facts that are
+published again, ``sharing`` replicas that read some pools only; ``actions`` is what may happen.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from collections.abc import Callable
 import pytest
 from tests.unit.allocator.histories.actions import ODD, SHARING, Action, acted
 from tests.unit.allocator.histories.cluster import Cluster
-from tests.unit.allocator.histories.repeated_facts import OddCluster
-from tests.unit.allocator.histories.second_driver import LaneCluster
+from tests.unit.allocator.histories.repeated_facts import RepeatedFactsCluster
+from tests.unit.allocator.histories.second_driver import SecondDriverCluster
 from tests.unit.allocator.histories.sharing import Sharing
 
 
-@pytest.fixture(params=[Cluster, LaneCluster], ids=["cards", "lane"])
+@pytest.fixture(params=[Cluster, SecondDriverCluster], ids=["cards", "second-driver"])
 def cluster_of(request: pytest.FixtureRequest, make_world: type) -> Callable[[int], Cluster]:
     """Clusters of so many replicas."""
     return lambda replicas: request.param(make_world, replicas)
@@ -45,9 +45,9 @@ def act_sharing() -> Callable[[Cluster, int], Action]:
 
 
 @pytest.fixture
-def odd_of(make_world: type) -> Callable[[int], OddCluster]:
-    """Clusters of so many replicas in which more is told, and told anew."""
-    return lambda replicas: OddCluster(make_world, replicas)
+def odd_of(make_world: type) -> Callable[[int], RepeatedFactsCluster]:
+    """Clusters of so many replicas with more kinds of facts, published again and again."""
+    return lambda replicas: RepeatedFactsCluster(make_world, replicas)
 
 
 @pytest.fixture

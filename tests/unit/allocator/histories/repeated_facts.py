@@ -1,12 +1,12 @@
-"""A cluster in which more is told, and told anew: rules that taint devices, claims that several
-pods share, devices that are not ready at once, attributes of other types, other policies."""
+"""A cluster with more kinds of facts, published again: rules that taint devices, claims that
+several pods share, devices that are not ready at once, attributes of other types, other policies."""
 
 from random import Random
 from typing import Any
 
 from msgspec.structs import replace
 from tests.unit.allocator.histories import second_driver
-from tests.unit.allocator.histories.second_driver import LaneCluster
+from tests.unit.allocator.histories.second_driver import SecondDriverCluster
 from tests.unit.allocator.histories.truth import NODES, POOLS, SICK
 
 from dray.api import names
@@ -38,8 +38,8 @@ MODES = (
 )
 
 
-class OddCluster(LaneCluster):
-    """Beside the devices of the lane, one per node that has conditions, and is fast or not."""
+class RepeatedFactsCluster(SecondDriverCluster):
+    """In addition to the second driver's devices, one per node with conditions, fast or not."""
 
     def configure(self) -> None:
         """See ``Cluster.configure``."""
@@ -109,7 +109,7 @@ class OddCluster(LaneCluster):
         self.see(PolicyObserved(revision=self.next(), policy=policy))
 
     def check_rebuilding(self) -> None:
-        """See ``Cluster.check_rebuilding``; devices are known as they were told last, too."""
+        """See ``Cluster.check_rebuilding``; devices are known as last published, too."""
         super().check_rebuilding()
         fresh = self.rebuilt()
         for replica in self.replicas:

@@ -1,4 +1,4 @@
-"""A cluster with a second driver's devices, which only the structured lane decides about."""
+"""A cluster with a second driver's devices, which only the search decides about."""
 
 import dataclasses
 from random import Random
@@ -19,7 +19,7 @@ from dray.messages.facts import DeviceClassObserved, SliceObserved
 NVIDIA = "gpu.nvidia.com"
 
 
-class LaneCluster(Cluster):
+class SecondDriverCluster(Cluster):
     """Its nodes have devices of another driver, too.
 
     One that is given as a whole, one whose memory is shared out, and a card as a whole and in

@@ -1,6 +1,6 @@
 """Whatever is late, repeated, interleaved, lost or changed: no device is ever given to more than it
 has, and no history is forgotten. For cards, which the table decides about, and for what only the
-structured lane does."""
+search does."""
 
 from collections.abc import Callable
 from random import Random
@@ -70,7 +70,7 @@ def test_replicas_that_each_read_some_pools_sell_no_device_twice(
         cluster.replay(pool)
 
 
-def test_odd_histories_decide_about_devices_with_conditions_and_are_told_of_taints(
+def test_histories_with_repeated_facts_have_binding_conditions_and_taints(
     odd_of: Callable[[int], Any], act_oddly: Callable[[Any, int], Any]
 ) -> None:
     """What the test below is worth."""
@@ -98,7 +98,7 @@ def test_odd_histories_decide_about_devices_with_conditions_and_are_told_of_tain
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(steps=st.lists(st.integers(0, 2**24), min_size=80, max_size=160), replicas=st.integers(2, 4))
-def test_no_odd_history_sells_a_device_twice_or_misses_what_was_told(
+def test_no_history_with_repeated_facts_allocates_a_device_twice_or_misses_a_fact(
     odd_of: Callable[[int], Any],
     act_oddly: Callable[[Any, int], Any],
     steps: list[int],

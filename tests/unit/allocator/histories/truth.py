@@ -34,7 +34,7 @@ NODES = ("n0", "n1")
 
 
 class Truth:
-    """What is, whoever knows of it, and what the executor makes of decisions.
+    """The true state of the cluster, and what the executor makes of decisions.
 
     Its nodes have one card each, of which pods want shares, or all of it.
     """
@@ -131,7 +131,7 @@ class Truth:
         return any(_may_be_on(node, claim) for claim in mine)
 
     def sum_up(self, random: Random) -> None:
-        """The pods of a node are counted anew, before or after they are told of."""
+        """The pods of a node are counted again, before or after their facts."""
         self.publish_node(random.choice(NODES))
 
     def publish_devices(self, node: str, flaw: str = "") -> None:
@@ -145,7 +145,7 @@ class Truth:
         self.see(SliceObserved(revision=self.next(), slice=made, deleted=flaw == "deleted"))
 
     def change_slices(self, random: Random) -> None:
-        """A device falls ill, goes or comes back, or a pool of devices is written half."""
+        """A device becomes unhealthy, goes or comes back, or a pool of devices is written half."""
         self.generation += 1
         mended = [node for node in NODES if self.flaws[node]]
         for node in mended or [random.choice(NODES)]:

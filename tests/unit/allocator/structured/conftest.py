@@ -29,7 +29,7 @@ class Cluster:
     holdings: list[Holding] = field(default_factory=list)
 
     def publish(self, *devices, name="", driver="d.x", pool="p", node="here", **fields):
-        """A slice of ``devices`` on ``node``; the only one of its pool unless said otherwise."""
+        """A slice of ``devices`` on ``node``; the only one of its pool by default."""
         reach = fields.pop("reach", Reach(node))
         name = name or f"slice-{len(self.slices)}"
         self.slices.append(Slice(name, driver, pool, devices=devices, reach=reach, **fields))

@@ -74,13 +74,13 @@ def test_count_skips_a_pool_that_can_not_be_used_and_all_is_an_error(cluster, st
         cluster.fit(cluster.claim(cluster.request(mode="All")))
 
 
-def test_no_fit_beside_an_invalid_pool_is_an_error_about_the_node(cluster):
+def test_no_fit_with_an_invalid_pool_is_an_error_about_the_node(cluster):
     cluster.publish(cluster.device("a"), cluster.device("a"))
     with pytest.raises(NodeAllocationError, match=r"d\.x/p is invalid: duplicate device name a"):
         cluster.fit(cluster.claim(cluster.request()))
 
 
-def test_no_fit_beside_an_incomplete_pool_is_no_fit(cluster):
+def test_no_fit_with_an_incomplete_pool_is_no_fit(cluster):
     cluster.publish(cluster.device("a"), slice_count=2)
     assert cluster.fit(cluster.claim(cluster.request())) is None
 

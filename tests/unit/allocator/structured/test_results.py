@@ -10,7 +10,7 @@ HERE = NodeSelector((Term(fields=(Requirement("metadata.name", "In", ("here",)),
 
 
 def config(mark, *requests, source="FromClaim"):
-    """Opaque parameters that can be told apart."""
+    """Opaque parameters that differ."""
     return OpaqueConfig("d.x", {"mark": mark}, requests, source)
 
 

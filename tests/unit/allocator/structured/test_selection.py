@@ -90,7 +90,7 @@ def test_an_alternative_of_more_than_32_devices_is_passed_over(cluster):
     many, few = cluster.alternative("many", count=33), cluster.alternative("few")
     ask = cluster.claim(cluster.request(first_available=[many, few]))
     assert cluster.fit(ask) == [["r/few=a0"]]
-    beside = cluster.claim(
+    further = cluster.claim(
         cluster.request("b", count=31),
         cluster.request(
             first_available=[
@@ -99,7 +99,7 @@ def test_an_alternative_of_more_than_32_devices_is_passed_over(cluster):
             ]
         ),
     )
-    assert cluster.fit(beside)[0][-1] == "r/few=a31"
+    assert cluster.fit(further)[0][-1] == "r/few=a31"
 
 
 @pytest.mark.parametrize("many", [33, 40])

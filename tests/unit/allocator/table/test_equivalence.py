@@ -1,4 +1,4 @@
-"""Things told apart as far as somebody asked."""
+"""Classes distinguish only what requests read."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_what_has_too_many_values_tells_nothing_apart(monkeypatch):
     assert not known.tells("first")
 
 
-def test_what_comes_to_have_too_many_values_is_told_apart_no_more_once_numbered_anew(monkeypatch):
+def test_an_attribute_with_too_many_values_is_ignored_once_classes_are_numbered_again(monkeypatch):
     monkeypatch.setattr(equivalence, "MOST_VALUES", 2)
     known = by_size()
     known.ask(FIRST, ["a", "b"])
@@ -61,7 +61,7 @@ def test_kinds_of_the_past_are_forgotten_once_they_are_many(monkeypatch):
     ("one", "other"),
     [(1, True), ("1", 1), (None, ""), ("a", "b")],
 )
-def test_values_are_told_apart_with_their_type(make_world, one, other):
+def test_values_are_distinguished_by_their_type(make_world, one, other):
     (read,) = equivalence_keys.attributes([Read("attributes", "d", "x")]).values()
 
     def value(published: object) -> object:

@@ -65,7 +65,7 @@ def spec(random: Random) -> ClaimSpec:
                     {"virtual_vram": "30000M"},
                 )
             ),
-            tolerations=random.choice(((), (), (Toleration("ill", "Exists"),))),
+            tolerations=random.choice(((), (), (Toleration("unhealthy_names", "Exists"),))),
         )
         for number in range(random.choice((1, 1, 1, 2)))
     )
@@ -106,9 +106,11 @@ def change(world, random: Random, number: int) -> None:
             if all(claim.uid in world.state.facts.claims for claim in decision.claims):
                 world.commit(decision)
     elif what == 6:
-        ill = tuple(f"{name}-{i}" for i in range(4) if random.random() < 0.3)
+        unhealthy_names = tuple(f"{name}-{i}" for i in range(4) if random.random() < 0.3)
         world.see(
-            InventoryObserved(revision=world.next(), node=name, driver=names.DRIVER, unhealthy=ill)
+            InventoryObserved(
+                revision=world.next(), node=name, driver=names.DRIVER, unhealthy=unhealthy_names
+            )
         )
     elif what == 7:
         world.see(SliceObserved(revision=world.next(), slice=a_slice(world, random, name)))
@@ -127,7 +129,9 @@ def a_slice(world, random: Random, name: str):
         attributes = {**card.attributes, "slot": index % 4}
         if random.random() < 0.2:
             attributes["odd"] = "yes"
-        taints = (Taint("ill", "", "NoSchedule"),) if random.random() < 0.1 else card.taints
+        taints = (
+            (Taint("unhealthy_names", "", "NoSchedule"),) if random.random() < 0.1 else card.taints
+        )
         alone = random.random() < 0.1
         cards.append(
             replace(

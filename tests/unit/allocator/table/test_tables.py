@@ -51,7 +51,7 @@ def test_stretches_are_used_again():
     assert stretches.take(8) == first
 
 
-def test_nodes_of_one_tie_are_told_apart_by_uid(make_world, monkeypatch):
+def test_nodes_with_one_tie_break_are_distinguished_by_uid(make_world, monkeypatch):
     monkeypatch.setattr("dray_allocator.nodes.table.tie", lambda identity: 7)
     nodes = [make_world.a_node(f"n{i}", uid=f"uid-{9 - i}") for i in range(3)]
     world = make_world().open().nodes(*nodes)
@@ -73,7 +73,7 @@ def test_indexes_are_kept_within_bounds_and_made_again(make_world, monkeypatch):
     assert len(world.state.tables._indexes) == 1
 
 
-def test_an_index_that_lags_behind_the_log_is_made_anew(make_world):
+def test_an_index_that_lags_behind_the_log_is_built_again(make_world):
     world = make_world().open().nodes(make_world.a_node("n0"), make_world.a_node("n1"))
     node = chosen(world, "a")
     for number in range(9_000):
@@ -150,7 +150,7 @@ def test_loads_and_ties_fit_into_a_key():
     assert (load.MOST_LOAD << load.TIE_BITS) + 2**load.TIE_BITS - 1 < keys.NONE
 
 
-def test_a_board_without_nodes_offers_none(make_world):
+def test_a_table_without_nodes_offers_none(make_world):
     world = make_world().open()
     assert isinstance(world.state.tables.of("pool"), NodeTable)
     world.submit(world.a_pod("p"))
@@ -196,8 +196,8 @@ def test_the_best_node_stays_the_best_until_it_is_worse_or_another_one_is_better
     assert chosen(world, "h", asked) in (another, nodes[3])
 
 
-def test_a_copy_of_the_state_has_boards_of_its_own(make_world):
-    """Boards read the state that they are of; the copy's must not read the other one's."""
+def test_a_copy_of_the_state_has_tables_of_its_own(make_world):
+    """Tables read the state that they are of; the copy's must not read the other one's."""
     world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(2)))
     node = chosen(world, "a")
     copy = deepcopy(world.state)

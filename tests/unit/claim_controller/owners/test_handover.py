@@ -51,7 +51,7 @@ def test_to_dray_the_taint_comes_first_then_a_quarantine(theirs: World) -> None:
     assert over.recalled_unix_s == theirs.now - QUARANTINE_S
 
 
-def test_a_taint_that_goes_again_begins_the_quarantine_anew(theirs: World) -> None:
+def test_a_taint_that_is_removed_again_restarts_the_quarantine(theirs: World) -> None:
     theirs.give(OWNER_DRAY)
     theirs.publish(tainted=True)
     theirs.warn()
@@ -123,7 +123,7 @@ def test_between_two_pools_of_kube_scheduler_nobody_waits(theirs: World) -> None
 class TestFactsWereLost:
     """Then the pool's status remembers in whose hands the devices were."""
 
-    def test_in_quarantine_it_begins_anew(self, theirs: World) -> None:
+    def test_in_quarantine_it_starts_again(self, theirs: World) -> None:
         theirs.give(OWNER_DRAY, owner=OWNER_KUBE_SCHEDULER)
         theirs.publish(tainted=True)
         theirs.fact = None

@@ -12,7 +12,7 @@ from dray_claim_controller.owners.decisions import late_allocations, stranded
 class TestPodsThatWait:
     """Those of a pool that kube-scheduler has by now."""
 
-    def test_lose_their_gate_or_are_told(self, world: World) -> None:
+    def test_pods_lose_their_gate_or_get_an_event(self, world: World) -> None:
         world.put(PODS, pod("gated", gated=True))
         world.put(PODS, pod("dedicated", scheduler="tensor-fusion-scheduler"))
         world.put(PODS, pod("theirs"))

@@ -173,7 +173,7 @@ def test_a_slice_that_the_bus_shows_otherwise_is_named_with_its_devices() -> Non
     assert reported[1].sides[1].says == "there is no such slice"
 
 
-def test_a_card_of_which_more_is_in_use_than_it_has_is_told_with_its_users() -> None:
+def test_a_card_with_more_in_use_than_it_has_is_reported_with_its_users() -> None:
     much = allocation("gpu-0", vram="30Gi")
     both = [claim(much), claim(much, "claim-2")]
     records = [decided(much), decided(much, uid="claim-2"), released("committed")]
@@ -213,7 +213,7 @@ def test_a_replica_that_remembers_something_else_is_at_fault() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"facts_sequence": 2}, {"epoch": 7}])
-def test_a_replica_that_lags_is_told_instead_of_what_follows_from_it(changes: Any) -> None:
+def test_a_replica_that_lags_is_reported_instead_of_the_consequences(changes: Any) -> None:
     snapshot = replica(snapshot_of([claim(ONE)], [decided(ONE)]), holdings={}, **changes)
     reported = [one for one in differences(snapshot, floor=5) if one.about == f"pool {POOL}"]
     assert [one.kind for one in reported] == ["replica-lags"]

@@ -107,7 +107,7 @@ async def test_a_stack_in_which_all_agree_is_looked_at_once() -> None:
     ]
 
 
-async def test_a_difference_that_lasts_is_told_after_a_second_look() -> None:
+async def test_a_difference_that_lasts_is_reported_after_a_second_snapshot() -> None:
     stack = Stack()
     await stack.begin(OTHER)
 
@@ -121,7 +121,7 @@ async def test_a_difference_that_lasts_is_told_after_a_second_look() -> None:
     assert set(shown) == {"kind", "about", "devices", "sides", "right", "do"}
 
 
-async def test_what_is_under_way_is_not_told() -> None:
+async def test_differences_under_way_are_not_reported() -> None:
     stack = Stack()
     await stack.begin(OTHER)
 
@@ -139,7 +139,7 @@ async def test_what_is_under_way_is_not_told() -> None:
     assert lines[0].startswith("  ok  comparison: no lasting difference")
 
 
-async def test_a_pool_whose_replica_is_silent_is_told_beside_the_rest() -> None:
+async def test_a_pool_whose_replica_is_silent_is_reported_with_the_rest() -> None:
     stack = Stack()
     await stack.begin(ONE)
 

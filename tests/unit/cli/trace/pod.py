@@ -1,4 +1,4 @@
-"""What is said of one pod: the pod itself, and the messages about it."""
+"""One pod and the messages about it."""
 
 from typing import Any
 

@@ -60,7 +60,7 @@ async def a_kube() -> MemoryKube:
     return kube
 
 
-async def test_a_pod_that_is_gone_is_told_of_by_what_the_bus_keeps() -> None:
+async def test_a_deleted_pod_is_shown_from_what_the_bus_keeps() -> None:
     bus, kube = await a_bus(), await a_kube()
     other = msgspec.structs.replace(PLACED, pod_uid="x", request_id="other")
     await append(bus, Opened(**head()), Decided(**head(), policy_version=1, pods=(other, PLACED)))

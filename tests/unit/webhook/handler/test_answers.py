@@ -82,7 +82,7 @@ async def test_what_does_not_exist_is_denied_after_one_question(ready, pod, requ
     assert "could not make sure" not in answer.message
 
 
-async def test_no_answer_in_time_is_said(ready, pod, request_of):
+async def test_no_answer_in_time_is_reported(ready, pod, request_of):
     answer = await ready.webhook.mutate_pod(request_of(pod({P + "gpupool": "no"})), timeout_s=5)
 
     assert (answer.allowed, answer.code) == (False, 503)
@@ -130,7 +130,7 @@ async def test_with_the_bus_away_the_oldest_events_go_first(ready, pod, request_
     assert (len(ready.backlog), ready.backlog.dropped) == (3, 2)
 
 
-async def test_a_recreated_facts_stream_is_read_anew_while_the_old_view_serves(
+async def test_a_recreated_facts_stream_is_read_again_while_the_old_view_serves(
     ready, pod, request_of
 ):
     await ready.controller.delete_stream(FACTS_STREAM)
