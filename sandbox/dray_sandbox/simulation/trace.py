@@ -19,10 +19,10 @@ ALARMS = (
     "double allocation prevented",
     "a device is allocated twice",
     "execution failed",
-    "an effect failed",
+    "a background task failed",
 )
 """Log lines that should never be written."""
-ENDINGS = ("the term ended", "no longer leading", "election failed", "leaves a pool to others")
+ENDINGS = ("the term ended", "no longer leading", "election failed", "pool left to other replicas")
 """Log lines of what should go on as long as nothing is lost and nobody dies."""
 
 

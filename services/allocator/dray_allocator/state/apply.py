@@ -52,7 +52,7 @@ def forget_facts(state: AllocatorState) -> None:
     """The facts stream was re-created: start from nothing; the logs stay until new epochs."""
     state.facts = Facts()
     state.ties = PoolDependencies()
-    state.subscriptions.begin_anew()
+    state.subscriptions.restart()
     state.published = PublishedDevices(state.rules.drivers)
     state.tables.forget()
     state.patterns = (
