@@ -63,7 +63,7 @@ def forget_facts(state: AllocatorState) -> None:
         domain.queue.request_full_scan()
         domain.unnamed = True
         domain.renamed = 0
-        domain.landscapes = NodeWorths()  # As above, to the tables.
+        domain.node_worths = NodeWorths()  # As above, to the tables.
     state.refresh_all()
 
 

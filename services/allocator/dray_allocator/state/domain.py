@@ -47,9 +47,9 @@ class Domain:
 
     unwritten: Learned | None = None
     """The workload model that is used but not in the log yet; the next decided record has it."""
-    learner: WorkloadModel | None = None
+    workload_model: WorkloadModel | None = None
     """While serving, if the policy learns: the model of the pods seen."""
-    landscapes: NodeWorths = field(default_factory=NodeWorths)
+    node_worths: NodeWorths = field(default_factory=NodeWorths)
     """Cache of what follows from ``learned``."""
 
     @property
@@ -76,4 +76,4 @@ class Domain:
 
     def forget_learned(self) -> None:
         """Drop the workload model that is not in the log."""
-        self.unwritten = self.learner = None
+        self.unwritten = self.workload_model = None
