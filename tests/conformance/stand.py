@@ -19,7 +19,7 @@ from dray.messages.facts import ClusterObserved
 from dray_sandbox.controlplane.audit import AuditedRequest, audited_requests
 from dray_sandbox.faults.history import StackHistory
 from dray_sandbox.layout import StackOptions
-from dray_sandbox.retry import connect_patiently
+from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
 
 NAMESPACE = "default"
@@ -213,7 +213,7 @@ async def standing(options: StackOptions) -> AsyncIterator[Stand]:
     """The stack of the options for the length of a block."""
     async with Stack(options) as stack:
         record = stack.record
-        kube = await connect_patiently(record.kubeconfig, user_agent="dray-test")
+        kube = await connect_with_retries(record.kubeconfig, user_agent="dray-test")
         bus = await connect_bus(
             record.nats_url, name="test", user="admin", password=record.nats_passwords["admin"]
         )

@@ -24,8 +24,8 @@ from dray_node_agent.files.checkpoint import CheckpointFile
 from dray_sandbox.faults import leftovers
 from dray_sandbox.faults.history import StackHistory, invariants_of
 from dray_sandbox.faults.watches import WATCHED
-from dray_sandbox.simulation.actors import SimulatedNodeGpus
 from dray_sandbox.simulation.invariants import QuietChecks
+from dray_sandbox.simulation.processes import SimulatedNodeGpus
 
 CARDS = tuple(device_name(f"GPU-n1-{number}") for number in range(2))
 
@@ -80,7 +80,7 @@ def test_two_pods_on_one_card_that_has_room_for_one_are_seen() -> None:
     made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
     made.tell(CLAIMS, Changed(claim("b", 6, CARDS[0])))
     (violation,) = made.checked().violations
-    assert "DOUBLE SALE" in violation
+    assert "DOUBLE ALLOCATION" in violation
 
 
 def test_a_card_sold_again_after_it_was_given_back_is_fine() -> None:
@@ -122,14 +122,14 @@ def test_what_a_watch_missed_before_it_listed_again_accuses_nobody() -> None:
     made.tell(CLAIMS, Listed((claim("a", 9, CARDS[1]), claim("c", 8, CARDS[0])), 10))
     assert made.checked().violations == []
     made.tell(CLAIMS, Changed(claim("d", 11, CARDS[0])))
-    assert "DOUBLE SALE" in made.checked().violations[0]
+    assert "DOUBLE ALLOCATION" in made.checked().violations[0]
 
 
 def test_what_is_there_now_is_judged_without_its_past() -> None:
     now = {CLAIMS: Listed((claim("b", 7, CARDS[0]), claim("a", 8, CARDS[0])), 9)}
     published = history().checked().store.of(SLICES).values()
     violations = invariants_of({**now, SLICES: Listed(tuple(published), 9)}).violations
-    assert "DOUBLE SALE" in violations[0]
+    assert "DOUBLE ALLOCATION" in violations[0]
 
 
 def test_a_pod_that_waits_although_it_fits_is_seen_in_what_is_watched() -> None:

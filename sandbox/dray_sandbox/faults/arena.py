@@ -10,7 +10,7 @@ from dray.kube.ports import NAMESPACES, POLICIES, POOLS, TEMPLATES, Kube, Object
 from dray_sandbox.faults.plan import CARDS_PER_NODE, DEDICATED, NAMESPACE, SHARED, TENANT
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
 from dray_sandbox.paths import stack_directory
-from dray_sandbox.retry import connect_patiently
+from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
 
 NODES = 4
@@ -100,7 +100,7 @@ class Arena:
 @asynccontextmanager
 async def connected(stack: Stack) -> AsyncIterator[Kube]:
     """The stack's API, as its administrator."""
-    kube = await connect_patiently(stack.record.kubeconfig, user_agent="dray-faults")
+    kube = await connect_with_retries(stack.record.kubeconfig, user_agent="dray-faults")
     try:
         yield kube
     finally:

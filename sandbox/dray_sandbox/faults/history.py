@@ -127,7 +127,7 @@ def _see(invariants: SimulationInvariants, change: ObservedChange) -> None:
     if change.resource == CLAIMS:
         invariants.violations.extend(_moved(event))
     if before is not None or change.object is not None:
-        invariants.see(event)
+        invariants.check(event)
 
 
 def _key(obj: Object) -> Key:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dray.kube.ports import Kube, Object, Resource
 from dray_sandbox.access import CLAIM_CONTROLLER
-from dray_sandbox.simulation.answers import KUBE_ANSWERS, WORDS
+from dray_sandbox.simulation.answers import KUBE_ANSWERS, MARKER
 from dray_sandbox.simulation.refusals import KUBE_KINDS, TENANT, Case, LastingRefusal, refuse
 
 WEBHOOKS: Final = Resource(
@@ -60,7 +60,7 @@ def refusal(kind: str) -> LastingRefusal:
 
 def _configuration(kind: str) -> Object:
     webhook = {
-        "name": WORDS,
+        "name": MARKER,
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "failurePolicy": "Fail",

@@ -23,7 +23,7 @@ from dray_claim_controller.app import Controller
 from dray_claim_controller.settings import ControllerSettings, Publishing, Templates
 from dray_sandbox.recordings.nodes import NodeDisk, node_agent
 from dray_sandbox.recordings.user import webhook
-from dray_sandbox.simulation import actors
+from dray_sandbox.simulation import processes
 from dray_sandbox.simulation.processes import SimulatedProcess
 from dray_sandbox.simulation.run import SimulationOutcome, Size, simulate
 from dray_sandbox.simulation.world import SimulatedWorld
@@ -125,16 +125,16 @@ def record(seed: int, size: Size = SIZE) -> tuple[list[Line], SimulationOutcome]
     ids = random.Random(f"{seed}-traces")
     with mock.patch("dray.telemetry.traceparent.secrets") as drawn:
         drawn.token_hex = lambda count: f"{ids.getrandbits(8 * count):0{2 * count}x}"
-        outcome = simulate(seed, size, more=lambda world: _furnish(world, lines))
+        outcome = simulate(seed, size, prepare=lambda world: _furnish(world, lines))
     return lines, outcome
 
 
 def _furnish(world: SimulatedWorld, lines: list[Line]) -> None:
     for name in ("cc-1", "cc-2"):
-        world.actors[name].begin = claim_controller
-    for node, board in world.boards.items():
-        world.actors[f"agent-{node}"].begin = node_agent(board, NodeDisk())
-    world.actors["webhook"] = SimulatedProcess("webhook", webhook)
+        world.processes[name].make = claim_controller
+    for node, node_gpus in world.gpus.items():
+        world.processes[f"agent-{node}"].make = node_agent(node_gpus, NodeDisk())
+    world.processes["webhook"] = SimulatedProcess("webhook", webhook)
 
     async def follow() -> None:
         # Not the process's own connection: the recorder sees what others miss.
@@ -143,25 +143,25 @@ def _furnish(world: SimulatedWorld, lines: list[Line]) -> None:
             await asyncio.sleep(0.01)
         await Recorder(bus, Header(dray="simulated"), lines.append).run()
 
-    world.actors["recorder"] = SimulatedProcess(
-        "recorder", lambda *_: actors.RunningLoops([follow()])
+    world.processes["recorder"] = SimulatedProcess(
+        "recorder", lambda *_: processes.RunningLoops([follow()])
     )
 
 
-def claim_controller(kube: Kube, bus: Bus, name: str) -> actors.RunningLoops:
+def claim_controller(kube: Kube, bus: Bus, name: str) -> processes.RunningLoops:
     """The claim-controller with its journal."""
     settings = ControllerSettings(
         instance=name,
         log=LogSettings(),
         publishing=Publishing(report_every=1.0, status_every=1.0),
-        templates=Templates(unused_after=actors.UNUSED_AFTER_S),
+        templates=Templates(unused_after=processes.UNUSED_AFTER_S),
         record=True,
     )
-    controller = Controller(bus, kube, settings, clock=actors.VirtualClock())
+    controller = Controller(bus, kube, settings, clock=processes.VirtualClock())
     loops = [
         controller.watch(),
         controller.stand(),
         controller.look_up(),
         controller.readings.run(),
     ]
-    return actors.RunningLoops([*loops, controller.write_journal()])
+    return processes.RunningLoops([*loops, controller.write_journal()])

@@ -12,7 +12,7 @@ from dray.api.names import DEVICE_CLASS, DRAY_NAMESPACE, POOL_LABEL
 from dray.bus.backlog import Backlog
 from dray.bus.ports import Bus
 from dray.kube.ports import PODS, Kube, NotFoundError, Object
-from dray_sandbox.simulation import actors
+from dray_sandbox.simulation import processes
 from dray_sandbox.simulation.cluster import DEDICATED, SHARED, TEAM, gpu_pod
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import AdmissionAnswer, AdmissionRequest
@@ -23,7 +23,7 @@ from dray_webhook.service.recorder import ReviewRecorder
 _TIMEOUT_S = 10.0
 
 
-def webhook(kube: Kube, bus: Bus, name: str) -> actors.RunningLoops:
+def webhook(kube: Kube, bus: Bus, name: str) -> processes.RunningLoops:
     """The webhook without its HTTPS server, and the user who calls it."""
     rules = Installation(DRAY_NAMESPACE, ("claim-controller",))
     cache = FactsCache(bus)
@@ -38,7 +38,7 @@ def webhook(kube: Kube, bus: Bus, name: str) -> actors.RunningLoops:
         recorder=ReviewRecorder(inputs, name, rules),
     )
     user = User(kube, handler, cache)
-    return actors.RunningLoops([cache.run(), hints.run(), inputs.run(), user.run()])
+    return processes.RunningLoops([cache.run(), hints.run(), inputs.run(), user.run()])
 
 
 @dataclass(slots=True)

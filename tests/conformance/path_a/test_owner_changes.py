@@ -142,7 +142,7 @@ async def test_an_allocation_that_lands_too_late_costs_the_later_pod_its_place(
         await stand.until(evicted, "the later pod's eviction")
         assert phase_of((await stand.pods())["ours"]) == "Running"
         await until_seen(stand.kube, history)
-        assert [one for one in history.checked().violations if "DOUBLE SALE" not in one] == []
+        assert [one for one in history.checked().violations if "DOUBLE ALLOCATION" not in one] == []
 
 
 async def _user(stand: Stand, luck: float, number: int, over: asyncio.Event) -> int:

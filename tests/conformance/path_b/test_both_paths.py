@@ -31,7 +31,7 @@ from dray_sandbox.faults.history import StackHistory
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.faults.watches import watching
 from dray_sandbox.layout import StackOptions, simulated_nodes
-from dray_sandbox.retry import connect_patiently
+from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
 
 pytestmark = [
@@ -82,7 +82,7 @@ async def fleet() -> AsyncIterator[Fleet]:
     )
     async with AsyncExitStack() as undo:
         stack = await undo.enter_async_context(Stack(options))
-        kube = await connect_patiently(stack.record.kubeconfig, user_agent="dray-test")
+        kube = await connect_with_retries(stack.record.kubeconfig, user_agent="dray-test")
         undo.push_async_callback(kube.close)
         await furnish(kube)
         policy = (await kube.get(POOLS, SHARED))["spec"]["schedulingConfigTemplate"]
