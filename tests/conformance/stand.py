@@ -134,7 +134,7 @@ async def until_seen(kube: Kube, history: StackHistory, within_s: float = PATIEN
     """Wait until the history's watches have told everything there is."""
     async with asyncio.timeout(within_s):
         for resource in (SLICES, CLAIMS, PODS):
-            while not history.is_at(resource, (await kube.list(resource)).objects):  # noqa: ASYNC110
+            while not history.matches(resource, (await kube.list(resource)).objects):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)  # they are other watches than ours
 
 

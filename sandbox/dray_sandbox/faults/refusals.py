@@ -1,5 +1,5 @@
-"""An admission webhook that is down for one namespace: until it is removed, the API server answers
-every request of one kind with 500 that the claim-controller makes there."""
+"""An admission webhook that is down for one namespace: the API server answers 500 to all of the
+claim-controller's requests of one kind in it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,8 +17,8 @@ WEBHOOKS: Final = Resource(
     namespaced=False,
 )
 _NAME: Final = "odd"
-_NOBODY: Final = "https://127.0.0.1:1/"
-"""Where no server listens."""
+_UNREACHABLE: Final = "https://127.0.0.1:1/"
+"""A URL without a server."""
 
 
 def _rule(group: str, version: str, operation: str, *resources: str) -> dict[str, Any]:
@@ -41,17 +41,17 @@ _RULES: Final[Mapping[str, dict[str, Any]]] = {
 
 
 async def begin(kube: Kube, kind: str) -> None:
-    """Have such requests fail; ``kind`` as in ``dray_sandbox.simulation.refusals``."""
+    """Let requests of a kind fail; for kinds see ``dray_sandbox.simulation.refusals``."""
     await kube.create(WEBHOOKS, _configuration(kind))
 
 
 async def end(kube: Kube) -> None:
-    """Have everything served again."""
+    """Serve all requests again."""
     await kube.delete(WEBHOOKS, _NAME)
 
 
 def refusal(kind: str) -> LastingRefusal:
-    """What is in force, for the judge."""
+    """The refusal for checks."""
     failed = next(answer for answer in KUBE_ANSWERS if answer.status == 500)
     return refuse(
         Case(next(one for one in KUBE_KINDS if one.name == kind), failed), namespace=TENANT
@@ -65,7 +65,7 @@ def _configuration(kind: str) -> Object:
         "sideEffects": "None",
         "failurePolicy": "Fail",
         "timeoutSeconds": 1,
-        "clientConfig": {"url": _NOBODY},
+        "clientConfig": {"url": _UNREACHABLE},
         "rules": [_RULES[kind]],
         "matchConditions": [
             {"name": "tenant", "expression": f'request.namespace == "{TENANT}"'},

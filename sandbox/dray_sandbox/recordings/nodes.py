@@ -1,4 +1,4 @@
-"""Node-agents with their journals; what a kubelet would ask of them, they ask themselves."""
+"""Node-agents with journals, which also make the kubelet's calls."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from dray_sandbox.simulation import processes
 
 
 class NodeDisk(processes.Disk):
-    """A node's disk, with room for the checkpoint."""
+    """A node's disk, with the checkpoint."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class _NoFiles(CdiFolder):
 
 
 def node_agent(node_gpus: processes.SimulatedNodeGpus, disk: NodeDisk) -> processes.ProcessFactory:
-    """The node-agent with its journal; what a kubelet would ask of it, it asks itself."""
+    """The node-agent with its journal, which also makes the kubelet's calls."""
 
     def begin(kube: Kube, bus: Bus, name: str) -> processes.RunningLoops:
         clock = processes.VirtualClock()
@@ -107,7 +107,7 @@ def node_agent(node_gpus: processes.SimulatedNodeGpus, disk: NodeDisk) -> proces
 
 
 async def _prepare(kube: Kube, preparer: Preparer, node: str) -> None:
-    """As a kubelet: prepare claims of this node that are reserved, unprepare those that went."""
+    """As a kubelet: prepare the node's reserved claims, unprepare removed ones."""
     await _retry(preparer.restore)
     while True:
         await asyncio.sleep(1.5)

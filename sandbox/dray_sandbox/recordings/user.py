@@ -43,14 +43,14 @@ def webhook(kube: Kube, bus: Bus, name: str) -> processes.RunningLoops:
 
 @dataclass(slots=True)
 class User:
-    """Somebody who submits pods and claims, some of them wrong, and deletes some."""
+    """A user who submits pods and claims, some of them invalid, and deletes some pods."""
 
     kube: Kube
     webhook: AdmissionHandler
     cache: FactsCache
 
     async def run(self) -> None:
-        """Until the simulation ends; at last nothing of it is left."""
+        """Run until the simulation ends."""
         draw = random.Random("user")
         for number in itertools.count(1):
             await asyncio.sleep(draw.uniform(1.0, 4.0))
@@ -83,7 +83,7 @@ class User:
             return
 
     async def _claim(self, name: str, draw: random.Random) -> None:
-        """A hand-written claim is looked at, and not made: nobody would delete it."""
+        """Send a claim to the webhook without creating it, because no one would delete it."""
         capacity = {"requests": {draw.choice(("tflops", "virtual_tflops")): "50"}}
         exactly = {"deviceClassName": DEVICE_CLASS, "capacity": capacity}
         claim = {
