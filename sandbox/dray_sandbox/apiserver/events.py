@@ -23,7 +23,7 @@ def to_core(event: Object) -> Object:
 
 
 def new_errors(event: Object) -> list[FieldError]:
-    """What events.k8s.io/v1 demands of a new Event and core/v1 doesn't."""
+    """Findings about a new Event by the rules of events.k8s.io/v1 that core/v1 lacks."""
     found = [] if event.get("eventTime") else [required("eventTime")]
     kind = event.get("type", "")
     if kind not in ("Normal", "Warning"):

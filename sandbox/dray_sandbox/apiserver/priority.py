@@ -1,4 +1,4 @@
-"""What the Priority admission plugin makes of priorityClassName."""
+"""The Priority admission plugin."""
 
 from __future__ import annotations
 

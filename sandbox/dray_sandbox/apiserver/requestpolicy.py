@@ -1,4 +1,4 @@
-"""Request policies of shared capacities: values or a range, a default among them, all that fit."""
+"""Validation of request policies of shared capacities."""
 
 from __future__ import annotations
 

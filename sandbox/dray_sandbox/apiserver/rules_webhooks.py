@@ -1,4 +1,4 @@
-"""Mutating and validating webhook configurations: their defaults and what they may say."""
+"""Defaults and validation of mutating and validating webhook configurations."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ADMIN_TOKEN = "sandbox-admin"
 
 @dataclass(frozen=True)
 class RunningServer:
-    """Where a server listens and how to reach it."""
+    """The address and credentials of a server."""
 
     url: str
     token: str

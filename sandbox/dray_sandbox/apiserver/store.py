@@ -24,7 +24,7 @@ Key = tuple[str, str, str]
 
 
 class Conflict(Exception):
-    """The object is not at the version the writer saw."""
+    """The object has changed since the writer read it."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Store:
             listener(change)
 
     def compact(self) -> None:
-        """Forget the whole history, as a real server does every five minutes."""
+        """Drop the whole history, as a real server does every five minutes."""
         self._history.clear()
         self.compacted = self.version
 

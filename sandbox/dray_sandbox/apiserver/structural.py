@@ -1,4 +1,4 @@
-"""Structural schemas of custom resources: pruning, defaulting, validation (jsonschema's door).
+"""Structural schemas of custom resources: pruning, defaults, validation; adapter of jsonschema.
 
 Wording follows apiextensions-apiserver: `spec.owner: Unsupported value: "x": supported values: …`.
 """
@@ -159,7 +159,7 @@ def _shown(value: Any) -> Any:
 
 
 def _plain(schema: Any) -> Any:
-    """The schema in words that jsonschema knows."""
+    """The schema in the form of jsonschema."""
     if isinstance(schema, list):
         return [_plain(entry) for entry in schema]
     if not isinstance(schema, dict):

@@ -127,7 +127,7 @@ async def evict(
 
 
 def _disrupted(pod: Object | None) -> Object:
-    """The pod with the condition that tells its owner why it goes."""
+    """The pod with the condition that explains its eviction."""
     if pod is None:
         raise AssertionError("an update has an object")
     status_now = pod.setdefault("status", {})

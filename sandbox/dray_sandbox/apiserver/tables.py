@@ -1,4 +1,4 @@
-"""`meta.k8s.io/v1` Tables, which is what kubectl asks for."""
+"""`meta.k8s.io/v1` Tables, which kubectl requests."""
 
 from __future__ import annotations
 

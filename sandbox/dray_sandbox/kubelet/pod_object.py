@@ -48,7 +48,7 @@ class PodObject:
 
     @property
     def ending(self) -> bool:
-        """Whether the pod is being deleted, or is gone."""
+        """Whether the pod is being deleted or was removed."""
         return self.gone or bool(self.obj["metadata"].get("deletionTimestamp"))
 
     @property

@@ -41,7 +41,7 @@ def describe(
             record = describe_record(world.replicas.records[what])
             return f"the log refuses {replica}: {record}"
         case "lagging-void":
-            return f"a replica that has read {what} records asks for claims to be voided"
+            return f"a replica that has read {what} records sends commands to void claims"
         case "publish":
             return f"facts of the kind of {subject} are published"
         case "crash":

@@ -379,7 +379,7 @@ class QuietChecks:
             if metadata.get("deletionTimestamp") and not claim.reserved_for:
                 yield f"claim {metadata['name']} is being deleted, kept by {CLAIM_FINALIZER}"
             elif claim.pod_uid not in pods:
-                yield f"claim {metadata['name']} belongs to a pod that is gone"
+                yield f"claim {metadata['name']} belongs to a deleted pod"
         for obj in self._store.of(TEMPLATES).values():
             metadata = obj["metadata"]
             derived = DERIVED_FROM_LABEL in (metadata.get("labels") or {})
@@ -389,7 +389,7 @@ class QuietChecks:
         for obj in self._store.of(BIND_REQUESTS).values():
             owners = obj["metadata"].get("ownerReferences") or ()
             if not any(owner["uid"] in pods for owner in owners):
-                yield f"BindRequest {obj['metadata']['name']} is of a pod that is gone"
+                yield f"BindRequest {obj['metadata']['name']} belongs to a deleted pod"
 
 
 def requested(pod: Object) -> dict[str, int]:

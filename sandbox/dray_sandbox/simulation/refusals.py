@@ -186,7 +186,7 @@ READ_KINDS: Final = (
 BUS_KINDS: Final = (
     _bus("publish a step", r"dray\.evt\.claim\.executed\..*", RefusalScope.POD, content=_POD),
     _bus(
-        "ask to void a claim",
+        "send a command to void a claim",
         r"dray\.cmd\..*",
         RefusalScope.POD,
         "alloc",

@@ -1,4 +1,4 @@
-"""Nodes, leases and what has no table of its own."""
+"""Nodes, leases and kinds without a table."""
 
 from __future__ import annotations
 
