@@ -176,7 +176,7 @@ def measure(fleet: Fleet, samples: int) -> Measured:
         fleet.last = wanted
         return chosen.time(find, state, domain, wanted)
 
-    real, step.find_with = step.find_with, timed
+    real, step.schedule_pod = step.schedule_pod, timed
     try:
         while len(fleet.running) < ON_ONE_NODE:
             fleet.begin(f"first-{len(fleet.running)}", fleet.shapes[0], Taken())
@@ -193,7 +193,7 @@ def measure(fleet: Fleet, samples: int) -> Measured:
         if fleet.fits is Fits.ALL:
             rows |= {"new shape": _new_shapes(fleet, chosen), "slice": _changes(fleet, samples)}
     finally:
-        step.find_with = real
+        step.schedule_pod = real
         gc.unfreeze()
     return Measured(fleet, {**rows, "yard": yard})
 

@@ -203,9 +203,6 @@ def state_key(state: AllocatorState) -> bytes:
 
 
 def _domain(domain: Domain) -> list[object]:
-    tries_all, tries_some = domain.passed < 0, domain.passed != domain.supply
-    due = {turn for turn in domain.due if domain.pending.get(turn[2]) == turn}
-    parked = [uid for uid, (_, turn) in domain.parked_as.items() if domain.pending.get(uid) == turn]
     waits = domain.fence is not None and max(0, domain.fence - domain.current.sequence)
     return [
         domain.epoch,
@@ -213,7 +210,6 @@ def _domain(domain: Domain) -> list[object]:
         domain.current,
         list(domain.appended),
         [domain.serving, waits, domain.lost, domain.read, domain.ticked, domain.settle],
-        [domain.pending, sorted(due), tries_all, tries_some, sorted(parked)],
-        sorted(key.hex() for key in domain.doubted),
-        [sorted(domain.unsettled), sorted(domain.late)],
+        domain.queue.snapshot(),
+        sorted(domain.unsettled),
     ]

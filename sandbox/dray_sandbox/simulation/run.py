@@ -216,7 +216,7 @@ def _log_problems(world: SimulatedWorld, empty: bool) -> list[str]:
         if empty:
             found += [
                 f"{name} still counts a use of claim {uid}"
-                for uid, _ in state.ledger.claims()
+                for uid, _ in state.device_usage.claims()
                 if not world.refusals
             ]
     return found

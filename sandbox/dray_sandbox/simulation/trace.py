@@ -19,10 +19,10 @@ ALARMS = (
     "double allocation prevented",
     "a device is allocated twice",
     "execution failed",
-    "an effect failed",
+    "a background task failed",
 )
 """Log lines that must not occur."""
-ENDINGS = ("the term ended", "no longer leading", "election failed", "leaves a pool to others")
+ENDINGS = ("the term ended", "no longer leading", "election failed", "pool left to other replicas")
 """Log lines that must not occur unless data is lost or a process is killed."""
 
 

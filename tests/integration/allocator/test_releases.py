@@ -213,7 +213,7 @@ async def test_a_release_of_an_unknown_kind_frees_nothing_for_an_older_replica(
     await cluster.submit("second")
     await eventually(lambda: POOL in old.shell._serving.undecodable)
     assert not old.serves
-    assert [uid for uid, _ in old.state.ledger.claims()] == [claim.uid]
+    assert [uid for uid, _ in old.state.device_usage.claims()] == [claim.uid]
 
 
 async def test_an_older_replica_never_takes_the_pool_again_in_this_epoch(
@@ -291,7 +291,7 @@ async def test_a_claim_s_fact_stops_its_pool_alone_until_it_can_be_decoded(
     await decided(cluster, "second", OTHER)
     await eventually(lambda: POOL in old.shell._serving.undecodable)
     assert old.shell.problem is None
-    assert [uid for uid, _ in old.state.ledger.claims()] == ["c-first", "c-second"]
+    assert [uid for uid, _ in old.state.device_usage.claims()] == ["c-first", "c-second"]
     assert subject_of(fact) in (old.shell.undecodable or "")
 
     await cluster.publish(ClaimObserved(revision=cluster.next(), claim=claim))
@@ -347,7 +347,7 @@ async def test_a_replica_that_stays_away_from_a_pool_does_not_take_it_again_and_
     def share() -> bool:
         return all(
             sum(replica.serves_pool(pool) for pool in pools) == 2
-            and not replica.state.attended.everything
+            and not replica.state.subscriptions.everything
             for replica in (one, two)
         )
 

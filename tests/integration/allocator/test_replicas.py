@@ -52,7 +52,7 @@ async def test_two_that_both_believe_they_serve_never_sell_a_card_twice(
     given = devices_of(await cluster.decisions())
     assert len(set(given)) == len(given)
     await eventually(lambda: not _outstanding(one) and not _outstanding(two))
-    assert dict(one.state.ledger.claims()) == dict(two.state.ledger.claims())
+    assert dict(one.state.device_usage.claims()) == dict(two.state.device_usage.claims())
 
 
 def _outstanding(replica) -> bool:

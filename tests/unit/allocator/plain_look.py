@@ -35,11 +35,11 @@ class Plain:
     def __init__(self, state, want: PodRequest) -> None:
         self.state, self.want = state, want
         self.nodes = state.facts.served_nodes("pool")
-        self.cards = [card for node in self.nodes for card in state.fleet.of(node).cards]
+        self.cards = [card for node in self.nodes for card in state.published.of(node).cards]
 
     def reasons(self) -> list[Reason]:
         found: dict[Reason, None] = {}
-        unhealthy = sum(self.state.fleet.ill.get(node, 0) for node in self.nodes)
+        unhealthy = sum(self.state.published.ill.get(node, 0) for node in self.nodes)
         if unhealthy:
             total = len(self.cards) + unhealthy
             found[Reason("in-use", "unhealthy", unhealthy, total)] = None
@@ -114,7 +114,7 @@ class Plain:
         return Nearest(named(least(cards)))
 
     def _left(self, card, key) -> int:
-        return card.totals[key] - self.state.ledger.of(card.id).used.get(key, 0)
+        return card.totals[key] - self.state.device_usage.of(card.id).used.get(key, 0)
 
     def _causes(self, ask, card):
         if card.fault:
@@ -128,8 +128,11 @@ class Plain:
         if consumed is None:
             asked = ", ".join(f"{key} {one}" for key, one in sorted(ask.request.capacity.items()))
             yield "capacity", f"too small, or without such a capacity ({asked} asked)", ""
-        elif not has_room(self.state.ledger, card, consumed):
-            if self.state.ledger.of(card.id).whole or not card.device.allow_multiple_allocations:
+        elif not has_room(self.state.device_usage, card, consumed):
+            if (
+                self.state.device_usage.of(card.id).whole
+                or not card.device.allow_multiple_allocations
+            ):
                 yield "in-use", "in use", ""
                 return
             for key, amount in consumed.nano.items():
@@ -140,7 +143,7 @@ class Plain:
         state, want = self.state, self.want
         where: dict = {}
         for name in self.nodes:
-            node, held = state.facts.nodes[name].node, state.holds.on(name)
+            node, held = state.facts.nodes[name].node, state.assumed_pods.on(name)
             failing = list(failures(want.pod.needs, node, held, alone=want.alone))
             for what in failing:
                 left, has = left_of(what, node, held)

@@ -15,9 +15,9 @@ NOT_CONNECTED = len(LEVELS)
 LINKS = {"nvlink": names.NVLINK_DOMAIN, "numa": names.NUMA_NODE, "pcie": names.PCIE_ROOT}
 
 
-def has_room(ledger, card, consumed, beside=()):
+def has_room(device_usage, card, consumed, beside=()):
     """Whether a card can give ``consumed`` beside all uses and what is just being taken."""
-    use = ledger.of(card.id)
+    use = device_usage.of(card.id)
     if use.whole or not card.device.allow_multiple_allocations:
         return not use.shares and not beside
     return all(
@@ -41,8 +41,9 @@ class Reference:
         for ask in self.asks:
             cards = [
                 card
-                for card in eligible(ask, self.state.fleet.of(node), self.state.selectors)
-                if ask.of(card) is not None and has_room(self.state.ledger, card, ask.of(card))
+                for card in eligible(ask, self.state.published.of(node), self.state.selectors)
+                if ask.of(card) is not None
+                and has_room(self.state.device_usage, card, ask.of(card))
             ]
             if len(cards) < ask.request.count:
                 return None
@@ -98,7 +99,7 @@ class Reference:
 
     def _may_take(self, ask, card):
         beside = [one.of(its) for one, its in self.taken if its.id == card.id]
-        if not has_room(self.state.ledger, card, ask.of(card), beside):
+        if not has_room(self.state.device_usage, card, ask.of(card), beside):
             return False
         return all(self._holds(one, ask, card) for one in ask.constraints)
 

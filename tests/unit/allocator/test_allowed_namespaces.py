@@ -103,7 +103,7 @@ def test_what_is_allocated_stays_when_the_namespace_is_no_longer_allowed(restric
     restricted.see(PoolObserved(revision=3, pool=replace(RESTRICTED, allowed_namespaces=("x",))))
     restricted.tick(60.0)
     assert restricted.sent() == []
-    assert [uid for uid, _ in restricted.state.ledger.claims()] == ["claim-p"]
+    assert [uid for uid, _ in restricted.state.device_usage.claims()] == ["claim-p"]
     submit(restricted, "q", "team-a")
     assert "q" not in restricted.decisions()
 

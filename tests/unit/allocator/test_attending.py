@@ -11,13 +11,13 @@ from dray_allocator.state.state import AllocatorState
 from dray_allocator.state.subscriptions import Subscriptions
 from dray_allocator.values.events import (
     Append,
-    Attend,
     EarlierFact,
     EarlierFactsRead,
     FactSeen,
     Follow,
     RecordSeen,
     Serve,
+    Subscribe,
     Unfollow,
 )
 from dray_allocator.values.options import AllocatorOptions
@@ -32,18 +32,18 @@ class Partial:
         self.world = world
         self.state = AllocatorState(AllocatorOptions(writer="two"))
         self.at = 0
-        self.attend(*pools)
+        self.subscribe(*pools)
         self.read_on()
 
-    def attend(self, *pools: str) -> list[object]:
-        return handle(self.state, Attend(pools))
+    def subscribe(self, *pools: str) -> list[object]:
+        return handle(self.state, Subscribe(pools))
 
     def read_on(self) -> list[object]:
         """What is new of the facts that it attends."""
         effects: list[object] = []
         for sequence in range(self.at + 1, len(self.world.facts) + 1):
             fact = self.world.facts[sequence - 1]
-            if self.state.attended.takes(fact.subject_pool()):
+            if self.state.subscriptions.takes(fact.subject_pool()):
                 effects += handle(self.state, FactSeen(sequence, fact))
         self.at = len(self.world.facts)
         return effects
@@ -114,7 +114,7 @@ def test_a_node_that_moved_is_not_decided_upon_before_its_former_pool_is_known(w
     ]
     assert records(two.read_on()) == []
 
-    assert two.attend("a", "b") == [Follow("a", 1)]
+    assert two.subscribe("a", "b") == [Follow("a", 1)]
     two.read_earlier("a")
     assert not two.state.ready(two.state.domains["b"]), "the former pool's log was not read"
     (told,) = records(two.read_log("a"))
@@ -132,49 +132,59 @@ def test_what_is_forgotten_is_not_gone(world):
     two = Partial(world, "a", "b")
     for pool in ("a", "b"):
         two.read_log(pool)
-    assert [uid for uid, _ in two.state.ledger.claims()] == ["claim-p"]
-    assert two.attend("b") == [Unfollow("a")]
+    assert [uid for uid, _ in two.state.device_usage.claims()] == ["claim-p"]
+    assert two.subscribe("b") == [Unfollow("a")]
     assert (two.state.facts.claims, two.state.facts.gone_claims) == ({}, {})
-    assert [uid for uid, _ in two.state.ledger.claims()] == []
+    assert [uid for uid, _ in two.state.device_usage.claims()] == []
 
-    two.attend("a", "b")
+    two.subscribe("a", "b")
     two.serve("a")
     assert not two.state.ready(two.state.domains["a"])
     two.read_earlier("a")
     assert not any(isinstance(one, Released) for one in records(two.read_log("a")))
-    assert [uid for uid, _ in two.state.ledger.claims()] == ["claim-p"]
+    assert [uid for uid, _ in two.state.device_usage.claims()] == ["claim-p"]
 
 
 def test_a_pool_is_whole_once_the_facts_have_reached_what_was_met_of_it():
-    attended = Subscriptions()
-    attended.attend(("a",), 0)
-    attended.attend(("a", "b"), 10)
-    attended.read(("b",), 14)
-    assert [attended.knows("b", at) for at in (10, 13, 14)] == [False, False, True]
-    assert attended.knows("a", 10)
+    subscriptions = Subscriptions()
+    subscriptions.subscribe(("a",), 0)
+    subscriptions.subscribe(("a", "b"), 10)
+    subscriptions.read(("b",), 14)
+    assert [subscriptions.knows("b", at) for at in (10, 13, 14)] == [False, False, True]
+    assert subscriptions.knows("a", 10)
 
 
 def test_who_attends_everything_again_knows_what_it_knew_meanwhile():
-    attended = Subscriptions()
-    attended.attend(("a",), 0)
-    attended.attend(None, 10)
-    assert (attended.knows("a", 10), attended.knows("b", 10)) == (True, False)
-    attended.read(None, 12)
-    assert (attended.knows("b", 11), attended.knows("b", 12)) == (False, True)
-    attended.attend(("b",), 12)
-    assert (attended.knows("b", 12), attended.knows("a", 12)) == (True, False)
+    subscriptions = Subscriptions()
+    subscriptions.subscribe(("a",), 0)
+    subscriptions.subscribe(None, 10)
+    assert (subscriptions.knows("a", 10), subscriptions.knows("b", 10)) == (True, False)
+    subscriptions.read(None, 12)
+    assert (subscriptions.knows("b", 11), subscriptions.knows("b", 12)) == (False, True)
+    subscriptions.subscribe(("b",), 12)
+    assert (subscriptions.knows("b", 12), subscriptions.knows("a", 12)) == (True, False)
 
 
 def test_a_reading_for_other_pools_brings_nothing_of_a_pool_that_is_known():
     """It runs ahead of the facts of all nodes: what is decided on both, nobody decides again."""
-    attended = Subscriptions()
-    attended.attend(("a",), 0)
-    attended.attend(("a", "b"), 10)
-    assert [attended.awaits(pool) for pool in ("", "a", "b", "c")] == [False, False, True, False]
-    attended.attend(None, 10)
-    assert [attended.awaits(pool) for pool in ("", "a", "b", "c")] == [False, False, True, True]
-    attended.read(None, 12)
-    assert [attended.awaits(pool) for pool in ("", "a", "b", "c")] == [False] * 4
+    subscriptions = Subscriptions()
+    subscriptions.subscribe(("a",), 0)
+    subscriptions.subscribe(("a", "b"), 10)
+    assert [subscriptions.awaits(pool) for pool in ("", "a", "b", "c")] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+    subscriptions.subscribe(None, 10)
+    assert [subscriptions.awaits(pool) for pool in ("", "a", "b", "c")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    subscriptions.read(None, 12)
+    assert [subscriptions.awaits(pool) for pool in ("", "a", "b", "c")] == [False] * 4
 
 
 def test_a_claim_of_pods_of_two_pools_ties_them_both_ways(world):
@@ -205,7 +215,7 @@ def test_a_claim_that_changed_its_pool_is_not_gone(world):
     world.facts.append(grave)
     assert records(two.read_on()) == []
     assert two.state.ties.of("a") == ("a", "b")
-    assert [uid for uid, _ in two.state.ledger.claims()] == ["claim-p"]
+    assert [uid for uid, _ in two.state.device_usage.claims()] == ["claim-p"]
 
 
 def test_devices_of_no_single_node_make_every_pool_have_a_say(world):
@@ -222,9 +232,9 @@ def test_whatever_is_read_first_a_claim_that_moved_ties_the_pools_that_it_was_in
     """The new pool's fact may be known before the old one's tombstone; it may move again."""
     claim = world.a_claim("c", world.ask(), "b")
     state = AllocatorState()
-    handle(state, Attend(("b",)))
+    handle(state, Subscribe(("b",)))
     handle(state, FactSeen(1, ClaimObserved(revision=2, claim=claim)))
-    handle(state, Attend(("a", "b")))
+    handle(state, Subscribe(("a", "b")))
     grave = ClaimObserved(revision=2, claim=replace(claim, pool="a"), deleted=True, moved_to="b")
     handle(state, EarlierFact(1, grave))
     assert state.ties.of("a") == ("a", "b")

@@ -27,9 +27,9 @@ from dray.messages.facts import ClaimObserved
 UUID, GROUP = f"{names.DRIVER}/uuid", f"{names.DRIVER}/group"
 
 
-@pytest.fixture(params=[lambda devices: devices, as_alternatives], ids=["board", "lane"])
+@pytest.fixture(params=[lambda devices: devices, as_alternatives], ids=["table", "lane"])
 def written(request: pytest.FixtureRequest) -> Any:
-    """How a claim is written: for the board, or for the structured lane."""
+    """How a claim is written: for the table, or for the structured lane."""
     return request.param
 
 
@@ -119,11 +119,11 @@ SLICES = {
         [
             card(
                 "gpu-0",
-                consumesCounters=[{"counterSet": "board", "counters": {"slots": {"value": "1"}}}],
+                consumesCounters=[{"counterSet": "table", "counters": {"slots": {"value": "1"}}}],
             )
         ],
         {},
-        "counter set board not found",
+        "counter set table not found",
     ),
     "counters that consume each other": (
         [

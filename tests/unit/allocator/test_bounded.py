@@ -33,7 +33,7 @@ def patterns(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         for number in range(count):
             needs = PodNeeds(cpu_milli=number, node_selector={"zone": "z" * length})
             pod = world.a_pod("p", needs=needs)
-            facts, fleet = world.state.facts, world.state.fleet
+            facts, fleet = world.state.facts, world.state.published
             made = kept.of(facts, fleet, "pool", pod, [claim])
             assert made.needs == needs
             assert kept.of(facts, fleet, "pool", pod, [claim]) is made, "the newest stays"

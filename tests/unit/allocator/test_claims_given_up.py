@@ -47,7 +47,7 @@ def test_what_nobody_can_have_committed_is_given_to_others_and_not_decided_again
     assert [one.attempt for one in world.decisions()["holder"].claims] == [ATTEMPT]
     assert "claim ns/holder-gpu can't be allocated" in told(world, "holder")
     assert WORDS in told(world, "holder")
-    assert world.state.ledger.of_claim("claim-holder") == ()
+    assert world.state.device_usage.of_claim("claim-holder") == ()
 
 
 def test_a_claim_is_decided_about_again_once_it_was_changed(world):

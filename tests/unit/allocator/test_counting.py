@@ -67,8 +67,8 @@ def test_what_counts_at_once_is_what_reading_everything_anew_finds(make_world, s
 
 
 def _is_on_the_board(world) -> None:
-    kept = world.state.boards.of("pool")
-    anew = NodeTable(world.state.boards._source)
+    kept = world.state.tables.of("pool")
+    anew = NodeTable(world.state.tables._source)
     for name in kept.rows:
         anew.put(name)
     for key in kept.dimensions:
@@ -76,15 +76,15 @@ def _is_on_the_board(world) -> None:
     assert _seen(kept) == _seen(anew)
 
 
-def _seen(board: NodeTable) -> dict[str, tuple[object, ...]]:
+def _seen(table: NodeTable) -> dict[str, tuple[object, ...]]:
     """Per node, what of it changes with decisions."""
     found = {}
-    for name, row in board.rows.items():
-        here = board.stretch(row)
-        left = {key: board.free[at][here].tolist() for key, at in board.dimensions.items()}
-        free = board.cpu_milli_at[row], board.memory_bytes_at[row], board.pods_at[row]
-        loads = board.load[here].tolist(), board.load_sum_at[row]
-        found[name] = free, loads, board.open[here].tolist(), left
+    for name, row in table.rows.items():
+        here = table.stretch(row)
+        left = {key: table.free[at][here].tolist() for key, at in table.dimensions.items()}
+        free = table.cpu_milli_at[row], table.memory_bytes_at[row], table.pods_at[row]
+        loads = table.load[here].tolist(), table.load_sum_at[row]
+        found[name] = free, loads, table.open[here].tolist(), left
     return found
 
 
@@ -95,7 +95,7 @@ def test_a_pod_with_two_claims_counts_at_once(world, undone):
     world.claim(replace(world.a_claim("second", world.ask()), pod_uid="one"))
     world.submit(replace(one, claims=(*one.claims, second)))
     assert len(world.decisions()["one"].claims) == 2
-    assert world.state.holds.has("one")
+    assert world.state.assumed_pods.has("one")
     undone()
 
 
@@ -116,10 +116,10 @@ def test_who_shares_a_claim_has_no_turn_once_another_got_it(world, undone):
     for uid in ("first", "second"):
         world.submit(world.a_pod(uid, claims=(reference,)))
     domain = world.state.domains["pool"]
-    assert sorted(domain.pending) == ["first", "second"]
+    assert sorted(domain.queue.pending) == ["first", "second"]
     world.nodes(world.a_node("n1"))
     assert len(world.decisions()) == 1
-    assert not domain.pending
+    assert not domain.queue.pending
     undone()
 
 
@@ -130,7 +130,7 @@ def test_an_attempt_after_a_void_one_counts_at_once(world, undone):
     world.clear("claim-one", void=first.claims[0].attempt)
     again = world.decisions()["one"]
     assert again.claims[0].attempt > first.claims[0].attempt
-    assert world.state.holds.pods_on(again.node) == ("one",)
+    assert world.state.assumed_pods.pods_on(again.node) == ("one",)
     undone()
 
 
@@ -152,12 +152,12 @@ def _follows(world) -> tuple[object, ...]:
     """All that follows from the log and the facts."""
     state, domain = world.state, world.state.domains["pool"]
     return (
-        state.ledger.version,
-        state.holds.version,
+        state.device_usage.version,
+        state.assumed_pods.version,
         dict(state.suspects),
-        dict(domain.pending),
+        dict(domain.queue.pending),
         dict(domain.unsettled),
-        dict(domain.late),
-        domain.supply,
+        dict(domain.queue.deferred_reasons),
+        domain.queue.capacity_version,
         domain.settle,
     )

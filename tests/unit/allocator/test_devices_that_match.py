@@ -85,9 +85,9 @@ def test_selectors_are_read_as_the_observed_server_reads_them_and_waiting_pods_t
 
 def test_a_server_that_is_observed_again_as_it_was_moves_nothing(world):
     world.see(ClusterObserved(revision=world.next(), version="v1.37.0"))
-    supply = world.state.domains["pool"].supply
+    supply = world.state.domains["pool"].queue.capacity_version
     world.see(ClusterObserved(revision=world.next(), version="v1.37.1"))
-    assert world.state.domains["pool"].supply == supply
+    assert world.state.domains["pool"].queue.capacity_version == supply
 
 
 def test_a_device_on_which_a_selector_fails_does_not_match_and_the_clause_is_named(world):

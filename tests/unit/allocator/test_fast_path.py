@@ -121,7 +121,7 @@ class FullSearch:
         if not concerns(self.want.asks, self.want.placement.topology):
             return found[0][2] if found else None
         best = None
-        for _, _, one in found[: CONNECTED_NODES if self.index.board.linked else 1]:
+        for _, _, one in found[: CONNECTED_NODES if self.index.table.linked else 1]:
             if best is None or one.level < best.level:
                 best = one
             if best.level < BEYOND_NVLINK:
@@ -130,17 +130,19 @@ class FullSearch:
 
     def _nodes(self):
         """Key, worth and answer of every node on which everything fits."""
-        state, board = self.state, self.index.board
+        state, table = self.state, self.index.table
         for name in state.facts.served_nodes("pool"):
-            node, row = state.facts.nodes[name].node, board.rows[name]
-            if not fits(self.want.pod.needs, node, state.holds.on(name), alone=self.want.alone):
+            node, row = state.facts.nodes[name].node, table.rows[name]
+            if not fits(
+                self.want.pod.needs, node, state.assumed_pods.on(name), alone=self.want.alone
+            ):
                 continue
             found = self._on(name, row)
             if found is not None:
                 worth, answer = found
                 needs = self.index.plan.cards
-                suiting = [need.suiting(board, board.stretch(row)) for need in needs]
-                score = self.index.score.of(board, row, suiting)
+                suiting = [need.suiting(table, table.stretch(row)) for need in needs]
+                score = self.index.score.of(table, row, suiting)
                 yield (score, tie(node.uid), node.uid), worth, answer
 
     def _on(self, name: str, row: int):
@@ -178,18 +180,18 @@ class FullSearch:
             ]
             for one in plan.alternatives
         }
-        rank = self.index.score.rank(self.index.board, row)
+        rank = self.index.score.rank(self.index.table, row)
         asks = dict(zip(map(id, plan.alternatives), self.want.asks, strict=True))
 
         def rate(alternative, candidate):
-            ask, card = asks[id(alternative)], state.fleet.card(candidate.id)
+            ask, card = asks[id(alternative)], state.published.card(candidate.id)
             return card_key(ask.preference, candidate.device), rank(ask, card), tie(card.name)
 
         budget = SearchBudget(100 * NODE_LOOKS)
         search = OrderedSearch(plan, rules, budget, usage, demand_of, rate)
         topology = self.want.placement.topology
         connects = concerns(self.want.asks, topology)
-        if topology != HARD and not names_links(state.fleet.of(name).cards):
+        if topology != HARD and not names_links(state.published.of(name).cards):
             connects = False
         found = search.best(search.in_order(fitting), connects=connects, must=topology == HARD)
         assert not budget.ran_out

@@ -94,23 +94,23 @@ def best_of_all(state, want, mode: str):
     fills, topology = mode == "CompactFirst", want.placement.topology
 
     def rate(ask, card):
-        load = card_load(card, state.ledger.of(card.id))
+        load = card_load(card, state.device_usage.of(card.id))
         key = card_key(ask.preference, card.device) if ask.preference else ()
         return key, -load if fills else load, tie(card.name)
 
     found = []
     for name in state.facts.served_nodes("pool"):
         node = state.facts.nodes[name].node
-        if not fits(want.pod.needs, node, state.holds.on(name)):
+        if not fits(want.pod.needs, node, state.assumed_pods.on(name)):
             continue
-        cards = state.fleet.of(name).cards
+        cards = state.published.of(name).cards
         search, level = Reference(state, want.asks, rate), NOT_CONNECTED
         if concerns(want.asks, topology):
             shares, level = search.connected(name) or (None, level)
         else:
             shares = search.shares(name)
         if shares is not None:
-            loads = [card_load(card, state.ledger.of(card.id)) for card in cards]
+            loads = [card_load(card, state.device_usage.of(card.id)) for card in cards]
             load = min(MOST_LOAD, sum(loads) // max(1, len(cards)))
             rank = MOST_LOAD - load if fills else load
             worth = worst_first(card_key(ask.preference, card.device) for ask, card in shares)

@@ -9,7 +9,7 @@ from dray.messages.decisions import Decided, NodeLeft
 from dray.messages.facts import PodObserved, Tick
 from dray_allocator.core.handle import reasons
 from dray_allocator.cycle import step
-from dray_allocator.cycle.schedule import find_with
+from dray_allocator.cycle.schedule import schedule_pod
 from dray_allocator.values.options import AllocatorOptions
 
 
@@ -46,9 +46,9 @@ def test_of_the_pods_that_wait_only_those_are_tried_that_could_fit_now(make_worl
 
     def noted(state, domain, want, effort):
         tried.append(want.pod.uid)
-        return find_with(state, domain, want, effort)
+        return schedule_pod(state, domain, want, effort)
 
-    monkeypatch.setattr(step, "find_with", noted)
+    monkeypatch.setattr(step, "schedule_pod", noted)
     world.claim(world.state.facts.claims["claim-holder"], deleted=True)
     assert list(world.decisions()) == ["holder", "other", "small-0"]
     assert tried == ["small-0", "small-1"]
@@ -128,7 +128,7 @@ def test_a_pod_that_waits_for_its_devices_is_committed_and_keeps_what_it_has(wor
     world.tick(600, most_step_s=600)
     assert not world.sent()
     assert {why for _, why, _ in world.released()} == {"committed"}
-    assert all(world.state.holds.has(name) for name in ("a", "b"))
+    assert all(world.state.assumed_pods.has(name) for name in ("a", "b"))
     assert "c" not in world.decisions()
 
 
@@ -234,7 +234,7 @@ def test_a_device_sold_twice_is_reported_at_once_where_dray_decided_so(world):
 
 def allocated_by_kube_scheduler(world, uid):
     """A claim that takes half of n1's only device and more."""
-    (card,) = world.state.fleet.of("n1").cards
+    (card,) = world.state.published.of("n1").cards
     share = AllocatedDevice("r", card.id, uid, {names.VIRTUAL_VRAM: "30Gi"})
     allocation = Allocation(devices=(share,), node="n1")
     return world.a_claim(uid, world.ask(), allocation=allocation)
@@ -342,5 +342,5 @@ def test_an_administrator_s_look_uses_nothing(world):
         world.decisions()["p"].claims[0].allocation, devices=(replace(share, admin_access=True),)
     )
     world.claim(world.a_claim("admin", world.ask(), allocation=looks))
-    assert world.state.ledger.of(share.id).shares == 1
+    assert world.state.device_usage.of(share.id).shares == 1
     assert not world.oversold()

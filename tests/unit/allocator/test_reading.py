@@ -117,47 +117,47 @@ async def reading(bus):
 async def test_a_pool_that_is_attended_anew_is_read_from_its_beginning(bus, reading, make_world):
     await submit(bus, make_world, "p", "a")
     await submit(bus, make_world, "q", "b")
-    reading.reader.attend(("a",))
+    reading.reader.subscribe(("a",))
     await until(lambda: reading.claims == ["claim-p"])
-    reading.reader.attend(("a", "b"))
-    await until(lambda: reading.state.attended.knows("b", reading.state.facts.position))
+    reading.reader.subscribe(("a", "b"))
+    await until(lambda: reading.state.subscriptions.knows("b", reading.state.facts.position))
     assert reading.claims == ["claim-p", "claim-q"]
     await submit(bus, make_world, "r", "b")
     await until(lambda: reading.claims == ["claim-p", "claim-q", "claim-r"])
-    reading.reader.attend(("a",))
+    reading.reader.subscribe(("a",))
     await until(lambda: reading.claims == ["claim-p"])
 
 
 async def test_a_pool_without_facts_is_known_as_well(bus, reading):
-    reading.reader.attend(("a",))
+    reading.reader.subscribe(("a",))
     await until(lambda: reading.state.facts.synced)
-    reading.reader.attend(("a", "b"))
-    await until(lambda: reading.state.attended.knows("b", reading.state.facts.position))
+    reading.reader.subscribe(("a", "b"))
+    await until(lambda: reading.state.subscriptions.knows("b", reading.state.facts.position))
 
 
 async def test_facts_that_come_while_others_are_attended_are_not_missed(bus, reading, make_world):
-    reading.reader.attend(())
+    reading.reader.subscribe(())
     wanted = [(), ("a",), ("a", "b"), ("b",), None]
     for number in range(60):
         await submit(bus, make_world, f"p{number}", "ab"[number % 2])
-        reading.reader.attend(wanted[number % len(wanted)])
+        reading.reader.subscribe(wanted[number % len(wanted)])
         await asyncio.sleep(0)
-    reading.reader.attend(None)
-    await until(lambda: reading.state.attended.knows_all(reading.state.facts.position))
+    reading.reader.subscribe(None)
+    await until(lambda: reading.state.subscriptions.knows_all(reading.state.facts.position))
     await until(lambda: len(reading.claims) == 60)
     assert len(reading.state.facts.pods) == 60
 
 
 async def test_facts_made_anew_are_noticed_between_two_readings(bus, reading, make_world):
     await submit(bus, make_world, "p", "a")
-    reading.reader.attend(("a",))
+    reading.reader.subscribe(("a",))
     await until(lambda: reading.claims == ["claim-p"])
     await bus.delete_stream(FACTS_STREAM)
     for spec in STREAMS:
         await bus.ensure(spec)
     await publish(bus, DomainObserved(revision=1, domain="a", epoch=1))
     await submit(bus, make_world, "q", "a")
-    reading.reader.attend(("a", "b"))
+    reading.reader.subscribe(("a", "b"))
     await until(lambda: reading.claims == ["claim-q"])
     assert reading.lost > 0
 
@@ -171,39 +171,39 @@ async def turns(count: int = 300) -> None:
 async def test_half_of_a_reading_that_was_given_up_does_not_pass_for_all(bus, reading, make_world):
     for number in range(20):
         await submit(bus, make_world, f"b{number}", "b")
-    reading.reader.attend(("a",))
+    reading.reader.subscribe(("a",))
     await until(lambda: reading.state.facts.synced)
     bus.stops_after = 10
-    reading.reader.attend(("a", "b"))
+    reading.reader.subscribe(("a", "b"))
     await until(lambda: len(reading.claims) > 3)
     bus.answers.clear()
-    reading.reader.attend(("a",))
+    reading.reader.subscribe(("a",))
     await until(lambda: reading.claims == [])
-    reading.reader.attend(("a", "b"))
+    reading.reader.subscribe(("a", "b"))
     await turns()
     bus.stops_after = None
     bus.answers.set()
     await turns()
     bus.reads_on.set()
-    await until(lambda: reading.state.attended.knows("b", reading.state.facts.position))
+    await until(lambda: reading.state.subscriptions.knows("b", reading.state.facts.position))
     assert len(reading.claims) == len(reading.state.facts.pods) == 20
 
 
 async def test_what_is_read_is_what_the_core_was_told(bus, reading, make_world):
     """Less is wanted while the core is still told of more."""
-    reading.reader.attend(("a", "b"))
-    await until(lambda: reading.state.attended.knows("b", reading.state.facts.position))
+    reading.reader.subscribe(("a", "b"))
+    await until(lambda: reading.state.subscriptions.knows("b", reading.state.facts.position))
     reading.may_go_on.clear()
-    reading.reader.attend(("a", "b", "c"))
+    reading.reader.subscribe(("a", "b", "c"))
     await turns()
-    reading.reader.attend(("a",))
+    reading.reader.subscribe(("a",))
     await submit(bus, make_world, "p", "b")
     await submit(bus, make_world, "q", "a")
     reading.may_go_on.set()
     await asyncio.sleep(0)
     reading.may_go_on.clear()
     await turns()
-    reading.reader.attend(("a", "b"))
+    reading.reader.subscribe(("a", "b"))
     reading.may_go_on.set()
     await until(lambda: reading.claims == ["claim-p", "claim-q"])
 
@@ -212,8 +212,8 @@ async def test_less_may_be_wanted_while_what_is_at_hand_is_taken(bus, reading, m
     """Of facts that came at once, those behind are read again, by what is wanted then."""
     for number in range(200):
         await submit(bus, make_world, f"p{number}", "ab"[number % 2])
-    reading.meanwhile = lambda: reading.reader.attend(("a",))
-    reading.reader.attend(("a", "b"))
+    reading.meanwhile = lambda: reading.reader.subscribe(("a",))
+    reading.reader.subscribe(("a", "b"))
     wanted = sorted(f"claim-p{number}" for number in range(0, 200, 2))
     await until(lambda: reading.claims == wanted and len(reading.state.facts.pods) == 100)
     assert reading.meanwhile is None

@@ -118,7 +118,7 @@ def test_they_are_what_a_look_at_every_card_and_node_gives(make_world, seed):
         return
     found = list(explain(state, domain, want))
     plain = Plain(state, want).reasons()
-    if not state.boards.of("pool").cards:
+    if not state.tables.of("pool").cards:
         found = [reason for reason in found if reason.what != "no devices"]
     assert found == plain[:24]
 

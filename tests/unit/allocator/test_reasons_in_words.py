@@ -198,7 +198,7 @@ def test_nothing_is_guessed_where_some_card_has_what_is_wanted(world):
 
 def test_nothing_is_guessed_of_other_clauses_and_of_many_values(world):
     world.nodes(world.a_node("n1"), model="A100")
-    card = world.state.fleet.of("n1").cards[0]
+    card = world.state.published.of("n1").cards[0]
 
     def results(text: str) -> Any:
         return world.state.selectors.explain(text, card)

@@ -60,10 +60,10 @@ def test_equal_requests_of_two_claims_are_told_apart(make_world):
     for claim in claims:
         world.claim(claim)
     pod = world.a_pod("p")
-    both = patterns.of(facts, world.state.fleet, "pool", pod, claims)
+    both = patterns.of(facts, world.state.published, "pool", pod, claims)
     assert [ask.claim for ask in both.asks] == [0, 1]
     assert both.asks[0].amounts is both.asks[1].amounts
-    again = patterns.of(facts, world.state.fleet, "pool", pod, claims)
+    again = patterns.of(facts, world.state.published, "pool", pod, claims)
     assert again is both
 
 

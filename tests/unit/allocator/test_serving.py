@@ -39,7 +39,7 @@ class Replica:
             bus.peer(),
             self.state,
             self._hand,
-            attend=self._attend,
+            subscribe=self._attend,
             lease_ttl_s=1.0,
             lease_renewal_s=0.2,
         )
@@ -191,7 +191,7 @@ async def test_a_bus_that_is_away_is_complained_of_once_a_domain(bus):
         await until(lambda: not one.serves)
         await one.die()
     complaints = Counter(
-        line["domain"] for line in told if line["event"] == "the lease can't be kept"
+        line["domain"] for line in told if line["event"] == "the lease can't be renewed"
     )
     assert complaints == dict.fromkeys(DOMAINS, 2)
 

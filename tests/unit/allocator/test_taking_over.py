@@ -81,10 +81,10 @@ def test_after_a_failed_append_the_tentative_state_is_forgotten(world):
     (append,) = handle(world.state, FactSeen(len(world.facts), fact))
     assert isinstance(append, Append)
     device = append.record.pods[0].claims[0].allocation.devices[0].id
-    assert world.state.ledger.of(device).shares == 1
+    assert world.state.device_usage.of(device).shares == 1
 
     assert handle(world.state, AppendFailed("pool", 1, "stale")) == []
-    assert world.state.ledger.of(device).shares == 0
+    assert world.state.device_usage.of(device).shares == 0
     (again,) = handle(world.state, Serve("pool", 1, len(world.logs["pool"])))
     assert again == append
 
@@ -110,12 +110,12 @@ def test_pipelined_appends_predict_their_sequences_and_are_confirmed_by_reading(
 
 def test_messages_that_arrive_twice_change_nothing(world):
     world.full()
-    before = (list(world.state.ledger.claims()), world.state.facts.position)
+    before = (list(world.state.device_usage.claims()), world.state.facts.position)
     for sequence, fact in enumerate(world.facts, 1):
         assert handle(world.state, FactSeen(sequence, fact)) == []
     for sequence, record in enumerate(world.logs["pool"], 1):
         assert handle(world.state, RecordSeen("pool", 1, sequence, record)) == []
-    assert (list(world.state.ledger.claims()), world.state.facts.position) == before
+    assert (list(world.state.device_usage.claims()), world.state.facts.position) == before
 
 
 def test_a_new_epoch_starts_from_what_the_claims_say(world):
@@ -125,7 +125,7 @@ def test_a_new_epoch_starts_from_what_the_claims_say(world):
     world.claim(replace(held, void=last_attempt_before(2)))
     effects = world.see(DomainObserved(revision=2, domain="pool", epoch=2))
     assert Follow("pool", 2) in effects
-    uses = dict(world.state.ledger.claims())
+    uses = dict(world.state.device_usage.claims())
     assert list(uses) == ["claim-a"]
 
 
@@ -133,12 +133,12 @@ def test_after_the_facts_were_lost_nothing_is_decided_until_they_are_complete(wo
     world.full()
     handle(world.state, FactsLost())
     assert not world.state.ready(world.state.domains["pool"])
-    assert [uid for uid, _ in world.state.ledger.claims()] == ["claim-a", "claim-b"]
+    assert [uid for uid, _ in world.state.device_usage.claims()] == ["claim-a", "claim-b"]
 
 
 def test_devices_that_went_with_the_facts_are_held_by_nothing(world):
     world.full()
-    fleet = ref(world.state.fleet)
+    fleet = ref(world.state.published)
     handle(world.state, FactsLost())
     gc.collect()
     assert fleet() is None
@@ -170,7 +170,7 @@ def test_a_reader_may_start_at_a_checkpoint(make_world):
     for sequence, fact in enumerate(world.facts, 1):
         handle(state, FactSeen(sequence, fact))
     handle(state, RecordSeen("pool", 1, len(log), log[-1]))
-    assert dict(state.ledger.claims()) == dict(world.state.ledger.claims())
+    assert dict(state.device_usage.claims()) == dict(world.state.device_usage.claims())
     assert state.domains["pool"].current.pods == world.state.domains["pool"].current.pods
 
 
@@ -196,7 +196,7 @@ def test_a_standby_keeps_no_queue_and_begins_with_everybody(world):
     world.nodes(world.a_node("n1"))
     handle(world.state, StandBy("pool"))
     world.submit(world.a_pod("p"))
-    assert not world.state.domains["pool"].due
+    assert not world.state.domains["pool"].queue.has_active
     world.serve()
     assert "p" in world.decisions()
 
@@ -283,6 +283,6 @@ def test_a_pod_whose_release_was_not_written_is_held_again(world):
     )
     (append,) = handle(world.state, FactSeen(len(world.facts) + 1, gone))
     assert isinstance(append.record, Released)
-    assert "p" not in world.state.holds.pods()
+    assert "p" not in world.state.assumed_pods.pods()
     handle(world.state, AppendFailed("pool", 1, "stale"))
-    assert "p" in world.state.holds.pods()
+    assert "p" in world.state.assumed_pods.pods()

@@ -195,9 +195,9 @@ def test_the_board_knows_how_many_cards_nvlink_joins(world):
         put(world, "n", *joints)
         put(world, "m", LINKED)
         linked = sum(one == LINKED for one in joints)
-        assert world.state.boards.of("pool").linked == linked + 1
+        assert world.state.tables.of("pool").linked == linked + 1
     world.node(world.a_node("m"), deleted=True)
-    assert world.state.boards.of("pool").linked == 0
+    assert world.state.tables.of("pool").linked == 0
 
 
 def test_joints_are_equal_with_their_types_only(make_world):

@@ -90,6 +90,7 @@ def test_a_decision_is_a_span_whose_position_is_sent_with_it(trace_file: Path) -
     assert sent == f"00-{span['trace_id']}-{span['span_id']}-01"
     assert span["end_unix_ns"] - span["start_unix_ns"] >= 500_000
     assert span["attributes"]["dray.attempt"] == 3
+    assert span["attributes"]["dray.domain"] == "pool"
     assert span["attributes"]["messaging.destination.name"] == "dray.decision.pool.1"
 
 

@@ -34,7 +34,7 @@ from dray.messages.facts import (
 )
 from dray_allocator.core.handle import handle
 from dray_allocator.service.wire import fact_of
-from dray_allocator.values.events import Attend, FactSeen, RecordUndecodable
+from dray_allocator.values.events import FactSeen, RecordUndecodable, Subscribe
 from dray_allocator.values.undecodable import UndecodableFact, UndecodableFacts
 
 POOL = "my.pool"
@@ -262,7 +262,7 @@ def test_devices_of_several_nodes_make_it_all_pools(make_world) -> None:
     assert world.state.undecodable_for("other") == ""
     wide = replace(SLICE, name="wide", node="", pool="rack")
     world.see(SliceObserved(revision=world.next(), slice=wide))
-    assert world.state.fleet.spans_nodes
+    assert world.state.published.spans_nodes
     assert world.state.undecodable_for("other") == "a newer record"
 
 
@@ -284,7 +284,7 @@ def test_a_pool_that_is_attended_no_more_is_left_to_others_for_what_was_met_in_i
     """Its facts are forgotten, and would be met again once it was taken again."""
     world = two_pools(make_world)
     see(world, ClaimObserved(revision=world.next(), claim=claim_of("x", fraction())))
-    handle(world.state, Attend(("other",)))
+    handle(world.state, Subscribe(("other",)))
     assert not world.state.facts.undecodable
     assert "can't be decoded" in world.state.undecodable_for("pool")
     assert world.state.undecodable_for("other") == ""
@@ -296,10 +296,10 @@ def test_of_a_claim_whose_fact_can_t_be_decoded_what_was_known_goes_on_counting(
     world = two_pools(make_world)
     world.submit(pod("p"), fraction("312", "40Gi"))
     world.commit(world.decisions()["p"])
-    before = [*world.state.ledger.claims()]
+    before = [*world.state.device_usage.claims()]
     see(world, ClaimObserved(revision=world.next(), claim=claim_of("p", fraction())))
     see(world, ClaimObserved(revision=world.next(), claim=claim_of("p", fraction()), deleted=True))
     assert world.state.undecodable_for("pool") == ""
-    assert [*world.state.ledger.claims()] == before
+    assert [*world.state.device_usage.claims()] == before
     world.submit(pod("q"))
     assert "q" not in world.decisions()

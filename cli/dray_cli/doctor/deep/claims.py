@@ -144,7 +144,7 @@ def refused(snapshot: ClusterSnapshot) -> Iterator[Difference]:
         written = snapshot.claims.get(uid)
         if not given_up.message or written is None:
             continue
-        kept = snapshot.state.ledger.of_claim(uid)
+        kept = snapshot.state.device_usage.of_claim(uid)
         says = f"given up, attempts up to {given_up.attempt}: {given_up.message}"
         yield Difference(
             "claim-is-refused",

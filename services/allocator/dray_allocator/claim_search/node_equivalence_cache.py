@@ -60,18 +60,18 @@ class NodeEquivalenceCache:
     _position: int = 0
     _shared: int = -1
 
-    def catch_up(self, board: NodeTable, shared: int) -> None:
+    def catch_up(self, table: NodeTable, shared: int) -> None:
         """Forget the nodes that changed; all, where what many nodes see did (``shared``)."""
-        if self._shared != shared or self._position < board.log_start:
+        if self._shared != shared or self._position < table.log_start:
             self.of.clear()
             self.judged.clear()
             self.kinds.clear()
         else:
-            for row in board.log[self._position - board.log_start :]:
-                self.of.pop(board.names[row], None)
-                self.judged.pop(board.names[row], None)
-        self._position, self._shared = board.version, shared
-        if len(self.kinds) > 2 * board.height + _KINDS_KEPT:
+            for row in table.log[self._position - table.log_start :]:
+                self.of.pop(table.names[row], None)
+                self.judged.pop(table.names[row], None)
+        self._position, self._shared = table.version, shared
+        if len(self.kinds) > 2 * table.height + _KINDS_KEPT:
             self.kinds.clear()
 
     def look_at(self, state: AllocatorState, asked: PodSearch, name: str) -> NodeEquivalence:
@@ -100,40 +100,40 @@ class SearchScore:
         """Changes with what many nodes see: a node that it ruled out may fit."""
         return self._state.shared_version
 
-    def of(self, board: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
+    def of(self, table: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
         """By load, or nothing."""
-        return self._load.of(board, row, suiting) if self._load else 0
+        return self._load.of(table, row, suiting) if self._load else 0
 
-    def of_many(self, board: NodeTable, look: Look) -> Whole:
+    def of_many(self, table: NodeTable, look: Look) -> Whole:
         """The same of many nodes."""
-        found = (self._load or _BY_LOAD).of_many(board, look)
+        found = (self._load or _BY_LOAD).of_many(table, look)
         return found if self._load else np.zeros_like(found)
 
-    def order(self, board: NodeTable, row: int, cards: list[int]) -> list[int]:
+    def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
         """Cards by load; the search has an order of its own."""
-        return (self._load or _BY_LOAD).order(board, row, cards)
+        return (self._load or _BY_LOAD).order(table, row, cards)
 
-    def rank(self, board: NodeTable, row: int) -> Rank:
+    def rank(self, table: NodeTable, row: int) -> Rank:
         """The same."""
-        return (self._load or _BY_LOAD).rank(board, row)
+        return (self._load or _BY_LOAD).rank(table, row)
 
 
 def prospect_of(
     state: AllocatorState, domain: Domain, wanted: PodRequest, asked: PodSearch
 ) -> tuple[NodeIndex, NodeEquivalenceCache]:
     """The nodes for pods like this one, as things are now."""
-    index = state.boards.index(
+    index = state.tables.index(
         domain.name,
         wanted.signature,
-        scoring=Scoring(("lane", asked.key), lambda board, plan: SearchScore(state, asked)),
-        plan=lambda board: plan_of(
-            board, state.selectors, (), wanted.pod.needs, alone=wanted.alone
+        scoring=Scoring(("lane", asked.key), lambda table, plan: SearchScore(state, asked)),
+        plan=lambda table: plan_of(
+            table, state.selectors, (), wanted.pod.needs, alone=wanted.alone
         ),
         selectors=state.selectors,
     )
     score = index.score
     assert isinstance(score, SearchScore)
-    score.prospect.catch_up(index.board, score.version)
+    score.prospect.catch_up(index.table, score.version)
     return index, score.prospect
 
 

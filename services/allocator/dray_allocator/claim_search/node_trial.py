@@ -103,14 +103,14 @@ def _worths(
 
 class LenientSelectors(DeviceSelectors):
     """A device on which a selector can't be evaluated does not match, and others may. What the
-    board knows of a device is not evaluated again."""
+    table knows of a device is not evaluated again."""
 
     def __init__(self, state: AllocatorState, node: Node, rules: SchedulerVersion) -> None:
         super().__init__(node, rules)
         self._state = state
 
     def _verdict(self, claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
-        card = self._state.fleet.card(candidate.id)
+        card = self._state.published.card(candidate.id)
         if card is not None and not card.fault:
             return self._state.selectors.matches((*of_class.selectors, *ask.selectors), card)
         try:

@@ -94,7 +94,7 @@ class PodSearch:
         liked = next((one for some in self.preferences for _, one in some), ())
 
         def rate(part: Slice, device: Device) -> tuple[object, ...]:
-            use = state.ledger.of(DeviceId(part.driver, part.pool, device.name))
+            use = state.device_usage.of(DeviceId(part.driver, part.pool, device.name))
             return worth(liked, device), sign * load_of(device.capacity, use)
 
         return rate

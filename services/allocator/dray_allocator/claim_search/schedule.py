@@ -87,9 +87,9 @@ class NodeSearch:
 
     def kinds(self) -> Iterator[tuple[str, NodeEquivalence, VisiblePools]]:
         """All nodes where the pod may go by its own words, with their kinds, by their ties."""
-        board = self.index.board
+        table = self.index.table
         nodes = candidates(self.state, self.domain, self.wanted)
-        for node in sorted(nodes, key=lambda name: board.tie_at[board.rows[name]]):
+        for node in sorted(nodes, key=lambda name: table.tie_at[table.rows[name]]):
             kind = self.prospect.look_at(self.state, self.asked, node)
             yield node, kind, self._account(kind)
 
@@ -105,7 +105,7 @@ class NodeSearch:
         nodes = self._limits()
         if nodes is None:
             return self.index.best() >= 0
-        return any(self.index.key(self.index.board.rows[name]) != NONE for name in nodes)
+        return any(self.index.key(self.index.table.rows[name]) != NONE for name in nodes)
 
     def choice(self) -> Choice | Pause | None:
         """The best node, or that there is none or none yet."""
@@ -116,7 +116,7 @@ class NodeSearch:
         if isinstance(node, Pause):
             return node
         results = self._found.get(node) or self._results_on(node)
-        return Choice(node, (), self.index.board.cards, results=results) if results else None
+        return Choice(node, (), self.index.table.cards, results=results) if results else None
 
     def _best(self) -> str | Pause | None:
         best: tuple[Rank, str] | None = None
@@ -139,7 +139,7 @@ class NodeSearch:
         if verdict.is_hard:
             self.hard.append(node)
         else:
-            self.index.rule_out(self.index.board.rows[node])
+            self.index.rule_out(self.index.table.rows[node])
 
     def _by_patience(self) -> str | Pause | None:
         """The first of the nodes that are hard to search, where no other fits."""
@@ -156,32 +156,32 @@ class NodeSearch:
     def _nodes(self) -> Iterator[str]:
         """Those that may fit, the best first. Those that fit are in the way of the next one only
         as long as this goes on."""
-        index, board = self.index, self.index.board
+        index, table = self.index, self.index.table
         nodes = self._limits()
         if nodes is not None:
-            yield from self._sorted([board.rows[name] for name in nodes])
+            yield from self._sorted([table.rows[name] for name in nodes])
             return
         for row in islice(iter(index.best, -1), _ONE_BY_ONE):
-            yield board.names[row]
+            yield table.names[row]
             if index.key(row) != NONE:
                 index.lay_aside(row)
         yield from self._sorted()
 
     def _sorted(self, rows: Sequence[int] | None = None) -> Iterator[str]:
         """The nodes of these rows, or of all, that may fit."""
-        board, keys = self.index.board, self.index.keys()
-        among = np.arange(board.height) if rows is None else np.array(rows, np.intp)
+        table, keys = self.index.table, self.index.keys()
+        among = np.arange(table.height) if rows is None else np.array(rows, np.intp)
         among = among[keys[among] != NONE]
         found = among[np.argsort(keys[among])].tolist()
-        if board.ties.twins:
-            found.sort(key=lambda row: (keys.item(row), board.uid(row)))
+        if table.ties.duplicates:
+            found.sort(key=lambda row: (keys.item(row), table.uid(row)))
         for row in found:
-            yield board.names[row]
+            yield table.names[row]
 
     def _limits(self) -> Sequence[str] | None:
         """The only nodes that come into question; None: all of the pool. Where the node table has
         looked already, it is those with something that it does not read."""
-        wanted, odd = self.wanted, self.state.fleet.nodes_that_say_more()
+        wanted, odd = self.wanted, self.state.published.nodes_that_say_more()
         is_limited = wanted.fixed_node or wanted.reach or wanted.excluded
         is_again = not wanted.in_full and "" not in odd
         if not is_limited and not is_again and wanted.named_nodes is None:

@@ -59,8 +59,8 @@ def seen_by(state: AllocatorState, node: str, rate: Rate | None) -> VisibleDevic
     """What ``node`` sees. Within a slice the devices are in the order of ``rate``; those that are
     rated alike, and all where there is none, stay as the driver has them."""
     parts = [
-        state.fleet.remembered(known.name, partial(part_of, known, full))
-        for known, full in state.fleet.published_for(node)
+        state.published.remembered(known.name, partial(part_of, known, full))
+        for known, full in state.published.published_for(node)
     ]
     slices = tuple(_ordered(one.slice, rate) if rate else one.slice for one in parts)
     unread = tuple(fault for one in parts for fault in one.unread)
@@ -84,9 +84,9 @@ def load_of(capacity: Mapping[str, Capacity], use: DeviceUse) -> int:
 
 
 def _uses(state: AllocatorState, part: Slice) -> Iterator[Use]:
-    ill = state.fleet.unhealthy(part.reach.node, part.driver)
+    ill = state.published.unhealthy(part.reach.node, part.driver)
     for device in part.devices:
-        use = state.ledger.of(DeviceId(part.driver, part.pool, device.name))
+        use = state.device_usage.of(DeviceId(part.driver, part.pool, device.name))
         if device.name in ill:
             yield ILL
         elif use.whole:

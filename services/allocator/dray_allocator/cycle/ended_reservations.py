@@ -79,7 +79,7 @@ def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
         if (reservation := domain.current.claims.get(claim_uid)) is not None
         and reservation.stage is not Stage.OVER
     }
-    held = (pod for uid, pod in domain.current.pods.items() if state.holds.has(uid))
+    held = (pod for uid, pod in domain.current.pods.items() if state.assumed_pods.has(uid))
     busy.update((pod.node, None) for pod in held)
     return busy
 

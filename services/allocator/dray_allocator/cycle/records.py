@@ -80,7 +80,7 @@ def checkpoint(state: AllocatorState, domain: Domain) -> Checkpoint:
     """What a reader that starts here must know: what is held, and exclusions."""
     log = domain.current
     held = [r.pod_uid for r in log.claims.values() if r.stage is Stage.HELD]
-    pods = dict.fromkeys([*held, *(uid for uid in log.pods if state.holds.has(uid))])
+    pods = dict.fromkeys([*held, *(uid for uid in log.pods if state.assumed_pods.has(uid))])
     return Checkpoint(
         **_head(state, domain),
         in_flight=tuple(log.pods[uid] for uid in pods if uid in log.pods),

@@ -15,11 +15,11 @@ from dray_allocator.state.state import AllocatorState
 
 def find(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice | None:
     """The best node on which everything fits, or None."""
-    choice = find_with(state, domain, wanted, None)
+    choice = schedule_pod(state, domain, wanted, None)
     return None if isinstance(choice, Pause) else choice
 
 
-def find_with(
+def schedule_pod(
     state: AllocatorState, domain: Domain, wanted: PodRequest, budget: SearchBudget | None
 ) -> Choice | Pause | None:
     """The same, or no answer yet where the search has used up the budget.
@@ -45,9 +45,9 @@ def may_fit(state: AllocatorState, domain: Domain, wanted: PodRequest) -> bool:
     return may_fit_in_full(state, domain, wanted)
 
 
-def why_not(state: AllocatorState, domain: Domain, wanted: PodRequest) -> tuple[Reason, ...]:
+def explain_pod(state: AllocatorState, domain: Domain, wanted: PodRequest) -> tuple[Reason, ...]:
     """Why it fits nowhere; devices that the node table does not read are counted too."""
-    if wanted.in_full or state.fleet.says_more:
+    if wanted.in_full or state.published.says_more:
         reasons = explain_in_full(state, domain, wanted)
     else:
         reasons = explain(state, domain, wanted)
@@ -57,4 +57,4 @@ def why_not(state: AllocatorState, domain: Domain, wanted: PodRequest) -> tuple[
 def may_be_in_full(state: AllocatorState, wanted: PodRequest) -> bool:
     """Whether devices that the node table does not read could serve the pod. For cards that must be
     joined structured parameters have no words."""
-    return state.fleet.says_more and not must_be_connected(wanted.asks, wanted.placement)
+    return state.published.says_more and not must_be_connected(wanted.asks, wanted.placement)

@@ -1,7 +1,5 @@
 """One step of a serving replica: settle what ended, then try the pods that wait."""
 
-import heapq
-
 from dray.api.pods import Pod
 from dray.messages.decisions import AnyRecord, PodDecision, Waiting, encode_record
 from dray.reasons import Reason
@@ -9,11 +7,12 @@ from dray_allocator.claim_search.schedule import STEP_LOOKS, Pause
 from dray_allocator.cycle import records
 from dray_allocator.cycle.decision import decision_of, size_bytes, too_large
 from dray_allocator.cycle.ended_reservations import due_releases, leaving
-from dray_allocator.cycle.schedule import find_with, may_fit, why_not
+from dray_allocator.cycle.schedule import explain_pod, may_fit, schedule_pod
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.placement.learned_policy import is_due, relearn, see
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.state.domain import Domain
+from dray_allocator.state.scheduling_queue import NO_HINT
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import Append, Effect, Send
 
@@ -40,7 +39,7 @@ class Step:
         domain = self._domain
         if domain.settle or domain.ticked:
             self._settle()
-        self._try_due()
+        self._schedule_active()
         if domain.ticked:
             domain.ticked = False
             self._sum_up()
@@ -56,58 +55,55 @@ class Step:
         for node, revision in tuple(leaving(state, domain)):
             self._append(records.node_left(state, domain, node, revision))
         if domain.ticked:
-            self._tell_doubted()
-            again = (*domain.late, *self._pods_of_excluded())
-            domain.late.clear()
+            self._report_stale_reasons()
+            again = (*domain.queue.deferred_reasons, *self._pods_of_excluded())
+            domain.queue.deferred_reasons.clear()
             for pod_uid in again:
-                if pod_uid in domain.pending:
-                    heapq.heappush(domain.due, domain.pending[pod_uid])
+                domain.queue.activate(pod_uid)
 
     def _pods_of_excluded(self) -> list[str]:
         """Pods that wait for an exclusion to lapse."""
         claims = (self._state.facts.claims.get(uid) for uid in self._domain.current.excluded)
         return [claim.pod_uid for claim in claims if claim is not None and not claim.allocation]
 
-    def _try_due(self) -> None:
-        domain, state = self._domain, self._state
-        topology = state.facts.placement(domain.name)[0].topology
-        if domain.topology != topology:  # Other pods than before fare alike.
-            domain.topology, domain.passed = topology, -1
-        if domain.passed != domain.supply:
-            self._put_up()
-            domain.passed = domain.supply
+    def _schedule_active(self) -> None:
+        state, queue = self._state, self._domain.queue
+        topology = state.facts.placement(self._domain.name)[0].topology
+        if queue.topology != topology:  # It decides which pods fit the same nodes.
+            queue.topology = topology
+            queue.request_full_scan()
+        if queue.must_scan:
+            self._scan()
+            queue.end_scan()
         if self._goes_on:
-            domain.resume()
-        searches, due, pending = 0, domain.due, domain.pending
-        most, per_record = state.rules.searches_per_step, state.rules.pods_per_record
-        while due and searches < most and state.has_room(domain):
-            turn = heapq.heappop(due)
-            if due and due[0] == turn:
-                continue  # Put up more than once: by its own fact and by each claim's.
-            uid = turn[2]
-            if pending.get(uid) == turn and uid not in domain.paused:
-                searches += self._try(state.facts.pods[uid])
-            if len(self._batch) >= per_record:
+            queue.resume_paused()
+        searches, rules = 0, state.rules
+        while (
+            queue.has_active and searches < rules.searches_per_step and state.has_room(self._domain)
+        ):
+            if uid := queue.pop():
+                searches += self._schedule(state.facts.pods[uid])
+            if len(self._batch) >= rules.pods_per_record:
                 self._flush()
         self._flush()
 
-    def _put_up(self) -> None:
-        """Something was freed, added or changed: who could fit now is tried again.
+    def _scan(self) -> None:
+        """After a change of capacity, activate the pods that may fit now.
 
-        Of the others only the reasons may be other ones; they are reported with the next tick.
+        Of the others only the reasons may have changed; they are recorded with the next tick.
         """
-        domain = self._domain
-        if domain.passed < 0:
-            domain.put_up_all()
+        queue = self._domain.queue
+        if queue.activates_all:
+            queue.move_all_to_active()
             return
-        while domain.first_parked(b"") is not None:
-            domain.put_up_next(b"")
-        for signature in tuple(domain.parked):
-            first = domain.first_parked(signature)
+        while queue.first_unschedulable(NO_HINT) is not None:
+            queue.activate_next(NO_HINT)
+        for signature in queue.unschedulable_signatures():
+            first = queue.first_unschedulable(signature)
             if first is not None:
-                domain.doubted[signature] = None
-                if self._may_fit(signature, self._state.facts.pods[first[2]]):
-                    domain.put_up_next(signature)
+                queue.stale_reasons[signature] = None
+                if self._may_fit(signature, self._state.facts.pods[first]):
+                    queue.activate_next(signature)
 
     def _may_fit(self, signature: bytes, pod: Pod) -> bool:
         """Whether a node looks as if it fitted the pods of a signature, of which this is one."""
@@ -116,55 +112,57 @@ class Step:
             return True
         return may_fit(self._state, self._domain, want)
 
-    def _tell_doubted(self) -> None:
-        """Where the reasons of the first pod of a signature changed, all are reported again.
+    def _report_stale_reasons(self) -> None:
+        """Record the reasons of all pods of a signature again if those of the first changed.
 
         Reasons are found by comparing every card: in a large pool some wait for a later tick.
         """
-        domain = self._domain
-        cards = self._state.boards.of(domain.name).cards
-        for signature in tuple(domain.doubted)[: max(1, _CARDS_PER_TICK // max(1, cards))]:
-            del domain.doubted[signature]
-            first = domain.first_parked(signature)
+        domain, queue = self._domain, self._domain.queue
+        cards = self._state.tables.of(domain.name).cards
+        for signature in tuple(queue.stale_reasons)[: max(1, _CARDS_PER_TICK // max(1, cards))]:
+            del queue.stale_reasons[signature]
+            first = queue.first_unschedulable(signature)
             if first is None:
                 continue
-            want = wanted(self._state, domain.name, self._state.facts.pods[first[2]])
+            want = wanted(self._state, domain.name, self._state.facts.pods[first])
             reasons = self._reasons(want) if isinstance(want, PodRequest) else want
-            told = domain.current.waiting.get(first[2])
-            if told is None or (told.reasons != reasons and self._is_news(told, reasons)):
-                domain.late.update(dict.fromkeys(turn[2] for turn in domain.parked[signature]))
-            elif told.reasons != reasons:
-                domain.doubted[signature] = None  # Mere counts: later.
+            recorded = domain.current.waiting.get(first)
+            if recorded is None or (
+                recorded.reasons != reasons and self._is_news(recorded, reasons)
+            ):
+                queue.deferred_reasons.update(dict.fromkeys(queue.unschedulable(signature)))
+            elif recorded.reasons != reasons:
+                queue.stale_reasons[signature] = None  # Mere counts: later.
 
-    def _try(self, pod: Pod) -> int:
-        """Decide about one pod; how many searches it took."""
-        domain, state = self._domain, self._state
+    def _schedule(self, pod: Pod) -> int:
+        """Decide about one pod; return how many searches it took."""
+        domain, state, queue = self._domain, self._state, self._domain.queue
         want = wanted(state, domain.name, pod)
         if not isinstance(want, PodRequest):
-            domain.park(pod.uid, b"")
+            queue.add_unschedulable(pod.uid, NO_HINT)
             self._wait(pod, want)
             return 0
         started_us = state.stopwatch()
-        if want.is_aware and pod.uid not in domain.resumed:
+        if want.is_aware and pod.uid not in queue.resumed:
             self._learn(want)
-        choice = find_with(state, domain, want, self._budget)
+        choice = schedule_pod(state, domain, want, self._budget)
         if isinstance(choice, Pause):
-            domain.paused[pod.uid] = None
+            queue.paused[pod.uid] = None
             return 1
         if choice is None:
-            domain.park(pod.uid, want.signature if want.ordinary else b"")
+            queue.add_unschedulable(pod.uid, want.signature if want.ordinary else NO_HINT)
             self._wait(pod, self._reasons(want))
             return 1
         took_us = state.stopwatch() - started_us
         decision = decision_of(domain, want, choice, took_us=took_us)
         if reasons := too_large(state.rules, decision):
-            domain.park(pod.uid, b"")
+            queue.add_unschedulable(pod.uid, NO_HINT)
             self._wait(pod, reasons)
             return 1
         self._put_in_record(decision)
         state.count(domain, decision)
-        if domain.parked or domain.doubted:
-            domain.put_up_next(want.signature)
+        if queue.has_unschedulable or queue.stale_reasons:
+            queue.activate_next(want.signature)
         return 1
 
     def _put_in_record(self, decision: PodDecision) -> None:
@@ -186,16 +184,16 @@ class Step:
     def _reasons(self, want: PodRequest) -> tuple[Reason, ...]:
         """Why it fits nowhere; pods of equal signature share the answer."""
         domain, state = self._domain, self._state
-        uses = (state.ledger.version, state.holds.version, state.facts.nodes_version)
-        at = (*uses, domain.supply)
-        known = domain.explained.get(want.signature)
+        uses = (state.device_usage.version, state.assumed_pods.version, state.facts.nodes_version)
+        at = (*uses, domain.queue.capacity_version)
+        known = domain.queue.explained.get(want.signature)
         if known is not None and known[0] == at and want.ordinary:
             return known[1]
-        reasons = why_not(state, domain, want)
+        reasons = explain_pod(state, domain, want)
         if want.ordinary:
-            if len(domain.explained) >= 1024:
-                domain.explained.clear()
-            domain.explained[want.signature] = (at, reasons)
+            if len(domain.queue.explained) >= 1024:
+                domain.queue.explained.clear()
+            domain.queue.explained[want.signature] = (at, reasons)
         return reasons
 
     def _flush(self) -> None:
@@ -215,7 +213,7 @@ class Step:
             if known.reasons == reasons:
                 return
             if not self._is_news(known, reasons):
-                self._domain.late[pod.uid] = None
+                self._domain.queue.deferred_reasons[pod.uid] = None
                 return
         self._flush()
         self._append(records.waiting(self._state, self._domain, pod, reasons))

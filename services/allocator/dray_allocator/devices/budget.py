@@ -6,7 +6,7 @@ from typing import Final
 NODE_LOOKS: Final = 5_000
 """Devices looked at on one node before it counts as unfit: constraints can make a search long."""
 POD_LOOKS: Final = 20_000
-"""Devices looked at for one pod on the nodes that the board picks, in some tenths of a second."""
+"""Devices looked at for one pod on the nodes that the table picks, in some tenths of a second."""
 
 
 @dataclass(slots=True)

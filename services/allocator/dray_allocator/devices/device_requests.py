@@ -100,19 +100,19 @@ def needed(
     return WHOLE if found.fits_beside({}) else None
 
 
-def has_room(ledger: DeviceUsage, card: Card, consumed: Demand) -> bool:
+def has_room(device_usage: DeviceUsage, card: Card, consumed: Demand) -> bool:
     """Whether the device can give ``consumed`` besides all uses."""
-    use = ledger.of(card.id)
+    use = device_usage.of(card.id)
     if use.whole or not card.device.allow_multiple_allocations:
         return not use.shares
     return consumed.fits_beside(use.used)
 
 
-def oversold(ledger: DeviceUsage, card: Card | None, device: DeviceId) -> str:
+def oversold(device_usage: DeviceUsage, card: Card | None, device: DeviceId) -> str:
     """How a device is used more than it can be, in words; empty while all is well."""
     if not device.is_whole:
         return ""  # It stands for all devices that it may be.
-    use = ledger.of(device)
+    use = device_usage.of(device)
     if use.shares > 1 and (use.whole or (card and not card.device.allow_multiple_allocations)):
         return f"{device} is taken whole and yet has {use.shares} users"
     if card is None:

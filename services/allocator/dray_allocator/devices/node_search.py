@@ -68,7 +68,7 @@ class DeviceSearch:
     asks: Sequence[DeviceRequirements]
     plan: SearchPlan
     """Of the asks."""
-    ledger: DeviceUsage
+    device_usage: DeviceUsage
     selectors: SelectorCache
     rate: Callable[[DeviceRequirements, Card], Rating]
     """The lowest is tried first."""
@@ -95,7 +95,7 @@ class DeviceSearch:
         def rate(alternative: Alternative, candidate: Candidate) -> Rating:
             return self.rate(asks[id(alternative)], cards[candidate])
 
-        usage = usage_of_cards(self.ledger, cards.values())
+        usage = usage_of_cards(self.device_usage, cards.values())
         search = OrderedSearch(self.plan, RULES, self.budget, usage, demand_of, rate)
         best = search.best(search.in_order(fitting), connects=connects, must=must)
         if best is None:
@@ -107,11 +107,11 @@ class DeviceSearch:
 
     def _fitting(self, ask: DeviceRequirements, devices: NodeDevices) -> list[Card]:
         """The devices that an ask could have by itself."""
-        ledger = self.ledger
+        device_usage = self.device_usage
         return [
             card
             for card in eligible(ask, devices, self.selectors)
-            if (consumed := ask.of(card)) is not None and has_room(ledger, card, consumed)
+            if (consumed := ask.of(card)) is not None and has_room(device_usage, card, consumed)
         ]
 
 
@@ -121,13 +121,13 @@ def _share(ask: DeviceRequirements, card: Card) -> Share:
     return Share(ask, card, consumed)
 
 
-def usage_of_cards(ledger: DeviceUsage, cards: Iterable[Card]) -> Usage:
+def usage_of_cards(device_usage: DeviceUsage, cards: Iterable[Card]) -> Usage:
     """What is in use of devices. One that is not shared counts as held whatever it is used for:
     it may have been shared before."""
     whole: set[DeviceId] = set()
     consumed: dict[DeviceId, dict[str, int]] = {}
     for card in cards:
-        use = ledger.of(card.id)
+        use = device_usage.of(card.id)
         if use.whole or (use.shares and not card.device.allow_multiple_allocations):
             whole.add(card.id)
         elif use.shares:

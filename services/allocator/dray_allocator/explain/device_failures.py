@@ -84,7 +84,7 @@ class Devices:
         yield from self._of_causes(ask, dict(share), matching)
 
     def _clauses(self, expression: str, one: Candidate) -> Sequence[ClauseResult]:
-        card = self._state.fleet.card(one.id)
+        card = self._state.published.card(one.id)
         # It stands for devices that are as it was; by now it may be another one itself.
         if card is not None and not card.fault and _is_still(one, card.device):
             return self._state.selectors.explain(expression, card)

@@ -1,7 +1,7 @@
 """What fails on the cards of a pool, by their kinds: cards of one kind fail alike, but for use.
 
 A selector, a taint and what a request takes are looked at once per kind; what is left of the cards
-is compared in the board's columns. Where a selector reads what kinds don't tell, such as the uuid,
+is compared in the table's columns. Where a selector reads what kinds don't tell, such as the uuid,
 it is asked of every card. The order of the answers depends on nothing but their words, and the
 nearest miss on the cards' identities, so that a replay gives the same ones.
 """
@@ -53,9 +53,9 @@ class DeviceGroups:
 class DeviceMisses:
     """The cards of one pool, as they are now."""
 
-    def __init__(self, state: AllocatorState, board: NodeTable) -> None:
+    def __init__(self, state: AllocatorState, table: NodeTable) -> None:
         self.state = state
-        self.board = board
+        self.table = table
 
     def reasons(self, ask: DeviceRequirements) -> Iterator[Reason]:
         """Why a request gets none of them: its clauses first, then taints, use and capacity."""
@@ -65,24 +65,24 @@ class DeviceMisses:
 
     def card(self, place: int) -> Card:
         """The card at a place."""
-        row = self.board.row.item(place)
-        cards = self.state.fleet.of(self.board.names[row]).cards
-        return cards[place - self.board.first.item(row)]
+        row = self.table.row.item(place)
+        cards = self.state.published.of(self.table.names[row]).cards
+        return cards[place - self.table.first.item(row)]
 
     def nearest(self, places: Places) -> Card:
         """Of cards that are equally near the one whose tie is least."""
-        return self.card(int(places[int(self.board.card_tie[places].argmin())]))
+        return self.card(int(places[int(self.table.card_tie[places].argmin())]))
 
     def _groups(self, ask: DeviceRequirements) -> DeviceGroups:
-        board, selectors = self.board, self.state.selectors
+        table, selectors = self.table, self.state.selectors
         reads = [selectors.reads(text) for text in ask.selectors]
         questions = equivalence_keys.attributes(read for some in reads for read in some or ())
-        board.tell_cards_apart(questions)
-        rows = list(board.rows.values())
-        places, _ = spread(board.first[rows], board.count[rows])
-        kinds = board.kind[places]
-        if None not in reads and all(map(board.card_kinds.tells, questions)):
-            examples = map(board.card_kinds.example, range(board.card_kinds.count))
+        table.tell_cards_apart(questions)
+        rows = list(table.rows.values())
+        places, _ = spread(table.first[rows], table.count[rows])
+        kinds = table.kind[places]
+        if None not in reads and all(map(table.card_kinds.tells, questions)):
+            examples = map(table.card_kinds.example, range(table.card_kinds.count))
             return DeviceGroups(places, kinds, tuple(examples))
         return DeviceGroups(places, np.arange(len(places)), tuple(map(self.card, places.tolist())))
 
@@ -157,7 +157,7 @@ class DeviceMisses:
             for fits, card in zip(matching.tolist(), groups.examples, strict=True)
         ]
         could = groups.where(np.array([one is not None for one in takes], np.bool_))
-        is_open = self.board.open[could]
+        is_open = self.table.open[could]
         found: dict[Cause, tuple[int, Nearest | None]] = {}
         if not is_open.all():
             found["in-use", "in use", ""] = (int((~is_open).sum()), None)
@@ -176,19 +176,19 @@ class DeviceMisses:
 
     def _short_of(self, key: str, amounts: list[int], groups: DeviceGroups) -> Places:
         """Which of the open cards of the groups with an amount have less than it left."""
-        board = self.board
+        table = self.table
         taking = np.array([amount >= 0 for amount in amounts], np.bool_)
-        which = taking[groups.of] & board.open[groups.places]
+        which = taking[groups.of] & table.open[groups.places]
         at_all = which.nonzero()[0]
         places, of = groups.places[at_all], groups.of[at_all]
         wanted = np.array([float(min(amount, MOST_NANO)) for amount in amounts])[of]
         if max(amounts) == 0:  # Then it is short only where more is used than there is.
-            doubtful = board.load[places] > FULL
+            doubtful = table.load[places] > FULL
             short = np.zeros(len(places), np.bool_)
         else:
-            free = board.free[board.dimension(key)][places]
+            free = table.free[table.dimension(key)][places]
             # Rounded amounts that are equal may differ, but not on a card that nobody uses.
-            doubtful = (free == wanted) & (board.load[places] > 0)
+            doubtful = (free == wanted) & (table.load[places] > 0)
             short = free < wanted
         for at in doubtful.nonzero()[0].tolist():
             short[at] = self._left(key, self.card(places.item(at))) < amounts[of.item(at)]
@@ -196,12 +196,12 @@ class DeviceMisses:
         return found
 
     def _left(self, key: str, card: Card) -> int:
-        return card.totals.get(key, 0) - self.state.ledger.of(card.id).used.get(key, 0)
+        return card.totals.get(key, 0) - self.state.device_usage.of(card.id).used.get(key, 0)
 
     def _nearest_short(self, key: str, whole: str, groups: DeviceGroups, short: Places) -> Nearest:
         """The card with the most left; with the most of its ``whole``, where that is named."""
         where = groups.places[short]
-        free = self.board.free[self.board.dimension(key)][where]
+        free = self.table.free[self.table.dimension(key)][where]
         if whole:
             wholes = [float(max(1, card.totals.get(whole, 1))) for card in groups.examples]
             free = free / np.array(wholes)[groups.of[short]]

@@ -1,4 +1,4 @@
-"""What fails on the nodes of a pool, cards aside. Nodes of which the board tells that nothing does
+"""What fails on the nodes of a pool, cards aside. Nodes of which the table tells that nothing does
 are not looked at."""
 
 import re
@@ -32,7 +32,7 @@ def on_nodes(
     counts: dict[str, int] = {}
     nearest: dict[str, tuple[Rank, Nearest]] = {}
     for name in nodes if index is None else _doubtful(wanted, nodes, index):
-        node, held = state.facts.nodes[name].node, state.holds.on(name)
+        node, held = state.facts.nodes[name].node, state.assumed_pods.on(name)
         given = state.facts.given
         failing = tuple(failures(wanted.pod.needs, node, held, alone=wanted.alone, given=given))
         for what in failing:
@@ -81,7 +81,7 @@ def _doubtful(wanted: PodRequest, nodes: Sequence[str], index: NodeIndex) -> Seq
     needs = wanted.pod.needs
     if needs.resources or needs.ports or not index.plan.tells_needs:
         return nodes
-    rows = np.array([index.board.rows[name] for name in nodes], np.intp)
+    rows = np.array([index.table.rows[name] for name in nodes], np.intp)
     refused = ~index.may_run(rows)
     return [nodes[at] for at in refused.nonzero()[0].tolist()]
 

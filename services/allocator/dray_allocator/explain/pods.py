@@ -40,12 +40,12 @@ def explain(state: AllocatorState, domain: Domain, wanted: PodRequest) -> tuple[
     if not nodes:
         return tuple(of_pool)
     index = index_of(state, domain, wanted)
-    ill = state.fleet.ill.items()
+    ill = state.published.ill.items()
     unhealthy = sum(count for node, count in ill if state.facts.serves(node, domain.name))
     reasons = [*_of_devices(state, wanted, index, unhealthy)]
     reasons += on_nodes(state, wanted, nodes, index)
     reasons += together(state, domain, wanted)
-    if not index.board.cards and not unhealthy:
+    if not index.table.cards and not unhealthy:
         reasons.append(Reason("count", "no devices", len(nodes), len(nodes), "node", _NO_DEVICES))
     return (*of_pool, *reasons[:_MOST_REASONS])
 
@@ -54,11 +54,11 @@ def _of_devices(
     state: AllocatorState, wanted: PodRequest, index: NodeIndex, unhealthy: int
 ) -> list[Reason]:
     found: list[Reason] = []
-    board = index.board
+    table = index.table
     if unhealthy:
-        found.append(Reason("in-use", "unhealthy", unhealthy, board.cards + unhealthy))
-    if board.cards:
-        cards = DeviceMisses(state, board)
+        found.append(Reason("in-use", "unhealthy", unhealthy, table.cards + unhealthy))
+    if table.cards:
+        cards = DeviceMisses(state, table)
         alike: dict[Hashable, list[DeviceRequirements]] = {}
         for ask in wanted.asks:
             alike.setdefault(_same(ask), []).append(ask)
@@ -96,16 +96,16 @@ def together(state: AllocatorState, domain: Domain, wanted: PodRequest) -> list[
     for node in _with_enough(index, candidates(state, domain, wanted)):
         on_node = budget.part(NODE_LOOKS)
         search = DeviceSearch(
-            wanted.asks, wanted.plan, state.ledger, state.selectors, _all_alike, on_node
+            wanted.asks, wanted.plan, state.device_usage, state.selectors, _all_alike, on_node
         )
-        is_placed = search.best(state.fleet.of(node), connects=must, must=must) is not None
+        is_placed = search.best(state.published.of(node), connects=must, must=must) is not None
         enough += is_placed
         unsure += not is_placed and on_node.ran_out
     fewer = "no matching device" if count == 1 else f"fewer than {count} matching devices"
     what = f"{fewer} with room on one node"
     detail = ""
     if must:
-        what, detail = f"{what}, {CONNECTED}", _UNREAD if state.fleet.says_more else ""
+        what, detail = f"{what}, {CONNECTED}", _UNREAD if state.published.says_more else ""
     told = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, detail)}
     told[f"no choice of {count} devices among the first {NODE_LOOKS} tried"] = (unsure, TOO_MANY)
     return [
@@ -117,12 +117,12 @@ def together(state: AllocatorState, domain: Domain, wanted: PodRequest) -> list[
 
 def _with_enough(index: NodeIndex, nodes: Sequence[str]) -> list[str]:
     """The nodes on which every request, by itself, has as many cards as it wants."""
-    board = index.board
-    rows = np.array([board.rows[name] for name in nodes], np.intp)
-    places, owner = spread(board.first[rows], board.count[rows])
+    table = index.table
+    rows = np.array([table.rows[name] for name in nodes], np.intp)
+    places, owner = spread(table.first[rows], table.count[rows])
     enough = np.ones(len(rows), np.bool_)
     for need in index.plan.cards:
-        found = owner[need.suiting(board, places)]
+        found = owner[need.suiting(table, places)]
         enough &= np.bincount(found, minlength=len(rows)) >= need.count
     return [nodes[at] for at in enough.nonzero()[0].tolist()]
 

@@ -18,5 +18,5 @@ tables            the tables of all pools and their indexes, within bounds
 
 An index gives a necessary condition: a node that it skips does not fit. The node that is chosen is
 checked exactly, by ``predicates`` and ``devices``, before it is used;
-``docs/adr/0021-a-board-per-pool.md`` says why this is enough.
+``docs/adr/0021-a-table-per-pool.md`` says why this is enough.
 """

@@ -2,7 +2,7 @@
 
 Every node has a key: its score, then a tie that depends on nothing but its uid; the lowest key
 is the best node, and a node that can't fit has none. A node is looked at again only when the
-board's log says that it changed: deciding costs what changed since, not what there is.
+table's log says that it changed: deciding costs what changed since, not what there is.
 
 Where the score does not ask which cards have enough, the key that a node has if the pod fits there
 is known at once. A node that changed and would not be the best gets it on trust; whether the pod
@@ -33,9 +33,9 @@ _WHOLE_SHARE: Final = 4
 class NodeIndex:
     """The nodes of a node table for one plan, by a score."""
 
-    def __init__(self, board: NodeTable, plan: FilterPlan, score: NodeScore) -> None:
+    def __init__(self, table: NodeTable, plan: FilterPlan, score: NodeScore) -> None:
         self.plan = plan
-        self.board = board
+        self.table = table
         self.score = score
         self._keys = Keys()
         self._best: tuple[int, int] | None = None
@@ -55,26 +55,26 @@ class NodeIndex:
 
     def catch_up(self, selectors: SelectorCache) -> None:
         """Look at the nodes that changed since this was called last."""
-        board, position = self.board, self._position
+        table, position = self.table, self._position
         void = False
-        if self._kinds_seen != board.kinds_seen:
-            void = self.plan.learn(board, selectors)
-            self._kinds_seen = board.kinds_seen
+        if self._kinds_seen != table.kinds_seen:
+            void = self.plan.learn(table, selectors)
+            self._kinds_seen = table.kinds_seen
         if self._by_load is None and self._scored_at != self.score.version:
             self._scored_at, void = self.score.version, True
-        self._position = version = board.version
+        self._position = version = table.version
         if position == version and not void:
             return
         self._suiting = (-1, [])
-        if board.height > len(self._keys.at):
-            self._keys.make_room(board.height)
-        if not board.rows:
+        if table.height > len(self._keys.at):
+            self._keys.make_room(table.height)
+        if not table.rows:
             self._keys.all[:] = NONE
             self._forget_least()
-        elif void or position < board.log_start:
+        elif void or position < table.log_start:
             self._rebuild()
         else:
-            self._look_at(dict.fromkeys(board.log[position - board.log_start :]))
+            self._look_at(dict.fromkeys(table.log[position - table.log_start :]))
 
     def best(self) -> int:
         """The row of the best node that may fit; -1 where none does."""
@@ -89,9 +89,9 @@ class NodeIndex:
     def _find_best(self) -> tuple[int, int]:
         """The least key, and its row; -1 where no node has one."""
         key, row = self._keys.least()
-        twins = self.board.ties.twins
-        if twins and row >= 0 and key % 2**TIE_BITS in twins:
-            row = self._first_of(twins[key % 2**TIE_BITS], key)
+        duplicates = self.table.ties.duplicates
+        if duplicates and row >= 0 and key % 2**TIE_BITS in duplicates:
+            row = self._first_of(duplicates[key % 2**TIE_BITS], key)
         return key, row
 
     def key(self, row: int) -> int:
@@ -136,17 +136,17 @@ class NodeIndex:
         index on it."""
         if self._suiting[0] == row:
             return self._suiting[1]
-        return self.plan.cards[-1].suiting_on(self.board, row, self.board.count_at[row])
+        return self.plan.cards[-1].suiting_on(self.table, row, self.table.count_at[row])
 
     def keys(self) -> Whole:
         """All keys, by row. A copy."""
         if self._trusted:
             self._look_at_many(np.array(list(self._trusted), np.intp))
-        return self._keys.all[: self.board.height].copy()
+        return self._keys.all[: self.table.height].copy()
 
     def _first_of(self, rows: list[int], key: int) -> int:
         alike = [row for row in rows if self._keys.at[row] == key]
-        return min(alike, key=self.board.uid)
+        return min(alike, key=self.table.uid)
 
     def _look_at(self, rows: dict[int, None]) -> None:
         if self._by_load is not None and len(rows) <= _ON_TRUST:
@@ -154,7 +154,7 @@ class NodeIndex:
         elif len(rows) <= _ONE_BY_ONE:
             for row in rows:
                 self._look_at_one(row)
-        elif len(rows) * _WHOLE_SHARE > self.board.height:
+        elif len(rows) * _WHOLE_SHARE > self.table.height:
             self._rebuild()
         else:
             self._look_at_many(np.array(list(rows), np.intp))
@@ -162,11 +162,11 @@ class NodeIndex:
     def _trust(self, score: LoadScore, rows: dict[int, None]) -> None:
         """Have nodes' keys without a look at what is free there, but for those that would be as
         good as the best."""
-        board, best, closer = self.board, self._best, []
+        table, best, closer = self.table, self._best, []
         least, first = best or (-NONE, -1)
-        key_at, present_at, tie_at = self._keys.at, board.present_at, board.tie_at
+        key_at, present_at, tie_at = self._keys.at, table.present_at, table.tie_at
         for row in rows:
-            key = (score.of(board, row) << TIE_BITS) + tie_at[row] if present_at[row] else NONE
+            key = (score.of(table, row) << TIE_BITS) + tie_at[row] if present_at[row] else NONE
             if key < least or (key == least and row != first):
                 closer.append(row)
                 continue
@@ -183,40 +183,40 @@ class NodeIndex:
         self._set_key(row, self._key_of(row))
 
     def _key_of(self, row: int) -> int:
-        board, plan = self.board, self.plan
+        table, plan = self.table, self.plan
         if (
-            not board.present_at[row]
-            or not plan.may_run_at[board.node_kind_at[row]]
-            or (plan.cpu_milli and plan.cpu_milli > board.cpu_milli_at[row])
-            or (plan.memory_bytes and plan.memory_bytes > board.memory_bytes_at[row])
-            or board.pods_at[row] < 1
+            not table.present_at[row]
+            or not plan.may_run_at[table.node_kind_at[row]]
+            or (plan.cpu_milli and plan.cpu_milli > table.cpu_milli_at[row])
+            or (plan.memory_bytes and plan.memory_bytes > table.memory_bytes_at[row])
+            or table.pods_at[row] < 1
         ):
             return NONE
         suiting: list[Flags] = []
-        count, found = board.count_at[row], _NO_CARDS
+        count, found = table.count_at[row], _NO_CARDS
         for need in plan.cards:
-            found = need.suiting_on(board, row, count)
+            found = need.suiting_on(table, row, count)
             if len(found) < need.count:
                 return NONE
             if self._by_load is None:
                 suiting.append(flagged(found, count))
         self._suiting = row, found
-        return (self.score.of(board, row, suiting) << TIE_BITS) + board.tie_at[row]
+        return (self.score.of(table, row, suiting) << TIE_BITS) + table.tie_at[row]
 
     def _look_at_many(self, rows: Places) -> None:
-        board = self.board
-        count = board.count[rows]
+        table = self.table
+        count = table.count[rows]
         enough = self.may_run(rows)
         width = count.item(0)
         if width and (count == width).all():
-            places = (board.first[rows][:, None] + np.arange(width)).ravel()
-            suiting = [need.suiting(board, places) for need in self.plan.cards]
+            places = (table.first[rows][:, None] + np.arange(width)).ravel()
+            suiting = [need.suiting(table, places) for need in self.plan.cards]
             for need, found in zip(self.plan.cards, suiting, strict=True):
                 counted = np.add.reduce(found.reshape(-1, width), axis=1, dtype=np.int64)
                 enough &= counted >= need.count
         else:
-            places, owner = spread(board.first[rows], count)
-            suiting = [need.suiting(board, places) for need in self.plan.cards]
+            places, owner = spread(table.first[rows], count)
+            suiting = [need.suiting(table, places) for need in self.plan.cards]
             for need, found in zip(self.plan.cards, suiting, strict=True):
                 enough &= np.bincount(owner[found], minlength=len(rows)) >= need.count
         for row in rows.tolist() if self._trusted else ():
@@ -226,15 +226,15 @@ class NodeIndex:
         best, at = self._best, int(keys.argmin())
         if best is not None:
             now = self._best_of(best, keys.item(at), rows.item(at))
-            self._best = None if board.ties.twins else now
+            self._best = None if table.ties.duplicates else now
 
     def _rebuild(self) -> None:
-        board = self.board
-        rows, places = slice(0, board.height), slice(0, board.places)
+        table = self.table
+        rows, places = slice(0, table.height), slice(0, table.places)
         enough = self.may_run(rows)
-        suiting = [need.suiting(board, places) for need in self.plan.cards]
+        suiting = [need.suiting(table, places) for need in self.plan.cards]
         for need, found in zip(self.plan.cards, suiting, strict=True):
-            counted = np.bincount(board.row[places][found], minlength=board.height)
+            counted = np.bincount(table.row[places][found], minlength=table.height)
             enough &= counted >= need.count
         self._keys.all[rows] = self._scored(Look(rows, places, suiting), enough)
         self._forget_least()
@@ -247,15 +247,15 @@ class NodeIndex:
 
     def may_run(self, rows: slice | Places) -> Flags:
         """Which nodes take the pod, their cards aside, as far as the node table tells."""
-        board, plan = self.board, self.plan
-        found = board.present[rows] & plan.may_run[board.node_kind[rows]]
-        found &= board.pods[rows] >= 1
+        table, plan = self.table, self.plan
+        found = table.present[rows] & plan.may_run[table.node_kind[rows]]
+        found &= table.pods[rows] >= 1
         if plan.cpu_milli:
-            found &= board.cpu_milli[rows] >= plan.cpu_milli
+            found &= table.cpu_milli[rows] >= plan.cpu_milli
         if plan.memory_bytes:
-            found &= board.memory_bytes[rows] >= plan.memory_bytes
+            found &= table.memory_bytes[rows] >= plan.memory_bytes
         return found
 
     def _scored(self, look: Look, enough: Flags) -> Whole:
-        scores = self.score.of_many(self.board, look)
-        return np.where(enough, (scores << TIE_BITS) + self.board.tie[look.rows], NONE)
+        scores = self.score.of_many(self.table, look)
+        return np.where(enough, (scores << TIE_BITS) + self.table.tie[look.rows], NONE)

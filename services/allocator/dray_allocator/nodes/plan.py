@@ -60,14 +60,14 @@ class CardNeed:
     def __post_init__(self) -> None:
         self.count = self.ask.request.count
 
-    def learn(self, board: NodeTable, selectors: SelectorCache) -> None:
+    def learn(self, table: NodeTable, selectors: SelectorCache) -> None:
         """Judge the kinds that came since."""
-        seen, now = len(self.suits), board.card_kinds.count
+        seen, now = len(self.suits), table.card_kinds.count
         self.suits = np.append(self.suits, np.zeros(now - seen, np.bool_))
         for column, amounts in self.amounts.items():
             self.amounts[column] = np.append(amounts, np.full(now - seen, _NOTHING_NEEDED))
         for kind in range(seen, now):
-            self._judge(board, kind, board.card_kinds.example(kind), selectors)
+            self._judge(table, kind, table.card_kinds.example(kind), selectors)
         self.suits_all, self.suits_at = bool(self.suits.all()), self.suits.tolist()
         self.checks = tuple(self._check(*one) for one in self.amounts.items())
 
@@ -76,7 +76,7 @@ class CardNeed:
         is_one = bool((taken == taken[0]).all())
         return Check(column, None, float(taken[0])) if is_one else Check(column, amounts, 0.0)
 
-    def _judge(self, board: NodeTable, kind: int, card: Card, selectors: SelectorCache) -> None:
+    def _judge(self, table: NodeTable, kind: int, card: Card, selectors: SelectorCache) -> None:
         if card.fault or self.ask.untolerated(card) is not None:
             return
         consumed = self.ask.of(card)
@@ -85,7 +85,7 @@ class CardNeed:
         self.suits[kind] = True
         for key, amount in consumed.nano.items():
             if amount > 0:
-                self._column(board.dimension(key))[kind] = min(amount, MOST_NANO)
+                self._column(table.dimension(key))[kind] = min(amount, MOST_NANO)
 
     def _column(self, column: int) -> Amounts:
         known = self.amounts.get(column)
@@ -93,23 +93,23 @@ class CardNeed:
             known = self.amounts[column] = np.full(len(self.suits), _NOTHING_NEEDED)
         return known
 
-    def suiting(self, board: NodeTable, places: slice | Places) -> Flags:
+    def suiting(self, table: NodeTable, places: slice | Places) -> Flags:
         """Which of these cards have enough of everything. Not to be written to."""
-        found = board.open[places]
+        found = table.open[places]
         if not self.suits_all:
-            found = found & self.suits[board.kind[places]] if self.suits.size else found & False
+            found = found & self.suits[table.kind[places]] if self.suits.size else found & False
         for column, amounts, amount in self.checks:
-            free = board.free[column][places]
-            found = found & (free >= (amount if amounts is None else amounts[board.kind[places]]))
+            free = table.free[column][places]
+            found = found & (free >= (amount if amounts is None else amounts[table.kind[places]]))
         return found
 
-    def suiting_on(self, board: NodeTable, row: int, most: int) -> list[int]:
+    def suiting_on(self, table: NodeTable, row: int, most: int) -> list[int]:
         """Cards of one node that have enough of everything, by their index on it, and no more than
         ``most``: what ``suiting`` says, without numpy, which takes longer for so few."""
-        first, found = board.first_at[row], []
-        open_at, kind_at, free_at = board.open_at, board.kind_at, board.free_at
+        first, found = table.first_at[row], []
+        open_at, kind_at, free_at = table.open_at, table.kind_at, table.free_at
         suits_all, suits_at, checks = self.suits_all, self.suits_at, self.checks
-        for place in range(first, first + board.count_at[row]):
+        for place in range(first, first + table.count_at[row]):
             if not open_at[place] or not (suits_all or (suits_at and suits_at[kind_at[place]])):
                 continue
             for column, amounts, amount in checks:
@@ -133,7 +133,7 @@ class FilterPlan:
     cpu_milli: int
     memory_bytes: int
     known: tuple[int, int, int] = (-1, 0, 0)
-    """What the tables are about: the board's numbering, and how many kinds there were of each."""
+    """What the tables are about: the table's numbering, and how many kinds there were of each."""
     may_run: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
     """Per kind of node, whether the pod may run there as far as the kind tells."""
     may_run_at: Sequence[int] = ()
@@ -153,34 +153,34 @@ class FilterPlan:
         needs, told = self.needs, self._told
         return (needs.node_selector, needs.node_terms) == (told.node_selector, told.node_terms)
 
-    def learn(self, board: NodeTable, selectors: SelectorCache) -> bool:
+    def learn(self, table: NodeTable, selectors: SelectorCache) -> bool:
         """Bring the tables up to date; whether what was derived from them before is void."""
-        now = (board.numbering, board.card_kinds.count, board.node_kinds.count)
+        now = (table.numbering, table.card_kinds.count, table.node_kinds.count)
         if now == self.known:
             return False
         is_renumbered = now[0] != self.known[0]
         if is_renumbered:
-            self._begin(board, selectors)
+            self._begin(table, selectors)
         for need in self.cards:
-            need.learn(board, selectors)
-        examples = map(board.node_kinds.example, range(len(self.may_run), now[2]))
+            need.learn(table, selectors)
+        examples = map(table.node_kinds.example, range(len(self.may_run), now[2]))
         found = [fits(self._told, roomy(one), NOTHING, alone=self.alone) for one in examples]
         self.may_run = np.append(self.may_run, np.array(found, np.bool_))
         self.may_run_at = self.may_run.tolist()
         self.known = now
         return is_renumbered
 
-    def _begin(self, board: NodeTable, selectors: SelectorCache) -> None:
+    def _begin(self, table: NodeTable, selectors: SelectorCache) -> None:
         self.may_run = np.zeros(0, np.bool_)
-        self._told = _told(self.needs, board)
+        self._told = _told(self.needs, table)
         self.tells_node = _is_all(self._told, self.needs)
-        self.cards = tuple(_need(need.ask, board, selectors) for need in self.cards)
+        self.cards = tuple(_need(need.ask, table, selectors) for need in self.cards)
         self.is_simple = len(self.cards) == 1 and self.cards[0].is_exact
         self.is_single = self.is_simple and self.cards[0].count == 1
 
 
 def plan_of(
-    board: NodeTable,
+    table: NodeTable,
     selectors: SelectorCache,
     asks: Sequence[DeviceRequirements],
     needs: PodNeeds,
@@ -189,8 +189,8 @@ def plan_of(
 ) -> FilterPlan:
     """A plan without tables yet; the node table learns to tell apart what they will depend on."""
     named = [selectors.reads(text) or () for ask in asks for text in ask.selectors]
-    board.tell_cards_apart(equivalence_keys.attributes(read for reads in named for read in reads))
-    board.tell_nodes_apart(equivalence_keys.labels(needs))
+    table.tell_cards_apart(equivalence_keys.attributes(read for reads in named for read in reads))
+    table.tell_nodes_apart(equivalence_keys.labels(needs))
     return FilterPlan(
         needs,
         alone,
@@ -200,22 +200,22 @@ def plan_of(
     )
 
 
-def _need(ask: DeviceRequirements, board: NodeTable, selectors: SelectorCache) -> CardNeed:
-    told = tuple(text for text in ask.selectors if _is_told(text, board, selectors))
+def _need(ask: DeviceRequirements, table: NodeTable, selectors: SelectorCache) -> CardNeed:
+    told = tuple(text for text in ask.selectors if _is_told(text, table, selectors))
     return CardNeed(ask, told, not ask.constraints and told == ask.selectors)
 
 
-def _is_told(expression: str, board: NodeTable, selectors: SelectorCache) -> bool:
+def _is_told(expression: str, table: NodeTable, selectors: SelectorCache) -> bool:
     reads = selectors.reads(expression)
     return reads is not None and all(
-        map(board.card_kinds.tells, equivalence_keys.attributes(reads))
+        map(table.card_kinds.tells, equivalence_keys.attributes(reads))
     )
 
 
-def _told(needs: PodNeeds, board: NodeTable) -> PodNeeds:
+def _told(needs: PodNeeds, table: NodeTable) -> PodNeeds:
     """Of the needs those that a node's kind tells: nothing that is used up, no name, and no label
     that makes no class. A need that is not named here is left to the exact look."""
-    tells = board.node_kinds.tells
+    tells = table.node_kinds.tells
     wanted = {key: value for key, value in needs.node_selector.items() if tells(("label", key))}
     is_told = all(
         not one.is_field and tells(("label", one.key)) for term in needs.node_terms for one in term

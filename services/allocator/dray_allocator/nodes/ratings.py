@@ -38,11 +38,11 @@ class Look:
     """Per request of the plan: which of ``places`` have enough of everything. Never those where
     there is no card (``NodeTable.there``), of which there may be some among all places."""
 
-    def owner(self, board: NodeTable) -> Places:
+    def owner(self, table: NodeTable) -> Places:
         """Of which of ``rows`` (by its number among them) each of ``places`` is."""
         if isinstance(self.rows, slice):
-            return board.row[self.places]
-        return np.repeat(np.arange(len(self.rows)), board.count[self.rows])
+            return table.row[self.places]
+        return np.repeat(np.arange(len(self.rows)), table.count[self.rows])
 
 
 class NodeScore(Protocol):
@@ -52,17 +52,17 @@ class NodeScore(Protocol):
     def version(self) -> int:
         """Moves whenever a node may have another score though the node table says nothing of it."""
 
-    def of(self, board: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
+    def of(self, table: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
         """The score of one node on which the pod fits. ``suiting``: per request of the plan, which
         of the node's cards have enough."""
 
-    def of_many(self, board: NodeTable, look: Look) -> Whole:
+    def of_many(self, table: NodeTable, look: Look) -> Whole:
         """The scores of many nodes; those of nodes on which the pod does not fit are not read."""
 
-    def order(self, board: NodeTable, row: int, cards: list[int]) -> list[int]:
+    def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
         """Cards of a node, by their index on it, for a pod with one request: the best first."""
 
-    def rank(self, board: NodeTable, row: int) -> Rank:
+    def rank(self, table: NodeTable, row: int) -> Rank:
         """The rating of a node's cards where several requests or constraints must be met."""
 
 
@@ -87,39 +87,39 @@ class LoadScore(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     @property
     def version(self) -> int:
-        """It reads nothing but the board."""
+        """It reads nothing but the table."""
         return 0
 
-    def of(self, board: NodeTable, row: int, suiting: Sequence[Flags] = ()) -> int:
+    def of(self, table: NodeTable, row: int, suiting: Sequence[Flags] = ()) -> int:
         """The mean load of the node's cards, or what is missing to the most."""
-        load = board.load_sum_at[row] // (board.count_at[row] or 1)
+        load = table.load_sum_at[row] // (table.count_at[row] or 1)
         if load > MOST_LOAD:
             load = MOST_LOAD
         return MOST_LOAD - load if self.node_fills else load
 
-    def of_many(self, board: NodeTable, look: Look) -> Whole:
+    def of_many(self, table: NodeTable, look: Look) -> Whole:
         """The same of many nodes."""
-        means = board.load_sum[look.rows] // np.maximum(board.count[look.rows], 1)
+        means = table.load_sum[look.rows] // np.maximum(table.count[look.rows], 1)
         load = np.minimum(means, MOST_LOAD)
         return MOST_LOAD - load if self.node_fills else load
 
-    def order(self, board: NodeTable, row: int, cards: list[int]) -> list[int]:
+    def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
         """By load, then tie."""
-        loads = board.load_at[board.stretch(row)].tolist()
-        return by_load(board, row, cards, loads, self.card_fills)
+        loads = table.load_at[table.stretch(row)].tolist()
+        return by_load(table, row, cards, loads, self.card_fills)
 
-    def rank(self, board: NodeTable, row: int) -> Rank:
+    def rank(self, table: NodeTable, row: int) -> Rank:
         """The load."""
-        loads, sign = board.load_at[board.stretch(row)], -1 if self.card_fills else 1
+        loads, sign = table.load_at[table.stretch(row)], -1 if self.card_fills else 1
         return lambda ask, card: sign * loads[card.index]
 
 
 def by_load(
-    board: NodeTable, row: int, cards: Sequence[int], loads: Sequence[int], fills: bool
+    table: NodeTable, row: int, cards: Sequence[int], loads: Sequence[int], fills: bool
 ) -> list[int]:
     """Cards of a node, in ascending order, by load, least first or most, then by their tie."""
     found = list(cards)
     if len(found) > 1:
-        found.sort(key=board.card_tie_at[board.stretch(row)].tolist().__getitem__)
+        found.sort(key=table.card_tie_at[table.stretch(row)].tolist().__getitem__)
         found.sort(key=loads.__getitem__, reverse=fills)  # Both sorts are stable.
     return found

@@ -78,13 +78,13 @@ class NodeTables:
         """A pool's node table, as things are now."""
         if self._nodes:
             self._read_again()
-        board = self._boards.get(pool)
-        if board is None:
-            board = self._boards[pool] = NodeTable(self._source)
+        table = self._boards.get(pool)
+        if table is None:
+            table = self._boards[pool] = NodeTable(self._source)
             for name in self._pools.nodes(pool):
-                board.put(name)
+                table.put(name)
                 self._pool_of[name] = pool
-        return board
+        return table
 
     def index(
         self,
@@ -104,10 +104,10 @@ class NodeTables:
         key = (pool, scoring.key, signature)
         index = self._indexes.pop(key, None)
         if index is None:
-            board = self.of(pool)
-            self._make_room(board)
-            planned = plan(board)
-            index = NodeIndex(board, planned, scoring.make(board, planned))
+            table = self.of(pool)
+            self._make_room(table)
+            planned = plan(table)
+            index = NodeIndex(table, planned, scoring.make(table, planned))
         self._indexes[key] = index
         index.catch_up(selectors)
         return index
@@ -125,20 +125,20 @@ class NodeTables:
 
         ``plan`` as for ``index``; what it needs of nodes is not looked at.
         """
-        board = self.of(pool)
+        table = self.of(pool)
         key = (pool, scoring.key, signature)
         known = self._scored.pop(key, None)
         if known is None:
             while len(self._scored) >= _MOST_SCORES:
                 del self._scored[next(iter(self._scored))]
-            planned = plan(board)
-            known = (planned, scoring.make(board, planned))
+            planned = plan(table)
+            known = (planned, scoring.make(table, planned))
         self._scored[key] = known
-        known[0].learn(board, selectors)
+        known[0].learn(table, selectors)
         return known
 
-    def _make_room(self, board: NodeTable) -> None:
-        most = max(_FEWEST, min(MOST_INDEXES, _MOST_BYTES // (8 * max(board.height, 1))))
+    def _make_room(self, table: NodeTable) -> None:
+        most = max(_FEWEST, min(MOST_INDEXES, _MOST_BYTES // (8 * max(table.height, 1))))
         while len(self._indexes) >= most:
             del self._indexes[next(iter(self._indexes))]
 
@@ -146,14 +146,14 @@ class NodeTables:
         for name, cards in self._nodes.items():
             self._put(name, cards)
         self._nodes.clear()
-        for board in self._boards.values():
-            board.renumber_if_outgrown()
+        for table in self._boards.values():
+            table.renumber_if_outgrown()
 
     def _put(self, name: str, cards: bool) -> None:
         before, now = self._pool_of.pop(name, ""), self._pools.of(name)
         if before and before != now:
             self._boards[before].drop(name)
-        board = self._boards.get(now)
-        if board is not None:
-            board.put(name, cards=cards)
+        table = self._boards.get(now)
+        if table is not None:
+            table.put(name, cards=cards)
             self._pool_of[name] = now

@@ -5,7 +5,7 @@ class TieRows:
     """The ties of rows. Equal ones are listed, so that a search can look closer."""
 
     def __init__(self) -> None:
-        self.twins: dict[int, list[int]] = {}
+        self.duplicates: dict[int, list[int]] = {}
         """Rows by tie, where several have the same one."""
         self._first: dict[int, int] = {}
         self._of: dict[int, int] = {}
@@ -17,18 +17,18 @@ class TieRows:
         self.forget(row)
         self._of[row] = value
         if value in self._first:
-            self.twins.setdefault(value, [self._first[value]]).append(row)
+            self.duplicates.setdefault(value, [self._first[value]]).append(row)
         else:
             self._first[value] = row
 
     def forget(self, row: int) -> None:
         """A row has no tie any more."""
         value = self._of.pop(row, -1)
-        alike = self.twins.get(value)
+        alike = self.duplicates.get(value)
         if alike is None:
             self._first.pop(value, None)
             return
         alike.remove(row)
         self._first[value] = alike[0]
         if len(alike) == 1:
-            del self.twins[value]
+            del self.duplicates[value]

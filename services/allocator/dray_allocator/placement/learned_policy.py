@@ -12,7 +12,7 @@ def learned_scoring(state: AllocatorState, domain: Domain) -> Scoring | None:
     learned = domain.learned
     if learned is None:
         return None
-    domain.landscapes.set(state.boards.of(domain.name), learned)
+    domain.landscapes.set(state.tables.of(domain.name), learned)
     return domain.landscapes.scoring
 
 
@@ -24,15 +24,15 @@ def see(domain: Domain, wanted: PodRequest) -> None:
 
 def is_due(state: AllocatorState, domain: Domain) -> bool:
     """Whether it is time to learn again."""
-    cards = state.boards.of(domain.name).cards
+    cards = state.tables.of(domain.name).cards
     return domain.learned is None or _learner(domain).is_due(cards)
 
 
 def relearn(state: AllocatorState, domain: Domain) -> None:
     """Learn again: what is learned counts at once, and is written with the next decision."""
-    board, nodes = state.boards.of(domain.name), state.facts.nodes
+    table, nodes = state.tables.of(domain.name), state.facts.nodes
     learned = _learner(domain).learn(
-        board,
+        table,
         state.selectors,
         lambda name: nodes[name].node.cpu_milli,
         domain.landscapes.latest,

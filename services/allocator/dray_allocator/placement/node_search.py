@@ -1,4 +1,4 @@
-"""Whether a pod fits on one node, and on which of its cards: what decides after the board."""
+"""Whether a pod fits on one node, and on which of its cards: what decides after the table."""
 
 from dray.api.placement import HARD
 from dray_allocator.devices.budget import SearchBudget
@@ -19,13 +19,13 @@ from dray_allocator.state.state import AllocatorState
 
 def filter_node(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
     """Whether the node takes the pod, its devices aside."""
-    fact, held, given = state.facts.nodes[node].node, state.holds.on(node), state.facts.given
+    fact, held, given = state.facts.nodes[node].node, state.assumed_pods.on(node), state.facts.given
     return fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given)
 
 
 def is_searched(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
     """Whether it takes a search to find cards that are connected well enough."""
-    return wanted.placement.topology == HARD or state.fleet.of(node).names_links
+    return wanted.placement.topology == HARD or state.published.of(node).names_links
 
 
 def pick_devices(
@@ -33,15 +33,15 @@ def pick_devices(
 ) -> Found | None:
     """The fast path: one request without constraints takes the best cards, one by one.
 
-    Where amounts are rounded in the columns, the ledger has the last word.
+    Where amounts are rounded in the columns, the device usage decides.
     """
-    board, need, ledger = index.board, index.plan.cards[0], state.ledger
-    cards, suiting = board.cards_in[row], index.suiting_of(row)
+    table, need, device_usage = index.table, index.plan.cards[0], state.device_usage
+    cards, suiting = table.cards_in[row], index.suiting_of(row)
     found: list[Share] = []
-    for at in suiting if len(suiting) < 2 else index.score.order(board, row, suiting):
+    for at in suiting if len(suiting) < 2 else index.score.order(table, row, suiting):
         card = cards[at]
         consumed = need.ask.of(card)
-        if consumed is not None and has_room(ledger, card, consumed):
+        if consumed is not None and has_room(device_usage, card, consumed):
             found.append(Share(ask, card, consumed))
             if len(found) == need.count:
                 return Found(tuple(found), NOT_CONNECTED)
@@ -52,13 +52,13 @@ def search_node(
     state: AllocatorState,
     wanted: PodRequest,
     score: NodeScore,
-    board: NodeTable,
+    table: NodeTable,
     row: int,
     budget: SearchBudget,
 ) -> Found | None:
     """Devices for every request of every claim together, constraints and all."""
-    node, rank = board.names[row], score.rank(board, row)
-    ties = board.card_tie_at[board.stretch(row)].tolist()
+    node, rank = table.names[row], score.rank(table, row)
+    ties = table.card_tie_at[table.stretch(row)].tolist()
 
     def rate(ask: DeviceRequirements, card: Card) -> Rating:
         key = card_key(ask.preference, card.device) if ask.preference else ()
@@ -66,5 +66,5 @@ def search_node(
 
     asks, topology = wanted.asks, wanted.placement.topology
     connects = concerns(asks, topology) and is_searched(state, wanted, node)
-    search = DeviceSearch(asks, wanted.plan, state.ledger, state.selectors, rate, budget)
-    return search.best(state.fleet.of(node), connects=connects, must=topology == HARD)
+    search = DeviceSearch(asks, wanted.plan, state.device_usage, state.selectors, rate, budget)
+    return search.best(state.published.of(node), connects=connects, must=topology == HARD)

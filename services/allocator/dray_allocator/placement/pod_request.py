@@ -37,7 +37,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[R
         return tuple(_of_others(state, others))
     if state.facts.given_up and (refused := tuple(refusals(state, claims))):
         return refused
-    common = state.patterns.of(state.facts, state.fleet, domain, pod, claims)
+    common = state.patterns.of(state.facts, state.published, domain, pod, claims)
     if common.is_refused:
         return bounded(_refusals(pod, claims, common))
     are_all_open = len(claims) == len(pod.claims)

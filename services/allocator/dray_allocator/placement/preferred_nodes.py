@@ -44,7 +44,7 @@ def in_order(
     index: NodeIndex, asks: Sequence[DeviceRequirements]
 ) -> Iterator[PreferredNode] | None:
     """The nodes of an index, the most liked first; None where kinds don't tell how much."""
-    return _NodeOrder(index, asks).groups() if index.board.card_kinds.tells(_MODEL) else None
+    return _NodeOrder(index, asks).groups() if index.table.card_kinds.tells(_MODEL) else None
 
 
 class _NodeOrder:
@@ -52,8 +52,8 @@ class _NodeOrder:
 
     def __init__(self, index: NodeIndex, asks: Sequence[DeviceRequirements]) -> None:
         self.index = index
-        board = index.board
-        kinds = board.card_kinds
+        table = index.table
+        kinds = table.card_kinds
         examples = [kinds.example(kind).device for kind in range(kinds.count)]
         keys = [[card_key(ask.preference, device) for device in examples] for ask in asks]
         self.values = sorted({key for some in keys for key in some})
@@ -64,24 +64,24 @@ class _NodeOrder:
 
     def groups(self) -> Iterator[PreferredNode]:
         """The nodes whose worst card has rank 0, then 1 and so on."""
-        board = self.index.board
+        table = self.index.table
         if not self.values:
             return
-        places = slice(0, board.places)
-        rows, kinds = board.row[places], board.kind[places]
-        found = [(need, need.suiting(board, places)) for need in self.index.plan.cards]
+        places = slice(0, table.places)
+        rows, kinds = table.row[places], table.kind[places]
+        found = [(need, need.suiting(table, places)) for need in self.index.plan.cards]
         worth = [rank[kinds] for rank in self.ranks]
         left = self.keys != NONE
         for level in range(len(self.values)):
             enough = left.copy()
             for (need, suiting), rank in zip(found, worth, strict=True):
-                count = np.bincount(rows[suiting & (rank <= level)], minlength=board.height)
+                count = np.bincount(rows[suiting & (rank <= level)], minlength=table.height)
                 enough &= count >= need.count
             left &= ~enough
             yield from self._sorted(enough, level)
 
     def _sorted(self, which: Flags, level: int) -> Iterator[PreferredNode]:
-        board = self.index.board
+        table = self.index.table
         rows = which.nonzero()[0]
         if sum(need.count for need in self.index.plan.cards) == 1:
             bounds = np.full((len(rows), 1), level, np.int64)
@@ -92,22 +92,22 @@ class _NodeOrder:
             PreferredNode(
                 tuple(self.values[rank] for rank in bounds[at].tolist()),
                 self.keys.item(rows.item(at)),
-                board.uid(rows.item(at)),
+                table.uid(rows.item(at)),
                 rows.item(at),
             )
             for at in order.tolist()
         )
         # Nodes of one hash go by their uids, which takes looking at all: there are hardly any.
-        return iter(sorted(liked)) if board.ties.twins else liked
+        return iter(sorted(liked)) if table.ties.duplicates else liked
 
     def _bounds(self, rows: Places) -> Whole:
         """Per row, the ranks of the best cards that suit, the worst of them first."""
-        board = self.index.board
-        places, owner = spread(board.first[rows], board.count[rows])
+        table = self.index.table
+        places, owner = spread(table.first[rows], table.count[rows])
         found: list[Whole] = []
         for need, rank in zip(self.index.plan.cards, self.ranks, strict=True):
-            suiting = need.suiting(board, places)
-            whose, worth = owner[suiting], rank[board.kind[places[suiting]]]
+            suiting = need.suiting(table, places)
+            whose, worth = owner[suiting], rank[table.kind[places[suiting]]]
             order = np.lexsort((worth, whose))
             first = np.searchsorted(whose[order], np.arange(len(rows)))
             found.append(worth[order][first[:, None] + np.arange(need.count)])

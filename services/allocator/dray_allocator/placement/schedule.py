@@ -51,21 +51,21 @@ def choose(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice 
     """The best node on which everything fits, by what the node table reads, or None."""
     if wanted.fixed_node or wanted.reach or wanted.named_nodes is not None:
         nodes = candidates(state, domain, wanted)
-        board = state.boards.of(domain.name)
-        return _preferred(board, wanted, _among(state, domain, wanted, nodes))
+        table = state.tables.of(domain.name)
+        return _preferred(table, wanted, _among(state, domain, wanted, nodes))
     if wanted.prefers:
-        state.boards.of(domain.name).tell_cards_apart(QUESTIONS)
+        state.tables.of(domain.name).tell_cards_apart(QUESTIONS)
     index = index_of(state, domain, wanted)
     if index.plan.is_single and not wanted.prefers and not wanted.excluded:
         return _plain(state, index, wanted)
     for node in wanted.excluded:
-        if node in index.board.rows:
-            index.lay_aside(index.board.rows[node])
+        if node in index.table.rows:
+            index.lay_aside(index.table.rows[node])
     liked = in_order(index, wanted.asks) if wanted.prefers else None
     if liked is not None:
         choice = _liked(state, index, wanted, liked)
     else:
-        choice = _preferred(index.board, wanted, _by_index(state, index, wanted))
+        choice = _preferred(index.table, wanted, _by_index(state, index, wanted))
     index.restore()
     return choice
 
@@ -73,25 +73,25 @@ def choose(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice 
 def _plain(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Choice | None:
     """For most pods, which want one card and nothing special: the steps below, in
     short."""
-    board, ask, is_told = index.board, wanted.asks[0], index.plan.tells_node
+    table, ask, is_told = index.table, wanted.asks[0], index.plan.tells_node
     while (row := index.best()) >= 0:
-        node = board.names[row]
+        node = table.names[row]
         if is_told or filter_node(state, wanted, node):
             found = pick_devices(state, index, ask, row)
             if found is not None:
-                return Choice(node, found.shares, board.cards, found.level)
+                return Choice(node, found.shares, table.cards, found.level)
         index.rule_out(row)
     return None
 
 
 def index_of(state: AllocatorState, domain: Domain, wanted: PodRequest) -> NodeIndex:
     """The nodes of the domain in the order in which pods like this one prefer them."""
-    return state.boards.index(
+    return state.tables.index(
         domain.name,
         wanted.signature,
         scoring=_scoring(state, domain, wanted),
-        plan=lambda board: plan_of(
-            board, state.selectors, wanted.asks, wanted.pod.needs, alone=wanted.alone
+        plan=lambda table: plan_of(
+            table, state.selectors, wanted.asks, wanted.pod.needs, alone=wanted.alone
         ),
         selectors=state.selectors,
     )
@@ -120,7 +120,7 @@ def is_reached_by(state: AllocatorState, wanted: PodRequest, name: str) -> bool:
         return False
 
 
-def _preferred(board: NodeTable, wanted: PodRequest, choices: Iterator[Choice]) -> Choice | None:
+def _preferred(table: NodeTable, wanted: PodRequest, choices: Iterator[Choice]) -> Choice | None:
     """The first, or the one with the cards that the pod would rather have, or of the first few
     the one whose cards are connected best; of equals the first, which the mode ranks higher."""
     if wanted.prefers:
@@ -128,7 +128,7 @@ def _preferred(board: NodeTable, wanted: PodRequest, choices: Iterator[Choice]) 
     if not concerns(wanted.asks, wanted.placement.topology):
         return next(choices, None)
     best: Choice | None = None
-    for choice in islice(choices, CONNECTED_NODES if board.linked else 1):
+    for choice in islice(choices, CONNECTED_NODES if table.linked else 1):
         if best is None or choice.link_level < best.link_level:
             best = choice
         if best.link_level < BEYOND_NVLINK:
@@ -150,26 +150,26 @@ def _liked(
     """The node with the cards that the pod would rather have, of equals the one whose cards are
     connected best, of nodes in the order of what they are worth at best; those that are hard to
     search are tried last."""
-    board, budget, hard = index.board, SearchBudget(POD_LOOKS), []
+    table, budget, hard = index.table, SearchBudget(POD_LOOKS), []
     best: tuple[tuple[Key, ...], int, int, str] | None = None
     choice: Choice | None = None
     for looks in (FIRST_LOOKS, NODE_LOOKS):
         for one in nodes:
-            node = board.names[one.row]
+            node = table.names[one.row]
             if best is not None:
-                if one.at_best(_least_level(board, wanted)) >= best:
+                if one.at_best(_least_level(table, wanted)) >= best:
                     break
-                if one.at_best(_least_level_on(state, board, wanted, node)) >= best:
+                if one.at_best(_least_level_on(state, table, wanted, node)) >= best:
                     continue
             if not filter_node(state, wanted, node):
                 index.rule_out(one.row)
                 continue
             on_node = budget.part(looks)
-            found = search_node(state, wanted, index.score, board, one.row, on_node)
+            found = search_node(state, wanted, index.score, table, one.row, on_node)
             if found is not None:
                 rated = (_worth(found.shares), found.level, one.key, one.uid)
                 if best is None or rated < best:
-                    best, choice = rated, Choice(node, found.shares, board.cards, found.level)
+                    best, choice = rated, Choice(node, found.shares, table.cards, found.level)
             elif on_node.ran_out and looks == FIRST_LOOKS:
                 hard.append(one)
             elif not budget.is_spent:  # else it was not searched as long as others
@@ -178,27 +178,27 @@ def _liked(
     return choice
 
 
-def _least_level(board: NodeTable, wanted: PodRequest) -> int:
+def _least_level(table: NodeTable, wanted: PodRequest) -> int:
     """The best link level that there may be on any node."""
     if not concerns(wanted.asks, wanted.placement.topology):
         return NOT_CONNECTED
-    return 0 if board.linked else BEYOND_NVLINK
+    return 0 if table.linked else BEYOND_NVLINK
 
 
-def _least_level_on(state: AllocatorState, board: NodeTable, wanted: PodRequest, node: str) -> int:
+def _least_level_on(state: AllocatorState, table: NodeTable, wanted: PodRequest, node: str) -> int:
     """The best link level that there may be on a node."""
-    least = _least_level(board, wanted)
+    least = _least_level(table, wanted)
     return least if least < NOT_CONNECTED and is_searched(state, wanted, node) else NOT_CONNECTED
 
 
 def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Iterator[Choice]:
     """Nodes on which an exact look agrees with the index, the best first, those last that are
     hard to search. Where it doesn't agree, a node is passed over until it changes."""
-    board, budget, hard = index.board, SearchBudget(POD_LOOKS), []
+    table, budget, hard = index.table, SearchBudget(POD_LOOKS), []
     is_simple = index.plan.is_simple and not wanted.prefers
     connects = concerns(wanted.asks, wanted.placement.topology)
     while (row := index.best()) >= 0:
-        node = board.names[row]
+        node = table.names[row]
         if not filter_node(state, wanted, node):
             index.rule_out(row)
             continue
@@ -206,9 +206,9 @@ def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> It
         if is_simple and not (connects and is_searched(state, wanted, node)):
             found = pick_devices(state, index, wanted.asks[0], row)
         else:
-            found = search_node(state, wanted, index.score, board, row, on_node)
+            found = search_node(state, wanted, index.score, table, row, on_node)
         if found is not None:
-            yield Choice(node, found.shares, board.cards, found.level)
+            yield Choice(node, found.shares, table.cards, found.level)
             index.lay_aside(row)  # Only where another choice is wanted.
         elif on_node.ran_out:
             index.lay_aside(row)
@@ -216,10 +216,10 @@ def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> It
         else:
             index.rule_out(row)
     for row in hard:
-        node = board.names[row]
-        found = search_node(state, wanted, index.score, board, row, budget.part(NODE_LOOKS))
+        node = table.names[row]
+        found = search_node(state, wanted, index.score, table, row, budget.part(NODE_LOOKS))
         if found is not None:
-            yield Choice(node, found.shares, board.cards, found.level)
+            yield Choice(node, found.shares, table.cards, found.level)
         elif not budget.is_spent:  # else it was not searched as long as others
             index.rule_out(row)
 
@@ -228,19 +228,19 @@ def _among(
     state: AllocatorState, domain: Domain, wanted: PodRequest, nodes: Sequence[str]
 ) -> Iterator[Choice]:
     """Those of a few nodes on which everything fits, the best first."""
-    board, budget = state.boards.of(domain.name), SearchBudget(POD_LOOKS)
-    rows = [board.rows[node] for node in nodes]
-    considered = sum(board.count.item(row) for row in rows)
+    table, budget = state.tables.of(domain.name), SearchBudget(POD_LOOKS)
+    rows = [table.rows[node] for node in nodes]
+    considered = sum(table.count.item(row) for row in rows)
     plan, score = _score_of(state, domain, wanted)
 
     def key(row: int) -> tuple[int, int, str]:
-        suiting = [need.suiting(board, board.stretch(row)) for need in plan.cards]
-        return score.of(board, row, suiting), board.tie.item(row), board.uid(row)
+        suiting = [need.suiting(table, table.stretch(row)) for need in plan.cards]
+        return score.of(table, row, suiting), table.tie.item(row), table.uid(row)
 
     for row in rows if len(rows) < 2 else sorted(rows, key=key):
-        node = board.names[row]
+        node = table.names[row]
         if filter_node(state, wanted, node):
-            found = search_node(state, wanted, score, board, row, budget.part(NODE_LOOKS))
+            found = search_node(state, wanted, score, table, row, budget.part(NODE_LOOKS))
             if found is not None:
                 yield Choice(node, found.shares, considered, found.level)
 
@@ -260,10 +260,10 @@ def _score_of(
     needs = PodNeeds(
         cpu_milli=wanted.pod.needs.cpu_milli, memory_bytes=wanted.pod.needs.memory_bytes
     )
-    return state.boards.score(
+    return state.tables.score(
         domain.name,
         b"%d|%d|" % (needs.cpu_milli, needs.memory_bytes) + wanted.devices_signature,
         scoring=_scoring(state, domain, wanted),
-        plan=lambda board: plan_of(board, state.selectors, wanted.asks, needs, alone=False),
+        plan=lambda table: plan_of(table, state.selectors, wanted.asks, needs, alone=False),
         selectors=state.selectors,
     )

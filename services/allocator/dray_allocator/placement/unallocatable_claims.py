@@ -23,7 +23,7 @@ def held(state: AllocatorState, domain: Domain) -> Iterator[Reason]:
     for uid, why in state.facts.given_up.items():
         for reservation in _reservations(state, uid):
             devices = len({one.id for one in reservation.allocation.devices})
-            cards = max(devices, state.boards.of(domain.name).cards)
+            cards = max(devices, state.tables.of(domain.name).cards)
             where = f"{reservation.namespace}/{reservation.name}"
             yield Reason(
                 "in-use",

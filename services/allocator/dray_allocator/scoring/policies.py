@@ -17,7 +17,7 @@ def scoring_of(placement: Placement) -> Scoring:
     if placement.is_aware or not placement.weights:
         return _the_same(load)
     weights = placement.weights
-    return Scoring((load, weights), lambda board, plan: WeighedScore(plan, load, weights))
+    return Scoring((load, weights), lambda table, plan: WeighedScore(plan, load, weights))
 
 
 def by_load(placement: Placement) -> LoadScore:
@@ -29,4 +29,4 @@ def by_load(placement: Placement) -> LoadScore:
 
 def _the_same(score: LoadScore) -> Scoring:
     """For pods of all shapes."""
-    return Scoring(score, lambda board, plan: score)
+    return Scoring(score, lambda table, plan: score)

@@ -62,84 +62,84 @@ class WeighedScore:
 
     @property
     def version(self) -> int:
-        """It reads nothing but the board."""
+        """It reads nothing but the table."""
         return 0
 
-    def of(self, board: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
+    def of(self, table: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
         """The load of one node with the pod on it, or what is missing to the most."""
-        here = board.stretch(row)
+        here = table.stretch(row)
         look = Look(np.array([row]), np.arange(here.start, here.stop), suiting)
-        return self.of_many(board, look).item(0)
+        return self.of_many(table, look).item(0)
 
-    def of_many(self, board: NodeTable, look: Look) -> Whole:
+    def of_many(self, table: NodeTable, look: Look) -> Whole:
         """The same of many nodes."""
         plan, rows = self._plan, look.rows
-        height = len(board.count[rows])
+        height = len(table.count[rows])
         mean = _Mean(height)
         if self._cpu and plan.cpu_milli:
-            total = board.all_cpu_milli[rows]
-            mean.add(self._cpu, total - board.cpu_milli[rows] + plan.cpu_milli, total)
+            total = table.all_cpu_milli[rows]
+            mean.add(self._cpu, total - table.cpu_milli[rows] + plan.cpu_milli, total)
         if self._memory and plan.memory_bytes:
-            total = board.all_memory_bytes[rows]
-            mean.add(self._memory, total - board.memory_bytes[rows] + plan.memory_bytes, total)
-        owner = look.owner(board)
+            total = table.all_memory_bytes[rows]
+            mean.add(self._memory, total - table.memory_bytes[rows] + plan.memory_bytes, total)
+        owner = look.owner(table)
         for name, weight in self._devices:
-            if name in board.dimensions:
-                asked, used, total = self._summed(board, name, look.places, owner, height)
+            if name in table.dimensions:
+                asked, used, total = self._summed(table, name, look.places, owner, height)
                 mean.add(weight * (asked > 0), used + asked, total)
-        load = mean.load(board.load_sum[rows] // np.maximum(board.count[rows], 1))
+        load = mean.load(table.load_sum[rows] // np.maximum(table.count[rows], 1))
         return MOST_LOAD - load if self._load.node_fills else load
 
-    def order(self, board: NodeTable, row: int, cards: list[int]) -> list[int]:
+    def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
         """By load, then tie."""
-        return by_load(board, row, cards, self._card_loads(board, row), self._load.card_fills)
+        return by_load(table, row, cards, self._card_loads(table, row), self._load.card_fills)
 
-    def rank(self, board: NodeTable, row: int) -> Rank:
+    def rank(self, table: NodeTable, row: int) -> Rank:
         """The load."""
-        loads, sign = self._card_loads(board, row), self._sign
+        loads, sign = self._card_loads(table, row), self._sign
         return lambda ask, card: sign * loads[card.index]
 
     @property
     def _sign(self) -> int:
         return -1 if self._load.card_fills else 1
 
-    def _card_loads(self, board: NodeTable, row: int) -> list[int]:
-        here = board.stretch(row)
+    def _card_loads(self, table: NodeTable, row: int) -> list[int]:
+        here = table.stretch(row)
         mean = _Mean(here.stop - here.start)
         for name, weight in self._devices:
-            if name in board.dimensions:
-                used, total = self._use(board, name, here)
-                is_asked = self._table(board, name).is_asked(board.kind[here])
+            if name in table.dimensions:
+                used, total = self._use(table, name, here)
+                is_asked = self._table(table, name).is_asked(table.kind[here])
                 mean.add(weight * is_asked, used, total)
-        return list(mean.load(board.load[here]).tolist())
+        return list(mean.load(table.load[here]).tolist())
 
     def _summed(
-        self, board: NodeTable, name: str, places: slice | Places, owner: Places, height: int
+        self, table: NodeTable, name: str, places: slice | Places, owner: Places, height: int
     ) -> tuple[Whole, Whole, Whole]:
         """Per node what is asked for, what is in use and what there is."""
-        there, kinds = board.there[places], board.kind[places]
+        there, kinds = table.there[places], table.kind[places]
         asked, used, total = (np.zeros(height, np.int64) for _ in range(3))
-        in_use, whole = self._use(board, name, places)
+        in_use, whole = self._use(table, name, places)
         np.add.at(used, owner, in_use)
         np.add.at(total, owner, whole)
-        for need, amounts in zip(self._plan.cards, self._table(board, name).asked, strict=True):
+        for need, amounts in zip(self._plan.cards, self._table(table, name).asked, strict=True):
             most = np.zeros(height, np.int64)
             np.maximum.at(most, owner, amounts[kinds] * there)
             asked += need.count * most
         return asked, used, total
 
-    def _use(self, board: NodeTable, name: str, places: slice | Places) -> tuple[Whole, Whole]:
+    def _use(self, table: NodeTable, name: str, places: slice | Places) -> tuple[Whole, Whole]:
         """What is in use of each card, and what there is; nothing where there is no card. A card
         that is taken whole is in use as such."""
-        total = self._table(board, name).total[board.kind[places]] * board.there[places]
-        free = board.free[board.dimensions[name]][places] / _NANO_PER_MILLI
+        total = self._table(table, name).total[table.kind[places]] * table.there[places]
+        free = table.free[table.dimensions[name]][places] / _NANO_PER_MILLI
         left = np.clip(np.floor(free), -_MOST_MILLI, _MOST_MILLI).astype(np.int64)
-        return np.where(board.open[places], total - left, total), total
+        return np.where(table.open[places], total - left, total), total
 
-    def _table(self, board: NodeTable, name: str) -> _Table:
+    def _table(self, table: NodeTable, name: str) -> _Table:
         """Cards of one kind agree in what they have, and so in what is taken of them."""
-        kinds = board.card_kinds
-        now = (board.numbering, kinds.count)
+        kinds = table.card_kinds
+        now = (table.numbering, kinds.count)
         if self._tables_of != now:
             self._tables_of = now
             self._tables.clear()

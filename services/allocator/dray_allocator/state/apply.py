@@ -52,18 +52,18 @@ def forget_facts(state: AllocatorState) -> None:
     """The facts stream was re-created: start from nothing; the logs stay until new epochs."""
     state.facts = Facts()
     state.ties = PoolDependencies()
-    state.attended.begin_anew()
-    state.fleet = PublishedDevices(state.rules.drivers)
-    state.boards.forget()
+    state.subscriptions.restart()
+    state.published = PublishedDevices(state.rules.drivers)
+    state.tables.forget()
     state.patterns = (
         PodPatterns()
     )  # Those there are know shapes of cards by the old fleet's numbers.
     state.selectors = SelectorCache()
     for domain in (*state.domains.values(), *state.elsewhere.values()):
-        domain.passed = -1
+        domain.queue.request_full_scan()
         domain.unnamed = True
         domain.renamed = 0
-        domain.landscapes = NodeWorths()  # As above, to the boards.
+        domain.landscapes = NodeWorths()  # As above, to the tables.
     state.refresh_all()
 
 
@@ -141,9 +141,9 @@ def subjects(record: AnyRecord) -> Touched:
 
 
 def apply(state: AllocatorState, sequence: int, fact: Fact | UndecodableFact) -> list[Effect]:
-    """Take a fact in, if it is of a pool that is attended or of none."""
+    """Fold a fact, if its pool is subscribed to or it has none."""
     pool = fact.subject_pool()
-    if not state.attended.takes(pool):
+    if not state.subscriptions.takes(pool):
         return []
     reached = state.facts.reached
     if sequence > reached.get(pool, 0):
@@ -165,7 +165,7 @@ def _claim(state: AllocatorState, fact: ClaimObserved) -> None:
     claim, given_up = fact.claim, state.facts.given_up.get(fact.claim.uid)
     is_news = state.facts.put_claim(fact)
     if given_up != state.facts.given_up.get(claim.uid):
-        state.supply_everywhere()  # Reasons may name who holds the devices.
+        state.capacity_changed_everywhere()  # Reasons may name who holds the devices.
     if is_news or _was_moved(fact, claim.uid, state.facts.claims):
         state.ties.claim(fact)
     if is_news:
@@ -203,17 +203,19 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
     after = state.facts.nodes.get(name)
     if after is None or after.revision == fact.revision:
         state.ties.node(fact)
-    state.boards.node_changed(name)
-    for pod_uid in state.holds.pods_on(name):
+    state.tables.node_changed(name)
+    for pod_uid in state.assumed_pods.pods_on(name):
         state.refresh_hold(pod_uid)
     elsewhere = _also(before) ^ _also(after)
     for domain in state.domains.values():
         if domain.name in (_pool(before), _pool(after), after.node.leaving if after else ""):
             domain.settle = True
             if after is not None and _may_fit_more(before, after):
-                domain.more_supply()
+                domain.queue.capacity_version += 1
         elif domain.name in elsewhere:
-            domain.more_supply()  # Nothing fits that did not, but the reasons are other ones.
+            domain.queue.capacity_version += (
+                1  # Nothing fits that did not, but the reasons are other ones.
+            )
     # Also those that the sum has no more: whoever folds their decision now holds it until they end.
     for pod_uid in sorted(_counted(before) ^ _counted(after)):
         state.refresh_hold(pod_uid)
@@ -264,21 +266,21 @@ def _described(fact: NodeFact) -> tuple[object, ...]:
 
 
 def _slice(state: AllocatorState, fact: SliceObserved) -> None:
-    fleet, one = state.fleet, fact.slice
-    for node in fleet.drop(one.name) if fact.deleted else fleet.put(one, fact.in_full):
+    published, one = state.published, fact.slice
+    for node in published.drop(one.name) if fact.deleted else published.put(one, fact.in_full):
         if node:
-            state.boards.node_changed(node, cards=True)
-            state.supply_of_node(node)
+            state.tables.node_changed(node, cards=True)
+            state.capacity_changed_on_node(node)
         else:
             state.shared_version += 1
-            state.supply_everywhere()
+            state.capacity_changed_everywhere()
 
 
 def _inventory(state: AllocatorState, fact: InventoryObserved) -> None:
     unhealthy = () if fact.deleted else fact.unhealthy
-    if state.fleet.set_unhealthy(fact.node, fact.driver, unhealthy):
-        state.boards.node_changed(fact.node, cards=True)
-        state.supply_of_node(fact.node)
+    if state.published.set_unhealthy(fact.node, fact.driver, unhealthy):
+        state.tables.node_changed(fact.node, cards=True)
+        state.capacity_changed_on_node(fact.node)
 
 
 def _synced(state: AllocatorState, fact: Synced) -> None:
@@ -314,7 +316,7 @@ def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
 
 
 def _follow(state: AllocatorState, name: str, epoch: int) -> list[Effect]:
-    if not state.attended.takes(name):
+    if not state.subscriptions.takes(name):
         state.elsewhere[name] = Domain(name, epoch)
         return []
     state.domains[name] = Domain(name, epoch)

@@ -26,17 +26,17 @@ class ObservedState:
 
     rules: AllocatorOptions = field(default_factory=AllocatorOptions)
     facts: Facts = field(default_factory=Facts)
-    attended: Subscriptions = field(default_factory=Subscriptions)
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
     """Of which pools claims, pods and logs are folded."""
     ties: PoolDependencies = field(default_factory=PoolDependencies)
-    fleet: PublishedDevices = field(init=False)
+    published: PublishedDevices = field(init=False)
     domains: dict[str, Domain] = field(default_factory=dict)
-    """Those whose pools are attended."""
+    """Pools that are subscribed to."""
     elsewhere: dict[str, Domain] = field(default_factory=dict)
     """All others, of which no more than the epoch is known."""
 
     def __post_init__(self) -> None:
-        self.fleet = PublishedDevices(self.rules.drivers)
+        self.published = PublishedDevices(self.rules.drivers)
 
     def complete(self, domain: Domain) -> bool:
         """Whether nothing is known to be missing of what earlier records were based on."""
@@ -52,17 +52,17 @@ class ObservedState:
         position = self.facts.position
         if self.undecodable_for(pool):
             return False
-        if self.attended.knows_all(position):
+        if self.subscriptions.knows_all(position):
             return self.has_read_all_logs()
-        return not self.fleet.spans_nodes and all(
-            self.attended.knows(one, position) and self._has_read_log(one)
+        return not self.published.spans_nodes and all(
+            self.subscriptions.knows(one, position) and self._has_read_log(one)
             for one in self.ties.of(pool)
         )
 
     def undecodable_for(self, pool: str) -> str:
         """Why this replica must not decide upon the pool although others may: a message of a newer
         release that it can't decode, of this pool or of one that it depends on; or empty."""
-        facts, spans = self.facts, self.fleet.spans_nodes
+        facts, spans = self.facts, self.published.spans_nodes
         pools = (*self.domains, *self.elsewhere) if spans else self.ties.of(pool)
         for one in pools:
             domain = self.domains.get(one) or self.elsewhere.get(one)
@@ -82,7 +82,7 @@ class ObservedState:
     def reached(self, pool: str) -> int:
         """Sequence of the last fact applied that has a say in the pool. Replicas that read
         different pools say the same."""
-        if self.fleet.spans_nodes:
+        if self.published.spans_nodes:
             return self.facts.position
         reached = self.facts.reached
         return max(reached.get(one, 0) for one in ("", *self.ties.of(pool)))
@@ -115,7 +115,10 @@ class ObservedState:
     @property
     def unfinished(self) -> bool:
         """Whether ``Continue`` would go on with something."""
-        return any((one.due or one.paused) and self.ready(one) for one in self.domains.values())
+        return any(
+            (one.queue.has_active or one.queue.paused) and self.ready(one)
+            for one in self.domains.values()
+        )
 
     def is_decidable(self, pod: Pod) -> bool:
         """Whether the pod is dray's to decide upon and all that it takes is known; of one that

@@ -1,4 +1,4 @@
-"""Facts of configuration into the state: classes, taint rules, pools, policies, the server."""
+"""Facts of configuration: classes, taint rules, pools, policies, the server's features."""
 
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def configure(state: AllocatorState, fact: Fact) -> None:
-    """Apply a fact of what the cluster and its pools are set to do."""
+    """Apply a fact of configuration."""
     facts = state.facts
     match fact:
         case DeviceClassObserved(device_class=device_class):
@@ -25,22 +25,22 @@ def configure(state: AllocatorState, fact: Fact) -> None:
             facts.given = frozenset(
                 name for one in facts.classes.values() for name in one.stands_for
             )
-            state.fleet.forget_selected()
-            state.boards.forget_indexes()
+            state.published.forget_selected()
+            state.tables.forget_indexes()
             state.patterns.forget()
         case TaintRuleObserved(rule=rule):
             _keep(facts.taint_rules, rule.name, rule, fact.deleted)
-            for node in state.fleet.taint(tuple(facts.taint_rules.values())):
+            for node in state.published.taint(tuple(facts.taint_rules.values())):
                 if node:
-                    state.boards.node_changed(node, cards=True)
+                    state.tables.node_changed(node, cards=True)
                 else:
                     state.shared_version += 1
         case ClusterObserved():
             facts.cluster = fact
             if not state.selectors.read_in(_stored_language(fact)):
                 return
-            state.fleet.forget_selected()
-            state.boards.forget_indexes()
+            state.published.forget_selected()
+            state.tables.forget_indexes()
         case PoolObserved(pool=pool):
             _keep(facts.pools, pool.name, pool, fact.deleted)
             state.patterns.forget()
@@ -52,11 +52,11 @@ def configure(state: AllocatorState, fact: Fact) -> None:
             state.patterns.forget()
         case _:
             return
-    state.supply_everywhere()
+    state.capacity_changed_everywhere()
 
 
 def _stored_language(cluster: ClusterObserved) -> Environment:
-    """What the server reads in selectors of stored claims and classes."""
+    """The CEL environment of selectors in stored claims and classes."""
     return environment_of_server(
         cluster.version,
         Mode.STORED,

@@ -74,7 +74,7 @@ class PodPattern(PodRequirements, frozen=True):
 
 
 class PodPatterns:
-    """Patterns of pods of one fleet, within bounds. A cache: it changes no answer."""
+    """A bounded cache of patterns of pods; it changes no answer."""
 
     def __init__(self) -> None:
         self._sayings = ClaimRequirementsCache()
@@ -89,14 +89,19 @@ class PodPatterns:
         self._known.clear()
 
     def of(
-        self, facts: Facts, fleet: PublishedDevices, domain: str, pod: Pod, claims: Sequence[Claim]
+        self,
+        facts: Facts,
+        published: PublishedDevices,
+        domain: str,
+        pod: Pod,
+        claims: Sequence[Claim],
     ) -> PodPattern:
         """The pattern of a pod of these facts with these open claims."""
         needs, pool, signatures = pod.needs, facts.pools.get(domain), facts.signatures
         # Pods that wait in a pool whose nodes were made shared again have no other binder.
         alone = pool is not None and pool.dedicated and pod.scheduler == DRAY_SCHEDULER
         told = tuple([(signatures[one.uid], beside(one.spec), one.pool) for one in claims])
-        about = (domain, pod.pool, pod.scheduler, alone, fleet.says_more)
+        about = (domain, pod.pool, pod.scheduler, alone, published.says_more)
         key = (*about, needs.cpu_milli, needs.memory_bytes, told)
         alike = self._known.get(key, ())
         for known in alike:
@@ -104,7 +109,7 @@ class PodPatterns:
                 return known
         said = tuple([self._sayings.of(facts, claim) for claim in claims])
         policy = facts.placement(domain)[0]
-        made = _pattern(said, told, policy, pod, fleet, alone=alone)
+        made = _pattern(said, told, policy, pod, published, alone=alone)
         if not self._room.takes(len(made.signature) + sum(len(says) for _, says, _ in told)):
             self._known.clear()
             alike = ()
@@ -117,14 +122,14 @@ def _pattern(
     told: _Told,
     policy: Placement,
     pod: Pod,
-    fleet: PublishedDevices,
+    published: PublishedDevices,
     *,
     alone: bool,
 ) -> PodPattern:
     placement = _placement(policy, said)
     in_full = placement.is_compatible or any(one.needs_lane for one in said)
     asks = () if in_full else _asks(said)
-    modes = _modes(pod, placement, in_full or fleet.says_more)
+    modes = _modes(pod, placement, in_full or published.says_more)
     needed = msgspec.json.encode((pod.needs, alone, *modes), order="deterministic")
     signature = b"|".join([one for one, _, _ in told])
     is_elsewhere = any(pool not in ("", pod.pool) for _, _, pool in told)

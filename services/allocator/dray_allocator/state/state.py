@@ -5,7 +5,6 @@ records about it. They may be called at any time and any number of times: the st
 function of the two maps, not of the order in which they were filled.
 """
 
-import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 
@@ -25,7 +24,7 @@ from dray_allocator.state.facts import ClaimName
 from dray_allocator.state.pending_allocations import counts, merely_held
 from dray_allocator.state.pod_requirements import PodPatterns
 
-_CACHES = ("boards", "patterns")
+_CACHES = ("tables", "patterns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +43,9 @@ class AllocatorState(ObservedState):
 
     stopwatch: Callable[[], int] = int
     """Microseconds; measured for people, never decided upon. ``int`` says 0, for replays."""
-    boards: NodeTables = field(init=False)
-    ledger: DeviceUsage = field(default_factory=DeviceUsage)
-    holds: AssumedPods = field(default_factory=AssumedPods)
+    tables: NodeTables = field(init=False)
+    device_usage: DeviceUsage = field(default_factory=DeviceUsage)
+    assumed_pods: AssumedPods = field(default_factory=AssumedPods)
     selectors: SelectorCache = field(default_factory=SelectorCache)
     patterns: PodPatterns = field(default_factory=PodPatterns)
     shared_version: int = 0
@@ -56,10 +55,10 @@ class AllocatorState(ObservedState):
 
     def __post_init__(self) -> None:
         ObservedState.__post_init__(self)  # "super" knows the class before its slots were made
-        self._make_boards()
+        self._make_tables()
 
     def __getstate__(self) -> dict[str, object]:
-        """For copies, without caches: boards read this very state, a copy's must read the copy."""
+        """For copies, without caches: tables read this very state, a copy's must read the copy."""
         named = [one.name for one in fields(self) if one.name not in _CACHES]
         return {name: getattr(self, name) for name in named}
 
@@ -67,37 +66,36 @@ class AllocatorState(ObservedState):
         for name, value in copied.items():
             setattr(self, name, value)
         self.patterns = PodPatterns()
-        self._make_boards()
+        self._make_tables()
 
-    def _make_boards(self) -> None:
+    def _make_tables(self) -> None:
         source = Source(
             node=lambda name: self.facts.nodes[name].node,
-            held=self.holds.on,
-            cards=lambda name: self.fleet.of(name).cards,
-            use=self.ledger.of,
+            held=self.assumed_pods.on,
+            cards=lambda name: self.published.of(name).cards,
+            use=self.device_usage.of,
         )
         pools = Pools(
             nodes=lambda pool: self.facts.served_nodes(pool),
             of=lambda node: self.facts.pool_served_by(node),
         )
-        self.boards = NodeTables(source, pools)
+        self.tables = NodeTables(source, pools)
 
     def count(self, domain: Domain, decision: PodDecision) -> None:
         """Let a decision about open claims count, as ``touch`` would find once it is written:
         they use what they get, no earlier attempt counts, and their pods have no turn more."""
         pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
         domain.current.take(decision, self.facts.now_unix_s)
-        domain.pending.pop(pod_uid, None)
-        domain.late.pop(pod_uid, None)
-        if self.holds.has(pod_uid):  # Of an attempt whose end is not written yet, maybe elsewhere.
+        domain.queue.remove(pod_uid)
+        if self.assumed_pods.has(pod_uid):  # An earlier attempt has not ended in a log yet.
             self.refresh_hold(pod_uid)
         elif not self._is_counted(pod_uid, node):
-            self.holds.set(pod_uid, node, _held(decision))
+            self.assumed_pods.set(pod_uid, node, _held(decision))
         devices: list[DeviceId] = []
         for claim in decision.claims:
             uid = claim.uid
             domain.unsettled[uid] = None
-            for device in self.ledger.set(uid, self._use(uid)).taken:
+            for device in self.device_usage.set(uid, self._use(uid)).taken:
                 self._suspect(device, uid)
                 devices.append(device)
             pods = pods_of.get((claim.namespace, claim.name), ())
@@ -119,11 +117,11 @@ class AllocatorState(ObservedState):
 
     def refresh_all(self) -> None:
         """Recompute everything, after facts or a log were lost."""
-        claims = [uid for uid, _ in self.ledger.claims()]
+        claims = [uid for uid, _ in self.device_usage.claims()]
         claims += [*self.facts.claims, *(r.claim_uid for r in self.reservations())]
         for claim_uid in dict.fromkeys(claims):
             self.refresh_claim(claim_uid)
-        pods = [*self.facts.pods, *self.holds.pods()]
+        pods = [*self.facts.pods, *self.assumed_pods.pods()]
         pods += [uid for domain in self.domains.values() for uid in domain.current.pods]
         for pod_uid in dict.fromkeys(pods):
             self.refresh_hold(pod_uid)
@@ -146,7 +144,7 @@ class AllocatorState(ObservedState):
         claim = self.facts.claims.get(claim_uid)
         if claim is None or claim.allocation is not None or claim.decision:
             return False
-        if self.ledger.has(claim_uid):
+        if self.device_usage.has(claim_uid):
             return False
         for domain in self.domains.values():
             if claim_uid in domain.unsettled or claim_uid in domain.current.claims:
@@ -159,12 +157,12 @@ class AllocatorState(ObservedState):
             self._refresh_unsettled(domain, claim_uid)
 
     def _set_use(self, claim_uid: str, allocation: Allocation | None) -> None:
-        change = self.ledger.set(claim_uid, allocation)
+        change = self.device_usage.set(claim_uid, allocation)
         for device in change.taken:
             self._suspect(device, claim_uid)
         self._use_changed((*change.taken, *change.freed))
         for device in change.freed:
-            self.supply_on(device)
+            self.capacity_freed_on(device)
 
     def _suspect(self, device: DeviceId, claim_uid: str) -> None:
         before = self.suspects.get(device)
@@ -184,13 +182,13 @@ class AllocatorState(ObservedState):
         """More or less is used of devices, and maybe held on a node."""
         changed: dict[str, list[Card]] = {node: []} if node else {}
         for device in devices:
-            card = self.fleet.card(device)
+            card = self.published.card(device)
             if card is not None:
                 changed.setdefault(card.node, []).append(card)
             elif device.driver in self.rules.drivers:
-                self.shared_version += 1  # No board tells who sees it.
+                self.shared_version += 1  # No table tells who sees it.
         for name, cards in changed.items():
-            self.boards.use_changed(name, cards)
+            self.tables.use_changed(name, cards)
 
     def _pods_of(self, claim_uid: str) -> tuple[str, ...]:
         """The pods that refer to a claim, while it is known."""
@@ -242,19 +240,19 @@ class AllocatorState(ObservedState):
             decision = domain.current.pods.get(pod_uid)
             if decision is not None and self._is_held(pod_uid, decision.node):
                 node, held = decision.node, _held(decision)
-        if held is not None or self.holds.has(pod_uid):
+        if held is not None or self.assumed_pods.has(pod_uid):
             self._set_hold(pod_uid, node, held)
 
     def _set_hold(self, pod_uid: str, node: str, held: AssumedResources | None) -> None:
-        version = self.holds.version
-        freed_on = self.holds.set(pod_uid, node, held)
-        if version == self.holds.version:
+        version = self.assumed_pods.version
+        freed_on = self.assumed_pods.set(pod_uid, node, held)
+        if version == self.assumed_pods.version:
             return
         if node:
-            self.boards.use_changed(node)
+            self.tables.use_changed(node)
         if freed_on:
-            self.boards.use_changed(freed_on)
-            self.supply_of_node(freed_on)
+            self.tables.use_changed(freed_on)
+            self.capacity_changed_on_node(freed_on)
 
     def _is_held(self, pod_uid: str, node: str) -> bool:
         pod = self.facts.pods.get(pod_uid)
@@ -274,32 +272,31 @@ class AllocatorState(ObservedState):
         pool = pod.pool if pod is not None and self.is_decidable(pod) else ""
         for domain in self.domains.values():
             if pod is not None and domain.name == pool:
-                turn = (-pod.priority, pod.created_unix_s, pod.uid)
-                domain.pending[pod_uid] = turn
-                if domain.serving:  # a replica that begins to serve tries all pods
-                    heapq.heappush(domain.due, turn)
-            elif domain.pending.pop(pod_uid, None) is not None:
-                domain.late.pop(pod_uid, None)
+                key = (-pod.priority, pod.created_unix_s, pod.uid)
+                # A replica that begins to serve activates all pods.
+                domain.queue.add(pod_uid, key, activate=domain.serving)
+            else:
+                domain.queue.remove(pod_uid)
 
-    def supply_on(self, device: DeviceId) -> None:
+    def capacity_freed_on(self, device: DeviceId) -> None:
         """Something of a device was freed."""
-        card = self.fleet.card(device)
+        card = self.published.card(device)
         if card is None and device.driver in self.rules.drivers:
-            self.supply_everywhere()
+            self.capacity_changed_everywhere()
         else:
-            self.supply_of_node(card.node if card else device.pool)
+            self.capacity_changed_on_node(card.node if card else device.pool)
 
-    def supply_of_node(self, node: str) -> None:
+    def capacity_changed_on_node(self, node: str) -> None:
         """Something of a node was freed, added or changed."""
         fact = self.facts.nodes.get(node)
         domain = self.domains.get(fact.node.pool) if fact else None
         if domain is not None:
-            domain.more_supply()
+            domain.queue.capacity_version += 1
 
-    def supply_everywhere(self) -> None:
+    def capacity_changed_everywhere(self) -> None:
         """Something that all domains look at changed."""
         for domain in self.domains.values():
-            domain.more_supply()
+            domain.queue.capacity_version += 1
 
 
 def _held(decision: PodDecision) -> AssumedResources:

@@ -1,4 +1,4 @@
-"""After the facts were lost boards are made anew, and as many kinds of cards may be other ones."""
+"""After the facts were lost tables are made anew, and as many kinds of cards may be other ones."""
 
 import gc
 from weakref import ref
@@ -26,12 +26,12 @@ def of_models(make_world, *models):
 
 
 def learn(world, learner):
-    board, nodes = world.state.boards.of("pool"), world.state.facts.nodes
-    return learner.learn(board, world.state.selectors, lambda name: nodes[name].node.cpu_milli)
+    table, nodes = world.state.tables.of("pool"), world.state.facts.nodes
+    return learner.learn(table, world.state.selectors, lambda name: nodes[name].node.cpu_milli)
 
 
-def numbers(board):
-    return board.numbering, board.card_kinds.count
+def numbers(table):
+    return table.numbering, table.card_kinds.count
 
 
 def takes(learned):
@@ -42,14 +42,14 @@ def takes(learned):
 def test_models_are_told_apart_where_something_else_was_before(make_world):
     landscapes, before = NodeWorths(), of_models(make_world, "A100", "T4")
     learned = learn(before, WorkloadModel(None))
-    landscapes.set(before.state.boards.of("pool"), learned)
-    board = of_models(make_world, "A100", "T4").state.boards.of("pool")
-    board.tell_cards_apart(attributes([Read("attributes", names.DRIVER, "uuid")]))
-    assert numbers(board) == numbers(before.state.boards.of("pool"))
+    landscapes.set(before.state.tables.of("pool"), learned)
+    table = of_models(make_world, "A100", "T4").state.tables.of("pool")
+    table.tell_cards_apart(attributes([Read("attributes", names.DRIVER, "uuid")]))
+    assert numbers(table) == numbers(before.state.tables.of("pool"))
 
-    landscapes.set(board, learned)
+    landscapes.set(table, learned)
 
-    assert board.card_kinds.tells(("attribute", names.DRIVER, "model"))
+    assert table.card_kinds.tells(("attribute", names.DRIVER, "model"))
 
 
 def test_what_pods_asked_for_is_looked_up_among_the_kinds_that_there_are(make_world):
@@ -66,7 +66,7 @@ def test_what_pods_asked_for_is_looked_up_among_the_kinds_that_there_are(make_wo
 
     again, expected = learn(after, learner), learn(after, fresh)
 
-    assert numbers(after.state.boards.of("pool")) == numbers(before.state.boards.of("pool"))
+    assert numbers(after.state.tables.of("pool")) == numbers(before.state.tables.of("pool"))
     assert again.classes == expected.classes
     assert takes(again) == takes(expected) == [(0, 400)]
 
@@ -74,7 +74,7 @@ def test_what_pods_asked_for_is_looked_up_among_the_kinds_that_there_are(make_wo
 def test_boards_that_went_with_the_facts_are_held_by_nothing(make_world):
     world = of_models(make_world, "A100", "T4")
     world.submit(world.a_pod("p"), world.ask())
-    board = ref(world.state.boards.of("pool"))
+    table = ref(world.state.tables.of("pool"))
     handle(world.state, FactsLost())
     gc.collect()
-    assert board() is None
+    assert table() is None

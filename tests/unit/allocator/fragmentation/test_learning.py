@@ -21,9 +21,9 @@ def domain_of(world):
 
 
 def learn(world, learner):
-    board = world.state.boards.of("pool")
+    table = world.state.tables.of("pool")
     nodes = world.state.facts.nodes
-    return learner.learn(board, world.state.selectors, lambda name: nodes[name].node.cpu_milli)
+    return learner.learn(table, world.state.selectors, lambda name: nodes[name].node.cpu_milli)
 
 
 def decided(world):

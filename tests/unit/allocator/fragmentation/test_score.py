@@ -25,7 +25,7 @@ MODE = "FragmentationAware"
 
 def fixed(world, *pods, version=1):
     """Let the pool decide by these pods: cpu, cards, milli, gain and waste."""
-    board = world.state.boards.of("pool")
+    table = world.state.tables.of("pool")
     classes = tuple(sorted({class_of(card) for card in cards_of(world)}))
     made = [
         TypicalPod(cpu_milli=a, cards=b, milli=(c,) * len(classes), count=1, gain=d, waste=e)
@@ -34,11 +34,13 @@ def fixed(world, *pods, version=1):
     world.state.domains["pool"].unwritten = Learned(
         version=version, classes=classes, pods=tuple(made)
     )
-    return board
+    return table
 
 
 def cards_of(world):
-    return [card for name in world.state.facts.nodes for card in world.state.fleet.of(name).cards]
+    return [
+        card for name in world.state.facts.nodes for card in world.state.published.of(name).cards
+    ]
 
 
 def look(world, uid, tflops, needs=None, **about):
@@ -112,14 +114,14 @@ def test_one_by_one_is_as_many_together_and_as_from_nothing(make_world):
     for uid, tflops, count in (("a", "40", 1), ("b", "312", 1), ("c", "100", 2)):
         _, want = look(world, uid, tflops, count=count)
         index = index_of(state, domain, want)
-        plan = plan_of(index.board, state.selectors, want.asks, want.pod.needs, alone=want.alone)
-        fresh = NodeIndex(index.board, plan, domain.landscapes.scoring.make(index.board, plan))
+        plan = plan_of(index.table, state.selectors, want.asks, want.pod.needs, alone=want.alone)
+        fresh = NodeIndex(index.table, plan, domain.landscapes.scoring.make(index.table, plan))
         fresh.catch_up(state.selectors)
         assert np.array_equal(fresh.keys(), index.keys())
-        for row in index.board.rows.values():
-            suiting = [need.suiting(index.board, index.board.stretch(row)) for need in plan.cards]
+        for row in index.table.rows.values():
+            suiting = [need.suiting(index.table, index.table.stretch(row)) for need in plan.cards]
             if fresh.key(row) != 2**63 - 1:
-                score = fresh.score.of(index.board, row, suiting)
+                score = fresh.score.of(index.table, row, suiting)
                 assert score == fresh.key(row) >> 40
 
 
@@ -150,8 +152,8 @@ def test_scores_are_what_nodes_lose_by_the_formula(make_world, by_hand, typical,
     for uid, cpu_milli in (("a", 0), ("b", 1500)):
         _, want = look(world, uid, "90", needs=PodNeeds(cpu_milli=cpu_milli))
         index = index_of(world.state, world.state.domains["pool"], want)
-        score, board = index.score, index.board
-        fitting = [row for row in board.rows.values() if index.key(row) != NONE]
+        score, table = index.score, index.table
+        fitting = [row for row in table.rows.values() if index.key(row) != NONE]
         assert len(fitting) > 5
         for row in fitting:
             cpu, cards = seen(world, row)
@@ -161,16 +163,16 @@ def test_scores_are_what_nodes_lose_by_the_formula(make_world, by_hand, typical,
                 if code >= 289  # 90 of 312
             ]
             expected = (by_hand((cpu, cards), pods) - max(after)) // UNIT
-            suiting = [index.plan.cards[0].suiting(board, board.stretch(row))]
-            assert score.of(board, row, suiting) == expected
+            suiting = [index.plan.cards[0].suiting(table, table.stretch(row))]
+            assert score.of(table, row, suiting) == expected
             assert index.key(row) >> TIE_BITS == expected
 
 
 def seen(world, row):
     """A node as the score sees it: free cpu, and the codes of its cards."""
-    board = world.state.boards.of("pool")
-    left = [(FULL - load) * CARD // FULL for load in board.load[board.stretch(row)].tolist()]
-    return board.cpu_milli.item(row), tuple(left)
+    table = world.state.tables.of("pool")
+    left = [(FULL - load) * CARD // FULL for load in table.load[table.stretch(row)].tolist()]
+    return table.cpu_milli.item(row), tuple(left)
 
 
 def test_scores_are_void_when_something_else_was_learned(make_world):

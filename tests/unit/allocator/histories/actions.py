@@ -30,7 +30,7 @@ ACTIONS: dict[Action, int] = {
 }
 SHARING: dict[Action, int] = {
     **ACTIONS,
-    Sharing.attend: 2,  # type: ignore[dict-item]
+    Sharing.subscribe: 2,  # type: ignore[dict-item]
     Sharing.read_earlier: 12,  # type: ignore[dict-item]
     Cluster.submit: 8,
     Cluster.turn: 24,

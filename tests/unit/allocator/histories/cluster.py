@@ -43,14 +43,14 @@ class Cluster(Replicas):
         """What a replica counts of each device is what its claims sum up to, and never less
         than nothing."""
         for replica in self.replicas:
-            held, summed = replica.state.ledger, DeviceUsage()
+            held, summed = replica.state.device_usage, DeviceUsage()
             if held.version == replica.checked:
                 continue
             replica.checked = held.version
             for uid, allocation in held.claims():
                 summed.set(uid, allocation)
             for node in NODES:
-                for card in replica.state.fleet.of(node).cards:
+                for card in replica.state.published.of(node).cards:
                     use, again = held.of(card.id), summed.of(card.id)
                     assert (use.shares, use.whole) == (again.shares, again.whole)
                     assert min(use.shares, use.whole, *use.used.values(), 0) == 0
@@ -63,9 +63,9 @@ class Cluster(Replicas):
         allocated = {
             uid: claim.allocation for uid, claim in self.claims.items() if claim.allocation
         }
-        assert dict(rebuilt.ledger.claims()) == allocated
+        assert dict(rebuilt.device_usage.claims()) == allocated
         for replica in self.replicas:
-            held = dict(replica.state.ledger.claims())
+            held = dict(replica.state.device_usage.claims())
             assert {uid: held.get(uid) for uid in allocated} == allocated
             reserved = {made.claim_uid for made in replica.state.reservations()}
             assert held.keys() - allocated.keys() <= reserved
@@ -92,11 +92,15 @@ class Cluster(Replicas):
         fresh = Replica("fresh", self.RULES)
         self.catch_up(fresh)
         for node in NODES:
-            for one in fresh.state.fleet.of(node).cards:
-                assert oversold(fresh.state.ledger, one, one.id) == ""
+            for one in fresh.state.published.of(node).cards:
+                assert oversold(fresh.state.device_usage, one, one.id) == ""
         for replica in self.replicas:
-            assert dict(replica.state.ledger.claims()) == dict(fresh.state.ledger.claims())
-            assert sorted(replica.state.holds.pods()) == sorted(fresh.state.holds.pods())
+            assert dict(replica.state.device_usage.claims()) == dict(
+                fresh.state.device_usage.claims()
+            )
+            assert sorted(replica.state.assumed_pods.pods()) == sorted(
+                fresh.state.assumed_pods.pods()
+            )
             for pool, domain in fresh.state.domains.items():
                 assert replica.state.domains[pool].confirmed == domain.confirmed
         for pool in POOLS:

@@ -114,5 +114,5 @@ class OddCluster(LaneCluster):
         fresh = self.rebuilt()
         for replica in self.replicas:
             for node in NODES:
-                known = replica.state.fleet.published_for(node)
-                assert repr(known) == repr(fresh.fleet.published_for(node))
+                known = replica.state.published.published_for(node)
+                assert repr(known) == repr(fresh.published.published_for(node))

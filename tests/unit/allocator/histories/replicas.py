@@ -40,7 +40,7 @@ class Replica:
         the append it must follow."""
         self.last = dict.fromkeys(POOLS, object())
         self.checked = -1
-        """The ledger's version that was looked at last."""
+        """The version of the device usage that was checked last."""
 
 
 class Replicas(Truth):

@@ -1,4 +1,4 @@
-"""A cluster whose replicas read what they attend, each some pools."""
+"""A cluster whose replicas subscribe to some of the pools each."""
 
 from random import Random
 from typing import Any
@@ -7,7 +7,7 @@ from tests.unit.allocator.histories.cluster import Cluster
 from tests.unit.allocator.histories.replicas import Replica
 
 from dray.messages.facts import ClaimObserved, Fact, PodObserved
-from dray_allocator.values.events import Attend, EarlierFact, EarlierFactsRead, FactSeen
+from dray_allocator.values.events import EarlierFact, EarlierFactsRead, FactSeen, Subscribe
 
 Reading = tuple[tuple[str, ...] | None, int]
 """Of which pools (None: of all), and how far."""
@@ -22,22 +22,22 @@ class Sharing(Cluster):
         self.earlier: dict[str, list[Reading]] = {}
         """Per replica, the readings of earlier facts under way."""
 
-    def attend(self, random: Random) -> None:
+    def subscribe(self, random: Random) -> None:
         """A replica attends other pools than before."""
         replica = random.choice(self.replicas)
         name = replica.state.rules.writer
         pools: tuple[str, ...] | None = random.choice(
             [("a",), ("a",), ("b",), ("b",), ("a", "b"), None]
         )
-        self.hand(replica, Attend(pools))
-        attended = replica.state.attended
-        if attended.everything:
-            self.earlier[name] = [(None, 0)] if attended.whole_from is None else []
+        self.hand(replica, Subscribe(pools))
+        subscriptions = replica.state.subscriptions
+        if subscriptions.everything:
+            self.earlier[name] = [(None, 0)] if subscriptions.whole_from is None else []
             return
         under_way = [(these, at) for these, at in self.earlier.get(name, ()) if these is not None]
-        kept = [(these, at) for these, at in under_way if set(these) <= set(attended.pools)]
+        kept = [(these, at) for these, at in under_way if set(these) <= set(subscriptions.pools)]
         begun = {pool for these, _ in kept for pool in these}
-        new = tuple(pool for pool in attended.unread() if pool not in begun)
+        new = tuple(pool for pool in subscriptions.unread() if pool not in begun)
         self.earlier[name] = [*kept, *([(new, 0)] if new else ())]
 
     def read_earlier(self, random: Random) -> None:
@@ -59,10 +59,10 @@ class Sharing(Cluster):
             readings.append((pools, at))
 
     def read_facts(self, replica: Replica, lag: int) -> None:
-        attended = replica.state.attended
+        subscriptions = replica.state.subscriptions
         for sequence in range(replica.facts + 1, len(self.facts) - lag + 1):
             fact = self.facts[sequence - 1]
-            if attended.everything or _is_of(fact, ("", *attended.pools), others=True):
+            if subscriptions.everything or _is_of(fact, ("", *subscriptions.pools), others=True):
                 self.hand(replica, FactSeen(sequence, fact))
             replica.facts = sequence
 

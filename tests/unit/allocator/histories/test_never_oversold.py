@@ -1,5 +1,5 @@
 """Whatever is late, repeated, interleaved, lost or changed: no device is ever given to more than it
-has, and no history is forgotten. For cards, which the board decides about, and for what only the
+has, and no history is forgotten. For cards, which the table decides about, and for what only the
 structured lane does."""
 
 from collections.abc import Callable

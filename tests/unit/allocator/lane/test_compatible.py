@@ -75,7 +75,7 @@ def expected(lane: Any, uid: str, version: str) -> tuple[str, list[Any]] | str |
     slices = [
         part_of(part, full).slice
         for node in (*sorted(state.facts.nodes), "")
-        for part, full in state.fleet.published_for(node)
+        for part, full in state.published.published_for(node)
         if part.node == node
     ]
     held = [
@@ -86,7 +86,7 @@ def expected(lane: Any, uid: str, version: str) -> tuple[str, list[Any]] | str |
             is_share=one.share_id is not None,
             consumed=one.consumed or None,
         )
-        for _, allocation in state.ledger.claims()
+        for _, allocation in state.device_usage.claims()
         for one in allocation.devices
     ]
     claims = [claim_of(state.facts.claims[f"claim-{uid}"])]
@@ -149,7 +149,7 @@ def test_the_service_decides_what_kube_scheduler_s_allocator_decides(
             assert now.waits(uid)
             named = (answer or "").replace(f"claim ns/{uid}-gpu", "the claim")
             assert named in now.told(uid)
-        held = sorted(one for one, _ in now.world.state.ledger.claims())
+        held = sorted(one for one, _ in now.world.state.device_usage.claims())
         if frees and held:
             now.world.claim(now.world.state.facts.claims[held[0]], deleted=True)
 

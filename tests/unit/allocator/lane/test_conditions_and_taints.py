@@ -1,4 +1,4 @@
-"""Conditions, tolerations, taints and health of devices that the board doesn't read."""
+"""Conditions, tolerations, taints and health of devices that the table doesn't read."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ def rule(world: Any, *, deleted: bool = False, key: str = "repair", **selects: s
     world.see(TaintRuleObserved(revision=world.next(), rule=taint_rule_from(obj), deleted=deleted))
 
 
-@pytest.mark.parametrize("in_full", [False, True], ids=["board", "lane"])
+@pytest.mark.parametrize("in_full", [False, True], ids=["table", "lane"])
 def test_rules_taint_devices_as_long_as_they_are_there(lane: Any, in_full: bool) -> None:
     wish = lane.first_of(lane.request("any")) if in_full else lane.request()
     lane.node("n1")

@@ -58,7 +58,7 @@ def test_joints_that_the_pool_demands_are_no_others(make_lane: Any) -> None:
     now.submit("one", now.first_of(now.request("one")))
     assert now.got("one") == ["gpu/one=a"]
     now.submit("plain", now.request(count=2))
-    assert "joined by NVLink" in now.told("plain"), "the board searches for them"
+    assert "joined by NVLink" in now.told("plain"), "the table searches for them"
 
 
 def test_the_pool_demands_joints_of_a_pod_with_a_placement_of_its_own(make_lane: Any) -> None:

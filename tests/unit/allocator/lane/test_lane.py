@@ -1,4 +1,4 @@
-"""What the board doesn't read is decided by structured parameters, and written in full."""
+"""What the table doesn't read is decided by structured parameters, and written in full."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def test_whoever_watches_devices_uses_none(lane: Any) -> None:
     lane.submit("watcher", lane.request(allocationMode="All", adminAccess=True))
     assert lane.got("watcher") == ["gpu=a"]
     assert lane.allocation("watcher").devices[0].admin_access
-    assert lane.world.state.ledger.of(lane.allocation("user").devices[0].id).shares == 1
+    assert lane.world.state.device_usage.of(lane.allocation("user").devices[0].id).shares == 1
     assert not lane.world.oversold()
 
 

@@ -13,7 +13,7 @@ from dray_allocator.claim_search.node_trial import tried
 from dray_allocator.claim_search.schedule import NodeSearch, Pause
 from dray_allocator.core.handle import handle
 from dray_allocator.cycle import step
-from dray_allocator.cycle.schedule import find, find_with, may_fit, why_not
+from dray_allocator.cycle.schedule import explain_pod, find, may_fit, schedule_pod
 from dray_allocator.cycle.step import Step
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.explain import claim_search
@@ -56,11 +56,11 @@ def answers(lane: Any) -> list[Any]:
     """What every pod that waits would get now, or why it would get nothing."""
     state = lane.world.state
     domain, found = state.domains["pool"], []
-    for uid in sorted(domain.pending):
+    for uid in sorted(domain.queue.pending):
         want = wanted(state, "pool", state.facts.pods[uid])
         choice = find(state, domain, want)
         if choice is None:
-            found.append(why_not(state, domain, want))
+            found.append(explain_pod(state, domain, want))
         else:
             devices = [[(d.request, d.id) for d in one.devices] for one in choice.results]
             found.append((choice.node, devices, choice.considered_devices))
@@ -91,7 +91,7 @@ def test_nothing_that_is_remembered_changes_an_answer(
     for number, (wish, then) in enumerate(steps):
         requests, constraints = requests_of(now, wish)
         now.submit(f"p{number}", *requests, **constraints)
-        claims = now.world.state.ledger.claims()
+        claims = now.world.state.device_usage.claims()
         if then == "free" and (held := sorted(uid for uid, _ in claims)):
             now.world.claim(now.world.state.facts.claims[held[0]], deleted=True)
         elif then == "slice":
@@ -99,13 +99,13 @@ def test_nothing_that_is_remembered_changes_an_answer(
         elif then == "fabric":
             now.publish("fabric", now.device(f"port-{number}"), driver=NVIDIA, allNodes=True)
         remembered = answers(now)
-        now.world.state.boards.forget_indexes()
+        now.world.state.tables.forget_indexes()
         assert answers(now) == remembered
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(node_equivalence_cache, "key_of", lambda *about: object())
-            now.world.state.boards.forget_indexes()
+            now.world.state.tables.forget_indexes()
             assert answers(now) == remembered
-        now.world.state.boards.forget_indexes()
+        now.world.state.tables.forget_indexes()
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_who_waits_is_parked_until_a_node_may_fit(lane: Any) -> None:
     state = lane.world.state
     domain = state.domains["pool"]
     want = wanted(state, "pool", state.facts.pods["p"])
-    assert list(domain.parked) == [want.signature]
+    assert list(domain.queue.unschedulable_signatures()) == [want.signature]
     assert not may_fit(state, domain, want)
 
     lane.node("n004")
@@ -193,11 +193,11 @@ def test_a_long_search_stops_and_goes_on_where_it_was(lane: Any, looked: list[st
     lane.submit("p", of_model(lane, "none"))
     state = lane.world.state
     domain = state.domains["pool"]
-    state.boards.forget_indexes()
+    state.tables.forget_indexes()
     looked.clear()
 
     want, pauses = wanted(state, "pool", state.facts.pods["p"]), 0
-    while isinstance(found := find_with(state, domain, want, SearchBudget(8)), Pause):
+    while isinstance(found := schedule_pod(state, domain, want, SearchBudget(8)), Pause):
         pauses += 1
     assert found is None
     assert pauses > 2
@@ -220,13 +220,13 @@ def test_others_are_decided_while_a_long_search_goes_on(
     monkeypatch.setattr(type(lane.world), "do", lambda self, event: stepwise(event))
     lane.submit("long", of_model(lane, "none"))
     domain = state.domains["pool"]
-    assert list(domain.paused) == ["long"]
+    assert list(domain.queue.paused) == ["long"]
     lane.submit("short", lane.request())
     assert "short" in domain.current.pods, "it did not wait for the long search"
-    assert list(domain.paused) == ["long"]
+    assert list(domain.queue.paused) == ["long"]
     while state.unfinished:
         stepwise(Continue())
-    assert not domain.paused
+    assert not domain.queue.paused
     assert "long" in domain.current.waiting
 
 
@@ -234,9 +234,9 @@ def test_a_search_that_is_paused_ends_with_its_pod(lane: Any) -> None:
     odd_fleet(lane, 4)
     state = lane.world.state
     domain = state.domains["pool"]
-    domain.paused["gone"] = None
+    domain.queue.paused["gone"] = None
     Step(state, domain, goes_on=True).take()
-    assert not domain.paused
+    assert not domain.queue.paused
     assert not state.unfinished
 
 

@@ -73,9 +73,9 @@ def published(lane: Any, cluster: list[list[str]]) -> Any:
 
 def uses_of(lane: Any) -> dict[str, Any]:
     """What is in use of every device."""
-    fleet, ledger = lane.world.state.fleet, lane.world.state.ledger
+    fleet, device_usage = lane.world.state.published, lane.world.state.device_usage
     devices = [card.id for node in ("n0", "n1") for card in fleet.of(node).cards]
-    return {str(one): ledger.of(one) for one in devices}
+    return {str(one): device_usage.of(one) for one in devices}
 
 
 def is_sound(lane: Any, cluster: list[list[str]]) -> None:
@@ -83,15 +83,15 @@ def is_sound(lane: Any, cluster: list[list[str]]) -> None:
     state = lane.world.state
     assert not lane.world.oversold()
     for number, kinds in enumerate(cluster):
-        cards = state.fleet.of(f"n{number}").cards
+        cards = state.published.of(f"n{number}").cards
         assert not [
-            oversold(state.ledger, card, card.id)
+            oversold(state.device_usage, card, card.id)
             for card in cards
-            if oversold(state.ledger, card, card.id)
+            if oversold(state.device_usage, card, card.id)
         ]
         kind_of = {f"d{at}": kind for at, kind in enumerate(kinds)}
         counting = [one for one in cards if kind_of[one.id.device] == "counting"]
-        used = sum(state.ledger.of(one.id).shares for one in counting)
+        used = sum(state.device_usage.of(one.id).shares for one in counting)
         assert used * parse_quantity("40Gi").nano <= parse_quantity("80Gi").nano
 
 
@@ -113,7 +113,7 @@ def test_nothing_is_sold_twice_and_statuses_tell_what_is_held(
         is_sound(now, cluster)
 
     again = published(type(lane)(make_world(rules).open()), cluster)
-    for uid, allocation in now.world.state.ledger.claims():
+    for uid, allocation in now.world.state.device_usage.claims():
         name = uid.removeprefix("claim-")
         again.claim(name, {"spec": {}, "status": {"allocation": allocation_to(allocation)}})
     assert uses_of(again) == uses_of(now)

@@ -90,7 +90,7 @@ def test_amounts_are_written_as_people_read_them(lane: Any) -> None:
 
 
 def test_beside_cards_that_must_be_joined_all_devices_are_counted(lane: Any) -> None:
-    """The board reads the two cards alone, and not the ports that many nodes see."""
+    """The table reads the two cards alone, and not the ports that many nodes see."""
     lane.node("n1")
     joined = {"attributes": {names.NUMA_NODE: {"int": 0}}}
     lane.publish("n1", {"name": "a", **joined}, {"name": "b", **joined})

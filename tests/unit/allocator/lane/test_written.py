@@ -33,14 +33,14 @@ def test_a_pod_that_comes_back_finds_its_claims_as_they_were(lane: Any) -> None:
     lane.node("n1")
     lane.publish("n1", lane.device("a"), lane.device("b"))
     lane.submit("p", lane.request(allocationMode="All"))
-    decided = lane.world.state.ledger.of_claim("claim-p")
+    decided = lane.world.state.device_usage.of_claim("claim-p")
     decision = lane.world.decisions()["p"]
     status = {"allocation": allocation_to(decision.claims[0].allocation)}
     lane.claim(
         "p",
         {"spec": {"devices": {"requests": [lane.request(allocationMode="All")]}}, "status": status},
     )
-    assert lane.world.state.ledger.of_claim("claim-p") == decided
+    assert lane.world.state.device_usage.of_claim("claim-p") == decided
     lane.world.see(PodObserved(revision=lane.world.next(), pod=lane.world.a_pod("p")))
     assert not lane.world.oversold()
 

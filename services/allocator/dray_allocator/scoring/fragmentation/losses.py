@@ -63,13 +63,13 @@ class Losses:
     def of_those_with_ample_cpu(self, look: Look, rows: Whole) -> tuple[Whole, Flags]:
         """What nodes lose, and for which of them that is found; the values of others, or of those
         on which the pod does not fit, means nothing."""
-        nodes, ample, board = self.nodes, self._landscape.ample, self.nodes.board
+        nodes, ample, table = self.nodes, self._landscape.ample, self.nodes.table
         lost = np.zeros(len(rows), np.int64)
         if not self._is_single or not ample.is_by_card:
             return lost, np.zeros(len(rows), np.bool_)
-        codes, owner = nodes.codes[look.places], look.owner(board)
+        codes, owner = nodes.codes[look.places], look.owner(table)
         if isinstance(look.places, slice):
-            codes, owner = codes[: board.places], owner[: board.places]
+            codes, owner = codes[: table.places], owner[: table.places]
         ample.know(codes)
         enough = np.bincount(owner, ample.cpu_milli[codes], len(rows))
         at = look.suiting[0].nonzero()[0]
@@ -87,49 +87,49 @@ class Losses:
         worths = self.with_ample_cpu(row)
         if worths is not None:
             return [-worth // UNIT for worth in worths[1]]
-        table, (cpu_milli, codes) = self._landscape.table, self.nodes.sight(row)
+        states, (cpu_milli, codes) = self._landscape.states, self.nodes.sight(row)
         if not self._is_single or not codes:
             return [code % STRIDE for code in codes]
         count, left = len(codes), [self._less(code) for code in codes]
-        parts = table.of(np.array((*codes, *left), np.int64))
+        parts = states.of(np.array((*codes, *left), np.int64))
         sums = parts[:count].sum(axis=0) + parts[count:] - parts[:count]
         left_milli = max(cpu_milli - self._plan.cpu_milli, 0)
-        worth = table.worth(sums, np.full(count, left_milli))
+        worth = states.worth(sums, np.full(count, left_milli))
         rates: list[int] = (-worth // UNIT).tolist()
         return rates
 
     def _by_one(self, rows: Whole) -> Whole:
         """Where the best of the cards that suit is taken of."""
-        nodes, table, now = self.nodes, self._landscape.table, len(rows)
+        nodes, states, now = self.nodes, self._landscape.states, len(rows)
         cards, cpu_milli = nodes.cards(rows), nodes.cpu_milli(rows)
-        suits = self._plan.cards[0].suiting(nodes.board, cards.places)
+        suits = self._plan.cards[0].suiting(nodes.table, cards.places)
         if not suits.any():  # a node that a pod names may have no card for it
             return self._by_several(rows)
         # Devices of a node with equal codes leave the same remainder.
-        alike = np.unique(cards.owner[suits] * table.codes + cards.codes[suits])
-        owner, taken = np.divmod(alike, table.codes)
-        parts = table.of(np.concatenate((cards.codes, taken, self._after(taken))))
+        alike = np.unique(cards.owner[suits] * states.codes + cards.codes[suits])
+        owner, taken = np.divmod(alike, states.codes)
+        parts = states.of(np.concatenate((cards.codes, taken, self._after(taken))))
         here, there = len(cards.codes), len(cards.codes) + len(taken)
         sums = np.add.reduceat(parts[:here], cards.first)
         left = sums[owner] - parts[here:there] + parts[there:]
         left_milli = np.maximum(cpu_milli - self._plan.cpu_milli, 0)[owner]
-        worth = table.worth(np.concatenate((sums, left)), np.concatenate((cpu_milli, left_milli)))
+        worth = states.worth(np.concatenate((sums, left)), np.concatenate((cpu_milli, left_milli)))
         return worth[:now] - np.maximum.reduceat(worth[now:], owner.searchsorted(np.arange(now)))
 
     def _by_several(self, rows: Whole) -> Whole:
         """Where the cards with the least left are taken of, for one request after the other."""
-        nodes, table = self.nodes, self._landscape.table
+        nodes, states = self.nodes, self._landscape.states
         cards, cpu_milli = nodes.cards(rows), nodes.cpu_milli(rows)
         codes = cards.codes.copy()
         for need, takes in zip(self._plan.cards, self._takes, strict=True):
-            at = need.suiting(nodes.board, cards.places).nonzero()[0]
+            at = need.suiting(nodes.table, cards.places).nonzero()[0]
             at = at[np.lexsort((codes[at] % STRIDE, cards.owner[at]))]
             owner = cards.owner[at]
             at = at[np.arange(len(at)) - owner.searchsorted(owner) < need.count]
             codes[at] = _after(codes[at], takes)
         left_milli = np.maximum(cpu_milli - self._plan.cpu_milli, 0)
-        before = table.worth(table.sums(cards.codes, cards.first), cpu_milli)
-        return before - table.worth(table.sums(codes, cards.first), left_milli)
+        before = states.worth(states.sums(cards.codes, cards.first), cpu_milli)
+        return before - states.worth(states.sums(codes, cards.first), left_milli)
 
     def _after(self, codes: Whole) -> Whole:
         return _after(codes, self._takes[0])
@@ -143,7 +143,7 @@ def _takes(nodes: Nodes, ask: DeviceRequirements, kinds: Iterable[int]) -> Whole
     seen: dict[int, int] = {}
     for kind in kinds:
         number = nodes.class_number(kind)
-        card: Card = nodes.board.card_kinds.example(kind)
+        card: Card = nodes.table.card_kinds.example(kind)
         if number >= 0:
             seen[number] = max(seen.get(number, 0), taken_of(ask, card))
     for number, milli in seen.items():

@@ -1,4 +1,4 @@
-"""The nodes of a board as the score sees them: free cpu, and of each card its class and what is
+"""The nodes of a table as the score sees them: free cpu, and of each card its class and what is
 left. A node is read again only when it changed."""
 
 from collections.abc import Iterable
@@ -42,8 +42,8 @@ class DeviceColumns:
 class Nodes:
     """What is on one node table, by the classes of cards that something was learned about."""
 
-    def __init__(self, board: NodeTable, classes: tuple[str, ...]) -> None:
-        self.board = board
+    def __init__(self, table: NodeTable, classes: tuple[str, ...]) -> None:
+        self.table = table
         self.classes = classes
         self._class_numbers = {name: number for number, name in enumerate(classes)}
         self._class_of_kind: list[int] = []
@@ -59,36 +59,36 @@ class Nodes:
         self._number_of: dict[Sight, int] = {}
         self._sights: list[Sight] = []
 
-    def is_of(self, board: NodeTable, classes: tuple[str, ...]) -> bool:
-        """Whether they are of this board, and in these classes."""
-        return self.board is board and self.classes == classes
+    def is_of(self, table: NodeTable, classes: tuple[str, ...]) -> bool:
+        """Whether they are of this table, and in these classes."""
+        return self.table is table and self.classes == classes
 
     def catch_up(self) -> None:
         """Look at the nodes that changed since this was called last."""
-        board = self.board
-        kinds = (board.numbering, board.card_kinds.count)
+        table = self.table
+        kinds = (table.numbering, table.card_kinds.count)
         if kinds != self._kinds:
-            examples = map(board.card_kinds.example, range(kinds[1]))
+            examples = map(table.card_kinds.example, range(kinds[1]))
             self._class_of_kind = [self._class_numbers.get(class_of(one), -1) for one in examples]
             if kinds[0] != self._kinds[0]:
                 self._position = -1
             self._kinds = kinds
-        if self._position == board.version:
+        if self._position == table.version:
             return
         self._fit_length()
-        if len(self._number_of) > _MOST_NUMBERS + 4 * board.height:
+        if len(self._number_of) > _MOST_NUMBERS + 4 * table.height:
             self._number_of, self._sights, self._position = {}, [], -1
             self.generation += 1
-        if self._position < board.log_start:
-            rows: Iterable[int] = range(board.height)
-            self.codes[: board.places] = self._read_all()
+        if self._position < table.log_start:
+            rows: Iterable[int] = range(table.height)
+            self.codes[: table.places] = self._read_all()
         else:
-            rows = dict.fromkeys(board.log[self._position - board.log_start :])
+            rows = dict.fromkeys(table.log[self._position - table.log_start :])
             for row in rows:
                 self._read(row)
         for row in rows:
             self.numbers[row] = self._number(row)
-        self._position = board.version
+        self._position = table.version
 
     def class_number(self, kind: int) -> int:
         """The class of a kind of cards; below 0 where nothing was learned about it."""
@@ -100,18 +100,18 @@ class Nodes:
 
     def cpu_milli(self, rows: Whole) -> Whole:
         """What is free on nodes."""
-        return np.minimum(np.maximum(self.board.cpu_milli[rows], 0), MOST_CPU_MILLI)
+        return np.minimum(np.maximum(self.table.cpu_milli[rows], 0), MOST_CPU_MILLI)
 
     def cards(self, rows: Whole) -> DeviceColumns:
         """The cards of nodes, each of which has some."""
-        count = self.board.count[rows]
-        places, owner = spread(self.board.first[rows], count)
+        count = self.table.count[rows]
+        places, owner = spread(self.table.first[rows], count)
         return DeviceColumns(places, self.codes[places], owner, np.add.accumulate(count) - count)
 
     def _number(self, row: int) -> int:
-        board = self.board
-        free = max(0, min(board.cpu_milli.item(row), MOST_CPU_MILLI))
-        sight = free, tuple(self.codes[board.stretch(row)].tolist())
+        table = self.table
+        free = max(0, min(table.cpu_milli.item(row), MOST_CPU_MILLI))
+        sight = free, tuple(self.codes[table.stretch(row)].tolist())
         number = self._number_of.get(sight)
         if number is None:
             number = self._number_of[sight] = len(self._sights)
@@ -120,46 +120,46 @@ class Nodes:
 
     def _read(self, row: int) -> None:
         """The codes of one node's cards; for so few, without columns."""
-        board, classes = self.board, self._class_of_kind
-        here = board.stretch(row)
+        table, classes = self.table, self._class_of_kind
+        here = table.stretch(row)
         self.codes[here] = [
             code_of(classes[kind], (FULL - load) * CARD // FULL)
             if is_open and load < FULL and classes[kind] >= 0
             else 0
             for kind, load, is_open in zip(
-                board.kind[here].tolist(),
-                board.load[here].tolist(),
-                board.open[here].tolist(),
+                table.kind[here].tolist(),
+                table.load[here].tolist(),
+                table.open[here].tolist(),
                 strict=True,
             )
         ]
 
     def _read_all(self) -> Whole:
         """The codes in all places."""
-        board, there = self.board, slice(0, self.board.places)
-        classes = np.array([*self._class_of_kind, -1])[board.kind[there]]  # never empty
-        load = board.load[there]
-        has_some = board.open[there] & (load < FULL) & (classes >= 0)
+        table, there = self.table, slice(0, self.table.places)
+        classes = np.array([*self._class_of_kind, -1])[table.kind[there]]  # never empty
+        load = table.load[there]
+        has_some = table.open[there] & (load < FULL) & (classes >= 0)
         codes: Whole = np.where(has_some, code_of(classes, (FULL - load) * CARD // FULL), 0)
         return codes
 
     def _fit_length(self) -> None:
-        if len(self.numbers) < self.board.height:
-            self.numbers = grown(self.numbers, self.board.height, -1)
-        if len(self.codes) < self.board.places:
-            self.codes = grown(self.codes, self.board.places, 0)
+        if len(self.numbers) < self.table.height:
+            self.numbers = grown(self.numbers, self.table.height, -1)
+        if len(self.codes) < self.table.places:
+            self.codes = grown(self.codes, self.table.places, 0)
 
 
-def kinds_of(board: NodeTable) -> KindsSeen:
-    """Equal while the numbers of kinds of cards stand for the same ones; those of another board
+def kinds_of(table: NodeTable) -> KindsSeen:
+    """Equal while the numbers of kinds of cards stand for the same ones; those of another table
     never do, even where there are as many."""
-    return board.card_kinds, board.numbering, board.card_kinds.count
+    return table.card_kinds, table.numbering, table.card_kinds.count
 
 
-def tell_models_apart(board: NodeTable) -> None:
+def tell_models_apart(table: NodeTable) -> None:
     """See to it that cards of one kind are of one class. Kinds may have other numbers then."""
-    examples = map(board.card_kinds.example, range(board.card_kinds.count))
+    examples = map(table.card_kinds.example, range(table.card_kinds.count))
     drivers = dict.fromkeys(card.id.driver for card in examples)
-    board.tell_cards_apart(
+    table.tell_cards_apart(
         equivalence_keys.attributes(Read("attributes", driver, "model") for driver in drivers)
     )

@@ -54,19 +54,19 @@ class NodeWorths:
             raise RuntimeError("no landscape was set")
         return self._current
 
-    def set(self, board: NodeTable, learned: Learned) -> None:
-        """Decide by what was learned, on this board. Comes before an index is asked for: kinds of
+    def set(self, table: NodeTable, learned: Learned) -> None:
+        """Decide by what was learned, on this table. Comes before an index is asked for: kinds of
         cards may have other numbers afterwards."""
-        if kinds_of(board) != self._kinds:
-            tell_models_apart(board)
-            self._kinds = kinds_of(board)
+        if kinds_of(table) != self._kinds:
+            tell_models_apart(table)
+            self._kinds = kinds_of(table)
         known = self._current
-        if known is not None and known.is_of(board, learned):
+        if known is not None and known.is_of(table, learned):
             return
         self._made += 1
-        self._current = NodeWorth(board, learned, self._made, like=known)
+        self._current = NodeWorth(table, learned, self._made, like=known)
 
-    def _score(self, board: NodeTable, plan: FilterPlan) -> NodeScore:
+    def _score(self, table: NodeTable, plan: FilterPlan) -> NodeScore:
         return FragmentationScore(self, plan)
 
 
@@ -87,9 +87,9 @@ class FragmentationScore:
         """Another one for everything that was learned."""
         return self._landscapes.current.number
 
-    def of(self, board: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
+    def of(self, table: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
         """The score of one node."""
-        losses, count = self._up_to_date(), board.count.item(row)
+        losses, count = self._up_to_date(), table.count.item(row)
         worths = losses.with_ample_cpu(row)
         if worths is not None:
             now, after = worths
@@ -106,19 +106,19 @@ class FragmentationScore:
             known = self._known[key] = self._scores(np.array((row,), np.int64)).item()
         return known
 
-    def of_many(self, board: NodeTable, look: Look) -> Whole:
+    def of_many(self, table: NodeTable, look: Look) -> Whole:
         """The scores of many nodes; 0 for those on which the pod does not fit."""
         losses = self._up_to_date()
-        rows = np.arange(board.height)[look.rows]
+        rows = np.arange(table.height)[look.rows]
         lost, is_done = losses.of_those_with_ample_cpu(look, rows)
         scores = _within_bounds(lost)
         if is_done.all():
             return scores
-        fits, masks = self._masks(board, look, rows)
+        fits, masks = self._masks(table, look, rows)
         at = (fits & ~is_done).nonzero()[0]
         if at.size:
             rows = rows[at]
-            if board.count[rows].max() > self._bits:
+            if table.count[rows].max() > self._bits:
                 scores[at] = self._scores(rows)
             else:
                 keys = losses.nodes.numbers[rows]
@@ -127,16 +127,16 @@ class FragmentationScore:
                 scores[at] = self._looked_up(keys, rows)
         return scores
 
-    def order(self, board: NodeTable, row: int, cards: list[int]) -> list[int]:
+    def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
         """The card that leaves most first; of several cards those with the least left."""
         losses = self._up_to_date()
         _, codes = losses.nodes.sight(row)
         differ = len({codes[at] for at in cards}) > 1
         rates = losses.rates(row) if differ else [0] * len(codes)
-        ties = board.card_tie[board.stretch(row)].tolist()
+        ties = table.card_tie[table.stretch(row)].tolist()
         return sorted(cards, key=lambda at: (rates[at], ties[at], at))
 
-    def rank(self, board: NodeTable, row: int) -> Rank:
+    def rank(self, table: NodeTable, row: int) -> Rank:
         """The same order."""
         rates = self._up_to_date().rates(row)
         return lambda ask, card: rates[card.index]
@@ -152,16 +152,16 @@ class FragmentationScore:
             self._known.clear()
         return self._losses
 
-    def _masks(self, board: NodeTable, look: Look, rows: Whole) -> tuple[Flags, list[Whole]]:
+    def _masks(self, table: NodeTable, look: Look, rows: Whole) -> tuple[Flags, list[Whole]]:
         """On which nodes the pod fits as far as cpu and cards go, and per request, as bits, which
         of a node's cards suit it."""
         plan, masks = self._plan, []
-        fits = board.present[rows] & (board.count[rows] > 0)
+        fits = table.present[rows] & (table.count[rows] > 0)
         if plan.cpu_milli:  # Who needs none may go where more is used than there is.
-            fits &= board.cpu_milli[rows] >= plan.cpu_milli
-        owner = look.owner(board)
-        places = np.arange(board.places) if isinstance(look.places, slice) else look.places
-        within = places - board.first[rows][owner]
+            fits &= table.cpu_milli[rows] >= plan.cpu_milli
+        owner = look.owner(table)
+        places = np.arange(table.places) if isinstance(look.places, slice) else look.places
+        within = places - table.first[rows][owner]
         for need, suiting in zip(plan.cards, look.suiting, strict=True):
             found = suiting.nonzero()[0]
             fits &= np.bincount(owner[found], minlength=len(rows)) >= need.count

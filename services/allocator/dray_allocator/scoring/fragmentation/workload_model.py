@@ -96,7 +96,7 @@ class WorkloadModel:
 
     def learn(
         self,
-        board: NodeTable,
+        table: NodeTable,
         selectors: SelectorCache,
         cpu_of: Callable[[str], int],
         like: NodeWorth | None = None,
@@ -105,13 +105,13 @@ class WorkloadModel:
         to learn about. ``cpu_of``: all cpu of a node, in milli. ``like``: the landscape by now,
         whose nodes need not be looked at again."""
         self.pods = 0
-        tell_models_apart(board)
-        fleet = _fleet(board, cpu_of)
+        tell_models_apart(table)
+        fleet = _fleet(table, cpu_of)
         if not fleet.cards:
             return None
         if not self._prior:
-            self._prior = _cold_start(board, fleet, cpu_of)
-        found = _learned(self._shapes(board, selectors), board, fleet, like)
+            self._prior = _cold_start(table, fleet, cpu_of)
+        found = _learned(self._shapes(table, selectors), table, fleet, like)
         if self.before is not None:
             found = _numbered(found, self.before.version + 1)
             if _is_same(found, self.before):
@@ -119,14 +119,14 @@ class WorkloadModel:
         self.before = found
         return found
 
-    def _shapes(self, board: NodeTable, selectors: SelectorCache) -> dict[PodShape, float]:
+    def _shapes(self, table: NodeTable, selectors: SelectorCache) -> dict[PodShape, float]:
         """The shapes seen and their counts: what is typical of the pool's cards."""
-        kinds = kinds_of(board)
+        kinds = kinds_of(table)
         if kinds != self._kinds:
             self._kinds = kinds
             for seen in self._seen.values():
                 seen.shape = None
-        examples = [board.card_kinds.example(kind) for kind in range(board.card_kinds.count)]
+        examples = [table.card_kinds.example(kind) for kind in range(table.card_kinds.count)]
         counts = dict(self._prior)
         for seen in self._seen.values():
             if seen.shape is None:
@@ -158,24 +158,24 @@ class PoolHardware:
     """Per class."""
 
 
-def _fleet(board: NodeTable, cpu_of: Callable[[str], int]) -> PoolHardware:
-    kinds = board.card_kinds.count
-    there = board.kind[: board.places][board.there[: board.places]]
+def _fleet(table: NodeTable, cpu_of: Callable[[str], int]) -> PoolHardware:
+    kinds = table.card_kinds.count
+    there = table.kind[: table.places][table.there[: table.places]]
     cards_of: dict[str, int] = {}
     for kind, cards in enumerate(np.bincount(there, minlength=kinds).tolist()):
         if cards:
-            name = class_of(board.card_kinds.example(kind))
+            name = class_of(table.card_kinds.example(kind))
             cards_of[name] = cards_of.get(name, 0) + cards
-    counts = board.count.tolist()
-    cpu_milli = sum(max(0, cpu_of(name)) for name, row in board.rows.items() if counts[row])
+    counts = table.count.tolist()
+    cpu_milli = sum(max(0, cpu_of(name)) for name, row in table.rows.items() if counts[row])
     return PoolHardware(len(there), cpu_milli, cards_of)
 
 
 def _cold_start(
-    board: NodeTable, fleet: PoolHardware, cpu_of: Callable[[str], int]
+    table: NodeTable, fleet: PoolHardware, cpu_of: Callable[[str], int]
 ) -> dict[PodShape, float]:
     """Before anything was seen: a whole card of every class, as often as there are such cards."""
-    per_card, cpu_milli_of = fleet.cpu_milli / fleet.cards, _cpu_milli_of(board, cpu_of)
+    per_card, cpu_milli_of = fleet.cpu_milli / fleet.cards, _cpu_milli_of(table, cpu_of)
     return {
         PodShape(int(min(per_card, cpu_milli_of[name] / cards)), 1, ((name, CARD),)): PRIOR
         * cards
@@ -184,12 +184,12 @@ def _cold_start(
     }
 
 
-def _cpu_milli_of(board: NodeTable, cpu_of: Callable[[str], int]) -> dict[str, float]:
+def _cpu_milli_of(table: NodeTable, cpu_of: Callable[[str], int]) -> dict[str, float]:
     """Per class, the cpu of its cards: a node's is theirs in equal parts."""
     found: dict[str, float] = {}
-    classes = [class_of(board.card_kinds.example(kind)) for kind in range(board.card_kinds.count)]
-    for name, row in sorted(board.rows.items()):
-        kinds = board.kind[board.stretch(row)].tolist()
+    classes = [class_of(table.card_kinds.example(kind)) for kind in range(table.card_kinds.count)]
+    for name, row in sorted(table.rows.items()):
+        kinds = table.kind[table.stretch(row)].tolist()
         for kind in kinds:
             one = classes[kind]
             found[one] = found.get(one, 0.0) + max(0, cpu_of(name)) / len(kinds)
@@ -197,14 +197,14 @@ def _cpu_milli_of(board: NodeTable, cpu_of: Callable[[str], int]) -> dict[str, f
 
 
 def _learned(
-    counts: Mapping[PodShape, float], board: NodeTable, fleet: PoolHardware, like: NodeWorth | None
+    counts: Mapping[PodShape, float], table: NodeTable, fleet: PoolHardware, like: NodeWorth | None
 ) -> Learned:
     classes = tuple(sorted(fleet.cards_of))
     shapes = sorted(counts)
     total = sum(counts[shape] for shape in shapes)
     shares = [counts[shape] / total for shape in shapes]
     alpha = _alpha(shapes, shares, fleet)
-    usable = _usable(shapes, classes, board, like)
+    usable = _usable(shapes, classes, table, like)
     pods = []
     for shape, share, could in zip(shapes, shares, usable, strict=True):
         gain = alpha * share * max(could, _LEAST_SHARE) ** _EXPONENT if could else 0.0
@@ -229,11 +229,11 @@ def _milli(shape: PodShape, fleet: PoolHardware) -> float:
 
 
 def _usable(
-    shapes: Sequence[PodShape], classes: tuple[str, ...], board: NodeTable, like: NodeWorth | None
+    shapes: Sequence[PodShape], classes: tuple[str, ...], table: NodeTable, like: NodeWorth | None
 ) -> list[float]:
     """Per shape, the share of the idle milli on all nodes that such pods could have."""
     pods = tuple(_typical(shape, classes, 0, 0, 0) for shape in shapes)
-    landscape = NodeWorth(board, Learned(version=0, classes=classes, pods=pods), 0, like)
+    landscape = NodeWorth(table, Learned(version=0, classes=classes, pods=pods), 0, like)
     landscape.nodes.catch_up()
     return landscape.shares()
 

@@ -1,4 +1,4 @@
-"""Whatever happened before, the board gives what a search of every node would give."""
+"""Whatever happened before, the table gives what a search of every node would give."""
 
 from random import Random
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.unit.allocator.board.plain_search import key_by_hand, shares_on
+from tests.unit.allocator.table.plain_search import key_by_hand, shares_on
 
 from dray.api import names
 from dray.api.claims import ClaimSpec, Constraint, DeviceRequest
@@ -189,11 +189,11 @@ def assert_index_is_as_if_new(world, want: PodRequest, means) -> None:
     """And it passes over nobody who fits; of simple asks, over everybody who doesn't."""
     state, domain = world.state, world.state.domains["pool"]
     index = index_of(state, domain, want)
-    board = index.board
-    plan = plan_of(board, state.selectors, want.asks, want.pod.needs, alone=want.alone)
-    fresh = NodeIndex(board, plan, _scoring(state, domain, want).make(board, plan))
+    table = index.table
+    plan = plan_of(table, state.selectors, want.asks, want.pod.needs, alone=want.alone)
+    fresh = NodeIndex(table, plan, _scoring(state, domain, want).make(table, plan))
     fresh.catch_up(state.selectors)
-    for node, row in board.rows.items():
+    for node, row in table.rows.items():
         key = fresh.key(row)
         fitting = shares_on(state, want, node, means) is not None
         assert key != NONE or not fitting

@@ -8,38 +8,38 @@ from dray_allocator.placement import schedule as choosing
 
 
 class Rated:
-    """Nodes by a table, cards by their index, the last first."""
+    """Nodes by a scores_of, cards by their index, the last first."""
 
-    def __init__(self, table):
-        self.table = table
+    def __init__(self, scores_of):
+        self.scores_of = scores_of
         self.version = 0
         self.swept = 0
 
-    def of(self, board, row, suiting):
+    def of(self, table, row, suiting):
         (enough,) = suiting
-        assert len(enough) == board.count[row]
+        assert len(enough) == table.count[row]
         assert enough.any()
-        return self.table[board.names[row]]
+        return self.scores_of[table.names[row]]
 
-    def of_many(self, board, look):
+    def of_many(self, table, look):
         self.swept += 1
         (enough,) = look.suiting
-        rows = range(board.height) if isinstance(look.rows, slice) else look.rows.tolist()
-        counted = np.bincount(look.owner(board)[enough], minlength=len(rows))
-        assert counted.tolist() == [board.count[row] for row in rows]
-        return np.array([self.table[board.names[row]] for row in rows], np.int64)
+        rows = range(table.height) if isinstance(look.rows, slice) else look.rows.tolist()
+        counted = np.bincount(look.owner(table)[enough], minlength=len(rows))
+        assert counted.tolist() == [table.count[row] for row in rows]
+        return np.array([self.scores_of[table.names[row]] for row in rows], np.int64)
 
-    def order(self, board, row, cards):
+    def order(self, table, row, cards):
         return cards[::-1]
 
-    def rank(self, board, row):
+    def rank(self, table, row):
         return lambda ask, card: -card.index
 
 
-def rated(monkeypatch, world, table):
-    score = Rated(table)
+def rated(monkeypatch, world, scores_of):
+    score = Rated(scores_of)
     monkeypatch.setattr(
-        choosing, "_scoring", lambda *_: Scoring("rated", lambda board, plan: score)
+        choosing, "_scoring", lambda *_: Scoring("rated", lambda table, plan: score)
     )
     return score
 
@@ -54,7 +54,7 @@ def test_an_index_is_void_when_the_score_s_version_moves(make_world, monkeypatch
     world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(3)), cards=4)
     score = rated(monkeypatch, world, {"n0": 2, "n1": -1, "n2": 5})
     assert chosen(world, "a") == ("n1", "n1-gpu3")
-    score.table["n2"] = -5
+    score.scores_of["n2"] = -5
     assert chosen(world, "b")[0] == "n1"
     score.version += 1
     assert chosen(world, "c") == ("n2", "n2-gpu3")

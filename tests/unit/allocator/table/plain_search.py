@@ -11,7 +11,7 @@ from dray_allocator.placement.pod_request import PodRequest
 
 def shares_on(state, want: PodRequest, node: str, means):
     """What the exact search gives on one node; None where the pod does not fit."""
-    if not fits(want.pod.needs, state.facts.nodes[node].node, state.holds.on(node)):
+    if not fits(want.pod.needs, state.facts.nodes[node].node, state.assumed_pods.on(node)):
         return None
     sign = -1 if means[1] == "binpack" else 1
 
@@ -29,8 +29,8 @@ def key_by_hand(state, want: PodRequest, node: str, means) -> tuple[int, int]:
 
 def node_load_by_hand(state, want: PodRequest, node: str, weights) -> int:
     """The formula of the user guide."""
-    fact, held, needs = state.facts.nodes[node].node, state.holds.on(node), want.pod.needs
-    cards = state.fleet.of(node).cards
+    fact, held, needs = state.facts.nodes[node].node, state.assumed_pods.on(node), want.pod.needs
+    cards = state.published.of(node).cards
     parts = []
     if needs.cpu_milli and "cpu" in weights:
         used = fact.used_cpu_milli + held.cpu_milli + needs.cpu_milli
@@ -47,7 +47,7 @@ def node_load_by_hand(state, want: PodRequest, node: str, weights) -> int:
         if asked:
             total = sum(card.totals[name] // 10**6 for card in cards)
             parts.append((weights[name], used + asked, total))
-    loads = [card_load(card, state.ledger.of(card.id)) for card in cards]
+    loads = [card_load(card, state.device_usage.of(card.id)) for card in cards]
     return mean(parts, sum(loads) // max(len(cards), 1))
 
 
@@ -57,7 +57,7 @@ def card_load_by_hand(state, want: PodRequest, card, weights) -> int:
         for name in sorted({*weights} - {"cpu", "memory"})
         if any(taken(ask, card, name) for ask in want.asks)
     ]
-    return mean(parts, card_load(card, state.ledger.of(card.id)))
+    return mean(parts, card_load(card, state.device_usage.of(card.id)))
 
 
 def taken(ask, card, name: str) -> int:
@@ -66,7 +66,7 @@ def taken(ask, card, name: str) -> int:
 
 
 def in_use(state, card, name: str) -> int:
-    use = state.ledger.of(card.id)
+    use = state.device_usage.of(card.id)
     if use.shares and (use.whole or not card.device.allow_multiple_allocations):
         return card.totals[name] // 10**6
     return -(-use.used.get(name, 0) // 10**6)

@@ -1,4 +1,4 @@
-"""What the boards remember, and for how long."""
+"""What the tables remember, and for how long."""
 
 from copy import deepcopy
 
@@ -32,14 +32,15 @@ def test_a_device_s_identity_is_enough_to_find_its_place_after_the_fleet_grew(ma
         part = world.a_slice(node, cards, generation=generation)
         world.see(SliceObserved(revision=world.next(), slice=part))
     assert chosen(world, "b") == node
-    board = world.state.boards.of("pool")
-    loads = board.load[board.stretch(board.rows[node])].tolist()
+    table = world.state.tables.of("pool")
+    loads = table.load[table.stretch(table.rows[node])].tolist()
     used = [
-        card_load(one, world.state.ledger.of(one.id)) for one in world.state.fleet.of(node).cards
+        card_load(one, world.state.device_usage.of(one.id))
+        for one in world.state.published.of(node).cards
     ]
     assert loads == used
-    assert board.load_sum[board.rows[node]] == sum(used) > 0
-    assert board.cards == sum(len(world.state.fleet.of(name).cards) for name in board.rows)
+    assert table.load_sum[table.rows[node]] == sum(used) > 0
+    assert table.cards == sum(len(world.state.published.of(name).cards) for name in table.rows)
 
 
 def test_stretches_are_used_again():
@@ -69,15 +70,15 @@ def test_indexes_are_kept_within_bounds_and_made_again(make_world, monkeypatch):
     first = chosen(world, "a")
     chosen(world, "other", world.ask("1", "1Gi"))
     assert chosen(world, "b") == first
-    assert len(world.state.boards._indexes) == 1
+    assert len(world.state.tables._indexes) == 1
 
 
 def test_an_index_that_lags_behind_the_log_is_made_anew(make_world):
     world = make_world().open().nodes(make_world.a_node("n0"), make_world.a_node("n1"))
     node = chosen(world, "a")
     for number in range(9_000):
-        world.state.boards.of("pool").use_changed("n1" if number % 2 else "n0")
-    assert world.state.boards.of("pool").log_start > 0
+        world.state.tables.of("pool").use_changed("n1" if number % 2 else "n0")
+    assert world.state.tables.of("pool").log_start > 0
     assert chosen(world, "b") == node
 
 
@@ -87,7 +88,7 @@ def test_however_many_nodes_changed_the_index_says_the_same(make_world, changed,
     """One by one, together, or all: three ways to look."""
     asked = world_of(make_world, changed, cards)
     again = world_of(make_world, changed, cards)
-    again.state.boards.forget()
+    again.state.tables.forget()
     for uid in "abcdef":
         assert chosen(asked, uid, needs=PodNeeds(cpu_milli=200)) == chosen(
             again, uid, needs=PodNeeds(cpu_milli=200)
@@ -151,7 +152,7 @@ def test_loads_and_ties_fit_into_a_key():
 
 def test_a_board_without_nodes_offers_none(make_world):
     world = make_world().open()
-    assert isinstance(world.state.boards.of("pool"), NodeTable)
+    assert isinstance(world.state.tables.of("pool"), NodeTable)
     world.submit(world.a_pod("p"))
     assert not world.decisions()
 
@@ -160,9 +161,9 @@ def test_a_use_that_changes_before_its_node_is_read_again_lands_on_its_card(make
     """Read as it was, the node has no such card, and its neighbour is where it would be."""
     world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(2)), cards=2)
     chosen(world, "a", world.ask("1", "1Gi"))
-    board = world.state.boards.of("pool")
-    first, other = sorted(board.rows, key=lambda name: board.first_at[board.rows[name]])
-    before = board.load[board.stretch(board.rows[other])].tolist()
+    table = world.state.tables.of("pool")
+    first, other = sorted(table.rows, key=lambda name: table.first_at[table.rows[name]])
+    before = table.load[table.stretch(table.rows[other])].tolist()
     cards = [world.a_card(f"{first}-gpu{i}") for i in range(4)]
     world.see(SliceObserved(revision=world.next(), slice=world.a_slice(first, cards, generation=2)))
     used = AllocatedDevice(
@@ -172,9 +173,9 @@ def test_a_use_that_changes_before_its_node_is_read_again_lands_on_its_card(make
     )
     claim = world.a_claim("full", world.ask())
     world.claim(replace(claim, allocation=Allocation((used,))))
-    world.state.boards.of("pool")
-    assert board.load[board.stretch(board.rows[other])].tolist() == before
-    assert board.load[board.stretch(board.rows[first])].tolist()[3] == load.FULL
+    world.state.tables.of("pool")
+    assert table.load[table.stretch(table.rows[other])].tolist() == before
+    assert table.load[table.stretch(table.rows[first])].tolist()[3] == load.FULL
 
 
 def test_the_best_node_stays_the_best_until_it_is_worse_or_another_one_is_better(make_world):
@@ -200,12 +201,12 @@ def test_a_copy_of_the_state_has_boards_of_its_own(make_world):
     world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(2)))
     node = chosen(world, "a")
     copy = deepcopy(world.state)
-    board = copy.boards.of("pool")
-    assert board is not world.state.boards.of("pool")
+    table = copy.tables.of("pool")
+    assert table is not world.state.tables.of("pool")
     copy.facts.nodes.pop(node)
-    copy.boards.node_changed(node)
-    assert node not in copy.boards.of("pool").rows
-    assert node in world.state.boards.of("pool").rows
+    copy.tables.node_changed(node)
+    assert node not in copy.tables.of("pool").rows
+    assert node in world.state.tables.of("pool").rows
 
 
 def test_nodes_of_a_copy_have_no_more_in_common_than_those_of_the_state(make_world):
@@ -216,5 +217,5 @@ def test_nodes_of_a_copy_have_no_more_in_common_than_those_of_the_state(make_wor
         DeviceRequirements(0, world.ask().requests[0], (), (), b"any"),
     )
     for name in names_of:
-        (card,) = eligible(ask, copy.fleet.of(name), copy.selectors)
+        (card,) = eligible(ask, copy.published.of(name), copy.selectors)
         assert card.node == name

@@ -1,0 +1,128 @@
+"""The path of a claim's fact through the allocator: from the bus to the appended record.
+
+Counts the modules that are entered, and how often each is entered from another module, for a pod
+that asks for a fraction of a GPU of a pool with one node, on the bus in memory. A pod like it was
+decided before, so that caches are filled. Speed is not measured.
+
+    python -m benchmarks.fact_path
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+
+from benchmarks.decision import OPENED, POOL, fleet_facts, pod_facts, pool_facts
+from dray.bus.memory import MemoryBus
+from dray.bus.topology import STREAMS, log_spec
+from dray.messages.base import Message, encode
+from dray.messages.decisions import log_stream, log_subject
+from dray_allocator.service.metrics import AllocatorMetrics
+from dray_allocator.service.replica import Replica
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
+
+_BOUND_S = 30.0
+_PODS = 3
+"""The path of the pod that entered the fewest modules counts: leases may be renewed meanwhile."""
+
+
+@contextmanager
+def entered(prefix: str) -> Iterator[Counter[str]]:
+    """Count the calls into each module of a package that come from another of its modules.
+
+    Generators and coroutines count once, when they are called, and not when they go on.
+    """
+    counts: Counter[str] = Counter()
+    seen: set[int] = set()
+
+    def is_resumed(frame: FrameType) -> bool:
+        return frame.f_lasti > 10 and id(frame) in seen  # ids are used again
+
+    def observe(frame: FrameType, event: str, _: object) -> None:
+        if event != "call":
+            return
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(prefix) or is_resumed(frame):
+            return
+        seen.add(id(frame))
+        caller = frame.f_back
+        while caller is not None and not caller.f_globals.get("__name__", "").startswith(prefix):
+            caller = caller.f_back
+        if caller is None or caller.f_globals["__name__"] != module:
+            counts[module] += 1
+
+    sys.setprofile(observe)
+    try:
+        yield counts
+    finally:
+        sys.setprofile(None)
+
+
+async def path() -> Counter[str]:
+    """Modules of the allocator, and how often each was entered from another one."""
+    bus = MemoryBus()
+    for spec in (*STREAMS, log_spec(POOL, 1)):
+        await bus.ensure(spec)
+    opened = replace(encode(OPENED, source="/c"), subject=log_subject(POOL, 1))
+    await bus.append(opened, expected_last=0)
+    state = AllocatorState(AllocatorOptions(writer="a"))
+    replica = Replica(bus.peer(), state, AllocatorMetrics(state))
+    await _publish(bus, *pool_facts(), *fleet_facts(1))
+    running = asyncio.create_task(replica.run())
+    try:
+        await _until(lambda: POOL in state.domains and state.ready(state.domains[POOL]))
+        found = [await _decide(bus, state, f"pod-{number}") for number in range(1 + _PODS)][1:]
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+    return min(found, key=len)
+
+
+async def _decide(bus: MemoryBus, state: AllocatorState, uid: str) -> Counter[str]:
+    """The modules entered from the claim's fact to the decision in the log; its pod is known."""
+    claim, pod = pod_facts(uid)
+    await _publish(bus, pod)
+    await _until(lambda: uid in state.facts.pods)
+    before = await bus.state(log_stream(POOL, 1))
+    assert before is not None
+    with entered("dray_allocator.") as counts:
+        await _publish(bus, claim)
+        async with asyncio.timeout(_BOUND_S):
+            async for _ in bus.read(log_stream(POOL, 1), start=before.last_sequence + 1):
+                break
+    return counts
+
+
+async def _publish(bus: MemoryBus, *facts: Message) -> None:
+    for fact in facts:
+        await bus.publish(encode(fact, source="/c"))
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(_BOUND_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def main() -> None:
+    """Print the modules."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    output = parser.parse_args().output
+    counts = asyncio.run(path())
+    if output == "json":
+        print(json.dumps({"modules": len(counts), "entries": dict(counts.most_common())}))
+        return
+    print(f"{len(counts)} modules; entries from another module:")
+    for module, entries in counts.most_common():
+        print(f"{entries:4}  {module}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The pending pods of one scheduling domain, in kube-scheduler's words.
+
+A pending pod is active (to be tried now), unschedulable (it fitted nowhere) or paused (its search
+is not finished).
+"""
+
+import heapq
+from dataclasses import dataclass, field
+
+from dray.reasons import Reason
+
+QueueKey = tuple[int, float, str]
+"""Order of the pods: negative priority, time of creation, uid."""
+NO_HINT = b""
+"""Signature of unschedulable pods that are tried again after every change: nothing tells whether
+a change helps them."""
+
+
+@dataclass(slots=True)
+class SchedulingQueue:
+    """Pods that a decision could help, and when each is tried."""
+
+    pending: dict[str, QueueKey] = field(default_factory=dict)
+    """Per pod uid."""
+    capacity_version: int = 0
+    """Moves when pods may fit that did not fit before."""
+    topology: str = ""
+    """The pool's topology setting at the last scan."""
+    paused: dict[str, None] = field(default_factory=dict)
+    """Pods whose search is not finished."""
+    resumed: dict[str, None] = field(default_factory=dict)
+    """Pods whose search goes on."""
+    stale_reasons: dict[bytes, None] = field(default_factory=dict)
+    """Signatures of unschedulable pods whose reasons may have changed."""
+    deferred_reasons: dict[str, None] = field(default_factory=dict)
+    """Pods whose reasons changed too soon to be recorded again."""
+    explained: dict[bytes, tuple[tuple[int, ...], tuple[Reason, ...]]] = field(default_factory=dict)
+    """Per signature: reasons, and the versions of what they were computed from."""
+    _active: list[QueueKey] = field(default_factory=list)
+    """Heap; an entry counts only while it equals the pod's in ``pending``."""
+    _last_scan: int = -1
+    """The ``capacity_version`` of the last scan; below 0: the next scan activates all pods."""
+    _unschedulable: dict[bytes, list[QueueKey]] = field(default_factory=dict)
+    """Heaps per signature: pods of equal signature fit the same nodes."""
+    _unschedulable_as: dict[str, tuple[bytes, QueueKey]] = field(default_factory=dict)
+    """Per pod uid, the entry of ``_unschedulable`` that counts."""
+
+    @property
+    def has_active(self) -> bool:
+        """Whether entries are active; their pods may be gone."""
+        return bool(self._active)
+
+    @property
+    def has_unschedulable(self) -> bool:
+        """Whether pods may be unschedulable."""
+        return bool(self._unschedulable)
+
+    @property
+    def activates_all(self) -> bool:
+        """Whether the next scan activates every pending pod."""
+        return self._last_scan < 0
+
+    @property
+    def must_scan(self) -> bool:
+        """Whether capacity changed since the last scan."""
+        return self._last_scan != self.capacity_version
+
+    def add(self, pod_uid: str, key: QueueKey, *, activate: bool) -> None:
+        """Add a pending pod, or change its place."""
+        self.pending[pod_uid] = key
+        if activate:
+            heapq.heappush(self._active, key)
+
+    def remove(self, pod_uid: str) -> None:
+        """Remove a pod that is decided, gone or not decidable."""
+        if self.pending.pop(pod_uid, None) is not None:
+            self.deferred_reasons.pop(pod_uid, None)
+
+    def activate(self, pod_uid: str) -> None:
+        """Try a pod soon, if it is pending."""
+        key = self.pending.get(pod_uid)
+        if key is not None:
+            heapq.heappush(self._active, key)
+
+    def pop(self) -> str:
+        """The uid of the next active pod; empty for an entry that no longer counts."""
+        key = heapq.heappop(self._active)
+        if self._active and self._active[0] == key:
+            return ""  # Activated more than once: by the pod's fact and by each claim's.
+        uid = key[2]
+        return uid if self.pending.get(uid) == key and uid not in self.paused else ""
+
+    def add_unschedulable(self, pod_uid: str, signature: bytes) -> None:
+        """Keep a pending pod that fits nowhere until it is activated."""
+        entry = (signature, self.pending[pod_uid])
+        if self._unschedulable_as.get(pod_uid) != entry:
+            self._unschedulable_as[pod_uid] = entry
+            heapq.heappush(self._unschedulable.setdefault(signature, []), entry[1])
+
+    def unschedulable_signatures(self) -> tuple[bytes, ...]:
+        """Signatures of the unschedulable pods."""
+        return tuple(self._unschedulable)
+
+    def unschedulable(self, signature: bytes) -> list[str]:
+        """Uids of the pods under a signature; some may no longer count."""
+        return [key[2] for key in self._unschedulable.get(signature, ())]
+
+    def first_unschedulable(self, signature: bytes) -> str | None:
+        """The uid of the first unschedulable pod under a signature."""
+        key = self._first_unschedulable(signature)
+        return None if key is None else key[2]
+
+    def _first_unschedulable(self, signature: bytes) -> QueueKey | None:
+        heap = self._unschedulable.get(signature, [])
+        while heap:
+            key = heap[0]
+            if self._unschedulable_as.get(key[2]) == (signature, key):
+                if self.pending.get(key[2]) == key:
+                    return key
+                del self._unschedulable_as[key[2]]
+            heapq.heappop(heap)
+        self._unschedulable.pop(signature, None)
+        self.stale_reasons.pop(signature, None)
+        return None
+
+    def activate_next(self, signature: bytes) -> None:
+        """Activate the first unschedulable pod under a signature, if there is one."""
+        key = self._first_unschedulable(signature)
+        if key is not None:
+            heapq.heappop(self._unschedulable[signature])
+            del self._unschedulable_as[key[2]]
+            heapq.heappush(self._active, key)
+
+    def resume_paused(self) -> None:
+        """Activate the pods whose search is not finished."""
+        self.resumed, self.paused = self.paused, {}
+        for uid in self.resumed:
+            self.activate(uid)
+
+    def request_full_scan(self) -> None:
+        """Let the next scan activate every pending pod."""
+        self._last_scan = -1
+
+    def end_scan(self) -> None:
+        """Remember that the pods were scanned for the present capacity."""
+        self._last_scan = self.capacity_version
+
+    def move_all_to_active(self) -> None:
+        """Activate every pending pod."""
+        self.paused.clear()
+        self._unschedulable.clear()
+        self._unschedulable_as.clear()
+        self.stale_reasons.clear()
+        self._active = list(self.pending.values())
+        heapq.heapify(self._active)
+
+    def clear_active(self) -> None:
+        """Try nothing: this replica no longer serves the domain."""
+        self._active.clear()
+        self.paused.clear()
+
+    def snapshot(self) -> list[object]:
+        """What decides which pod is tried when, for comparisons of states."""
+        active = {key for key in self._active if self.pending.get(key[2]) == key}
+        unschedulable = [
+            uid for uid, (_, key) in self._unschedulable_as.items() if self.pending.get(uid) == key
+        ]
+        return [
+            [self.pending, sorted(active), self.activates_all, self.must_scan],
+            sorted(unschedulable),
+            sorted(signature.hex() for signature in self.stale_reasons),
+            sorted(self.deferred_reasons),
+        ]
