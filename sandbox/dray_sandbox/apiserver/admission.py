@@ -6,8 +6,6 @@ matchConditions; mutating webhooks one after the other by configuration name (on
 webhooks at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import Callable, Iterator

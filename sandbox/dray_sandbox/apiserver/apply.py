@@ -5,8 +5,6 @@ other *appliers* of a field. Lists with a merge key (of a built-in kind or a sch
 item, other lists as a whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

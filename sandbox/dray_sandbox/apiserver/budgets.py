@@ -4,8 +4,6 @@ No disruption controller runs here: the creator of a budget also writes its stat
 `pkg/registry/core/pod/storage/eviction.go` of Kubernetes 1.36.
 """
 
-from __future__ import annotations
-
 from . import metadata, status
 from .rules import WithStatus
 from .selectors import label_selector, matches_labels

@@ -1,7 +1,5 @@
 """The adapter of dray's CEL: validation of new device selectors."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from dray.cel.admission import LONGEST_BYTES, admission

@@ -1,7 +1,5 @@
 """The columns of `kubectl get`: per kind, and from a CRD's additionalPrinterColumns."""
 
-from __future__ import annotations
-
 import datetime
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Validation of conditions (`metav1.Condition`)."""
 
-from __future__ import annotations
-
 import re
 
 from .deviceparts import label_name_errors

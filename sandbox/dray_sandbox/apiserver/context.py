@@ -1,7 +1,5 @@
 """The user and options of a request."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from .status import Object

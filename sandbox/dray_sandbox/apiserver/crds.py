@@ -1,7 +1,5 @@
 """CustomResourceDefinitions: their rules, their resources, and the rules of custom resources."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

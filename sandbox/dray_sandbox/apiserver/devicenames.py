@@ -1,7 +1,5 @@
 """Validation of names of drivers, pools, devices, attributes and shares."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from .names import c_identifier, dns_label, dns_subdomain

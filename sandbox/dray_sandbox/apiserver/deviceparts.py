@@ -1,7 +1,5 @@
 """Validation of parts that claims, slices and classes share: taints, conditions, configuration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from .devicenames import driver_errors

@@ -1,7 +1,5 @@
 """One device of a ResourceSlice: its attributes, capacities, taints, counters and nodes."""
 
-from __future__ import annotations
-
 import re
 
 from .devicenames import (

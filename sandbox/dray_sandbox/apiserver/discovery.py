@@ -1,7 +1,5 @@
 """Discovery: versions, groups, resources, and enough OpenAPI for kubectl."""
 
-from __future__ import annotations
-
 from .resources import ApiResource, Registry
 from .status import Object
 

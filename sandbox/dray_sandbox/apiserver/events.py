@@ -1,7 +1,5 @@
 """One store of Events, two APIs: core/v1 (stored) and events.k8s.io/v1 (a view of it)."""
 
-from __future__ import annotations
-
 from .status import FieldError, Object, invalid, required
 
 _NEW_TO_CORE = {

@@ -1,7 +1,5 @@
 """Findings about lists and maps of fields: their length, items and duplicates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ waits for its dependents (foreground), or they are orphaned. A terminating names
 removed; new CRDs are established.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 

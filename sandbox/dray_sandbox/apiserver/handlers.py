@@ -1,7 +1,5 @@
 """HTTP handlers of requests on resources."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

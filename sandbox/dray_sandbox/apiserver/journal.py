@@ -5,8 +5,6 @@ it survives `kill -9` (not a power loss: writes are not fsynced). An incomplete 
 a write without an answer and is dropped.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from io import FileIO

@@ -1,7 +1,5 @@
 """Lists: selectors, versions, and pages that stay consistent."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Manifests applied at start: the CustomResourceDefinitions of a directory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

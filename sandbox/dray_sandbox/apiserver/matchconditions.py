@@ -1,7 +1,5 @@
 """The adapter of celpy: conditions of webhooks, policies, and validation rules of CRDs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any

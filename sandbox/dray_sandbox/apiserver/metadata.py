@@ -1,7 +1,5 @@
 """metadata of every object: names, generated names, fields that updates can't change."""
 
-from __future__ import annotations
-
 import datetime
 import secrets
 import uuid

@@ -1,7 +1,5 @@
 """Names, labels and other texts with a fixed syntax (`k8s.io/apimachinery/.../validation`)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

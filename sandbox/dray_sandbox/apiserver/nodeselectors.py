@@ -1,7 +1,5 @@
 """Validation of node selectors in allocations and slices."""
 
-from __future__ import annotations
-
 from .names import dns_subdomain, label_value, qualified_name
 from .status import FieldError, Object, forbidden_field, invalid, required
 

@@ -1,7 +1,5 @@
 """Create, update and patch: the order of admission, rules, conflicts and the write itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

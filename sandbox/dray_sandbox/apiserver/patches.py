@@ -1,7 +1,5 @@
 """JSON patch, JSON merge patch and strategic merge patch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jsonpatch

@@ -1,7 +1,5 @@
 """Validation of a container's resources and environment."""
 
-from __future__ import annotations
-
 import re
 
 from . import quantities

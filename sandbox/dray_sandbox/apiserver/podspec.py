@@ -1,7 +1,5 @@
 """Validation of the parts of a pod's spec that dray uses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from .names import dns_label, dns_subdomain, qualified_name

@@ -1,7 +1,5 @@
 """The Priority admission plugin."""
 
-from __future__ import annotations
-
 from .status import Object, forbidden
 from .store import Store
 

@@ -4,8 +4,6 @@ The rule is `k8s.io/apimachinery/pkg/api/resource.Quantity`: the canonical form 
 mantissa and the largest suffix of the family it was written in.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from fractions import Fraction

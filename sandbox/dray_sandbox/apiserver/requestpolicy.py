@@ -1,7 +1,5 @@
 """Validation of request policies of shared capacities."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules of a kind: defaults, protected parts, validation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from dray.api.equality import strictly_equal

@@ -1,7 +1,5 @@
 """The remaining built-in kinds, and which rules belong to which resource."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Pods: defaults that schedulers and kubectl rely on, and mutable fields."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from . import metadata, podspec

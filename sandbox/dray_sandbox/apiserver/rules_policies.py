@@ -4,8 +4,6 @@ Parameters, audit annotations, excluded rules and names of resources are refused
 real server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from . import matchconditions

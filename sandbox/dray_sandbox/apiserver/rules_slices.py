@@ -1,7 +1,5 @@
 """ResourceSlices: one kind of node selection, valid devices, request policies that add up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

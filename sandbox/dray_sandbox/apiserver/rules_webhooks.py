@@ -1,7 +1,5 @@
 """Defaults and validation of mutating and validating webhook configurations."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A running server for tests and for other parts of the sandbox."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The application: store, admission, loops and routes put together."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -4,8 +4,6 @@ Only what a kubelet needs for a projected token of a pod without the pod: real t
 to a Node since Kubernetes 1.33.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import datetime

@@ -4,8 +4,6 @@ Wording and codes follow `k8s.io/apimachinery/pkg/api/errors` and
 `k8s.io/apimachinery/pkg/util/validation/field`, because clients match on both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Everything is synchronous, so between two awaits nothing else writes. Objects ha
 shared and must not be changed; `copy` gives one of your own.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Wording follows apiextensions-apiserver: `spec.owner: Unsupported value: "x": supported values: …`.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """pods/binding and pods/eviction."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from . import budgets, metadata, status

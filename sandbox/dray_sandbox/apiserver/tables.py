@@ -1,7 +1,5 @@
 """`meta.k8s.io/v1` Tables, which kubectl requests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from .columns import TableColumn, columns_of

@@ -1,7 +1,5 @@
 """PUT and PATCH as functions of an object."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

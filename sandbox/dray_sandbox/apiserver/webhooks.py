@@ -1,7 +1,5 @@
 """Calls admission webhooks over verified TLS: sends an AdmissionReview, reads the answer."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import ssl

@@ -1,7 +1,5 @@
 """Conversion of stored objects to answers, and of requests' objects to stored ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from . import events, subresources

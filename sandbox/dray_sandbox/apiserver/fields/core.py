@@ -1,7 +1,5 @@
 """Nodes, leases and kinds without a table."""
 
-from __future__ import annotations
-
 from dray_sandbox.apiserver.fields.parts import METADATA, top
 from dray_sandbox.apiserver.types import (
     ANY,
