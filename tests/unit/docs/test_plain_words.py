@@ -22,6 +22,7 @@ CLEAN = (
     "services/webhook",
     "services/node-agent",
     "deploy",
+    "sandbox",
 )
 ALLOWED = {
     "services/claim-controller/README.md": ("told",),  # the name of an ADR
@@ -32,6 +33,7 @@ ALLOWED = {
             "services/node-agent/README.md",
             "services/node-agent/dray_node_agent/app.py",
             "services/node-agent/dray_node_agent/settings.py",
+            "sandbox/dray_sandbox/services.py",
         ),
         ("board",),
     ),
