@@ -96,14 +96,14 @@ class Report:
         """A row of times."""
         row = {**head, **taken.row()}
         self.rows.append(row)
-        self.say("  ".join(_told(name, one) for name, one in row.items()))
+        self.say("  ".join(_labelled(name, one) for name, one in row.items()))
 
     def add_peer(self, gpus: int, fits: Fits, found: Peer) -> None:
         """What the Go allocator took."""
         for what, times in found.rows.items():
             head = {"gpus": gpus, "fits": fits.value, "what": what, "policy": "Go allocator"}
             self.rows.append({**head, **times})
-            self.say("  ".join(_told(name, one) for name, one in self.rows[-1].items()))
+            self.say("  ".join(_labelled(name, one) for name, one in self.rows[-1].items()))
 
     def of(self, gpus: int, what: str, fits: Fits = Fits.ALL, policy: str = "") -> float:
         """A median."""
@@ -275,7 +275,7 @@ def _as_json(one: Figure) -> dict[str, Any]:
     return {**asdict(one), "met": one.is_met}
 
 
-def _told(name: str, value: Any) -> str:
+def _labelled(name: str, value: Any) -> str:
     return f"{name} {value:8.1f}" if isinstance(value, float) else f"{name} {value}"
 
 

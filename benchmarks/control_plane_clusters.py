@@ -23,7 +23,7 @@ from dray.kube.ports import CLAIMS, NAMESPACES, POLICIES, POOLS, TEMPLATES, Kube
 from dray_sandbox.access import make_credentials
 from dray_sandbox.controlplane.build import build
 from dray_sandbox.controlplane.launch import API_SERVER, start_control_plane
-from dray_sandbox.fleet import NodeFleet, at_once
+from dray_sandbox.fleet import NodeFleet, run_limited
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.objects import Installer, documents
 from dray_sandbox.paths import checkout, stack_directory
@@ -148,7 +148,7 @@ async def _hold(kube: Kube, size: Size, progress: Progress) -> None:
         done += 1
         reported(done)
 
-    await at_once(one, held_claims(size))
+    await run_limited(one, held_claims(size))
 
 
 def _every(total: int, what: str, progress: Progress) -> Callable[[int], None]:

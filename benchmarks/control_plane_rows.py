@@ -14,7 +14,7 @@ from benchmarks.control_plane_fleet import NAMESPACE, Size, pod
 from benchmarks.control_plane_meter import Meter, Reading
 from dray.api.errors import PermanentError
 from dray.kube.ports import PODS, Kube, Object
-from dray_sandbox.fleet import at_once
+from dray_sandbox.fleet import run_limited
 from dray_sandbox.paths import stack_directory
 
 WARM_UP = 16
@@ -127,7 +127,7 @@ async def _create(kube: Kube, row: Row, name: str, count: int) -> None:
     async def one(obj: Object) -> None:
         await kube.create(PODS, obj, NAMESPACE)
 
-    await at_once(one, pods)
+    await run_limited(one, pods)
 
 
 async def _quiet(meter: Meter) -> Reading:

@@ -18,7 +18,7 @@ from dray_sandbox.layout import (
     simulated_nodes,
 )
 from dray_sandbox.stack_file import StackFile
-from dray_sandbox.supervisor import InterruptedStartError, hold, start_detached
+from dray_sandbox.supervisor import InterruptedStartError, run_until_signal, start_detached
 
 
 @click.command()
@@ -99,8 +99,10 @@ def up(
         if detach:
             show(asyncio.run(start_detached(options, say)), output)
             return
-        asyncio.run(hold(options, say, lambda stack: show(stack, output, attached=True)))
-    except KeyboardInterrupt as interrupt:  # before `hold` listens to signals
+        asyncio.run(
+            run_until_signal(options, say, lambda stack: show(stack, output, attached=True))
+        )
+    except KeyboardInterrupt as interrupt:  # before `run_until_signal` listens to signals
         raise InterruptedStartError("interrupted before the stack was ready") from interrupt
 
 

@@ -1,1 +1,1 @@
-"""A local Kubernetes API, stand-ins for its programs, and whole stacks. Never in an image."""
+"""A local Kubernetes API, stand-ins for its programs, and whole local stacks. In no image."""

@@ -1,4 +1,4 @@
-"""Who may talk to a local API server: users, bearer tokens, kubeconfig files."""
+"""Users of a local API server, their bearer tokens and kubeconfig files."""
 
 import json
 import secrets
@@ -25,13 +25,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     NODE_AGENT: ("dray-services",),
     WEBHOOK: ("dray-services",),
 }
-"""Every user and its groups. kube-controller-manager runs without a service account per
-controller here, so it needs what its controllers need together."""
+"""Every user and its groups. kube-controller-manager runs without one service account per
+controller here, so its user has the rights of all its controllers."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxCredentials:
-    """What an API server is started with, and its users' tokens."""
+    """Files that an API server is started with, and its users' tokens."""
 
     directory: Path
     server: ServerFiles
@@ -41,18 +41,18 @@ class SandboxCredentials:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A running API server and how each user reaches it."""
+    """A running API server, with each user's token and kubeconfig."""
 
     url: str
     authority: Path
     tokens: Mapping[str, str]
     kubeconfigs: Mapping[str, Path]
     audit_log: Path | None = None
-    """Of a real control plane: ``dray_sandbox.controlplane.audit`` reads it."""
+    """Only a real control plane writes one; ``dray_sandbox.controlplane.audit`` reads it."""
 
     @property
     def admin_kubeconfig(self) -> Path:
-        """The kubeconfig of the user who may do everything."""
+        """The kubeconfig of the administrator."""
         return self.kubeconfigs[ADMIN]
 
 
@@ -83,7 +83,7 @@ def endpoint(credentials: SandboxCredentials, url: str, context: str) -> Endpoin
 
 
 def kubeconfig(url: str, authority: Path, user: str, token: str, context: str) -> bytes:
-    """A kubeconfig file for one user. JSON, which is YAML too."""
+    """A kubeconfig file for one user, as JSON."""
     cluster = {"server": url, "certificate-authority": str(authority)}
     content = {
         "apiVersion": "v1",

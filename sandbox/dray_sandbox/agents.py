@@ -1,8 +1,8 @@
-"""``python -m dray_sandbox.agents``: the node-agents of many nodes in one process.
+"""``python -m dray_sandbox.agents``: runs the node-agents of many nodes in one process.
 
 Each is a complete agent with its own simulated GPUs, slices, plugin socket, CDI files, checkpoint
-and connection to the bus, where the connection is the node's identity. They share the connection
-to Kubernetes. One process per node would take 60 MB each.
+and bus connection, which carries the node's identity. They share the connection to Kubernetes.
+One process per node would take 60 MB each.
 """
 
 import argparse
@@ -39,18 +39,18 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def node_group(text: str, common: NodeGroup) -> NodeGroup:
-    """One ``--node``; all else is as ``common`` has it. Raises InvalidInputError."""
+    """The settings of one ``--node``; the others come from ``common``. Raises InvalidInputError."""
     parts = text.split(":")
     if len(parts) != _PARTS:
         raise InvalidInputError(f"--node {text!r}: expected {_PARTS} parts between colons")
     name, model, count, *folders = parts
-    places = ("plugins_dir", "registry_dir", "cdi_dir", "state_dir", "token_file")
+    paths = ("plugins_dir", "registry_dir", "cdi_dir", "state_dir", "token_file")
     return common.model_copy(
         update={
             "name": name,
             "model": model,
             "count": int(count),
-            **dict(zip(places, map(Path, folders), strict=True)),
+            **dict(zip(paths, map(Path, folders), strict=True)),
         }
     )
 
@@ -64,7 +64,7 @@ async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
     health = HealthPages(settings.health.host, settings.health.port)
     loops: dict[str, Any] = {}
     for node, bus in zip(nodes, buses, strict=True):
-        own = HealthPages()  # of this agent alone; asked, and never served
+        own = HealthPages()  # this agent's checks; never served
         agent = assemble(node, node.name, bus, kube, open_gpu_source(node), own)
         loops |= {f"{node.name}-{name}": loop for name, loop in agent.items()}
         health.check(node.name, partial(_problem, own))

@@ -1,4 +1,4 @@
-"""Environments of celpy, an engine of the standard language that is not ours."""
+"""Environments of celpy, an independent engine of the standard language."""
 
 import sys
 
@@ -6,9 +6,9 @@ import celpy
 
 
 def celpy_environment() -> celpy.Environment:
-    """A new one, without the recursion limit that it sets for the whole process.
+    """A new environment, without the recursion limit that celpy sets for the whole process.
 
-    That limit, 2 500 frames, may lie below the one that ``dray.cel`` has raised.
+    That limit, 2 500 frames, may be lower than the one that ``dray.cel`` sets.
     """
     limit = sys.getrecursionlimit()
     try:

@@ -32,13 +32,13 @@ def make_server_files(directory: Path, names: Sequence[str]) -> ServerFiles:
 
 
 def make_signing_key(path: Path) -> Path:
-    """A new RSA key, as service-account tokens are signed with."""
+    """A new RSA key that signs service-account tokens."""
     write_secret(path, signing_key())
     return path
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, whatever the umask."""
+    """Write a file that only its owner can read, independent of the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

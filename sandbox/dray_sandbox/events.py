@@ -1,10 +1,10 @@
-"""Kubernetes events as the stand-ins write them."""
+"""Kubernetes Events that the stand-ins write."""
 
 import time
 from typing import Any
 
 
-def event_of(
+def event_object(
     kind: str,
     namespace: str,
     name: str,
@@ -37,8 +37,8 @@ def event_of(
     }
 
 
-def counted_again(event: dict[str, Any]) -> dict[str, Any]:
-    """The merge patch that says the event happened once more."""
+def count_patch(event: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch that counts one more occurrence of the event."""
     return {"count": event.get("count", 1) + 1, "lastTimestamp": _now()}
 
 

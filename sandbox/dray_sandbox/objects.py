@@ -1,4 +1,4 @@
-"""Apply the few objects that a local stack is made of, with plain requests to the API."""
+"""Create a local stack's objects with plain requests to the API."""
 
 import asyncio
 import ssl
@@ -33,11 +33,11 @@ _PLURALS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
-"""Kinds that a stack installs, or asks about."""
+"""Kinds that a stack installs or reads."""
 
 
 class ApplyError(PermanentError):
-    """The API server refused an object, or did not establish it in time."""
+    """The API server refused an object, or did not serve it in time."""
 
 
 class Installer:
@@ -63,7 +63,7 @@ class Installer:
             await self._session.close()
 
     async def apply(self, objects: Iterable[Object]) -> None:
-        """Create each object, or replace it where it exists.
+        """Create each object, or replace it if it exists.
 
         Raises:
             ApplyError: the server refused one; its message is in the error.
@@ -71,7 +71,7 @@ class Installer:
         for obj in objects:
             await self._apply_one(obj)
 
-    async def established(self, crds: Iterable[Object], *, within_s: float = 20.0) -> None:
+    async def wait_until_served(self, crds: Iterable[Object], *, within_s: float = 20.0) -> None:
         """Wait until every custom resource is served."""
         deadline = time.monotonic() + within_s
         for crd in crds:
@@ -83,11 +83,10 @@ class Installer:
                         raise ApplyError(f"{path} is not served after {within_s:g} s")
                     await asyncio.sleep(0.05)
 
-    async def denied(self, obj: Object, *, by: str, within_s: float = 20.0) -> None:
-        """Wait until a dry run of ``obj`` is denied; the answer names what it was denied ``by``.
+    async def wait_until_denied(self, obj: Object, *, by: str, within_s: float = 20.0) -> None:
+        """Wait until the server denies a dry run of ``obj`` with a message that contains ``by``.
 
-        A real API server follows a policy, and calls a webhook, a moment after it is stored, not at
-        once.
+        A real API server enforces a new policy, and calls a new webhook, with a short delay.
         """
         deadline = time.monotonic() + within_s
         while True:
@@ -96,8 +95,8 @@ class Installer:
                 return
             if time.monotonic() > deadline:
                 raise ApplyError(
-                    f"{obj['kind']} {obj['metadata']['name']} is not denied by any {by} after "
-                    f"{within_s:g} s: the API server says {answer.get('message')!r}"
+                    f"no {by} denied {obj['kind']} {obj['metadata']['name']} within "
+                    f"{within_s:g} s: the API server answered {answer.get('message')!r}"
                 )
             await asyncio.sleep(0.05)
 
@@ -122,7 +121,7 @@ class Installer:
         self, method: str, path: str, body: Object | None = None
     ) -> tuple[int, Object]:
         if self._session is None:
-            raise RuntimeError("Installer is used outside its context")
+            raise RuntimeError("Installer must be used as a context manager")
         async with self._session.request(
             method, self._url + path, json=body, ssl=self._context
         ) as response:
@@ -131,7 +130,7 @@ class Installer:
 
 
 def documents(path: Path) -> list[Object]:
-    """The objects of one YAML file, or of all YAML files of a folder, by name."""
+    """The objects of one YAML file, or of a folder's YAML files in the order of their names."""
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     return [
         obj for file in files for obj in yaml.safe_load_all(file.read_text(encoding="utf-8")) if obj

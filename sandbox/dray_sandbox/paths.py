@@ -1,4 +1,4 @@
-"""Paths and ports of the local stack."""
+"""Paths and free ports of local stacks."""
 
 import os
 import random
@@ -10,10 +10,10 @@ from dray.api.errors import InvalidInputError, PermanentError
 
 _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _FIRST_PORT, _LAST_PORT = 20_000, 32_000
-"""Below the usual ephemeral range, so that no outgoing connection holds a port we choose."""
+"""Below the usual ephemeral range, so that no outgoing connection uses a chosen port."""
 _TRIED_PORTS = 1_000
 _LONGEST_SOCKET_DIRECTORY = 45
-"""Unix socket paths end at 108 bytes; a kubelet's plugin sockets need about 60 below this."""
+"""Unix socket paths have at most 108 bytes; a kubelet's plugin sockets add about 60 to this."""
 
 
 def checkout() -> Path:
@@ -36,7 +36,7 @@ def stack_directory(name: str) -> Path:
     """The run directory of a local stack, inside the checkout's cache folder.
 
     Raises:
-        InvalidInputError: the name could lead out of that folder, which is wiped at a start.
+        InvalidInputError: the name could lead out of that folder, which each start empties.
     """
     if _STACK_NAME.fullmatch(name) is None:
         raise InvalidInputError(
@@ -47,23 +47,23 @@ def stack_directory(name: str) -> Path:
 
 
 def traces_directory(stack: Path) -> Path:
-    """Where the services of the stack in that run directory write their spans."""
+    """The folder of the services' spans, for the stack with that run directory."""
     return stack / "traces"
 
 
 def user_cache() -> Path:
-    """Where built programs are kept across checkouts: ``$XDG_CACHE_HOME/dray``."""
+    """The folder of built programs, shared by all checkouts: ``$XDG_CACHE_HOME/dray``."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base else Path.home() / ".cache") / "dray"
 
 
 def fits_unix_sockets(directory: Path) -> bool:
-    """Whether a kubelet's sockets below ``directory`` stay within a socket path's length."""
+    """Whether the paths of a kubelet's sockets below ``directory`` are short enough."""
     return len(str(directory)) <= _LONGEST_SOCKET_DIRECTORY
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now. Another program may still take it.
+    """A TCP port of 127.0.0.1 that is free now. Another program may still take it.
 
     Raises:
         PermanentError: there is none.
@@ -78,6 +78,6 @@ def free_port() -> int:
                 continue
         return port
     raise PermanentError(
-        f"{_TRIED_PORTS} ports of 127.0.0.1 between {_FIRST_PORT} and {_LAST_PORT} were tried and "
-        "none is free: end what holds them"
+        f"none of {_TRIED_PORTS} ports of 127.0.0.1 between {_FIRST_PORT} and {_LAST_PORT} "
+        "is free: end the programs that listen on them"
     )

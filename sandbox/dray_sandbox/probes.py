@@ -1,4 +1,4 @@
-"""Readiness checks: does something answer, and is it what was started?"""
+"""Readiness checks: whether a URL answers, and whether a process listens on a port."""
 
 import contextlib
 import os
@@ -11,13 +11,13 @@ import aiohttp
 _TIMEOUT = aiohttp.ClientTimeout(total=2.0)
 _SOCKETS = Path("/proc/net/tcp")
 _LISTEN = "0A"
-"""How that table writes that a socket listens."""
+"""The state of a listening socket in that table."""
 
 
 def answers(
     url: str, *, authority: Path | None = None, token: str = ""
 ) -> Callable[[], Awaitable[bool]]:
-    """A check that ``url`` answers 200, over TLS of ``authority`` and as ``token``'s user."""
+    """A check that ``url`` answers 200, over TLS of ``authority`` and as the user of ``token``."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     async def check() -> bool:
@@ -35,7 +35,7 @@ def answers(
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether process ``pid`` listens on ``port`` of IPv4; true where the system does not tell."""
+    """Whether process ``pid`` listens on ``port`` of IPv4; true if the system has no such table."""
     if not _SOCKETS.exists():
         return True
     rows = (row.split() for row in _SOCKETS.read_text().splitlines()[1:])
@@ -50,5 +50,5 @@ def listens(pid: int, port: int) -> bool:
 def _open_files(pid: int) -> Iterator[str]:
     with contextlib.suppress(OSError):  # the process ended
         for entry in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):  # it closed that one
+            with contextlib.suppress(OSError):  # it closed this file
                 yield os.readlink(f"/proc/{pid}/fd/{entry}")

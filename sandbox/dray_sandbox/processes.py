@@ -1,8 +1,7 @@
-"""Programs of a local stack: each its own process group, log file and readiness.
+"""Programs of a local stack: each has its own process group, log file and readiness check.
 
-A program is ready when its check says so. Stopping goes through the orders from the highest
-to the lowest: SIGTERM, then SIGKILL after ``stop_within_s``. Children die with this process
-(see ``bound``).
+Programs stop by order, the highest first: SIGTERM, then SIGKILL after ``stop_within_s``. They end
+with this process (see ``parent_death``).
 """
 
 import asyncio
@@ -11,18 +10,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dray.api.errors import PermanentError
+from dray_sandbox.paths import free_port
 
 Ready = Callable[[], Awaitable[bool]]
 _POLL_S = 0.03
 _TAIL_LINES = 15
-_BOUND = str(Path(__file__).with_name("bound.py"))
+_PARENT_DEATH = str(Path(__file__).with_name("parent_death.py"))
 _NOT_INHERITED = ("DRAY_", "KUBECONFIG", "NATS_")
+_PORT_ATTEMPTS = 3
 
 
 class ProgramFailedError(PermanentError):
@@ -30,24 +32,28 @@ class ProgramFailedError(PermanentError):
 
     def __init__(self, name: str, why: str, log: Path) -> None:
         self.tail = _tail(log)
-        said = f"\n{self.tail}" if self.tail else " (it printed nothing)"
-        super().__init__(f"{name} {why}; the end of {log}:{said}")
+        tail = f"\n{self.tail}" if self.tail else " (it printed nothing)"
+        super().__init__(f"{name} {why}; the end of {log}:{tail}")
         self.name = name
 
     @property
     def lost_a_port(self) -> bool:
-        """Whether somebody else took the port it was given."""
+        """Whether another program took its port."""
         return "address already in use" in self.tail
+
+
+class PortsTakenError(PermanentError):
+    """Other programs took the ports that were free a moment before."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run, and how to know that it does its work."""
+    """A program to run, and its readiness check."""
 
     name: str
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to this process's own, less every setting of dray's."""
+    """Added to this process's environment, from which dray's settings are removed."""
     ready: Ready | None = None
     ready_within_s: float = 60.0
     stop_within_s: float = 10.0
@@ -63,24 +69,47 @@ class _Running:
     stopping: bool = False
 
 
-def dying_with_this_process(argv: Sequence[str]) -> list[str]:
-    """The command as one that the kernel ends when this process ends."""
-    return [sys.executable, "-I", "-S", _BOUND, str(os.getpid()), *argv]
+def bound_to_this_process(argv: Sequence[str]) -> list[str]:
+    """The command, wrapped so that the kernel kills it when this process ends."""
+    return [sys.executable, "-I", "-S", _PARENT_DEATH, str(os.getpid()), *argv]
 
 
-async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """The results of all; the first failure cancels the others and is raised as it is."""
+async def gather_or_cancel(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """The results of all; the first failure cancels the others and is raised unchanged."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
     finally:
         for task in tasks:
-            task.cancel()  # no more than a look at those that are done
+            task.cancel()  # without effect on tasks that are done
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@contextmanager
+def end_signals() -> Iterator[asyncio.Event]:
+    """An event that SIGINT and SIGTERM set."""
+    event = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, event.set)
+    try:
+        yield event
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+async def first_done(task: asyncio.Task[Any], event: asyncio.Event) -> None:
+    """Wait until the task is done or the event is set."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+
+
 class Runner:
-    """Starts and stops programs, with their logs in ``logs``."""
+    """Starts and stops programs; their logs are in ``logs``."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
@@ -97,39 +126,63 @@ class Runner:
         await self._until_ready(program)
 
     async def start_all(self, programs: Iterable[ProcessSpec]) -> None:
-        """Start several at once. Raises the first ProgramFailedError, and waits for no other."""
-        await together(*map(self.start, programs))
+        """Start several at once. Raises the first ProgramFailedError without waiting for others."""
+        await gather_or_cancel(*map(self.start, programs))
+
+    async def start_on_free_port(self, make: Callable[[int], ProcessSpec]) -> int:
+        """Start the program that ``make`` returns for a free port; its port.
+
+        Raises:
+            ProgramFailedError: it failed for another reason than its port.
+            PortsTakenError: other programs took every port that was tried.
+        """
+        taken: list[str] = []
+        while len(taken) < _PORT_ATTEMPTS:
+            port = free_port()
+            program = make(port)
+            try:
+                await self.start(program)
+            except ProgramFailedError as error:
+                if not error.lost_a_port:
+                    raise
+                taken.append(str(port))
+            else:
+                return port
+        raise PortsTakenError(
+            f"{program.name} can't start: other programs took ports {', '.join(taken)} of "
+            "127.0.0.1 before it listened on them; run it again, with fewer stacks at once"
+        )
 
     async def restart(self, name: str) -> None:
         """Stop it if it runs, then start the same program again and wait until it is ready."""
         await self.replace(self.program(name))
 
     async def replace(self, program: ProcessSpec) -> None:
-        """Stop the one of its name if it runs, then start this one and wait until it is ready."""
+        """Stop the program of that name if it runs, then start this one; returns when ready."""
         await self.stop(program.name)
         await self.start(program)
 
     def program(self, name: str) -> ProcessSpec:
-        """What was started under that name last."""
+        """The program last started under that name."""
         return self._running[name].program
 
     async def stop(self, name: str) -> None:
-        """SIGTERM, then SIGKILL when it takes too long; returns when it is gone."""
+        """SIGTERM, then SIGKILL after ``stop_within_s``; returns when it has ended."""
         await self._end([self._running[name]])
 
     async def kill(self, name: str) -> None:
-        """SIGKILL; returns when it is gone."""
+        """SIGKILL; returns when it has ended."""
         running = self._running[name]
         running.stopping = True
         _signal(running, signal.SIGKILL)
         await _gone(running, 10.0)
 
     def pause(self, name: str) -> None:
-        """Stop its processor time (SIGSTOP) until ``resume``."""
+        """SIGSTOP."""
         _signal(self._running[name], signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """Let a paused program go on."""
+        """SIGCONT."""
         _signal(self._running[name], signal.SIGCONT)
 
     async def stop_all(self) -> None:
@@ -140,7 +193,7 @@ class Runner:
         self._running.clear()
 
     def pids(self) -> dict[str, int]:
-        """Process ids of what runs now, by name."""
+        """Process ids of the running programs, by name."""
         return {
             name: running.process.pid
             for name, running in self._running.items()
@@ -148,23 +201,23 @@ class Runner:
         }
 
     def log(self, name: str) -> Path:
-        """The file with everything the program printed."""
+        """The file of the program's output."""
         return self._logs / f"{name}.log"
 
     async def first_exit(self) -> str:
-        """Wait until a program ends that nobody stopped; says which and how."""
+        """Wait until a program ends that was not stopped; describes it."""
         while True:
             for name, running in self._running.items():
                 code = running.process.poll()
                 if code is not None and not running.stopping:
-                    return f"{name} ended with {_spell(code)}; its log is {self.log(name)}"
+                    return f"{name} ended with {_exit_text(code)}; its log is {self.log(name)}"
             await asyncio.sleep(0.2)
 
     def _spawn(self, program: ProcessSpec) -> subprocess.Popen[bytes]:
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith(_NOT_INHERITED)
         }
-        argv = dying_with_this_process(program.argv)
+        argv = bound_to_this_process(program.argv)
         with self.log(program.name).open("ab") as log:
             return subprocess.Popen(
                 argv,
@@ -187,24 +240,24 @@ class Runner:
                 raise ProgramFailedError(program.name, why, self.log(program.name))
             await asyncio.sleep(_POLL_S)
 
-    def _raise_if_one_ended(self, awaited: str) -> None:
-        """The awaited program, or one that was ready: it may wait for just that one."""
+    def _raise_if_one_ended(self, waited_for: str) -> None:
+        """Check ``waited_for``, and all that were ready: it may depend on one of them."""
         for name, running in self._running.items():
             code = running.process.poll()
-            relevant = name == awaited or running.ready
+            relevant = name == waited_for or running.ready
             if code is not None and relevant and not running.stopping:
                 running.stopping = True
-                raise ProgramFailedError(name, f"ended with {_spell(code)}", self.log(name))
+                raise ProgramFailedError(name, f"ended with {_exit_text(code)}", self.log(name))
 
     async def _end(self, ending: list[_Running]) -> None:
         for running in ending:
             running.stopping = True
             _signal(running, signal.SIGTERM)
             _signal(running, signal.SIGCONT)
-        await asyncio.gather(*(_end_within_its_time(running) for running in ending))
+        await asyncio.gather(*(_end_one(running) for running in ending))
 
 
-async def _end_within_its_time(running: _Running) -> None:
+async def _end_one(running: _Running) -> None:
     if not await _gone(running, running.program.stop_within_s):
         _signal(running, signal.SIGKILL)
         await _gone(running, 10.0)
@@ -224,7 +277,7 @@ def _signal(running: _Running, number: signal.Signals) -> None:
         os.killpg(running.process.pid, number)
 
 
-def _spell(code: int) -> str:
+def _exit_text(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 

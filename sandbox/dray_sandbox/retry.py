@@ -1,4 +1,4 @@
-"""Retries of temporary errors, as on a busy machine."""
+"""Retries of temporary errors, which a busy machine causes."""
 
 import asyncio
 import time
@@ -11,11 +11,11 @@ from dray.kube.api_transport import Transport, configuration
 from dray.kube.ports import AlreadyExistsError, Object, PatchType, Resource
 
 _Answer = TypeVar("_Answer")
-_AGAIN_S = 0.2
-_PATIENCE_S = 60.0
+_INTERVAL_S = 0.2
+_TIMEOUT_S = 60.0
 
 
-async def retry(act: Callable[[], Awaitable[_Answer]], *, within_s: float = _PATIENCE_S) -> _Answer:
+async def retry(act: Callable[[], Awaitable[_Answer]], *, within_s: float = _TIMEOUT_S) -> _Answer:
     """Repeat until it succeeds. Raises the last TemporaryError after ``within_s``."""
     deadline_s = time.monotonic() + within_s
     while True:
@@ -24,16 +24,16 @@ async def retry(act: Callable[[], Awaitable[_Answer]], *, within_s: float = _PAT
         except TemporaryError:
             if time.monotonic() > deadline_s:
                 raise
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_INTERVAL_S)
 
 
 class RetryingKube(KubeApi):
-    """``KubeApi`` whose creations, patches and deletions are repeated until they succeed."""
+    """A ``KubeApi`` that retries creations, patches and deletions."""
 
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False
     ) -> Object:
-        """See ``Kube.create``; what an unheard try created is returned as it is."""
+        """See ``Kube.create``; returns what an attempt without an answer created."""
         tries = 0
 
         async def act() -> Object:
@@ -46,8 +46,8 @@ class RetryingKube(KubeApi):
             except AlreadyExistsError:
                 if tries == 1:
                     raise
-                place = namespace or obj["metadata"].get("namespace", "")
-                return await self.get(resource, obj["metadata"]["name"], place)
+                namespace_of = namespace or obj["metadata"].get("namespace", "")
+                return await self.get(resource, obj["metadata"]["name"], namespace_of)
 
         return await retry(act)
 
@@ -100,6 +100,6 @@ class RetryingKube(KubeApi):
         )
 
 
-async def connect_patiently(kubeconfig: str, *, user_agent: str) -> RetryingKube:
-    """``dray.kube.api.connect`` for somebody with patience."""
+async def connect_with_retries(kubeconfig: str, *, user_agent: str) -> RetryingKube:
+    """``dray.kube.api.connect`` with retries."""
     return RetryingKube(Transport(await configuration(kubeconfig), user_agent), user_agent)

@@ -1,4 +1,4 @@
-"""How each of dray's services is started on this machine. Pure: settings in, programs out."""
+"""The programs of dray's services on this machine. Pure."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ from dray_sandbox.processes import ProcessSpec
 _STOPS_WITHIN_S = 12.0
 """Services drain in less than ten seconds."""
 _READY_WITHIN_S = 120.0
-"""Ten processes that import at once on a busy machine take their time."""
+"""Long, because ten processes may start at once on a busy machine."""
 _ORDER = 20
 _KUBELET_ORDER = 15
-"""A kubelet outlives its plugins, as it does on a node."""
+"""A kubelet stops after its plugins."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFolders:
-    """The folders a node shares between its kubelet and its plugins."""
+    """Folders that a node's kubelet and its plugins share."""
 
     root: Path
 
@@ -55,8 +55,8 @@ class NodeFolders:
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
-    """What every service of a stack is told."""
+class ServicePrograms:
+    """The programs of a stack's services."""
 
     options: StackOptions
     endpoint: Endpoint
@@ -71,21 +71,21 @@ class Wiring:
         return NodeFolders(self.nodes / node)
 
     def webhook(self, certificates: Path, port: int) -> ProcessSpec:
-        """The webhook, serving HTTPS on ``port`` with certificates of its own."""
+        """The webhook, which serves HTTPS on ``port`` with its own certificates."""
         own = {
             "DRAY_WEBHOOK__HOST": "127.0.0.1",
             "DRAY_WEBHOOK__PORT": str(port),
             "DRAY_WEBHOOK__CERTIFICATE_DIR": str(certificates),
-            # A whole cluster on one small machine: the claim-controller's answer may take longer
-            # than a cluster's would, and a pod applied with its pool and template waits for it.
+            # On one small machine the claim-controller may answer later than in a cluster, and a
+            # pod that is applied together with its pool and template waits for that answer.
             "DRAY_WEBHOOK__LOOKUP_TIMEOUT": "2s",
         }
         return self._service("webhook", "dray_webhook", "webhook", own)
 
     def claim_controllers(self) -> list[ProcessSpec]:
-        """As many replicas as the options say."""
+        """One per replica."""
         own = {"DRAY_KUBE__KUBECONFIG": str(self.endpoint.kubeconfigs[CLAIM_CONTROLLER])}
-        if self.options.control_plane == "sandbox":  # whose scheduler allocates nothing
+        if self.options.control_plane == "sandbox":  # its scheduler allocates nothing
             own["DRAY_OWNER__ALLOCATING_SCHEDULER"] = "false"
         names = _replicas("claim-controller", self.options.claim_controllers)
         return [
@@ -93,7 +93,7 @@ class Wiring:
         ]
 
     def allocators(self) -> list[ProcessSpec]:
-        """As many replicas as the options say."""
+        """One per replica."""
         names = _replicas("allocator", self.options.allocators)
         return [self._service(name, "dray_allocator", "allocator", {}) for name in names]
 
@@ -105,7 +105,7 @@ class Wiring:
         return [self._node_agent(node) for node in nodes]
 
     def kubelet(self) -> ProcessSpec:
-        """One process that plays the kubelets of all nodes."""
+        """One process with the stand-in kubelets of all nodes."""
         port = free_port()
         capacity = ",".join(f"{key}={value}" for key, value in self.options.node_capacity.items())
         flags = [
@@ -149,19 +149,12 @@ class Wiring:
         flags = []
         for node in nodes:
             folders = self.folders(node.name)
-            places = (
-                folders.plugins,
-                folders.registry,
-                folders.cdi,
-                folders.state,
-                folders.token,
-            )
-            flags.append(
-                "--node=" + ":".join((node.name, node.model, str(node.gpus), *map(str, places)))
-            )
+            paths = (folders.plugins, folders.registry, folders.cdi, folders.state, folders.token)
+            parts = (node.name, node.model, str(node.gpus), *map(str, paths))
+            flags.append("--node=" + ":".join(parts))
         own = {
             "DRAY_KUBE__KUBECONFIG": str(self.endpoint.kubeconfigs[NODE_AGENT]),
-            "DRAY_NODE__NAME": nodes[0].name,  # each gets its own by its flag
+            "DRAY_NODE__NAME": nodes[0].name,  # each agent's name is in its flag
             "DRAY_NODE__BOARD": "simulated",
         }
         return self._service("node-agents", "dray_sandbox.agents", "node-agent", own, flags)

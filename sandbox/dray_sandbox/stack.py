@@ -4,8 +4,8 @@
         kubectl = {"KUBECONFIG": stack.record.kubeconfig}
         await stack.kill("allocator")
 
-Everything lives in one folder of the checkout's cache and in processes that die with this
-one; ``record`` says how to reach each part and is written to ``stack.json``.
+All files are in one folder of the checkout's cache, and all processes end with this one.
+``record`` has the address of each part; it is also written to ``stack.json``.
 """
 
 import os
@@ -23,7 +23,12 @@ import msgspec
 from dray.api.errors import PermanentError
 from dray.api.names import DRAY_NAMESPACE
 from dray_sandbox.access import Endpoint, make_credentials
-from dray_sandbox.admission_policies import admission_policies, refused_claim
+from dray_sandbox.chart import (
+    admission_policies,
+    chart_directory,
+    cluster_roles,
+    refused_claim,
+)
 from dray_sandbox.controlplane.build import GoBinary, build
 from dray_sandbox.controlplane.launch import change_version, start_control_plane
 from dray_sandbox.kubelet.tokens import ACCOUNT
@@ -31,15 +36,13 @@ from dray_sandbox.layout import StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
 from dray_sandbox.objects import Installer, documents
 from dray_sandbox.paths import (
-    checkout,
     fits_unix_sockets,
     free_port,
     stack_directory,
     traces_directory,
 )
-from dray_sandbox.processes import Runner, together
-from dray_sandbox.roles import cluster_roles
-from dray_sandbox.services import Wiring
+from dray_sandbox.processes import Runner, gather_or_cancel
+from dray_sandbox.services import ServicePrograms
 from dray_sandbox.stack_file import (
     StackFile,
     process_record,
@@ -56,9 +59,15 @@ Progress = Callable[[str], None]
 class StackRunsError(PermanentError):
     """A stack of that name runs already."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"a stack named {name!r} runs already: stop it with `dray down --name {name}`, or "
+            "choose another name"
+        )
+
 
 class Stack:
-    """One local stack. Start it once; use it as a context manager or call start and stop."""
+    """One local stack, to be started once, as a context manager or by start and stop."""
 
     def __init__(self, options: StackOptions, progress: Progress = lambda line: None) -> None:
         self.options = options
@@ -71,14 +80,14 @@ class Stack:
 
     @property
     def record(self) -> StackFile:
-        """Every way into the stack. Raises RuntimeError before it has started."""
+        """Addresses and credentials of the stack. Raises RuntimeError before it has started."""
         if self._record is None:
             raise RuntimeError("the stack has not started")
         return self._record
 
     @property
     def nodes_directory(self) -> Path:
-        """Folder with one folder per node, of what its kubelet and node-agent share."""
+        """Folder with one folder per node, which its kubelet and node-agent share."""
         return self._nodes
 
     async def __aenter__(self) -> Self:
@@ -98,10 +107,10 @@ class Stack:
 
         Raises:
             StackRunsError: a stack of this name runs.
-            ProgramFailedError, BuildError, ToolchainError, ApplyError: what failed. Nothing
+            ProgramFailedError, BuildError, ToolchainError, ApplyError: a part failed; no process
                 is left running.
         """
-        self._claim_directory()
+        self._take_directory()
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self.stop)
             await self._start()
@@ -109,7 +118,7 @@ class Stack:
         return self.record
 
     async def stop(self) -> None:
-        """Stop everything and forget the stack; its logs stay until the next start."""
+        """Stop everything and remove the stack file; the logs stay until the next start."""
         await self.runner.stop_all()
         if not self._nodes.is_relative_to(self.directory):
             shutil.rmtree(self._nodes, ignore_errors=True)
@@ -122,7 +131,7 @@ class Stack:
         self._write_record()
 
     async def kill(self, name: str) -> None:
-        """SIGKILL one process; ``restart`` brings it back."""
+        """SIGKILL one process; ``restart`` starts it again."""
         await self.runner.kill(name)
 
     def pause(self, name: str) -> None:
@@ -134,12 +143,12 @@ class Stack:
         self.runner.resume(name)
 
     async def change_version(self, binary: GoBinary) -> None:
-        """Run a real control plane as ``binary``'s version, on its data; the services go on."""
+        """Run a real control plane in ``binary``'s version on the same data; services run on."""
         await change_version(self.runner, binary)
         self._write_record()
 
     async def empty_nats(self) -> None:
-        """Restart NATS on an empty store: every stream is lost."""
+        """Restart NATS with an empty store: every stream is lost."""
         await self.runner.stop("nats-server")
         wipe_store(self.directory)
         await self.runner.restart("nats-server")
@@ -147,7 +156,7 @@ class Stack:
 
     async def _start(self) -> None:
         async with self._step("api server and NATS"):
-            endpoint, nats = await together(
+            endpoint, nats = await gather_or_cancel(
                 self._start_control_plane(),
                 start_nats(
                     self.runner,
@@ -160,17 +169,17 @@ class Stack:
             async with self._step("custom resources"):
                 await self._install(installer)
             traces = traces_directory(self.directory)
-            wiring = Wiring(self.options, endpoint, nats, self._nodes, traces)
+            services = ServicePrograms(self.options, endpoint, nats, self._nodes, traces)
             webhook_port = free_port()
             certificates = self.directory / "webhook"
             async with self._step("services and nodes"):
-                await self._start_services(wiring, certificates, webhook_port)
+                await self._start_services(services, certificates, webhook_port)
             url = f"https://127.0.0.1:{webhook_port}"
             bundle = (certificates / "ca.crt").read_bytes()
-            # The mutating one last: once it is called, so is the other.
+            # The mutating one last: once the server calls it, it calls the other, too.
             await installer.apply(reversed(webhook_configurations(url, bundle)))
-            await installer.denied(probe_pod(), by="admission webhook")
-            await installer.denied(refused_claim(), by="ValidatingAdmissionPolicy")
+            await installer.wait_until_denied(probe_pod(), by="admission webhook")
+            await installer.wait_until_denied(refused_claim(), by="ValidatingAdmissionPolicy")
         self._record = self._describe(endpoint, nats, url)
         self._write_record()
 
@@ -210,32 +219,31 @@ class Stack:
             "kind": "ServiceAccount",
             "metadata": {"name": ACCOUNT, "namespace": DRAY_NAMESPACE},
         }
-        classes = documents(_chart() / "files" / "deviceclass.yaml")
+        classes = documents(chart_directory() / "files" / "deviceclass.yaml")
         await installer.apply([namespace, node_agents, *classes, *crds, *admission_policies()])
         if self.options.control_plane == "real":
             await installer.apply(cluster_roles())
-        await installer.established(crds)
+        await installer.wait_until_served(crds)
 
-    async def _start_services(self, wiring: Wiring, certificates: Path, port: int) -> None:
+    async def _start_services(
+        self, services: ServicePrograms, certificates: Path, port: int
+    ) -> None:
         for node in self.options.nodes:
-            wiring.folders(node.name).make()
+            services.folders(node.name).make()
         programs = [
-            *wiring.claim_controllers(),
-            *wiring.allocators(),
-            wiring.webhook(certificates, port),
-            *wiring.node_agents(),
+            *services.claim_controllers(),
+            *services.allocators(),
+            services.webhook(certificates, port),
+            *services.node_agents(),
         ]
         if self.options.nodes:
-            programs.insert(0, wiring.kubelet())
+            programs.insert(0, services.kubelet())
         await self.runner.start_all(programs)
 
-    def _claim_directory(self) -> None:
-        """Take the run directory, and throw away what a former stack left in it."""
+    def _take_directory(self) -> None:
+        """Empty the run directory, unless a stack of this name runs."""
         if self._runs_elsewhere():
-            raise StackRunsError(
-                f"a stack called {self.options.name!r} runs already: stop it with "
-                f"`dray down --name {self.options.name}`, or choose another name"
-            )
+            raise StackRunsError(self.options.name)
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
         self.directory.chmod(0o700)
@@ -264,7 +272,7 @@ class Stack:
         )
 
     def _write_record(self) -> None:
-        """Write ``stack.json`` with the processes of now."""
+        """Write ``stack.json`` with the current processes."""
         if self._record is None:
             return
         processes = tuple(
@@ -282,9 +290,5 @@ class Stack:
         self._progress(f"ready: {what} ({time.monotonic() - began:.1f} s)")
 
 
-def _chart() -> Path:
-    return checkout() / "deploy" / "helm" / "dray"
-
-
 def _crds() -> Path:
-    return _chart() / "crds"
+    return chart_directory() / "crds"

@@ -1,4 +1,4 @@
-"""``stack.json``: how other programs find a running local stack."""
+"""``stack.json``, by which other programs find a running local stack."""
 
 import os
 import signal
@@ -12,21 +12,21 @@ from dray_sandbox.paths import stack_directory
 
 DEFAULT_NAME = "default"
 NAME_VARIABLE = "DRAY_STACK"
-"""Which stack the commands mean, where no flag says it."""
+"""The stack that a command without a flag uses."""
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One process, told apart from a later one of the same id by its start time."""
+    """One process; the start time distinguishes it from a later one with the same id."""
 
     name: str
     pid: int
     started: str
-    """Start time in the kernel's ticks; empty where the system does not tell it."""
+    """Start time in the kernel's ticks; empty if the system has none."""
     log: str = ""
 
 
 class StackFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running stack is made of, and every way into it. Contains passwords."""
+    """A running stack's parts, addresses and credentials. Contains passwords."""
 
     name: str
     directory: str
@@ -34,34 +34,34 @@ class StackFile(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     """URL of the API server."""
     kubeconfig: str
-    """Of the administrator."""
+    """The administrator's."""
     kubeconfigs: dict[str, str]
     """By user."""
     nats_url: str
     nats_passwords: dict[str, str]
-    """By role; user names are the roles, and ``admin`` may do everything."""
+    """By role, which is the user name; ``admin`` has all rights."""
     webhook_url: str = ""
     audit_log: str = ""
-    """Every request to the API server and its answer; empty on the sandbox."""
+    """Path of the API server's audit log; empty on the sandbox."""
     nodes: tuple[str, ...] = ()
     supervisor: ProcessRecord
-    """The process that started the others and ends them when it is told to end."""
+    """The process that started the others and stops them on SIGTERM."""
     processes: tuple[ProcessRecord, ...] = ()
     created_unix_s: float = 0.0
 
     @property
     def running(self) -> bool:
-        """Whether its supervisor still lives; without it every process has ended."""
+        """Whether its supervisor runs; without it, every other process has ended."""
         return is_alive(self.supervisor)
 
 
 def process_record(name: str, pid: int, log: str = "") -> ProcessRecord:
-    """The record of a live process."""
+    """The record of a running process."""
     return ProcessRecord(name=name, pid=pid, started=_start_time(pid), log=log)
 
 
 def is_alive(record: ProcessRecord) -> bool:
-    """Whether the recorded process, and not another of the same id, runs."""
+    """Whether the recorded process runs, not another one with the same id."""
     try:
         os.kill(record.pid, 0)
     except (ProcessLookupError, PermissionError):
@@ -70,12 +70,12 @@ def is_alive(record: ProcessRecord) -> bool:
 
 
 def path_of(name: str) -> Path:
-    """Where the stack of that name keeps its file."""
+    """The path of the stack's file."""
     return stack_directory(name) / "stack.json"
 
 
 def write_stack_file(stack: StackFile) -> Path:
-    """Write it so that only its owner can read it, whole or not at all."""
+    """Write it atomically, readable by its owner only."""
     path = path_of(stack.name)
     temporary = path.with_suffix(".new")
     write_secret(temporary, msgspec.json.format(msgspec.json.encode(stack), indent=2) + b"\n")
@@ -84,10 +84,10 @@ def write_stack_file(stack: StackFile) -> Path:
 
 
 def read_stack_file(name: str | None = None) -> StackFile | None:
-    """The running stack of that name (else ``$DRAY_STACK``, else the one to be meant), or None.
+    """The running stack of that name (else of ``$DRAY_STACK``, else the default), or None.
 
-    Without any name it is ``default``, or the only one that runs. A file whose supervisor is
-    gone is stale: nothing it names runs, and None is returned.
+    The default is the stack ``default``, or the only one that runs. A file whose supervisor has
+    ended is stale and counts as absent.
     """
     if chosen := name or os.environ.get(NAME_VARIABLE):
         return _read(path_of(chosen))
@@ -107,29 +107,29 @@ def _read(path: Path) -> StackFile | None:
 
 
 def running_stacks() -> tuple[StackFile, ...]:
-    """Every local stack of this checkout that runs."""
+    """The running local stacks of this checkout."""
     folder = stack_directory(DEFAULT_NAME).parent
     names = sorted(path.parent.name for path in folder.glob("*/stack.json"))
     return tuple(stack for name in names if (stack := read_stack_file(name)) is not None)
 
 
 def remove_stack_file(name: str) -> None:
-    """Forget the stack; absent is fine."""
+    """Remove the stack's file if there is one."""
     path_of(name).unlink(missing_ok=True)
 
 
 def end_stack(stack: StackFile, *, within_s: float = 60.0) -> bool:
-    """Tell the supervisor to end the stack and wait; whether everything is gone.
+    """Stop the stack by its supervisor; whether every process has ended.
 
-    What still lives after ``within_s`` is killed.
+    Processes that run after ``within_s`` are killed.
     """
     _send(stack.supervisor, signal.SIGTERM)
-    everything = (stack.supervisor, *stack.processes)
-    if _gone(everything, within_s):
+    processes = (stack.supervisor, *stack.processes)
+    if _ended(processes, within_s):
         return True
-    for record in everything:
+    for record in processes:
         _send(record, signal.SIGKILL)
-    return _gone(everything, 10.0)
+    return _ended(processes, 10.0)
 
 
 def _send(record: ProcessRecord, number: signal.Signals) -> None:
@@ -140,7 +140,7 @@ def _send(record: ProcessRecord, number: signal.Signals) -> None:
             return
 
 
-def _gone(records: tuple[ProcessRecord, ...], within_s: float) -> bool:
+def _ended(records: tuple[ProcessRecord, ...], within_s: float) -> bool:
     deadline = time.monotonic() + within_s
     while any(is_alive(record) for record in records):
         if time.monotonic() > deadline:
@@ -150,9 +150,9 @@ def _gone(records: tuple[ProcessRecord, ...], within_s: float) -> bool:
 
 
 def _start_time(pid: int) -> str:
-    """Field 22 of /proc/PID/stat; the command's name before it may contain anything.
+    """Field 22 of /proc/PID/stat; the command's name before it may contain spaces and brackets.
 
-    A zombie has ended: it has no start time here.
+    A zombie has ended, so it has no start time here.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

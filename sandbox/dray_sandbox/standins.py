@@ -11,12 +11,10 @@ from dray_sandbox.access import (
     SandboxCredentials,
     endpoint,
 )
-from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
-from dray_sandbox.processes import ProcessSpec, ProgramFailedError, Runner, together
+from dray_sandbox.processes import ProcessSpec, Runner
 
 API_SERVER = "apiserver"
-_ATTEMPTS = 3
 
 
 async def start_sandbox(
@@ -29,31 +27,19 @@ async def start_sandbox(
     serve: tuple[str, ...] = (),
     template_retry: str = "watch",
 ) -> Endpoint:
-    """Start all three; returns when the API server is ready. Raises ProgramFailedError."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        port = free_port()
-        url = f"https://127.0.0.1:{port}"
-        reached = endpoint(credentials, url, context)
-        try:
-            await together(
-                runner.start(_api_server(directory, credentials, port, crds, serve)),
-                runner.start(_python("scheduler", reached.kubeconfigs[SCHEDULER])),
-                runner.start(
-                    _python(
-                        "controllers",
-                        reached.kubeconfigs[CONTROLLERS],
-                        f"--template-retry={template_retry}",
-                    )
-                ),
-            )
-        except ProgramFailedError as error:
-            for name in (API_SERVER, "scheduler", "controllers"):
-                await runner.stop(name)
-            if error.lost_a_port and attempt < _ATTEMPTS:
-                continue
-            raise
-        return reached
-    raise AssertionError("the last attempt returns or raises")
+    """Start all three; returns when the API server is ready.
+
+    Raises:
+        ProgramFailedError, PortsTakenError: one of them could not be started.
+    """
+    port = await runner.start_on_free_port(
+        lambda port: _api_server(directory, credentials, port, crds, serve)
+    )
+    reached = endpoint(credentials, f"https://127.0.0.1:{port}", context)
+    retry = f"--template-retry={template_retry}"
+    await runner.start(_python("scheduler", reached.kubeconfigs[SCHEDULER]))
+    await runner.start(_python("controllers", reached.kubeconfigs[CONTROLLERS], retry))
+    return reached
 
 
 def _api_server(
@@ -82,7 +68,7 @@ def _api_server(
 
 
 def _python(name: str, kubeconfig: Path, *flags: str) -> ProcessSpec:
-    """A stand-in; it waits for the API server by itself."""
+    """The scheduler's or the controllers' program."""
     return ProcessSpec(
         name=name,
         argv=(

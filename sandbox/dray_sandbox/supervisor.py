@@ -1,18 +1,18 @@
-"""Hold a stack until it is told to end, here or in a process of its own.
+"""Run a stack until a signal, in this process or in a detached one.
 
-A detached stack is held by ``python -m dray_sandbox.supervisor OPTIONS``: every other process
-dies with it, so ending it (or losing it) ends the stack.
+``python -m dray_sandbox.supervisor OPTIONS`` runs a detached stack: every other process ends with
+it.
 """
 
 import asyncio
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from dray.api.errors import DrayError, PermanentError
 from dray_sandbox.certificates import write_secret
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.paths import stack_directory
+from dray_sandbox.processes import end_signals, first_done
 from dray_sandbox.stack import Progress, Stack, StackRunsError
 from dray_sandbox.stack_file import StackFile, read_stack_file
 
@@ -28,7 +29,7 @@ _STAMP_WIDTH = len("   0.0 s  ")
 
 
 class InterruptedStartError(PermanentError):
-    """A signal came before the stack was ready; nothing is left of it."""
+    """A signal came before the stack was ready; the stack was stopped."""
 
 
 class DetachedStartError(PermanentError):
@@ -36,51 +37,47 @@ class DetachedStartError(PermanentError):
 
 
 class ProcessEndedError(PermanentError):
-    """A process of the stack ended although nobody stopped it."""
+    """A process of the stack ended by itself."""
 
 
-async def hold(
+async def run_until_signal(
     options: StackOptions, progress: Progress, on_ready: Callable[[StackFile], None]
 ) -> None:
-    """Start a stack, call ``on_ready``, keep it until SIGINT or SIGTERM, then stop it.
+    """Start a stack, call ``on_ready``, wait for SIGINT or SIGTERM, then stop it.
 
     Raises:
         InterruptedStartError: the signal came before the stack was ready.
         ProcessEndedError: one of its processes ended; the stack was stopped.
         DrayError: it could not be started.
     """
-    ended = asyncio.Event()
-    with _signals(ended):
+    with end_signals() as ended:
         stack = Stack(options, progress)
         starting = asyncio.create_task(stack.start())
-        await _either(starting, ended)
+        await first_done(starting, ended)
         if not starting.done():
-            await _cancelled(starting)
+            await _cancel(starting)
             raise InterruptedStartError("interrupted before the stack was ready")
         on_ready(await starting)
         watching = asyncio.create_task(stack.runner.first_exit())
         try:
-            await _either(watching, ended)
+            await first_done(watching, ended)
             if watching.done():
                 raise ProcessEndedError(f"the stack was stopped: {await watching}")
         finally:
-            await _cancelled(watching)
+            await _cancel(watching)
             progress("stopping")
             await stack.stop()
 
 
 async def start_detached(options: StackOptions, progress: Progress) -> StackFile:
-    """Start a stack that outlives this process; returns when it is ready.
+    """Start a stack that runs on after this process; returns when it is ready.
 
     Raises:
         StackRunsError: a stack of this name runs.
-        DetachedStartError: it could not be started; the message is the supervisor's.
+        DetachedStartError: it could not be started; with the supervisor's message.
     """
     if read_stack_file(options.name) is not None:
-        raise StackRunsError(
-            f"a stack called {options.name!r} runs already: stop it with "
-            f"`dray down --name {options.name}`, or choose another name"
-        )
+        raise StackRunsError(options.name)
     folder = stack_directory(options.name).parent
     request, log = folder / f"{options.name}.options.json", folder / f"{options.name}.log"
     write_secret(request, msgspec.json.encode(options))
@@ -108,16 +105,16 @@ def _spawn(request: Path, log: Path) -> subprocess.Popen[bytes]:
 async def _until_ready(
     name: str, process: subprocess.Popen[bytes], log: Path, progress: Progress
 ) -> StackFile:
-    said = 0
+    printed = 0
     while True:
         code = process.poll()
         lines = _lines(log)
         stack = read_stack_file(name)
-        for line in lines[said:] if code is None else ():
+        for line in lines[printed:] if code is None else ():
             progress(line[_STAMP_WIDTH:])
-        said = len(lines)
+        printed = len(lines)
         if stack is not None and stack.supervisor.pid == process.pid:
-            process.returncode = 0  # it is not ours to wait for any more
+            process.returncode = 0  # detached: without this, Popen warns that it still runs
             return stack
         if code is not None:
             raise DetachedStartError("\n".join(lines) or f"the supervisor ended with {code}")
@@ -128,44 +125,26 @@ def _lines(log: Path) -> list[str]:
     return log.read_text(errors="replace").splitlines()
 
 
-async def _either(
-    task: asyncio.Task[object] | asyncio.Task[StackFile], ended: asyncio.Event
-) -> None:
-    waiting = asyncio.create_task(ended.wait())
-    try:
-        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()
-
-
-async def _cancelled(task: asyncio.Task[object] | asyncio.Task[StackFile]) -> None:
+async def _cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError, DrayError):
         await task
 
 
-@contextlib.contextmanager
-def _signals(event: asyncio.Event) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, event.set)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-
-
 def main() -> int:
-    """Hold the stack whose options are in the file that the first argument names."""
+    """Run the stack whose options are in the file named by the first argument."""
     options = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=StackOptions)
     began = time.monotonic()
 
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         print(f"{time.monotonic() - began:6.1f} s  {line}", flush=True)
 
     try:
-        asyncio.run(hold(options, say, lambda stack: say(f"ready as process {os.getpid()}")))
+        asyncio.run(
+            run_until_signal(
+                options, print_line, lambda stack: print_line(f"ready as process {os.getpid()}")
+            )
+        )
     except DrayError as error:
         print(error, flush=True)
         return 1

@@ -11,8 +11,8 @@ from dray.kube.memory import MemoryKube
 from dray.kube.memory_patch import patched
 from dray.kube.ports import CLAIMS, PODS, TEMPLATES, Object, RefusedError, Resource
 from dray.messages.inputs import MUTATE_POD
-from dray_sandbox.admission_policies import admission_policies
 from dray_sandbox.apiserver.policies import denials
+from dray_sandbox.chart import admission_policies
 from dray_sandbox.simulation.cluster import webhook_view
 from dray_webhook.decisions.dispatch import MUTATE_CLAIM, VALIDATE_CLAIM, VALIDATE_POD, decide
 from dray_webhook.decisions.injection import AdmissionIds

@@ -68,8 +68,8 @@ def _actions() -> st.SearchStrategy[Action]:
     scheduler = st.sampled_from([DEFAULT_SCHEDULER, DRAY_SCHEDULER])
     claim_names, pod_names = st.sampled_from(CLAIM_NAMES), st.sampled_from(POD_NAMES)
 
-    def build(what: str, **more: Any) -> st.SearchStrategy[Action]:
-        return st.builds(Action, what=st.just(what), rest_s=rest_s, **more)
+    def build(what: str, **prepare: Any) -> st.SearchStrategy[Action]:
+        return st.builds(Action, what=st.just(what), rest_s=rest_s, **prepare)
 
     return st.one_of(
         build(

@@ -18,7 +18,7 @@ from dray.kube.ports import (
     TEMPLATES,
     Object,
 )
-from dray_sandbox.simulation.cluster import DEDICATED, SHARED, SPARE, furnish, gpu_pod
+from dray_sandbox.simulation.cluster import DEDICATED, SHARED, SPARE, create_cluster, gpu_pod
 from dray_sandbox.simulation.invariants import WatchedStore
 from dray_sandbox.simulation.run import Size, simulate
 from dray_sandbox.simulation.world import SimulatedWorld
@@ -77,10 +77,10 @@ def _nodes_of(claim: Object | None) -> set[str]:
 def attack(actions: Sequence[Action], *, admission: bool = True) -> list[str]:
     """What was violated by these actions, one after the other."""
 
-    async def play(world: SimulatedWorld, size: Size) -> list[str]:
+    async def script(world: SimulatedWorld, size: Size) -> list[str]:
         return await _Attack(world, admission=admission).run(actions)
 
-    return simulate(1, Size(deaf=True), play=play).failures
+    return simulate(1, Size(ignore_alarms=True), script=script).failures
 
 
 class _Attack:
@@ -92,7 +92,7 @@ class _Attack:
 
     async def run(self, actions: Sequence[Action]) -> list[str]:
         world, store = self._world, self._world.kube.store
-        await furnish(world.kube, NODE_POOLS)
+        await create_cluster(world.kube, NODE_POOLS)
         for name in ("team-a", NAMESPACE, "team-c"):
             await world.kube.create(NAMESPACES, {"metadata": {"name": name}})
         only = {"spec": {"allowedNamespaces": ["team-a"]}}
@@ -105,7 +105,7 @@ class _Attack:
             self._watcher.see(event)
 
         store.invariants = see
-        world.harming = False
+        world.faults_enabled = False
         for name in (*RUNNING, *KUBERNETES):
             world.start(name)
         await self._honest_pods()
@@ -122,14 +122,14 @@ class _Attack:
             try:
                 await self._tenant.perform(action)
             except DrayError as error:
-                world.trace.say("TENANT", f"{action.what}: {error}")
+                world.trace.record("TENANT", f"{action.what}: {error}")
             await asyncio.sleep(action.rest_s)
         await self._honest_pods()
         late = await self._waiting()
         await asyncio.sleep(_SETTLED_S)
         # The judge knows no claims that pods share; what it says of devices holds for all.
-        sales = [one for one in world.invariants.violations if "DOUBLE SALE" in one]
-        return [*late, *self._watcher.violations, *sales, *world.quarrels]
+        sales = [one for one in world.invariants.violations if "DOUBLE ALLOCATION" in one]
+        return [*late, *self._watcher.violations, *sales, *world.unexpected_exits]
 
     async def _honest_pods(self) -> None:
         self._count += 1

@@ -8,8 +8,8 @@ from dray.api.names import CLAIM_REFERENCE, DRIVER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Object
 from dray_node_agent.decisions.inventory import NodeState, device_name, slices
-from dray_sandbox.simulation.actors import SimulatedNodeGpus
 from dray_sandbox.simulation.invariants import SimulationInvariants, WatchedStore
+from dray_sandbox.simulation.processes import SimulatedNodeGpus
 
 CARD = device_name("GPU-n1-0")
 
@@ -20,7 +20,7 @@ class Stage:
     def __init__(self) -> None:
         store = WatchedStore(lambda: 0.0)
         self.invariants = SimulationInvariants(store)
-        store.invariants = self.invariants.see
+        store.invariants = self.invariants.check
         self.kube = MemoryKube(store)
 
     async def slices(self) -> None:
@@ -85,8 +85,8 @@ async def test_a_card_sold_twice_is_named_with_both_buyers(stage: Any) -> None:
     for name in ("a", "b"):
         await stage.claim(name, "157", pod=await stage.pod(name))
     (violation,) = stage.invariants.violations
-    assert "DOUBLE SALE" in violation
-    assert "312, sold {'a': 157, 'b': 157}" in violation
+    assert "DOUBLE ALLOCATION" in violation
+    assert "312, allocated {'a': 157, 'b': 157}" in violation
 
 
 async def test_a_pod_bound_without_its_claim_is_seen(stage: Any) -> None:

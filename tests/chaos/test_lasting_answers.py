@@ -1,4 +1,4 @@
-"""What a process meets whose requests about one object are refused, and what is reported then."""
+"""What a process matches whose requests about one object are refused, and what is reported then."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -22,9 +22,9 @@ from dray.kube.ports import (
     Object,
     RefusedError,
 )
-from dray_sandbox.simulation.answers import KUBE_ANSWERS, WORDS
-from dray_sandbox.simulation.explanations import TELL_WITHIN_S, explanation, silent
-from dray_sandbox.simulation.faulty_adapters import FaultyKube, doors
+from dray_sandbox.simulation.answers import KUBE_ANSWERS, MARKER
+from dray_sandbox.simulation.faulty_adapters import FaultyKube, connections
+from dray_sandbox.simulation.invariants import EXPLAIN_WITHIN_S, explanation, unexplained_pods
 from dray_sandbox.simulation.loop import EPOCH_UNIX_S, Process, VirtualLoop
 from dray_sandbox.simulation.refusals import (
     KINDS,
@@ -53,12 +53,12 @@ class Stage:
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
         self.world = SimulatedWorld(0, loop, SimulationTrace(loop))
-        self.world.spare()
+        self.world.disable_call_faults()
         self.store = self.world.kube.store
         self.kube = self.connect("cc-1")
 
     def connect(self, name: str) -> FaultyKube:
-        kube, _ = doors(Process(name), self.world.kube, MemoryBus(), self.world)
+        kube, _ = connections(Process(name), self.world.kube, MemoryBus(), self.world)
         assert isinstance(kube, FaultyKube)
         return kube
 
@@ -105,11 +105,11 @@ def test_each_time_the_answer_is_the_error_that_the_adapter_makes_of_it(
         refusal = refuse(case("patch a pod", answer), namespace=TENANT)
         stage.world.refuse(refusal)
         for _ in range(3):
-            with pytest.raises(error, match=WORDS):
+            with pytest.raises(error, match=MARKER):
                 await stage.kube.patch(PODS, "tenant-0", CHANGE, TENANT)
         assert refusal.count == 3
         assert stage.labels("tenant-0") is None
-        stage.world.lift()
+        stage.world.lift_refusals()
         await stage.kube.patch(PODS, "tenant-0", CHANGE, TENANT)
         assert stage.labels("tenant-0")
 
@@ -206,24 +206,24 @@ def test_the_first_cases_have_every_kind_of_request_once() -> None:
 def test_trying_again_without_a_rest_is_noticed() -> None:
     refusal = refuse(case("patch a pod"), "tenant-0", TENANT)
     refusal.count = 60
-    assert not refusal.is_hot(20.0)
-    assert refusal.is_hot(5.0)
+    assert not refusal.is_retried_too_often(20.0)
+    assert refusal.is_retried_too_often(5.0)
 
 
 @pytest.mark.parametrize(
     ("name", "about"), [("tenant-0", True), ("tenant-0-gpu-00001", True), ("gpu-0", False)]
 )
 def test_a_refusal_is_about_a_tenants_pods_and_their_claims(name: str, about: bool) -> None:
-    assert refuse(case("patch a claim"), namespace=TENANT).is_about_name(name) is about
+    assert refuse(case("patch a claim"), namespace=TENANT).concerns_pod_name(name) is about
 
 
 def _silent(stage: Stage, refusal: LastingRefusal | None = None) -> list[str]:
     return list(
-        silent(
+        unexplained_pods(
             stage.store,
             now_unix_s=stage.loop.now_unix_s(),
             since_unix_s=EPOCH_UNIX_S,
-            exempt=lambda pod: refusal is not None and refusal.is_about(pod),
+            exempt=lambda pod: refusal is not None and refusal.concerns_pod(pod),
         )
     )
 
@@ -233,9 +233,9 @@ def test_a_pod_must_be_bound_or_given_a_reason_in_time() -> None:
         await stage.world.kube.create(POOLS, {"metadata": {"name": "pool"}, "spec": {}})
         pod = await stage.pod("tenant-0")
         assert _silent(stage) == []
-        await asyncio.sleep(TELL_WITHIN_S + 1)
+        await asyncio.sleep(EXPLAIN_WITHIN_S + 1)
         (failure,) = _silent(stage)
-        assert "tenant-0 is not bound and was not told why" in failure
+        assert "tenant-0 is not bound and has no explanation" in failure
         assert _silent(stage, refuse(case("patch a pod"), namespace=TENANT)) == []
         owner = {"podUID": pod["metadata"]["uid"]}
         await _report(stage.world.kube, owner, {"phase": "Binding", "explanation": None})

@@ -63,10 +63,10 @@ def failures(size: Size, *mutations: Mutation) -> Iterator[list[str]]:
 @pytest.mark.parametrize(
     ("mutation", "fault"),
     [
-        (log_without_fence, "rivals"),
-        (facts_without_fence, "on_who_publishes"),
-        (executor_ignoring_void, "on_what_is_written"),
-        (allocator_forgetting_reservations, "rivals"),
+        (log_without_fence, "concurrent_allocators"),
+        (facts_without_fence, "pause_before_publish"),
+        (executor_ignoring_void, "delay_claim_patch"),
+        (allocator_forgetting_reservations, "concurrent_allocators"),
     ],
 )
 def test_a_missing_protection_is_noticed(mutation: Mutation, fault: str) -> None:
@@ -75,12 +75,14 @@ def test_a_missing_protection_is_noticed(mutation: Mutation, fault: str) -> None
 
 def test_without_the_second_line_of_defence_a_wrong_decision_sells_a_device_twice() -> None:
     """By Kubernetes' objects alone; alarms count for nothing here."""
-    size = Size(only=("rivals",), deaf=True)
+    size = Size(only=("concurrent_allocators",), ignore_alarms=True)
     broken = failures(size, allocator_forgetting_reservations, executor_without_second_line)
-    assert any("DOUBLE SALE" in failure for found in broken for failure in found)
+    assert any("DOUBLE ALLOCATION" in failure for found in broken for failure in found)
 
 
 def test_with_it_a_wrong_decision_sells_nothing_twice() -> None:
-    small = Size(pods=12, faults=4, seconds=15.0, only=("rivals",), deaf=True)
+    small = Size(
+        pods=12, faults=4, seconds=15.0, only=("concurrent_allocators",), ignore_alarms=True
+    )
     found = next(failures(small, allocator_forgetting_reservations))
-    assert not any("DOUBLE SALE" in failure for failure in found)
+    assert not any("DOUBLE ALLOCATION" in failure for failure in found)

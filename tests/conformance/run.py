@@ -24,8 +24,7 @@ from run_results import Result, of_command, of_tests
 
 from dray.api.errors import DrayError
 from dray_sandbox.controlplane.build import DEFAULT_MINOR, MINOR_VARIABLE, MINORS, build
-from dray_sandbox.golang.program_run import run
-from dray_sandbox.golang.progress import Ticker
+from dray_sandbox.golang.command import Ticker, run
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent

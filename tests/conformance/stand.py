@@ -19,7 +19,7 @@ from dray.messages.facts import ClusterObserved
 from dray_sandbox.controlplane.audit import AuditedRequest, audited_requests
 from dray_sandbox.faults.history import StackHistory
 from dray_sandbox.layout import StackOptions
-from dray_sandbox.retry import connect_patiently
+from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
 
 NAMESPACE = "default"
@@ -134,7 +134,7 @@ async def until_seen(kube: Kube, history: StackHistory, within_s: float = PATIEN
     """Wait until the history's watches have delivered everything there is."""
     async with asyncio.timeout(within_s):
         for resource in (SLICES, CLAIMS, PODS):
-            while not history.is_at(resource, (await kube.list(resource)).objects):  # noqa: ASYNC110
+            while not history.matches(resource, (await kube.list(resource)).objects):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)  # they are other watches than ours
 
 
@@ -213,7 +213,7 @@ async def standing(options: StackOptions) -> AsyncIterator[Stand]:
     """The stack of the options for the length of a block."""
     async with Stack(options) as stack:
         record = stack.record
-        kube = await connect_patiently(record.kubeconfig, user_agent="dray-test")
+        kube = await connect_with_retries(record.kubeconfig, user_agent="dray-test")
         bus = await connect_bus(
             record.nats_url, name="test", user="admin", password=record.nats_passwords["admin"]
         )

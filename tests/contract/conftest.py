@@ -74,8 +74,8 @@ class Target:
 
 
 Serving = Callable[..., AbstractContextManager[Target]]
-"""Runs ``sandbox`` or ``real`` in a folder; ``serve`` names API versions that are served in addition
-to those that are on by default."""
+"""Runs ``sandbox`` or ``real`` in a folder; ``serve`` names API versions served in addition to
+those that are on by default."""
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from dray.recording.recorder import Recorder
 from dray_cli.demo.collector import DemoCollector
 from dray_cli.demo.manifests import read_manifests
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
-from dray_sandbox.retry import connect_patiently
+from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
 
 CONTROL_PLANES = [
@@ -153,7 +153,7 @@ async def running_cluster(
     )
     async with Stack(options) as stack:
         record = stack.record
-        kube = await connect_patiently(record.kubeconfig, user_agent="dray-test")
+        kube = await connect_with_retries(record.kubeconfig, user_agent="dray-test")
         bus = await connect_bus(
             record.nats_url, name="test", user="admin", password=record.nats_passwords["admin"]
         )

@@ -3,20 +3,21 @@ is not placed has a reason. ``make explore`` searches the larger bounds."""
 
 import pytest
 
-from dray_sandbox.model_checker.bound import Bound, PodKind
 from dray_sandbox.model_checker.bounds import (
     GANG_CRASH_TIME,
-    GANG_HASTY,
-    GANG_HASTY_ONE,
+    GANG_LAGGING_VOIDS,
+    GANG_LAGGING_VOIDS_ONE,
     GANG_REPLACED_ONCE,
     SMALL,
+    Bound,
+    PodKind,
 )
 from dray_sandbox.model_checker.search import explore
 
-TWO_FOR_ONE = Bound("two for one card", (PodKind("P", (312,)), PodKind("Q", (1,))), ("n0",))
+TWO_FOR_ONE = Bound("two for one device", (PodKind("P", (312,)), PodKind("Q", (1,))), ("n0",))
 
 
-BOUNDS = [*SMALL, GANG_HASTY, GANG_HASTY_ONE, GANG_REPLACED_ONCE, GANG_CRASH_TIME]
+BOUNDS = [*SMALL, GANG_LAGGING_VOIDS, GANG_LAGGING_VOIDS_ONE, GANG_REPLACED_ONCE, GANG_CRASH_TIME]
 
 
 @pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: bound.name)
@@ -43,7 +44,7 @@ def test_a_search_that_ends_at_its_limit_does_not_pass_for_a_whole_one() -> None
 
 def test_a_pod_that_fits_nowhere_has_a_reason_and_the_other_is_placed() -> None:
     outcome = explore(
-        Bound("two for one card", (PodKind("P", (312,)), PodKind("Q", (1,))), ("n0",))
+        Bound("two for one device", (PodKind("P", (312,)), PodKind("Q", (1,))), ("n0",))
     )
 
     assert not outcome.violation, outcome.report()

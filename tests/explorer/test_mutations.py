@@ -12,17 +12,18 @@ from dray_allocator.cycle import ended_reservations
 from dray_allocator.state import pending_allocations
 from dray_claim_controller.execution import decisions as rules
 from dray_claim_controller.execution.writes import ClaimWrites
-from dray_sandbox.model_checker.bound import Bound, PodKind
 from dray_sandbox.model_checker.bounds import (
     CRASH,
     GANG,
-    GANG_HASTY,
-    GANG_HASTY_ONE,
+    GANG_LAGGING_VOIDS,
+    GANG_LAGGING_VOIDS_ONE,
     GANG_REPLACED_ONCE,
-    HASTY,
+    LAGGING_VOIDS,
     REFUSED,
     REFUSED_STATUS,
     TIME,
+    Bound,
+    PodKind,
 )
 from dray_sandbox.model_checker.search import SearchOutcome, explore
 from dray_sandbox.model_checker.state import ModelBus
@@ -127,15 +128,15 @@ def nothing() -> AbstractContextManager[Any]:
     [
         (nothing, ModelBus(fenced=False), CRASH, "is decided after"),
         (nothing, ModelBus(chained=False), FOLLOWERS, "is decided after"),
-        (executor_ignoring_void, ModelBus(), HASTY, "although it voids attempts"),
-        (writes_without_revision, ModelBus(), HASTY, "although it voids attempts"),
+        (executor_ignoring_void, ModelBus(), LAGGING_VOIDS, "although it voids attempts"),
+        (writes_without_revision, ModelBus(), LAGGING_VOIDS, "although it voids attempts"),
         (allocator_forgetting_reservations, ModelBus(), RIVALS, "has 312, and 624 are allocated"),
         (reservations_that_expire, ModelBus(), TIME, "may still be carried out"),
-        (siblings_not_looked_at, ModelBus(), GANG_HASTY, "without an allocation of"),
-        (bindings_without_revision, ModelBus(), GANG_HASTY_ONE, "without an allocation of"),
-        (pods_without_void, ModelBus(), GANG_HASTY_ONE, "without an allocation of"),
+        (siblings_not_looked_at, ModelBus(), GANG_LAGGING_VOIDS, "without an allocation of"),
+        (bindings_without_revision, ModelBus(), GANG_LAGGING_VOIDS_ONE, "without an allocation of"),
+        (pods_without_void, ModelBus(), GANG_LAGGING_VOIDS_ONE, "without an allocation of"),
         (pods_without_void, ModelBus(), GANG_REPLACED_ONCE, "without an allocation of"),
-        (pods_not_heard, ModelBus(), GANG_HASTY_ONE, "without an allocation of"),
+        (pods_not_heard, ModelBus(), GANG_LAGGING_VOIDS_ONE, "without an allocation of"),
         (pods_bound_after_their_first_claim, ModelBus(), GANG, "without an allocation of"),
         (nothing, ModelBus(leased=False), REFUSED, "their devices given back"),
         (claims_given_up_whatever_they_say, ModelBus(), REFUSED, "their devices given back"),
@@ -143,11 +144,11 @@ def nothing() -> AbstractContextManager[Any]:
             reasons_without_the_claim,
             ModelBus(),
             REFUSED_STATUS,
-            "is not told whose devices",
+            "lacks the claim it waits for",
         ),
         (voids_counted_only_where_written, ModelBus(), REFUSED, "is never released"),
-        (pods_without_reasons, ModelBus(), TIME, "neither placed nor told why"),
-        (void_claims_not_released, ModelBus(), HASTY, "is never released"),
+        (pods_without_reasons, ModelBus(), TIME, "neither scheduled nor has an explanation"),
+        (void_claims_not_released, ModelBus(), LAGGING_VOIDS, "is never released"),
     ],
 )
 def test_a_missing_protection_is_noticed(

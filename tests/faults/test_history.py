@@ -23,10 +23,9 @@ from dray.kube.ports import (
 from dray_node_agent.decisions.inventory import NodeState, device_name, slices
 from dray_node_agent.files.checkpoint import CheckpointFile
 from dray_sandbox.faults import leftovers
-from dray_sandbox.faults.history import StackHistory, invariants_of
-from dray_sandbox.faults.watches import WATCHED
-from dray_sandbox.simulation.actors import SimulatedNodeGpus
+from dray_sandbox.faults.history import WATCHED, StackHistory, invariants_of
 from dray_sandbox.simulation.invariants import QuietChecks
+from dray_sandbox.simulation.processes import SimulatedNodeGpus
 
 CARDS = tuple(device_name(f"GPU-n1-{number}") for number in range(2))
 
@@ -71,66 +70,66 @@ def history() -> StackHistory:
         stamped(one, 1, name=f"slice-{number}", uid=f"slice-{number}")
         for number, one in enumerate(published)
     ]
-    made.tell(SLICES, Listed(tuple(there), 1))
-    made.tell(CLAIMS, Listed((), 1))
+    made.apply(SLICES, Listed(tuple(there), 1))
+    made.apply(CLAIMS, Listed((), 1))
     return made
 
 
 def test_two_pods_on_one_card_that_has_room_for_one_are_seen() -> None:
     made = history()
-    made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
-    made.tell(CLAIMS, Changed(claim("b", 6, CARDS[0])))
-    (violation,) = made.checked().violations
-    assert "DOUBLE SALE" in violation
+    made.apply(CLAIMS, Changed(claim("a", 5, CARDS[0])))
+    made.apply(CLAIMS, Changed(claim("b", 6, CARDS[0])))
+    (violation,) = made.check_all().violations
+    assert "DOUBLE ALLOCATION" in violation
 
 
 def test_a_card_sold_again_after_it_was_given_back_is_fine() -> None:
     made = history()
-    made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
-    made.tell(CLAIMS, Deleted(claim("a", 6, CARDS[0])))
-    made.tell(CLAIMS, Changed(claim("b", 7, CARDS[0])))
-    assert made.checked().violations == []
+    made.apply(CLAIMS, Changed(claim("a", 5, CARDS[0])))
+    made.apply(CLAIMS, Deleted(claim("a", 6, CARDS[0])))
+    made.apply(CLAIMS, Changed(claim("b", 7, CARDS[0])))
+    assert made.check_all().violations == []
 
 
 def test_versions_order_changes_whichever_watch_tells_first() -> None:
     made = history()
-    made.tell(CLAIMS, Changed(claim("b", 7, CARDS[0])))
-    made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
-    made.tell(CLAIMS, Deleted(claim("a", 6, CARDS[0])))
-    assert made.checked().violations == []
+    made.apply(CLAIMS, Changed(claim("b", 7, CARDS[0])))
+    made.apply(CLAIMS, Changed(claim("a", 5, CARDS[0])))
+    made.apply(CLAIMS, Deleted(claim("a", 6, CARDS[0])))
+    assert made.check_all().violations == []
 
 
 def test_an_allocation_that_moves_without_being_taken_back_is_seen() -> None:
     made = history()
-    made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
-    made.tell(CLAIMS, Changed(claim("a", 6, CARDS[1])))
-    (violation,) = made.checked().violations
+    made.apply(CLAIMS, Changed(claim("a", 5, CARDS[0])))
+    made.apply(CLAIMS, Changed(claim("a", 6, CARDS[1])))
+    (violation,) = made.check_all().violations
     assert "moved from" in violation
 
 
 def test_an_allocation_that_was_taken_back_first_may_move() -> None:
     made = history()
     for version, card in ((5, CARDS[0]), (6, None), (7, CARDS[1])):
-        made.tell(CLAIMS, Changed(claim("a", version, card)))
-    assert made.checked().violations == []
+        made.apply(CLAIMS, Changed(claim("a", version, card)))
+    assert made.check_all().violations == []
 
 
 def test_what_a_watch_missed_before_it_listed_again_accuses_nobody() -> None:
     made = history()
-    made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
-    made.tell(CLAIMS, Changed(claim("b", 6, CARDS[1])))
+    made.apply(CLAIMS, Changed(claim("a", 5, CARDS[0])))
+    made.apply(CLAIMS, Changed(claim("b", 6, CARDS[1])))
     # Meanwhile a was taken back and placed again, and b was deleted.
-    made.tell(CLAIMS, Listed((claim("a", 9, CARDS[1]), claim("c", 8, CARDS[0])), 10))
-    assert made.checked().violations == []
-    made.tell(CLAIMS, Changed(claim("d", 11, CARDS[0])))
-    assert "DOUBLE SALE" in made.checked().violations[0]
+    made.apply(CLAIMS, Listed((claim("a", 9, CARDS[1]), claim("c", 8, CARDS[0])), 10))
+    assert made.check_all().violations == []
+    made.apply(CLAIMS, Changed(claim("d", 11, CARDS[0])))
+    assert "DOUBLE ALLOCATION" in made.check_all().violations[0]
 
 
 def test_what_is_there_now_is_judged_without_its_past() -> None:
     now = {CLAIMS: Listed((claim("b", 7, CARDS[0]), claim("a", 8, CARDS[0])), 9)}
-    published = history().checked().store.of(SLICES).values()
+    published = history().check_all().store.of(SLICES).values()
     violations = invariants_of({**now, SLICES: Listed(tuple(published), 9)}).violations
-    assert "DOUBLE SALE" in violations[0]
+    assert "DOUBLE ALLOCATION" in violations[0]
 
 
 def test_a_pod_that_waits_although_it_fits_is_seen_in_what_is_watched() -> None:
@@ -148,7 +147,7 @@ def test_a_pod_that_waits_although_it_fits_is_seen_in_what_is_watched() -> None:
             "spec": {},
             "status": {"allocatable": {"cpu": "6"}},
         }
-        published = list(history().checked().store.of(SLICES).values())
+        published = list(history().check_all().store.of(SLICES).values())
         there: dict[Resource, list[Object]] = {
             NODES: [node],
             POOLS: [{"metadata": {"name": "p"}}],
@@ -172,19 +171,19 @@ def test_a_pod_that_waits_although_it_fits_is_seen_in_what_is_watched() -> None:
 
 def test_it_knows_when_it_has_seen_everything() -> None:
     made = history()
-    made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
-    assert made.is_at(CLAIMS, [claim("a", 5, CARDS[0])])
-    assert not made.is_at(CLAIMS, [claim("a", 6, None)])
-    assert not made.is_at(CLAIMS, [])
+    made.apply(CLAIMS, Changed(claim("a", 5, CARDS[0])))
+    assert made.matches(CLAIMS, [claim("a", 5, CARDS[0])])
+    assert not made.matches(CLAIMS, [claim("a", 6, None)])
+    assert not made.matches(CLAIMS, [])
 
 
 async def test_it_wakes_who_waits_for_so_many_changes_of_a_kind() -> None:
     made = history()
-    waiting = asyncio.create_task(made.has(2, CLAIMS))
-    made.tell(CLAIMS, Changed(claim("a", 5, None)))
+    waiting = asyncio.create_task(made.wait_for_changes(2, CLAIMS))
+    made.apply(CLAIMS, Changed(claim("a", 5, None)))
     await asyncio.sleep(0)
     assert not waiting.done()
-    made.tell(CLAIMS, Changed(claim("a", 6, CARDS[0])))
+    made.apply(CLAIMS, Changed(claim("a", 6, CARDS[0])))
     await asyncio.wait_for(waiting, 5)
 
 
@@ -198,8 +197,8 @@ def test_objects_that_outlive_their_pods_are_named() -> None:
         BIND_REQUESTS: Listed((), 1),
     }
     assert leftovers.objects(listed) == [
-        "ResourceClaim a is left",
-        "ResourceClaimTemplate base-1 is left",
+        "ResourceClaim a remains",
+        "ResourceClaimTemplate base-1 remains",
     ]
 
 
@@ -208,12 +207,12 @@ def test_files_and_prepared_claims_left_on_nodes_are_named(tmp_path: Path) -> No
     CheckpointFile(state / "checkpoint.json", "boot").save({})
     (tmp_path / "n1" / "record.json").touch()
     before = leftovers.files(tmp_path)
-    assert leftovers.on_nodes(tmp_path, before, ["n1"]) == []
+    assert leftovers.node_leftovers(tmp_path, before, ["n1"]) == []
 
     (tmp_path / "n1" / "cdi.json.tmp").touch()
     (tmp_path / "n1" / "record.json").unlink()
     (state / "checkpoint.json").write_text("{torn")
-    first, second, third = leftovers.on_nodes(tmp_path, before, ["n1"])
-    assert first == "file n1/cdi.json.tmp is left"
-    assert second == "file n1/record.json is gone"
+    first, second, third = leftovers.node_leftovers(tmp_path, before, ["n1"])
+    assert first == "file n1/cdi.json.tmp remains"
+    assert second == "file n1/record.json is missing"
     assert "corrupt" in third

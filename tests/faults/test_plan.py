@@ -43,11 +43,11 @@ def test_some_faults_begin_amid_the_work_on_a_claim() -> None:
 
 
 def test_pods_come_to_both_pools_and_some_leave_early_and_some_want_too_much() -> None:
-    wishes = [wish for plan in PLANS for wish in plan.wishes]
-    assert {wish.pool for wish in wishes} == set(POOLS)
-    assert any(wish.life_s is None for wish in wishes)
-    assert any(wish.life_s is not None for wish in wishes)
-    assert any(wish.cards * wish.tflops >= 900 for wish in wishes)
+    pods = [wish for plan in PLANS for wish in plan.pods]
+    assert {wish.pool for wish in pods} == set(POOLS)
+    assert any(wish.life_s is None for wish in pods)
+    assert any(wish.life_s is not None for wish in pods)
+    assert any(wish.gpus * wish.tflops >= 900 for wish in pods)
 
 
 def test_a_plan_says_what_it_does_and_when() -> None:
@@ -61,5 +61,5 @@ def test_where_requests_are_refused_a_tenant_is_there_and_nothing_else_begins_so
     for plan in PLANS:
         refused = [fault for fault in plan.faults if fault.kind == "refuse"]
         assert len(refused) < 2
-        assert bool(refused) == any(wish.namespace == TENANT for wish in plan.wishes)
-        assert plan.at_the_end is None or plan.at_the_end.kind != "refuse"
+        assert bool(refused) == any(wish.namespace == TENANT for wish in plan.pods)
+        assert plan.final_fault is None or plan.final_fault.kind != "refuse"

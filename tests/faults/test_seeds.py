@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from dray_sandbox.faults.arena import Arena
-from dray_sandbox.faults.plan import UNTOUCHED, draw
+from dray_sandbox.faults.fault_stack import FaultStack
+from dray_sandbox.faults.plan import TRUSTED, draw
 from dray_sandbox.faults.run import FaultTrial
 
 FIRST = int(os.environ.get("DRAY_FAULTS_FIRST", "0"))
@@ -29,9 +29,9 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def arenas() -> AsyncIterator[dict[str, Arena]]:
+async def arenas() -> AsyncIterator[dict[str, FaultStack]]:
     """One stack per control plane for all seeds, started when first needed."""
-    arenas = {"sandbox": Arena("sandbox"), "real": Arena("real")}
+    arenas = {"sandbox": FaultStack("sandbox"), "real": FaultStack("real")}
     left: list[str] = []
     try:
         yield arenas
@@ -43,14 +43,14 @@ async def arenas() -> AsyncIterator[dict[str, Arena]]:
 
 @pytest.mark.parametrize(("control_plane", "seed"), CASES)
 async def test_every_pod_is_placed_once_whatever_dies_meanwhile(
-    arenas: dict[str, Arena], control_plane: str, seed: int
+    arenas: dict[str, FaultStack], control_plane: str, seed: int
 ) -> None:
     arena = arenas[control_plane]
     stack = await arena.stack()
-    plan = draw(seed, stack.runner.pids().keys() - UNTOUCHED)
+    plan = draw(seed, stack.runner.pids().keys() - TRUSTED)
     outcome = await FaultTrial(stack, plan).run()
     if outcome.failures:
-        kept = arena.keep_logs(seed)
+        kept = arena.copy_logs(seed)
         await arena.stop()
         again = f"make faults FIRST={seed} SEEDS=1 CONTROL_PLANE={control_plane}"
         pytest.fail("\n".join([*outcome.lines, f"logs: {kept}", f"again: {again}"]), pytrace=False)

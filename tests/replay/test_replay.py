@@ -28,7 +28,7 @@ def test_the_recording_holds_what_goes_wrong_in_clusters(recording, simulation):
     assert {record.writer for record in records} >= {"allocator-0", "allocator-1"}
     assert {record.epoch for record in records} == {1, 2}
     for what in ("conflicts", "voided", "deleted", "restarts", "cleared", "moved", "epochs"):
-        assert simulation.happened[what] > 0, what
+        assert simulation.counts[what] > 0, what
 
 
 def test_the_recording_is_what_the_script_makes(recording, simulation, tmp_path):

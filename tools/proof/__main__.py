@@ -21,7 +21,7 @@ import msgspec
 
 from benchmarks.machine import machine
 from dray.api.errors import DrayError, PermanentError
-from dray_sandbox.golang.progress import Ticker
+from dray_sandbox.golang.command import Ticker
 from tools.command import run
 from tools.proof.parts import NAMES, OPENB_NODES, ProofPart, parts
 from tools.proof.report import EXIT_CODES, ProofReport, as_json, as_markdown

@@ -87,12 +87,12 @@ def replay_journals(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
     for kind in KINDS:
         tally = outcome.services[kind.service]
         for life in _lives(lines, kind):
-            _Replay(kind, outcome, tally).run(life)
+            _JournalReplay(kind, outcome, tally).run(life)
             if tally.divergence is not None:
                 break
 
 
-class _Replay:
+class _JournalReplay:
     """One life."""
 
     def __init__(self, kind: JournalKind, outcome: ReplayOutcome, tally: ReplayTally) -> None:

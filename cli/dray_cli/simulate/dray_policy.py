@@ -27,7 +27,7 @@ from dray.messages.facts import (
 from dray_allocator.core.handle import handle
 from dray_allocator.cycle import records
 from dray_allocator.cycle.decision import decision_of
-from dray_allocator.placement.learned_policy import is_due, relearn, see
+from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import choose
 from dray_allocator.state.domain import Domain
@@ -62,7 +62,7 @@ class DrayPolicy:
         state, domain = self._state, self._domain
         want = self._wanted(pod)
         if want.placement.is_aware:
-            see(domain, want)
+            observe(domain, want)
             if is_due(state, domain):
                 relearn(state, domain)
         choice = choose(state, domain, want)

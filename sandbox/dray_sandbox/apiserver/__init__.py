@@ -1,9 +1,8 @@
-"""A Kubernetes API server small enough to read, close enough to trust with dray's tests.
+"""A small Kubernetes API server for dray's tests and local stacks.
 
-Lives here: what of the Kubernetes API dray relies on, as one process or inside a test. It is
-never the proof of anything: the contract suite in `tests/contract/kubernetes` runs against this
-server and a real kube-apiserver, and where they differ this one is wrong. May not be imported by
-services.
+It implements the parts of the Kubernetes API that dray relies on, as a process or inside a test. It
+proves nothing by itself: the contract suite in `tests/contract/kubernetes` runs against this server
+and a real kube-apiserver; where they differ, this one is wrong. Services must not import it.
 """
 
 from .requests import Tokens

@@ -1,7 +1,5 @@
 """`python -m dray_sandbox.apiserver`: the sandbox's Kubernetes API as a process."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

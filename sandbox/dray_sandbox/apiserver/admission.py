@@ -1,12 +1,10 @@
-"""Which policies and webhooks a request meets, in which order, and what becomes of the object.
+"""Calls the policies and webhooks that match a request, in order, and applies their patches.
 
-Order and words follow the real server: namespaceSelector, objectSelector, rules, then
-matchConditions; mutating webhooks one after the other by configuration name (again once where
-`reinvocationPolicy: IfNeeded` and the object changed since), then policies, then validating
-webhooks all together.
+Order and messages are those of the real server: namespaceSelector, objectSelector, rules, then
+matchConditions; mutating webhooks one after the other by configuration name (once more if
+`reinvocationPolicy: IfNeeded` and the object has changed), then policies, then all validating
+webhooks at once.
 """
-
-from __future__ import annotations
 
 import asyncio
 import uuid
@@ -29,7 +27,7 @@ Redecode = Callable[[Object], Object]
 
 @dataclass(frozen=True)
 class Attributes:
-    """What admission knows about a request."""
+    """A request for admission."""
 
     operation: str
     resource: ApiResource
@@ -40,11 +38,11 @@ class Attributes:
     old: Object | None = None
     subresource: str = ""
     kind: tuple[str, str, str] | None = None
-    """Group, version, kind of the object where it isn't the resource's own (Binding)."""
+    """Group, version and kind of the object if they are not the resource's (Binding)."""
     dry_run: bool = False
     options: Object = field(default_factory=dict)
     asked_version: str = ""
-    """The version of the request, where a webhook sees the object in another one."""
+    """The version of the request, if a webhook gets the object in another one."""
 
     def group_version_kind(self) -> tuple[str, str, str]:
         """The kind of `obj`."""
@@ -77,7 +75,7 @@ class ApiAdmission:
     async def validate(self, attributes: Attributes, warnings: list[str]) -> None:
         """Raise the first denial of the matching policies, then of the matching validating
         webhooks, in their order."""
-        self._hold_to_policies(attributes, warnings)
+        self._check_policies(attributes, warnings)
         webhooks = [
             webhook
             for webhook in self._webhooks("validatingwebhookconfigurations")
@@ -91,7 +89,7 @@ class ApiAdmission:
             if isinstance(answer, BaseException):
                 raise answer
 
-    def _hold_to_policies(self, attributes: Attributes, warnings: list[str]) -> None:
+    def _check_policies(self, attributes: Attributes, warnings: list[str]) -> None:
         bindings: dict[str, list[Object]] = {}
         for binding in self._store.items(f"{_CONFIGURATIONS}/validatingadmissionpolicybindings"):
             bindings.setdefault(binding["spec"]["policyName"], []).append(binding)
@@ -102,7 +100,7 @@ class ApiAdmission:
             selection = {**constraints, "rules": constraints["resourceRules"]}
             if name not in bindings or not self._is_selected(selection, attributes):
                 continue
-            variables = _variables(_seen(selection, attributes))
+            variables = _variables(_converted(selection, attributes))
             found = list(policies.denials(policy, variables))
             for binding in bindings[name]:
                 bound = binding["metadata"]["name"]
@@ -129,7 +127,7 @@ class ApiAdmission:
         if verdict is None or not verdict.patch or attributes.obj is None:
             return attributes
         try:
-            patched = json_patch(_seen(webhook, attributes).obj or {}, verdict.patch)
+            patched = json_patch(_converted(webhook, attributes).obj or {}, verdict.patch)
         except ApiError as error:
             raise _internal(error.message) from error
         return replace(attributes, obj=redecode(patched))
@@ -139,7 +137,7 @@ class ApiAdmission:
     ) -> WebhookVerdict | None:
         name = webhook["name"]
         try:
-            verdict = await self._client.call(webhook, _request(_seen(webhook, attributes)))
+            verdict = await self._client.call(webhook, _request(_converted(webhook, attributes)))
         except CallFailed as error:
             if webhook.get("failurePolicy", "Fail") == "Ignore":
                 return None
@@ -153,7 +151,7 @@ class ApiAdmission:
 
     def _matches(self, webhook: Object, attributes: Attributes) -> bool:
         return self._is_selected(webhook, attributes) and _conditions_hold(
-            webhook, _seen(webhook, attributes)
+            webhook, _converted(webhook, attributes)
         )
 
     def _is_selected(self, selection: Object, attributes: Attributes) -> bool:
@@ -163,7 +161,7 @@ class ApiAdmission:
         return (
             self._namespace_matches(selection, attributes)
             and _object_matches(selection, attributes)
-            and _version_seen(selection, attributes) is not None
+            and _matched_version(selection, attributes) is not None
         )
 
     def _namespace_matches(self, webhook: Object, attributes: Attributes) -> bool:
@@ -190,7 +188,7 @@ def _object_matches(webhook: Object, attributes: Attributes) -> bool:
     )
 
 
-def _version_seen(webhook: Object, attributes: Attributes) -> str | None:
+def _matched_version(webhook: Object, attributes: Attributes) -> str | None:
     """The version that the webhook's rules name: the request's, else an equivalent one."""
     resource = attributes.resource
     exact = webhook.get("matchPolicy") == "Exact"
@@ -201,9 +199,9 @@ def _version_seen(webhook: Object, attributes: Attributes) -> str | None:
     return None
 
 
-def _seen(webhook: Object, attributes: Attributes) -> Attributes:
-    """The request as the webhook sees it: converted to the version that its rules name."""
-    version = _version_seen(webhook, attributes)
+def _converted(webhook: Object, attributes: Attributes) -> Attributes:
+    """The request, converted to the version that the webhook's rules name."""
+    version = _matched_version(webhook, attributes)
     resource = attributes.resource
     if version is None or not resource.equivalents:
         return attributes
@@ -250,7 +248,7 @@ _OBJECTS = ("object", "oldObject")
 
 
 def _conditions_hold(webhook: Object, attributes: Attributes) -> bool:
-    """False when a condition is false; an error counts by failurePolicy unless one is false."""
+    """False if a condition is false; else failurePolicy decides about errors."""
     failed: list[str] = []
     variables = _variables(attributes)
     for condition in webhook.get("matchConditions") or []:
@@ -268,7 +266,7 @@ def _conditions_hold(webhook: Object, attributes: Attributes) -> bool:
 
 
 def _variables(attributes: Attributes) -> Object:
-    """What conditions and validations read."""
+    """The variables of conditions and validations."""
     return {
         "object": attributes.obj,
         "oldObject": attributes.old,

@@ -1,11 +1,9 @@
-"""Server-side apply in its simple form: managers, their fields, conflicts, removal.
+"""Simplified server-side apply: managers, their fields, conflicts, removal.
 
-Only apply requests are tracked in metadata.managedFields, not plain updates; so a conflict is
-raised against another *applier* of a field. Lists with a merge key (of a built-in kind, or stated
-by a schema) are owned item by item, other lists as a whole.
+Only apply requests are tracked in metadata.managedFields, not updates; so conflicts exist only with
+other *appliers* of a field. Lists with a merge key (of a built-in kind or a schema) are owned by
+item, other lists as a whole.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +14,7 @@ from .store import copy
 
 Path = tuple[str, ...]
 MergeKeys = Callable[[Path], str | None]
-"""The key by which the list at a path of fields is merged; None: the list is one value."""
+"""The merge key of the list at a path; None: the list is atomic."""
 _NOT_OWNED = {("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace")}
 
 
@@ -38,7 +36,7 @@ def apply_patch(
         *(_owned(entries, name) for name in {e.get("manager") for e in entries} - {manager})
     )
     for path in sorted(mine - set(leaves) - others, key=len):
-        _remove(base, path)  # a list item goes before, and with, the fields in it
+        _remove(base, path)  # a list item is removed before, and with, its fields
     result: Object = _merge(base, config, keys)
     kept = [_without(e, set(leaves)) if force else e for e in entries if e["manager"] != manager]
     entry = {

@@ -1,10 +1,8 @@
-"""PodDisruptionBudgets: what an eviction asks before it deletes.
+"""PodDisruptionBudgets, which limit evictions.
 
-Their status is a controller's, which no control plane of dray's runs: whoever makes a budget
-writes its status. The rule is `pkg/registry/core/pod/storage/eviction.go` of Kubernetes 1.36.
+No disruption controller runs here: the creator of a budget also writes its status. The rule is
+`pkg/registry/core/pod/storage/eviction.go` of Kubernetes 1.36.
 """
-
-from __future__ import annotations
 
 from . import metadata, status
 from .rules import WithStatus
@@ -36,7 +34,7 @@ class BudgetRules(WithStatus):
 
 
 def spend(store: Store, pod: Object, *, dry_run: bool) -> None:
-    """Take one disruption from the pod's budget, if it has one; 429 when there is none left."""
+    """Use one disruption of the pod's budget, if it has one; 429 if none is left."""
     phase = (pod.get("status") or {}).get("phase")
     if "deletionTimestamp" in pod["metadata"] or phase in _WITHOUT_A_BUDGET:
         return
@@ -60,7 +58,7 @@ def _covers(budget: Object, pod: Object) -> bool:
 
 
 def _needs_none(budget: Object, pod: Object) -> bool:
-    """A pod that isn't ready costs nothing while enough others are healthy."""
+    """Whether the eviction of an unready pod needs no disruption, as enough others are healthy."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     if any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions):
         return False

@@ -1,6 +1,4 @@
-"""The door to dray's CEL: would the API server take a new device selector?"""
-
-from __future__ import annotations
+"""The adapter of dray's CEL: validation of new device selectors."""
 
 from typing import Final
 

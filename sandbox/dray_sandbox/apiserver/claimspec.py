@@ -1,7 +1,5 @@
 """Validation and defaults of `spec.devices` of claims, templates and classes (types.go, v1)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

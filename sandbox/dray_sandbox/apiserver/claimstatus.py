@@ -1,9 +1,7 @@
-"""The status of a ResourceClaim: its allocation, who reserved it, what drivers tell of devices.
+"""Validation of a ResourceClaim's status: allocation, reservedFor, and devices' statuses.
 
 Source of the rules: `pkg/apis/resource/validation/validation.go` of Kubernetes 1.36.
 """
-
-from __future__ import annotations
 
 import ipaddress
 
@@ -45,7 +43,7 @@ def status_errors(
         "status.devices",
         lambda item, where: _device_status(item, where, _allocated(status)),
         _device_key,
-        _shown,
+        _go_struct,
     )
     allocation = status.get("allocation")
     if allocation is None:
@@ -56,7 +54,7 @@ def status_errors(
 
 
 def drop_deallocated(status: Object, before: Object) -> None:
-    """Statuses of devices that this very write deallocates go with it."""
+    """Remove the statuses of devices that this write deallocates."""
     gone = [key for key in _allocated(before) if key not in _allocated(status)]
     kept = [device for device in status.get("devices") or [] if _device_key(device) not in gone]
     if "devices" in status:
@@ -89,7 +87,7 @@ def _device_key(item: Object) -> tuple[str, ...]:
     return tuple(item.get(key, "") for key in ("driver", "pool", "device", "shareID"))
 
 
-def _shown(item: Object) -> Object:
+def _go_struct(item: Object) -> Object:
     """A device as Go prints its key."""
     return dict(zip(("Driver", "Pool", "Device", "ShareID"), _device_key(item), strict=True))
 
@@ -104,7 +102,7 @@ def _device_status(
 ) -> list[FieldError]:
     found = _device_names(device, field)
     if _device_key(device) not in allocated:
-        found.append(invalid(field, _shown(device), "must be an allocated device in the claim"))
+        found.append(invalid(field, _go_struct(device), "must be an allocated device in the claim"))
     conditions = device.get("conditions") or []
     where = f"{field}.conditions"
     if len(conditions) > MAX_CONDITIONS:

@@ -1,7 +1,5 @@
 """The columns of `kubectl get`: per kind, and from a CRD's additionalPrinterColumns."""
 
-from __future__ import annotations
-
 import datetime
 import re
 from collections.abc import Callable
@@ -25,7 +23,7 @@ class TableColumn:
 
 
 def age(timestamp: str | None) -> str:
-    """How long ago, as kubectl shows it: `45s`, `3m10s`, `2h5m`, `3d`."""
+    """The age in kubectl's form: `45s`, `3m10s`, `2h5m`, `3d`."""
     if not timestamp:
         return "<unknown>"
     then = datetime.datetime.fromisoformat(timestamp)

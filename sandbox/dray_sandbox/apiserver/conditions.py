@@ -1,6 +1,4 @@
-"""Conditions of kinds whose server looks at them (`metav1.Condition`)."""
-
-from __future__ import annotations
+"""Validation of conditions (`metav1.Condition`)."""
 
 import re
 
@@ -17,7 +15,7 @@ _REASON_TEXT = (
 
 
 def conditions_errors(conditions: list[Object], field: str) -> list[FieldError]:
-    """Findings about a list of conditions; its length is the caller's rule."""
+    """Findings about a list of conditions; the caller checks its length."""
     found: list[FieldError] = []
     for index, condition in enumerate(conditions):
         if condition.get("type") in [earlier.get("type") for earlier in conditions[:index]]:

@@ -1,6 +1,4 @@
-"""Who asks, and how."""
-
-from __future__ import annotations
+"""The user and options of a request."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +7,7 @@ from .status import Object
 
 @dataclass
 class Context:
-    """Who asks, and how: the parts of a request that every operation needs."""
+    """The user and options of a request, which every operation needs."""
 
     user: Object
     dry_run: bool = False
@@ -24,7 +22,7 @@ class Context:
         return self.field_validation == "Strict"
 
     def options(self, kind: str) -> Object:
-        """The options object that webhooks see."""
+        """The options object for webhooks."""
         options: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
         if self.dry_run:
             options["dryRun"] = ["All"]

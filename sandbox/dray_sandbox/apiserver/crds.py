@@ -1,6 +1,4 @@
-"""CustomResourceDefinitions: their own rules, the resources they make, and the rules of those."""
-
-from __future__ import annotations
+"""CustomResourceDefinitions: their rules, their resources, and the rules of custom resources."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +25,7 @@ class CrdRules(WithStatus):
 
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)
-        # Served a moment later, as on a real server: see `GarbageCollector`.
+        # Served with a delay, as on a real server: see `GarbageCollector`.
         obj["status"] = {
             "acceptedNames": {"plural": "", "kind": ""},
             "conditions": None,
@@ -140,7 +138,7 @@ def resources_of(crd: Object) -> list[ApiResource]:
 
 
 class CustomRules(ResourceRules):
-    """A custom resource: its schema decides."""
+    """A custom resource, validated by its schema."""
 
     def __init__(self, resource: ApiResource) -> None:
         super().__init__(resource)

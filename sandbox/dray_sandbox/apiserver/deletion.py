@@ -48,14 +48,14 @@ class DeleteOptions:
 
 @dataclass(frozen=True)
 class DeletionResult:
-    """The object as it is now (or was), and whether it is gone."""
+    """The object's present or last state, and whether it is removed."""
 
     obj: Object
     gone: bool
 
 
 class Deletion:
-    """Deletes objects as their kind demands."""
+    """Deletes objects by the rules of their kinds."""
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
@@ -69,7 +69,7 @@ class Deletion:
         options: DeleteOptions,
         context: Context,
     ) -> DeletionResult:
-        """Delete one object, at once or in the end."""
+        """Delete one object, at once or after its grace and finalizers."""
         for _ in range(_RETRIES):
             old = self._operations.existing(resource, namespace, name)
             _check_preconditions(resource, old["metadata"], options)
@@ -105,7 +105,7 @@ class Deletion:
             if context.dry_run:
                 return DeletionResult(new, gone=True)
             if resource.store_key == "/pods":
-                # Even a pod that goes at once is marked first: watchers see both.
+                # Even a pod that is removed at once is marked first: watchers get both events.
                 _mark(new, 0)
                 new["metadata"]["deletionGracePeriodSeconds"] = 0
                 old = self._store.write(key, new, old)
@@ -157,7 +157,7 @@ def _add_propagation(meta: Object, propagation: str) -> None:
 
 
 def _mark(obj: Object, grace_s: int) -> None:
-    """Note the deletion; a later one may shorten the grace, never lengthen it."""
+    """Mark the deletion; a repeated one may only shorten the grace period."""
     meta = obj["metadata"]
     before = meta.get("deletionGracePeriodSeconds")
     if "deletionTimestamp" in meta and (before or 0) <= grace_s:

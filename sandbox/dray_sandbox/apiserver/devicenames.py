@@ -1,6 +1,4 @@
-"""How drivers, pools, devices, attributes and shares are named."""
-
-from __future__ import annotations
+"""Validation of names of drivers, pools, devices, attributes and shares."""
 
 from uuid import UUID
 
@@ -18,7 +16,7 @@ _DOMAIN_AND_NAME = "a fully qualified name must be a domain and a name separated
 
 
 def label_errors(name: str, field: str) -> list[FieldError]:
-    """Findings about the name of a device or a request; an empty one is no label."""
+    """Findings about the name of a device or a request; an empty one is invalid."""
     return [invalid(field, name, text) for text in dns_label(name)]
 
 
@@ -28,7 +26,7 @@ def required_label_errors(name: str, field: str) -> list[FieldError]:
 
 
 def driver_errors(driver: str, field: str) -> list[FieldError]:
-    """Findings about a driver's name, in any case."""
+    """Findings about a driver's name, in upper or lower case."""
     if not driver:
         return [required(field)]
     found = [too_long(field, MAX_DRIVER_BYTES)] if len(driver) > MAX_DRIVER_BYTES else []
@@ -48,7 +46,7 @@ def pool_errors(name: str, field: str) -> list[FieldError]:
 def qualified_errors(name: str, field: str) -> list[FieldError]:
     """Findings about the name of an attribute or capacity, `id` or `domain/id`.
 
-    More than one slash is nobody's finding: Kubernetes knows and keeps it so.
+    More than one slash is accepted, as in Kubernetes.
     """
     match name.split("/"):
         case [identifier]:

@@ -1,6 +1,4 @@
-"""Parts of devices that claims, slices and classes have: taints, conditions, configuration."""
-
-from __future__ import annotations
+"""Validation of parts that claims, slices and classes share: taints, conditions, configuration."""
 
 from typing import Any
 
@@ -32,7 +30,7 @@ def taint_errors(taint: Object, field: str) -> list[FieldError]:
 
 
 def toleration_errors(toleration: Object, field: str) -> list[FieldError]:
-    """Findings about one toleration of a request. (Nothing limits how many there are.)"""
+    """Findings about one toleration of a request; their number is not limited."""
     key, value = toleration.get("key", ""), toleration.get("value", "")
     found = label_name_errors(key, f"{field}.key") if key else []
     operator = toleration.get("operator", "")
@@ -55,7 +53,7 @@ def _effect(effect: str, field: str) -> list[FieldError]:
 
 
 def label_name_errors(name: str, field: str) -> list[FieldError]:
-    """Findings about a label's name or what is formed like one."""
+    """Findings about a label's name or a name of the same form."""
     return [invalid(field, name, text) for text in qualified_name(name)]
 
 
@@ -99,7 +97,7 @@ def opaque_errors(opaque: Object | None, field: str) -> list[FieldError]:
 
 
 def raw_errors(value: Any, field: str) -> list[FieldError]:
-    """Findings about an object that only a driver reads; its length is that of its JSON."""
+    """Findings about a driver's object; its length is that of its JSON."""
     if value is None:
         return [required(field)]
     if len(go_value(value).encode()) > MAX_RAW_BYTES:

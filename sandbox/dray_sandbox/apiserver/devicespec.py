@@ -1,7 +1,5 @@
 """One device of a ResourceSlice: its attributes, capacities, taints, counters and nodes."""
 
-from __future__ import annotations
-
 import re
 
 from .devicenames import (
@@ -27,18 +25,18 @@ _SEMVER = re.compile(
     r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?"
 )
 _ON_NODES = ("nodeName", "nodeSelector", "allNodes")
-_NOT_APART = (
+_NO_NODE_SELECTION = (
     "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set "
     "to true in the ResourceSlice spec"
 )
-_APART = (
+_ONE_NODE_SELECTION = (
     "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when "
     "`perDeviceNodeSelection` is set to true in the ResourceSlice spec"
 )
 
 
-def device_errors(device: Object, field: str, *, apart: bool) -> list[FieldError]:
-    """Findings about one device; `apart`: each device of the slice tells its own nodes."""
+def device_errors(device: Object, field: str, *, per_device_nodes: bool) -> list[FieldError]:
+    """Findings about one device; `per_device_nodes`: each device selects its own nodes."""
     found = label_errors(device.get("name", ""), f"{field}.name")
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     total = len(attributes) + len(capacity)
@@ -62,7 +60,7 @@ def device_errors(device: Object, field: str, *, apart: bool) -> list[FieldError
         _consumed,
         lambda item: str(item.get("counterSet", "")),
     )
-    found += _nodes(device, field) if apart else _no_nodes(device, field)
+    found += _nodes(device, field) if per_device_nodes else _no_nodes(device, field)
     return found + binding_errors(device, field)
 
 
@@ -101,7 +99,7 @@ def _attribute(attribute: Object, field: str) -> list[FieldError]:
 
 def _no_nodes(device: Object, field: str) -> list[FieldError]:
     if any(name in device for name in _ON_NODES):
-        return [invalid(field, None, _NOT_APART)]
+        return [invalid(field, None, _NO_NODE_SELECTION)]
     return []
 
 
@@ -124,7 +122,7 @@ def _nodes(device: Object, field: str) -> list[FieldError]:
         text = "must be either unset or set to true"
         found.append(invalid(f"{field}.allNodes", False, text))
     if not chosen:
-        return [*found, required(field, _APART)]
+        return [*found, required(field, _ONE_NODE_SELECTION)]
     if len(chosen) > 1:
-        found.append(invalid(field, "{" + ", ".join(chosen) + "}", _APART))
+        found.append(invalid(field, "{" + ", ".join(chosen) + "}", _ONE_NODE_SELECTION))
     return found

@@ -1,6 +1,4 @@
-"""What clients ask first: versions, groups, resources, and enough OpenAPI for kubectl."""
-
-from __future__ import annotations
+"""Discovery: versions, groups, resources, and enough OpenAPI for kubectl."""
 
 from .resources import ApiResource, Registry
 from .status import Object
@@ -30,7 +28,7 @@ REVIEWS: dict[tuple[str, str], dict[str, str]] = {
         "tokenreviews": "TokenReview",
     },
 }
-"""Questions about the asker, or about a token; they are answered, never stored."""
+"""Reviews of the requester or of a token, which are not stored."""
 _SUBRESOURCES = {
     "status": ("get", "patch", "update"),
     "binding": ("create",),
@@ -140,9 +138,9 @@ def openapi_index(registry: Registry) -> Object:
 
 
 def openapi(registry: Registry, name: str, version: str) -> Object | None:
-    """/openapi/v3/…: paths that say `fieldValidation` is understood, and the CRDs' schemas.
+    """/openapi/v3/…: paths that support `fieldValidation`, and the CRDs' schemas.
 
-    kubectl reads no more than that before it leaves validation to the server.
+    kubectl needs only these to leave validation to the server.
     """
     resources = registry.of_group(name, version)
     if not resources and (name, version) not in REVIEWS:
@@ -190,14 +188,14 @@ def openapi_v2(registry: Registry) -> Object:
 
 
 OPENAPI_V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""As real servers answer since 1.27; the ``@`` that clients ask with is no media type in Go."""
+"""As real servers since 1.27; clients request it with an ``@``, which is no media type in Go."""
 
 
 def openapi_v2_protobuf() -> bytes:
     """The same as gnostic's ``openapi.v2.Document``: swagger (1), info (2), paths (8).
 
-    kubectl asks for this form alone, when it meets a kind that is not served; with nothing to
-    read it would blame the wire format instead of the kind.
+    kubectl requests only this form if a kind is not served; without it, its error would name the
+    wire format instead of the kind.
     """
     info = _field(1, b"dray sandbox") + _field(2, VERSION["gitVersion"].encode())
     return _field(1, b"2.0") + _field(2, info) + _field(8, b"")

@@ -1,7 +1,5 @@
 """One store of Events, two APIs: core/v1 (stored) and events.k8s.io/v1 (a view of it)."""
 
-from __future__ import annotations
-
 from .status import FieldError, Object, invalid, required
 
 _NEW_TO_CORE = {
@@ -23,7 +21,7 @@ def to_core(event: Object) -> Object:
 
 
 def new_errors(event: Object) -> list[FieldError]:
-    """What events.k8s.io/v1 demands of a new Event and core/v1 doesn't."""
+    """Findings about a new Event by the rules of events.k8s.io/v1 that core/v1 lacks."""
     found = [] if event.get("eventTime") else [required("eventTime")]
     kind = event.get("type", "")
     if kind not in ("Normal", "Warning"):

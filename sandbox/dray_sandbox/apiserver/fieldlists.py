@@ -1,6 +1,4 @@
-"""Findings about lists and maps of fields: their length, their items, items that stand twice."""
-
-from __future__ import annotations
+"""Findings about lists and maps of fields: their length, items and duplicates."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -12,7 +10,7 @@ Check = Callable[[Any, str], list[FieldError]]
 
 
 def list_errors(items: Sequence[Any], limit: int, field: str, check: Check) -> list[FieldError]:
-    """Findings about a list. One that is too long is told by nothing else."""
+    """Findings about a list. One that is too long has no other finding."""
     if len(items) > limit:
         return [too_many(field, len(items), limit)]
     return [found for index, item in enumerate(items) for found in check(item, f"{field}[{index}]")]
@@ -26,7 +24,7 @@ def set_errors(
     key: Callable[[Any], Hashable],
     shown: Callable[[Any], object] | None = None,
 ) -> list[FieldError]:
-    """Findings about a list whose items have a key of their own; `shown` is how keys are told."""
+    """Findings about a list whose items have a unique key; `shown` formats a key."""
     found = list_errors(items, limit, field, check)
     if len(items) > limit:
         return found
@@ -47,7 +45,7 @@ def named(item: Mapping[str, Any]) -> str:
 def map_errors(
     items: Mapping[str, Any], limit: int, field: str, check_key: Check
 ) -> list[FieldError]:
-    """Findings about a map's size and keys; keys are told at the map, not at themselves."""
+    """Findings about a map's size and keys; a key's field is the map."""
     if len(items) > limit:
         return [too_many(field, len(items), limit)]
     return [found for key in items for found in check_key(key, field)]

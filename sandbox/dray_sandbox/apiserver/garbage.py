@@ -1,11 +1,9 @@
-"""The server's own loop: garbage of owners, namespaces and CRDs; new CRDs are established.
+"""The server's control loop: garbage collection, namespaces, CRDs.
 
-One loop that wakes on changes. Dependents go when their last owner has gone (background), an
-owner waits for its dependents (foreground), or they are cut loose (orphan). A terminating
-namespace is emptied and removed.
+The loop wakes on changes. Dependents are deleted after their last owner (background), an owner
+waits for its dependents (foreground), or they are orphaned. A terminating namespace is emptied and
+removed; new CRDs are established.
 """
-
-from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -22,7 +20,7 @@ _CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 
 
 def follow_crds(store: Store, registry: Registry) -> None:
-    """Serve what the CRDs in the store define, now and after every change."""
+    """Serve the resources of the CRDs in the store, now and after every change."""
 
     def changed(change: StoreChange) -> None:
         if change.key[0] != _CRDS:
@@ -41,7 +39,7 @@ def follow_crds(store: Store, registry: Registry) -> None:
 
 
 class GarbageCollector:
-    """Collects in the background; `settle` collects what is due now and returns."""
+    """Collects in the background; `settle` collects everything due and returns."""
 
     def __init__(self, operations: Operations, deletion: Deletion) -> None:
         self._operations = operations
@@ -68,11 +66,11 @@ class GarbageCollector:
             await self.settle()
 
     async def settle(self) -> None:
-        """Handle everything that is due, and what that makes due."""
+        """Handle everything due, and everything that becomes due by that."""
         while self._due:
             key = next(iter(self._due))
             del self._due[key]
-            # A refusal (webhook, conflict) is met again with the object's next change.
+            # After a refusal (webhook, conflict) the object's next change retries.
             with contextlib.suppress(ApiError, Conflict):
                 await self._handle(key)
 
@@ -98,7 +96,7 @@ class GarbageCollector:
         self._wake.set()
 
     def _due_owner(self, uid: str) -> None:
-        """An owner that waits for its dependents may be able to go now."""
+        """Check an owner that waits for its dependents."""
         key = self._waiting.pop(uid, None)
         if key is not None:
             self._due[key] = None
@@ -143,7 +141,7 @@ class GarbageCollector:
     def _owner_exists(self, owner: Object, namespace: str) -> bool:
         resource = self._operations.registry.by_kind(owner["apiVersion"], owner["kind"])
         if resource is None:
-            return True  # a kind this server doesn't know may live elsewhere
+            return True  # another server may serve an unknown kind
         found = self._store.get(key_of(resource, namespace, owner["name"]))
         return found is not None and found["metadata"]["uid"] == owner["uid"]
 
@@ -173,7 +171,7 @@ class GarbageCollector:
         self._finish(key, ORPHAN)
 
     def _finish(self, key: Key, finalizer: str) -> None:
-        """Take a finalizer off; the last one takes the object along."""
+        """Remove a finalizer; without finalizers, remove the object."""
         item = self._store.get(key)
         if item is None:
             return
@@ -199,7 +197,7 @@ class GarbageCollector:
         if current is not None and not self._has_content(key[2]):
             self._store.write(key, None, current)
         elif left:
-            return  # the last deletion in it wakes this up again
+            return  # the namespace's last deletion wakes the loop
 
     def _has_content(self, namespace: str) -> bool:
         return any(

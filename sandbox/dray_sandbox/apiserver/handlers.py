@@ -1,6 +1,4 @@
-"""From an HTTP request on a resource to an operation and back."""
-
-from __future__ import annotations
+"""HTTP handlers of requests on resources."""
 
 import asyncio
 from dataclasses import replace
@@ -18,7 +16,7 @@ from .operations import Operations
 from .requests import (
     APPLY_PATCH,
     DEPRECATION,
-    SAID,
+    WARNINGS,
     Target,
     answer,
     body_of,
@@ -58,7 +56,7 @@ class Handlers:
         self._settings = settings
 
     async def handle(self, request: web.Request, target: Target, who: Object) -> web.StreamResponse:
-        """Serve one request on a resource, within the time that it asks for."""
+        """Serve one request on a resource, within the request's timeout."""
         try:
             async with asyncio.timeout(None if flag(request, "watch") else timeout_of(request)):
                 return await self._handle(request, target, who)
@@ -76,7 +74,7 @@ class Handlers:
         request[DEPRECATION] = resource.deprecation
         verb = request.method
         context = context_of(request, who)
-        request[SAID] = context.warnings
+        request[WARNINGS] = context.warnings
         if verb == "GET" and target.name:
             return self._get(request, resource, target)
         if verb == "GET":
@@ -120,7 +118,7 @@ class Handlers:
             include = request.query.get("includeObject") or "Metadata"
             return answer(table(resource, items, page.meta, include))
         if resource.crd is None:
-            # Items of typed lists carry no type of their own; kubernetes clients know this.
+            # Items of typed lists have no apiVersion and kind.
             items = [{k: v for k, v in i.items() if k not in TYPE} for i in items]
         body = {
             "kind": f"{resource.kind}List",
@@ -150,7 +148,7 @@ class Handlers:
             try:
                 await response.write(line + b"\n")
             except ConnectionResetError:
-                return response  # the watcher has gone
+                return response  # the watcher has disconnected
         await response.write_eof()
         return response
 
@@ -258,7 +256,7 @@ class Handlers:
                 now=metadata.now(),
             )
             new.setdefault("metadata", {}).setdefault("name", target.name)
-            new["metadata"].pop("resourceVersion", None)  # of nothing
+            new["metadata"].pop("resourceVersion", None)  # there is no object yet
             return await self._operations.create(resource, target.namespace, new, context)
         return None
 

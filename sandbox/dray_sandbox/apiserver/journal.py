@@ -1,11 +1,9 @@
-"""The store's memory on disk: a snapshot and an append-only journal of JSON lines.
+"""The store's files: a snapshot and an append-only journal of JSON lines.
 
-Every write is one line, handed to the operating system before the client hears of it, so that it
-survives `kill -9` (not a power cut: nothing is fsynced per write). A torn last line belongs to a
-write that nobody was told about and is dropped.
+Every write is one line, passed to the operating system before the client gets its answer, so that
+it survives `kill -9` (not a power loss: writes are not fsynced). An incomplete last line belongs to
+a write without an answer and is dropped.
 """
-
-from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
@@ -36,7 +34,7 @@ class RequestJournal:
         yield from _lines(self._directory / _SNAPSHOT)
 
     def entries(self) -> Iterator[Line]:
-        """Writes since the snapshot, oldest first; a torn last line is cut off the file."""
+        """Writes since the snapshot, oldest first; removes an incomplete last line."""
         yield from _lines(self._directory / _JOURNAL, repair=True)
 
     def restart(self, snapshot: Iterable[Line], entries: Iterable[Line]) -> None:
@@ -50,15 +48,15 @@ class RequestJournal:
         self._file = open(self._directory / _JOURNAL, "ab", buffering=0)  # noqa: SIM115
 
     def append(self, line: Line) -> None:
-        """Hand one write to the operating system."""
+        """Pass one write to the operating system."""
         if self._file is None:
-            raise RuntimeError("the journal is written before it was started")
+            raise RuntimeError("append() needs restart() first")
         rest = memoryview(msgspec.json.encode(line) + b"\n")
         while rest:
             rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:
-        """Close the file; nothing is pending."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

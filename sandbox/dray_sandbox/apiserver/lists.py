@@ -1,7 +1,5 @@
 """Lists: selectors, versions, and pages that stay consistent."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Mapping
@@ -26,7 +24,7 @@ class Page:
 def list_page(
     store: Store, resource: ApiResource, namespace: str, query: Mapping[str, str]
 ) -> Page:
-    """The objects a list request asks for; 400, 410 or 504 when it can't be answered."""
+    """The objects of a list request; 400, 410 or 504 if it can't be answered."""
     matches = predicate(
         query.get("labelSelector", ""), query.get("fieldSelector", ""), resource.field_selectors
     )
@@ -71,7 +69,7 @@ def check_number(text: str) -> None:
 
 
 def check_version(store: Store, text: str) -> None:
-    """400 for a version that is no number, 504 for one from the future."""
+    """400 for a version that is no number, 504 for a future one."""
     check_number(text)
     if int(text) > store.version:
         message = f"Timeout: Too large resource version: {text}, current: {store.version}"

@@ -1,7 +1,5 @@
 """Manifests applied at start: the CustomResourceDefinitions of a directory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -27,7 +25,7 @@ def _replaced(document: Object, _: Object | None) -> Object:
 
 
 async def apply_directory(operations: Operations, directory: Path) -> None:
-    """Create or replace the CRDs of a directory; ValueError names a file that can't be."""
+    """Create or replace the CRDs of a directory; ValueError names an invalid file."""
     resource = operations.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     if resource is None:
         raise AssertionError("CRDs are always served")

@@ -1,7 +1,5 @@
 """The adapter of celpy: conditions of webhooks, policies, and validation rules of CRDs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -36,9 +34,9 @@ def syntax_error(expression: str) -> str | None:
 
 
 def check(expression: str) -> str | None:
-    """Why an expression is no condition; None when it may be one.
+    """Why an expression can't be a condition, or None.
 
-    A real server infers the type of any expression; this one sees that of constants only.
+    A real server infers the type of any expression; this one only that of constants.
     """
     try:
         result = _program(expression).evaluate({})
@@ -62,7 +60,7 @@ _TYPES = {
 
 
 def evaluate(expression: str, variables: Mapping[str, Any]) -> bool:
-    """The truth of an expression over JSON values; `ExpressionError` when it has none."""
+    """The boolean value of an expression over JSON values; `ExpressionError` if it has none."""
     result = value(expression, variables)
     if not isinstance(result, celtypes.BoolType | bool):
         raise ExpressionError(f"the result is not a bool but {type(result).__name__}")
@@ -70,11 +68,11 @@ def evaluate(expression: str, variables: Mapping[str, Any]) -> bool:
 
 
 def value(expression: str, variables: Mapping[str, Any]) -> Any:
-    """The value of an expression over JSON values, as celpy has it; `ExpressionError` when it has
-    none. The variable `variables` holds such values of other expressions."""
+    """celpy's value of an expression over JSON values; `ExpressionError` if it has none. The
+    variable `variables` holds such values of other expressions."""
     program = _program(expression)
     activation = {
-        # Convert only what the expression names: large objects are slow to convert.
+        # Convert only variables in the expression: large objects are slow to convert.
         name: _composed(given)
         if name == "variables"
         else celpy.json_to_cel(json_codec.abridged(given))

@@ -1,6 +1,4 @@
-"""metadata of every object: names, generated names, what updates may not touch."""
-
-from __future__ import annotations
+"""metadata of every object: names, generated names, fields that updates can't change."""
 
 import datetime
 import secrets
@@ -18,7 +16,7 @@ NameRule = Callable[[str], list[str]]
 
 
 def now() -> str:
-    """The time as metadata.creationTimestamp has it."""
+    """The time in the form of metadata.creationTimestamp."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -28,7 +26,7 @@ def name_rule(plural: str) -> NameRule:
 
 
 def generate_name(meta: Object) -> None:
-    """Give an object without a name one from its generateName."""
+    """Generate the name of an object without one from its generateName."""
     base = meta.get("generateName", "")
     if base and not meta.get("name"):
         suffix = "".join(secrets.choice(_ALPHABET) for _ in range(5))
@@ -36,7 +34,7 @@ def generate_name(meta: Object) -> None:
 
 
 def fill_new(meta: Object) -> None:
-    """What the server sets itself at creation."""
+    """Set the server's fields at creation."""
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
         meta.pop(field, None)
     meta["uid"] = str(uuid.uuid4())
@@ -51,7 +49,7 @@ def tidy(meta: Object) -> None:
 
 
 def errors(meta: Object, rule: NameRule, *, built_in: bool = True) -> list[FieldError]:
-    """Findings about metadata by itself; custom resources may have any finalizer."""
+    """Findings about metadata; custom resources may have any finalizer."""
     field = "metadata"
     found: list[FieldError] = []
     if not meta.get("name"):
@@ -75,7 +73,7 @@ def errors(meta: Object, rule: NameRule, *, built_in: bool = True) -> list[Field
 
 
 def keep_server_fields(new: Object, old: Object) -> None:
-    """An update can't change what belongs to the server."""
+    """Reset the server's fields of an update."""
     for field in (
         "uid",
         "creationTimestamp",

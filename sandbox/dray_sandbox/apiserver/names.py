@@ -1,7 +1,5 @@
 """Names, labels and other texts with a fixed syntax (`k8s.io/apimachinery/.../validation`)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 
@@ -57,7 +55,7 @@ def dns_subdomain(value: str) -> list[str]:
 
 
 def c_identifier(value: str) -> list[str]:
-    """Why `value` is no C identifier (the length is the caller's rule)."""
+    """Why `value` is no C identifier; the caller checks its length."""
     return [] if _C_IDENTIFIER.fullmatch(value) else [C_IDENTIFIER_TEXT]
 
 
@@ -91,7 +89,7 @@ def _prefix(value: str) -> list[str]:
 
 
 def _checked(value: str, syntax: re.Pattern[str], limit: int, text: str, unit: str) -> list[str]:
-    """Findings; two generations of Kubernetes' code count the same in differently named units."""
+    """Findings; Kubernetes' older and newer code name the same unit differently."""
     problems = []
     if len(value.encode()) > limit:
         problems.append(f"must be no more than {limit} {unit}")

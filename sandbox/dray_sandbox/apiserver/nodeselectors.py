@@ -1,6 +1,4 @@
-"""Node selectors, as allocations and slices have them."""
-
-from __future__ import annotations
+"""Validation of node selectors in allocations and slices."""
 
 from .names import dns_subdomain, label_value, qualified_name
 from .status import FieldError, Object, forbidden_field, invalid, required
@@ -23,7 +21,7 @@ def node_selector_errors(selector: Object, field: str) -> list[FieldError]:
 
 
 def terms_shown(selector: Object) -> list[Object]:
-    """The terms as Go prints its own structs."""
+    """The terms as Go prints them."""
 
     def requirement(item: Object) -> Object:
         operator, values = item.get("operator", ""), item.get("values") or None

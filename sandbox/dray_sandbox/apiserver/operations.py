@@ -1,7 +1,5 @@
 """Create, update and patch: the order of admission, rules, conflicts and the write itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -32,12 +30,12 @@ def rules_of(resource: ApiResource) -> ResourceRules:
 
 
 def key_of(resource: ApiResource, namespace: str, name: str) -> Key:
-    """Where an object is stored."""
+    """The store's key of an object."""
     return (resource.store_key, namespace if resource.namespaced else "", name)
 
 
 class Operations:
-    """Writes to the store on behalf of a request."""
+    """Creates and updates objects for a request."""
 
     def __init__(self, store: Store, registry: Registry, admission: ApiAdmission) -> None:
         self.store = store
@@ -111,9 +109,9 @@ class Operations:
         subresource: str = "",
         patch: bool = False,
     ) -> Object:
-        """Replace an object by what `transform` makes of it.
+        """Replace an object by the result of `transform`.
 
-        A patch that names no version is tried again when somebody else wrote meanwhile.
+        A patch without a version is retried after a concurrent write.
         """
         for attempt in range(_RETRIES):
             old = self.existing(resource, namespace, name)
@@ -293,7 +291,7 @@ def _check_namespace(resource: ApiResource, namespace: str, meta: dict[str, Any]
 
 
 def _unreadable_patch(candidate: Object, error: ApiError) -> ApiError:
-    """What a patch made can't be read: the patch is at fault."""
+    """The error of a patch whose result can't be read."""
     text = error.message.partition("cannot be handled as a ")[2].partition(": ")[2]
     shown = status.go_value(candidate)
     found = [status.invalid("patch", shown, text or error.message)]

@@ -1,7 +1,5 @@
 """JSON patch, JSON merge patch and strategic merge patch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jsonpatch
@@ -136,7 +134,7 @@ def _list(current: list[Any], patch: list[Any], parent: str, field: str) -> list
 def _ordered_list(
     items: list[Any], named: list[Any], before: list[Any], key: str | None = None
 ) -> list[Any]:
-    """Items that the patch names in its order, the others in theirs, interleaved.
+    """Items that the patch names in its order, merged with the others in theirs.
 
     Another item comes before a named one only where the server had both in that order; so new
     items come first (`mergeSortedSlice` of apimachinery's strategicpatch).
@@ -159,7 +157,7 @@ def _ordered_list(
 
 
 def _ordered(target: Any, result: dict[str, Any], patch: dict[str, Any], field: str) -> Any:
-    """Honour `$setElementOrder/<list>`."""
+    """Apply `$setElementOrder/<list>`."""
     for directive, order in patch.items():
         if not directive.startswith("$setElementOrder/"):
             continue

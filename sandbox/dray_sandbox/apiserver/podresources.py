@@ -1,6 +1,4 @@
-"""What a container asks for and is told: amounts of resources, and its environment."""
-
-from __future__ import annotations
+"""Validation of a container's resources and environment."""
 
 import re
 
@@ -50,7 +48,7 @@ def amount_errors(resources: Object, field: str) -> list[FieldError]:
 
 
 def _extended(name: str) -> bool:
-    """Resources of other domains: whole numbers, never overcommitted."""
+    """Whether a resource is extended: whole numbers, not overcommitted."""
     return "/" in name and _NATIVE_DOMAIN not in name
 
 

@@ -1,6 +1,4 @@
-"""Validation of the parts of a pod's spec that dray touches."""
-
-from __future__ import annotations
+"""Validation of the parts of a pod's spec that dray uses."""
 
 from typing import Any
 
@@ -63,7 +61,7 @@ def _used_claims(container: Object, field: str, claims: list[Any]) -> list[Field
         where_request = f"{where}.request"
         found += [invalid(where_request, request, t) for t in dns_label(request) if request]
         earlier = [other for named, other in seen if named == name]
-        # A claim taken whole can't be taken again in part.
+        # A claim without a request name can't be repeated with one.
         if request in earlier or (earlier and (not request or "" in earlier)):
             found.append(duplicate(where, name))
         seen.append((name, request))
@@ -84,16 +82,16 @@ def claim_errors(claims: list[Object]) -> list[FieldError]:
         seen.append(name)
         references = [k for k in ("resourceClaimName", "resourceClaimTemplateName") if k in claim]
         if len(references) == 2:
-            found.append(invalid(field, _shown(claim), _AT_MOST_ONE))
+            found.append(invalid(field, _go_struct(claim), _AT_MOST_ONE))
         if not references:
-            found.append(invalid(field, _shown(claim), _ONE_OF))
+            found.append(invalid(field, _go_struct(claim), _ONE_OF))
         for key in references:
             found += [invalid(f"{field}.{key}", claim[key], t) for t in dns_subdomain(claim[key])]
     return found
 
 
-def _shown(claim: Object) -> Object:
-    """A pod's claim as Go prints its own struct."""
+def _go_struct(claim: Object) -> Object:
+    """A pod's claim as Go prints it."""
     names = ("name", "resourceClaimName", "resourceClaimTemplateName")
     return {name[0].upper() + name[1:]: claim.get(name) for name in names}
 

@@ -1,6 +1,4 @@
-"""What a ValidatingAdmissionPolicy says to a request that it matches."""
-
-from __future__ import annotations
+"""Evaluates ValidatingAdmissionPolicies."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,9 +13,8 @@ REASONS = tuple(sorted(_CODES))
 
 
 def denials(policy: Object, variables: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
-    """Message, reason and code of each validation that fails on ``object``, ``oldObject`` and
-    ``request``, in their order. Where a condition or a validation can't be evaluated,
-    ``failurePolicy`` decides."""
+    """Message, reason and code of each failed validation, in order. If a condition or a validation
+    can't be evaluated, ``failurePolicy`` decides."""
     spec = policy["spec"]
     fails_closed = spec["failurePolicy"] == "Fail"
     try:
@@ -41,7 +38,7 @@ def denials(policy: Object, variables: Mapping[str, Any]) -> Iterator[tuple[str,
 
 
 def _conditions_hold(spec: Object, variables: Mapping[str, Any]) -> bool:
-    """Raises ExpressionError where a condition fails and none is false."""
+    """Raises ExpressionError if a condition has an error and none is false."""
     failed: list[str] = []
     for condition in spec.get("matchConditions") or []:
         try:
@@ -55,8 +52,8 @@ def _conditions_hold(spec: Object, variables: Mapping[str, Any]) -> bool:
 
 
 def _composed(spec: Object, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The policy's own variables. One that can't be evaluated is left out: a real server evaluates
-    it where it is used, and fails there."""
+    """The policy's variables, without those that can't be evaluated: a real server evaluates a
+    variable where it is used, and fails there."""
     found: dict[str, Any] = {}
     for variable in spec.get("variables") or []:
         try:

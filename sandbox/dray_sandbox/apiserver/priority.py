@@ -1,6 +1,4 @@
-"""What the Priority admission plugin makes of priorityClassName."""
-
-from __future__ import annotations
+"""The Priority admission plugin."""
 
 from .status import Object, forbidden
 from .store import Store

@@ -1,4 +1,4 @@
-"""The few protobuf bodies that kubectl sends: `kubectl create namespace`, `drain` and the like.
+"""Decodes protobuf bodies that kubectl sends, for example of `kubectl create namespace`, `drain`.
 
 kubectl's typed commands send Kubernetes' protobuf (magic, then runtime.Unknown) and read JSON.
 Only the fields named in the tables below are read; their numbers are those of the
@@ -73,7 +73,7 @@ _KINDS: dict[tuple[str, str], Message] = {
 
 
 def decode(raw: bytes) -> Object:
-    """The JSON form of a body; 415 for a kind that isn't in the tables, 400 for a broken one."""
+    """The JSON form of a body; 415 for a kind without a table, 400 for an invalid body."""
     if not raw.startswith(MAGIC):
         raise bad_request("the body of the request has no Kubernetes protobuf magic")
     try:

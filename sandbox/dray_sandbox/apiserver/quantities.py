@@ -1,10 +1,8 @@
-"""Kubernetes quantities: parsing, comparing, and the canonical text the server answers with.
+"""Kubernetes quantities: parsing, comparison, and the canonical text in answers.
 
 The rule is `k8s.io/apimachinery/pkg/api/resource.Quantity`: the canonical form has an integer
 mantissa and the largest suffix of the family it was written in.
 """
-
-from __future__ import annotations
 
 import re
 from dataclasses import dataclass
@@ -52,7 +50,7 @@ def parse(text: str) -> ApiQuantity:
 
 
 def _nano(value: Fraction) -> Fraction:
-    """Anything finer than a nano is rounded away from zero."""
+    """Round to whole nanos, away from zero."""
     scaled = value * 10**9
     whole = ceil(scaled) if scaled >= 0 else -ceil(-scaled)
     return Fraction(whole, 10**9)

@@ -1,6 +1,4 @@
-"""Request policies of shared capacities: values or a range, a default among them, all that fit."""
-
-from __future__ import annotations
+"""Validation of request policies of shared capacities."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reading HTTP: which resource a path means, who asks, what the body says."""
+"""Reads HTTP requests: the resource of a path, the user, the body."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _MOST_NESTING = 10_000
 """Of containers, in Go's decoder of JSON."""
 _AUTHENTICATED = "system:authenticated"
 DEPRECATION: web.RequestKey[str] = web.RequestKey("deprecation", str)
-"""The key under which a request keeps what its answer warns of: a version that goes away."""
-SAID: web.RequestKey[list[str]] = web.RequestKey("said", list)
+"""The request's key of the deprecation warning of its API version."""
+WARNINGS: web.RequestKey[list[str]] = web.RequestKey("warnings", list)
 """The key of the warnings so far, which a refusal carries, too."""
 
 
@@ -98,7 +98,7 @@ class Tokens:
         return Tokens(users)
 
     def user(self, request: web.Request) -> Object:
-        """Who asks; 401 for a missing or unknown token."""
+        """The user; 401 for a missing or unknown token."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         found = self._users.get(token.strip()) if scheme.lower() == "bearer" else None
         if found is None:

@@ -1,4 +1,4 @@
-"""What this server serves: one descriptor per resource, and the registry that finds them."""
+"""The served resources and their registry."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ApiResource:
     equivalents: tuple[str, ...] = ()
     """Other served versions of the same objects."""
     deprecation: str = ""
-    """What every answer about this version warns of."""
+    """A warning in every answer about this version."""
     served_since: int = 0
     """The version at which a custom resource was defined: a watch can't begin before it."""
     crd: Object | None = field(default=None, compare=False)
@@ -58,7 +58,7 @@ class ApiResource:
 
     @property
     def other_versions(self) -> tuple[str, ...]:
-        """`api_version`s that the server knows the kind in, too, whether it serves them or not."""
+        """Other `api_version`s of the kind, served or not."""
         if self.group != "resource.k8s.io" or self.kind == "DeviceTaintRule":
             return ()
         known = (f"{self.group}/{version}" for version in ("v1", "v1beta1", "v1beta2"))
@@ -155,7 +155,7 @@ _TAINT_RULES = ApiResource(
     ("status",), table=devices.TAINT_RULE, tracks_generation=True,
 )  # fmt: skip
 OFF_BY_DEFAULT: Final = ("resource.k8s.io/v1beta2",)
-"""Versions that a server serves only where it is told to."""
+"""Versions that a server serves only by an option."""
 
 
 def _v1beta2(resource: ApiResource) -> ApiResource:

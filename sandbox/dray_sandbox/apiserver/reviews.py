@@ -1,7 +1,5 @@
 """Reviews: of the asker (`kubectl auth can-i`, `whoami`), who may do anything, and of tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

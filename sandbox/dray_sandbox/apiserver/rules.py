@@ -1,6 +1,4 @@
-"""What a kind adds to the generic handling: defaults, who owns which part, validation."""
-
-from __future__ import annotations
+"""Rules of a kind: defaults, protected parts, validation."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +11,7 @@ from .store import copy
 
 
 class ResourceRules:
-    """The behaviour of an ordinary built-in kind; kinds override what differs."""
+    """The rules of an ordinary built-in kind; other kinds override methods."""
 
     has_status: bool = False
     """Does the kind have a status subresource?"""
@@ -47,7 +45,7 @@ class ResourceRules:
             obj["metadata"]["generation"] = 1
 
     def prepare_update(self, new: Object, old: Object) -> None:
-        """An update of the object itself leaves its status alone."""
+        """Keep the status in an update of the object."""
         if self.has_status:
             _take(new, old, "status")
         if self.resource.tracks_generation and not strictly_equal(
@@ -56,11 +54,11 @@ class ResourceRules:
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def spec_of(self, obj: Object) -> Object:
-        """The part whose change moves the generation."""
+        """The part whose changes increase the generation."""
         return {k: v for k, v in obj.items() if k not in ("metadata", "status")}
 
     def prepare_status(self, new: Object, old: Object) -> None:
-        """An update of the status leaves everything else alone."""
+        """Keep everything except the status in an update of the status."""
         for field in [*new, *old]:
             if field not in ("status", "metadata"):
                 _take(new, old, field)

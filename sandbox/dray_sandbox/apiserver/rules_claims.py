@@ -3,8 +3,6 @@
 Source of the rules: `pkg/apis/resource/validation/validation.go` of Kubernetes 1.36.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from . import claimspec, claimstatus, metadata

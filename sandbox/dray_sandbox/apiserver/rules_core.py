@@ -1,7 +1,5 @@
 """The remaining built-in kinds, and which rules belong to which resource."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Sequence
@@ -71,7 +69,7 @@ class NodeRules(WithStatus):
             condition.setdefault("lastTransitionTime", None)
 
     def prepare_create(self, obj: Object) -> None:
-        """A new node is not ready (TaintNodesByCondition); its status is whoever's who made it."""
+        """A new node is not ready (TaintNodesByCondition); its creator sets its status."""
         taints = obj["spec"].setdefault("taints", [])
         if _NOT_READY not in [taint.get("key") for taint in taints]:
             taints.append({"key": _NOT_READY, "effect": "NoSchedule"})
@@ -100,7 +98,7 @@ class NodeRules(WithStatus):
 
 
 class EventRules(ResourceRules):
-    """core/v1 Event: it lives in the namespace of what it is about."""
+    """core/v1 Event, in the namespace of its object."""
 
     def default(self, obj: Object) -> None:
         for field in ("metadata", "involvedObject", "source"):

@@ -1,6 +1,4 @@
-"""Pods: defaults that schedulers and kubectl rely on, and what an update may still change."""
-
-from __future__ import annotations
+"""Pods: defaults that schedulers and kubectl rely on, and mutable fields."""
 
 from collections.abc import Sequence
 
@@ -73,7 +71,7 @@ class PodRules(WithStatus):
     def prepare_status(self, new: Object, old: Object) -> None:
         sent = new["metadata"]
         super().prepare_status(new, old)
-        # Unlike other kinds, a pod's status update may carry labels, annotations and finalizers.
+        # Unlike other kinds, a pod's status update may change labels, annotations and finalizers.
         take_metadata(new, sent, ("labels", "annotations", "finalizers"))
         status = new["status"]
         status.setdefault("qosClass", (old.get("status") or {}).get("qosClass", "BestEffort"))
@@ -143,7 +141,7 @@ def _containers(spec: Object) -> list[Object]:
 
 
 def _default_tolerations(spec: Object) -> None:
-    """Every pod bears a node that is away for five minutes (DefaultTolerationSeconds)."""
+    """Tolerate an unreachable node for five minutes (DefaultTolerationSeconds)."""
     tolerations = spec.setdefault("tolerations", [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(_covers(toleration, key) for toleration in tolerations):

@@ -1,10 +1,8 @@
-"""ValidatingAdmissionPolicies and their bindings: their defaults and what they may say.
+"""Defaults and validation of ValidatingAdmissionPolicies and their bindings.
 
-Parameters, audit annotations, excluded rules and names of resources are refused here: a real server
-takes them.
+Parameters, audit annotations, excluded rules and names of resources are refused here, unlike on a
+real server.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """ResourceSlices: one kind of node selection, valid devices, request policies that add up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,9 +57,13 @@ def _spec(spec: Object) -> list[FieldError]:
         found.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
     advanced = any(d.get("taints") or d.get("consumesCounters") for d in devices)
     limit = MAX_ADVANCED_DEVICES if advanced else MAX_DEVICES
-    apart = bool(spec.get("perDeviceNodeSelection"))
+    per_device_nodes = bool(spec.get("perDeviceNodeSelection"))
     found += set_errors(
-        devices, limit, "spec.devices", lambda d, where: device_errors(d, where, apart=apart), named
+        devices,
+        limit,
+        "spec.devices",
+        lambda d, where: device_errors(d, where, per_device_nodes=per_device_nodes),
+        named,
     )
     sets = spec.get("sharedCounters") or []
     where = "spec.sharedCounters"

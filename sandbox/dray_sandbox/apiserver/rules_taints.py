@@ -1,7 +1,5 @@
 """DeviceTaintRules: taints that an administrator puts on devices from outside."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from . import metadata

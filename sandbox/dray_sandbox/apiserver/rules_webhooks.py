@@ -1,6 +1,4 @@
-"""Mutating and validating webhook configurations: their defaults and what they may say."""
-
-from __future__ import annotations
+"""Defaults and validation of mutating and validating webhook configurations."""
 
 import base64
 import binascii

@@ -1,7 +1,5 @@
 """Label and field selectors, as query parameters and as LabelSelector objects."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A running server for tests and for other parts of the sandbox."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ ADMIN_TOKEN = "sandbox-admin"
 
 @dataclass(frozen=True)
 class RunningServer:
-    """Where a server listens and how to reach it."""
+    """The address and credentials of a server."""
 
     url: str
     token: str

@@ -1,7 +1,5 @@
 """The application: store, admission, loops and routes put together."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -22,7 +20,7 @@ from .handlers import Handlers
 from .journal import RequestJournal
 from .manifests import apply_directory
 from .operations import Operations
-from .requests import DEPRECATION, SAID, Tokens, answer, failure, parse_path, warned
+from .requests import DEPRECATION, WARNINGS, Tokens, answer, failure, parse_path, warned
 from .resources import Registry
 from .reviews import review
 from .serviceaccounts import ServiceAccountTokens, signing_key
@@ -121,12 +119,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error leaves as a v1.Status."""
+    """Answer every error with a v1.Status."""
     try:
         return warned(await handler(request), request.get(DEPRECATION, ""))
     except ApiError as error:
         refusal = warned(failure(error), request.get(DEPRECATION, ""))
-        for text in dict.fromkeys(request.get(SAID, ())):
+        for text in dict.fromkeys(request.get(WARNINGS, ())):
             warned(refusal, text)
         return refusal
     except NoSuchPath:
@@ -145,7 +143,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 class _Routes:
-    """Paths that are no resource, and the way to those that are."""
+    """Routes of paths that are not resources, and dispatch to resources."""
 
     def __init__(
         self,

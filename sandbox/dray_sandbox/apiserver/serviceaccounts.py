@@ -1,10 +1,8 @@
-"""Tokens of service accounts: requested for a Node, and reviewed.
+"""Tokens of service accounts: requests for a Node, and reviews.
 
 Only what a kubelet needs for a projected token of a pod without the pod: real tokens may be bound
 to a Node since Kubernetes 1.33.
 """
-
-from __future__ import annotations
 
 import base64
 import binascii
@@ -45,7 +43,7 @@ def signing_key(data_dir: Path | None) -> bytes:
 
 
 class ServiceAccountTokens:
-    """Issues tokens and says whose they are."""
+    """Issues and reviews tokens."""
 
     def __init__(self, store: Store, registry: Registry, key: bytes) -> None:
         self._store = store

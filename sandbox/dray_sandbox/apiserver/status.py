@@ -1,10 +1,8 @@
-"""Errors as Kubernetes tells them: one exception that carries a v1.Status.
+"""Kubernetes' errors: one exception with a v1.Status.
 
 Wording and codes follow `k8s.io/apimachinery/pkg/api/errors` and
 `k8s.io/apimachinery/pkg/util/validation/field`, because clients match on both.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -226,7 +224,7 @@ def wrong_namespace() -> ApiError:
 
 
 def created_with_version() -> ApiError:
-    """500, without a reason, for a new object that says which version it has."""
+    """500, without a reason, for a new object with a resourceVersion."""
     return ApiError(500, "", "resourceVersion should not be set on objects to be created")
 
 

@@ -4,8 +4,6 @@ Everything is synchronous, so between two awaits nothing else writes. Objects ha
 shared and must not be changed; `copy` gives one of your own.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ Key = tuple[str, str, str]
 
 
 class Conflict(Exception):
-    """The object is not at the version the writer saw."""
+    """The object has changed since the writer read it."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ class Store:
             listener(change)
 
     def compact(self) -> None:
-        """Forget the whole history, as a real server does every five minutes."""
+        """Drop the whole history, as a real server does every five minutes."""
         self._history.clear()
         self.compacted = self.version
 

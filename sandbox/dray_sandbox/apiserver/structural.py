@@ -1,9 +1,7 @@
-"""Structural schemas of custom resources: pruning, defaulting, validation (jsonschema's door).
+"""Structural schemas of custom resources: pruning, defaults, validation; adapter of jsonschema.
 
 Wording follows apiextensions-apiserver: `spec.owner: Unsupported value: "x": supported values: …`.
 """
-
-from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
@@ -159,7 +157,7 @@ def _shown(value: Any) -> Any:
 
 
 def _plain(schema: Any) -> Any:
-    """The schema in words that jsonschema knows."""
+    """The schema in the form of jsonschema."""
     if isinstance(schema, list):
         return [_plain(entry) for entry in schema]
     if not isinstance(schema, dict):

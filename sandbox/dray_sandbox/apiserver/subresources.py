@@ -1,7 +1,5 @@
 """pods/binding and pods/eviction."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from . import budgets, metadata, status
@@ -127,7 +125,7 @@ async def evict(
 
 
 def _disrupted(pod: Object | None) -> Object:
-    """The pod with the condition that tells its owner why it goes."""
+    """The pod with the condition that explains its eviction."""
     if pod is None:
         raise AssertionError("an update has an object")
     status_now = pod.setdefault("status", {})

@@ -1,6 +1,4 @@
-"""`meta.k8s.io/v1` Tables, which is what kubectl asks for."""
-
-from __future__ import annotations
+"""`meta.k8s.io/v1` Tables, which kubectl requests."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,4 @@
-"""What a PUT or a PATCH makes of an object, as a function of the object."""
-
-from __future__ import annotations
+"""PUT and PATCH as functions of an object."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +20,7 @@ def keys_of(resource: ApiResource) -> MergeKeys:
 
 
 def replacement(body: Any) -> Callable[[Object | None], Object]:
-    """A PUT: the body, whatever was there; 400 when it is no object."""
+    """A PUT: the body; 400 if it is no object."""
     if not isinstance(body, dict):
         raise bad_request("the body of the request is not an object")
     body.setdefault("metadata", {})

@@ -1,8 +1,8 @@
 """Reading built-in objects by a field table: unknown fields, wrong types, canonical quantities.
 
-A real server decodes JSON into Go structs. What the struct doesn't name is dropped, or refused
-under strict validation; nulls vanish; quantities come back in canonical form. The tables here
-are small trees of the five node kinds below.
+A real server decodes JSON into Go structs. Fields that the struct lacks are dropped, or refused by
+strict validation; nulls are removed; quantities become canonical. The tables here are small trees
+of the five node kinds below.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Anything:
-    """A subtree this server doesn't look into."""
+    """A subtree that this server does not check."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Watches: resume from a version, bookmarks, 410 as an event, and ends that come early."""
+"""Watches: resumption from a version, bookmarks, 410 as an event, and early ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INITIAL_END = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True)
 class WatchSettings:
-    """How unkind the server is to its watchers."""
+    """Limits of watches."""
 
     bookmark_interval_s: float = 10.0
     """Time between bookmarks; a real server takes about 60 s."""
@@ -45,7 +45,7 @@ class WatchRequest:
     predicate: Predicate
     version: str
     oldest: int = 0
-    """Changes before this version are told to nobody."""
+    """Changes before this version are not sent."""
     bookmarks: bool = False
     initial_events: bool = False
     timeout_s: float | None = None
@@ -186,7 +186,7 @@ class _Feed:
         return {"type": "BOOKMARK", "object": item}
 
     def _changed(self, change: StoreChange) -> None:
-        # A watch from a version of the future waits for it.
+        # A watch from a future version waits for it.
         if change.key[0] != self._request.resource_key or change.version <= self._after:
             return
         event = self._event(change)

@@ -1,6 +1,4 @@
-"""Calling admission webhooks: AdmissionReview out, patch or verdict back, over verified TLS."""
-
-from __future__ import annotations
+"""Calls admission webhooks over verified TLS: sends an AdmissionReview, reads the answer."""
 
 import base64
 import binascii
@@ -20,7 +18,7 @@ _ANYTHING = msgspec.json.Decoder[Any]()
 
 @dataclass(frozen=True)
 class WebhookVerdict:
-    """What a webhook answered."""
+    """A webhook's answer."""
 
     allowed: bool
     patch: list[Object] = field(default_factory=list)

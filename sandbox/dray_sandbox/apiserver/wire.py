@@ -1,6 +1,4 @@
-"""Objects as an answer shows them, and as a request's object is stored."""
-
-from __future__ import annotations
+"""Conversion of stored objects to answers, and of requests' objects to stored ones."""
 
 from typing import Any
 
@@ -45,7 +43,7 @@ def event_table(
 
 
 def deletion_answer(resource: ApiResource, deleted: DeletionResult) -> Object:
-    """The object while it remains (for some kinds also when it has gone), else a Success."""
+    """The object while it remains (for some kinds also after its removal), else a Success."""
     whole = resource.store_key in _DELETED_WHOLE or resource.group == "resource.k8s.io"
     if not deleted.gone or whole:
         return wire(resource, deleted.obj)

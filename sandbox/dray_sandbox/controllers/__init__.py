@@ -1,4 +1,4 @@
-"""The sandbox's kube-controller-manager: its resourceclaim-controller, nothing more.
+"""The sandbox's kube-controller-manager, which has only the resourceclaim-controller.
 
-Garbage collection by owner references and the end of namespaces are the sandbox API server's.
+The sandbox API server collects garbage by owner references and deletes namespaces.
 """

@@ -6,7 +6,7 @@ import asyncio
 from dray.kube.api import connect
 from dray.runtime.lifetime import serve
 from dray.runtime.logs import configure
-from dray_sandbox.controllers.shell import ResourceClaimController
+from dray_sandbox.controllers.claim_controller import ResourceClaimController
 
 
 def main() -> None:
@@ -17,8 +17,8 @@ def main() -> None:
         "--template-retry",
         choices=("watch", "backoff"),
         default="watch",
-        help="how a pod's missing template is noticed: by a watch, as 1.36 does, or by retrying "
-        "the pod after growing pauses, as 1.34 does",
+        help="how a pod notices its missing template: by a watch, as 1.36 does, or by retries "
+        "with backoff, as 1.34 does",
     )
     asyncio.run(_run(parser.parse_args()))
 

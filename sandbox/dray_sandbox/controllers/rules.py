@@ -1,7 +1,7 @@
-"""What the resourceclaim-controller does next about one pod or one claim. Pure.
+"""The resourceclaim-controller's effects for one pod or one claim. Pure.
 
 Follows ``pkg/controller/resourceclaim/controller.go`` of Kubernetes 1.36: ``syncPod`` and
-``syncClaim``. Objects are JSON as the API server wrote them.
+``syncClaim``. Objects are the API server's JSON.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,16 +11,16 @@ from dray.api.names import CLAIM_FINALIZER, POD_CLAIM_NAME
 from dray.kube.ports import Object
 
 _LONGEST_BASE = 57
-"""Of a generated claim's name: the server appends six characters, 63 are allowed."""
+"""Longest ``generateName`` of a claim: the server appends six characters, 63 are allowed."""
 _MOST_RESERVATIONS = 256
 
 Get = Callable[[str, str], Object | None]
-"""An object by namespace and name, from the watches' caches."""
+"""An object by namespace and name, from a watch's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateClaim:
-    """Stamp a claim out of a template for a pod."""
+    """Create a pod's claim from its template."""
 
     reference: str
     claim: Object
@@ -28,39 +28,39 @@ class CreateClaim:
 
 @dataclass(frozen=True, slots=True)
 class RecordClaims:
-    """Write generated claims' names into ``pod.status.resourceClaimStatuses``."""
+    """Write the names of generated claims into ``pod.status.resourceClaimStatuses``."""
 
     names: dict[str, str]
     """By reference."""
 
 
 @dataclass(frozen=True, slots=True)
-class Complain:
-    """A Warning event on the pod, and another try after a growing pause."""
+class TemplateMissing:
+    """Write a Warning event on the pod, and retry with backoff."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Reserve a claim for a pod that was bound without a scheduler's reservation."""
+    """Reserve a claim for a pod that was bound without a reservation."""
 
     claim: Object
 
 
-PodEffect = CreateClaim | RecordClaims | Complain | Reserve
+PodEffect = CreateClaim | RecordClaims | TemplateMissing | Reserve
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStatus:
-    """Replace the claim's status; fenced by its resourceVersion."""
+    """Replace the claim's status, if its resourceVersion has not changed."""
 
     claim: Object
 
 
 @dataclass(frozen=True, slots=True)
 class DropFinalizer:
-    """Remove the finalizer from the claim as it is after the effects before this one."""
+    """Remove the finalizer from the claim, after the effects before this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +69,20 @@ class DeleteClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class AskForPod:
-    """A pod that reserves the claim was never seen: ask the API server, then decide again."""
+class ReadPod:
+    """Read a pod that is not in the cache but reserves the claim, then decide again."""
 
     name: str
     uid: str
 
 
-ClaimEffect = UpdateStatus | DropFinalizer | DeleteClaim | AskForPod
+ClaimEffect = UpdateStatus | DropFinalizer | DeleteClaim | ReadPod
 
 
 def sync_pod(
     pod: Object, claim_of: Get, template_of: Get, owned: Iterable[Object]
 ) -> list[PodEffect]:
-    """What the pod's references to claims need. ``owned`` are the claims it controls."""
+    """The effects for a pod's references to claims. ``owned`` are the claims that it controls."""
     if is_deleting(pod) or is_done(pod):
         return []
     owned = list(owned)
@@ -92,7 +92,7 @@ def sync_pod(
         template_name = reference.get("resourceClaimTemplateName")
         if not template_name or _existing(pod, reference["name"], claim_of):
             continue
-        orphan = _made_before(owned, reference["name"])
+        orphan = _generated_before(owned, reference["name"])
         if orphan is not None:
             found[reference["name"]] = orphan["metadata"]["name"]
             continue
@@ -106,7 +106,7 @@ def sync_pod(
 
 
 def generated_claim(pod: Object, reference: Object, template: Object) -> Object:
-    """The claim that a template makes for one reference of a pod."""
+    """The claim that a template generates for one reference of a pod."""
     metadata = template["spec"].get("metadata") or {}
     owner = {
         "apiVersion": "v1",
@@ -130,17 +130,17 @@ def generated_claim(pod: Object, reference: Object, template: Object) -> Object:
     }
 
 
-def sync_claim(claim: Object, pod_of: Get, gone: Callable[[str], bool]) -> list[ClaimEffect]:
-    """What the claim needs: stale reservations dropped, then its allocation and itself.
+def sync_claim(claim: Object, pod_of: Get, is_deleted: Callable[[str], bool]) -> list[ClaimEffect]:
+    """Remove stale reservations, then the allocation, then the claim.
 
-    ``gone`` says of a pod's uid that the pod was deleted.
+    ``is_deleted`` gets a pod's uid.
     """
     status = claim.get("status") or {}
     reserved = status.get("reservedFor") or []
     remaining = []
     for consumer in reserved:
-        keep = _still_uses(claim, consumer, pod_of, gone)
-        if isinstance(keep, AskForPod):
+        keep = _still_uses(claim, consumer, pod_of, is_deleted)
+        if isinstance(keep, ReadPod):
             return [keep]
         if keep:
             remaining.append(consumer)
@@ -161,24 +161,24 @@ def sync_claim(claim: Object, pod_of: Get, gone: Callable[[str], bool]) -> list[
 
 
 def is_deleting(obj: Object) -> bool:
-    """Whether the object has been deleted and waits for its finalizers or its grace."""
+    """Whether the object is being deleted: finalizers or its grace period keep it."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def is_done(pod: Object) -> bool:
-    """Whether the pod will not run (again): finished, or deleted before it had a node."""
+    """Whether the pod will not run (again): ended, or deleted before it was bound."""
     phase = (pod.get("status") or {}).get("phase")
     unplaced = is_deleting(pod) and not pod["spec"].get("nodeName")
     return phase in ("Succeeded", "Failed") or unplaced
 
 
 def owner_uid(claim: Object) -> str:
-    """The uid of the pod that a generated claim belongs to, or empty."""
+    """The uid of a generated claim's pod, or empty."""
     return _owner(claim)[1]
 
 
 def claims_of(pod: Object) -> list[str]:
-    """Names of the claims the pod uses, as far as they exist."""
+    """Names of the existing claims that the pod uses."""
     made = _statuses(pod)
     names = (
         reference.get("resourceClaimName") or made.get(reference["name"])
@@ -188,7 +188,7 @@ def claims_of(pod: Object) -> list[str]:
 
 
 def _existing(pod: Object, reference: str, claim_of: Get) -> bool:
-    """Whether the claim recorded for the reference is there and the pod's own."""
+    """Whether the claim in the pod's status exists and belongs to the pod."""
     name = _statuses(pod).get(reference)
     claim = claim_of(pod["metadata"]["namespace"], name) if name else None
     return claim is not None and owner_uid(claim) == pod["metadata"]["uid"]
@@ -199,16 +199,16 @@ def _statuses(pod: Object) -> dict[str, str]:
     return {entry["name"]: entry.get("resourceClaimName") or "" for entry in entries}
 
 
-def _made_before(owned: list[Object], reference: str) -> Object | None:
-    """A claim made for the reference whose name did not get into the pod's status."""
+def _generated_before(owned: list[Object], reference: str) -> Object | None:
+    """A claim generated for the reference whose name is not in the pod's status yet."""
     for claim in owned:
         if (claim["metadata"].get("annotations") or {}).get(POD_CLAIM_NAME) == reference:
             return claim
     return None
 
 
-def _no_template(reference: str, template: str) -> Complain:
-    return Complain(
+def _no_template(reference: str, template: str) -> TemplateMissing:
+    return TemplateMissing(
         f'PodResourceClaim {reference}: resource claim template "{template}": '
         f'resourceclaimtemplate.resource.k8s.io "{template}" not found'
     )
@@ -240,15 +240,15 @@ def _reservations(pod: Object, claim_of: Get) -> list[PodEffect]:
 
 
 def _still_uses(
-    claim: Object, consumer: Object, pod_of: Get, gone: Callable[[str], bool]
-) -> bool | AskForPod:
+    claim: Object, consumer: Object, pod_of: Get, is_deleted: Callable[[str], bool]
+) -> bool | ReadPod:
     if consumer.get("apiGroup") or consumer.get("resource") != "pods":
-        return True  # not ours to judge
-    if gone(consumer["uid"]):
+        return True  # only pods are checked
+    if is_deleted(consumer["uid"]):
         return False
     pod = pod_of(claim["metadata"]["namespace"], consumer["name"])
     if pod is None:
-        return AskForPod(consumer["name"], consumer["uid"])
+        return ReadPod(consumer["name"], consumer["uid"])
     return bool(pod["metadata"]["uid"] == consumer["uid"] and not is_done(pod))
 
 
@@ -260,7 +260,7 @@ def _owner(claim: Object) -> tuple[str, str]:
 
 
 def _owner_is_done(claim: Object, pod_of: Get) -> bool:
-    """A pod that is not in the cache is left to the garbage collector."""
+    """False if the pod is not in the cache: then the garbage collector deletes the claim."""
     name, uid = _owner(claim)
     pod = pod_of(claim["metadata"]["namespace"], name) if name else None
     return pod is not None and (pod["metadata"]["uid"] != uid or is_done(pod))

@@ -1,7 +1,7 @@
-"""The audit log of a real API server: every request, who made it and what it was answered.
+"""The audit log of a real API server: every request, its user and its response code.
 
-The log holds one JSON object per line, of kind ``Event`` in ``audit.k8s.io/v1``, at the level
-``Metadata``: no bodies. The API server writes a request's line when it has answered it.
+The log has one JSON object per line, of kind ``Event`` in ``audit.k8s.io/v1``, at the level
+``Metadata``, which has no bodies. The API server writes a line after it has answered.
 """
 
 import json
@@ -14,7 +14,7 @@ import msgspec
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
-    # A watch is answered when it begins (ResponseStarted) and when it ends (ResponseComplete).
+    # A watch has two events: one at its begin (ResponseStarted), one at its end (ResponseComplete).
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata"}],
 }
@@ -24,7 +24,7 @@ _MOST_MB = 500
 
 @dataclass(frozen=True, slots=True)
 class AuditLog:
-    """Where an API server writes its log, and the flags that make it do so."""
+    """The path of an API server's log, and the flags that enable it."""
 
     path: Path
     flags: tuple[str, ...]
@@ -32,36 +32,36 @@ class AuditLog:
 
 @dataclass(frozen=True, slots=True)
 class AuditedRequest:
-    """One answered request. Texts that a request has not are empty."""
+    """One answered request. Absent fields are empty."""
 
     user: str
     verb: str
-    """As RBAC knows it: get, list, watch, create, update, patch, delete, deletecollection."""
+    """RBAC's verb: get, list, watch, create, update, patch, delete, deletecollection."""
     group: str
     resource: str
-    """Empty for a request of no resource, such as ``/readyz``."""
+    """Empty for a non-resource request, such as ``/readyz``."""
     subresource: str
     namespace: str
     name: str
     path: str
-    """With the query, as it was asked."""
+    """With the query."""
     code: int
-    """Of the HTTP answer."""
+    """The HTTP status."""
     decision: str = ""
     """The authorizer's: ``allow`` or ``forbid``."""
     reason: str = ""
-    """Why the authorizer decided so: the role and binding that allow it."""
+    """The authorizer's reason: the role and binding that allow the request."""
     groups: tuple[str, ...] = ()
-    """Of the user."""
+    """The user's."""
 
     @property
     def forbidden(self) -> bool:
-        """Whether the user lacked the right to it; admission answers 403 to allowed ones."""
+        """Whether the user lacked the right; admission also answers 403, to allowed requests."""
         return self.decision == "forbid"
 
 
 def start_audit_log(directory: Path) -> AuditLog:
-    """Write the policy into ``directory``, where the log will stand, too."""
+    """Write the policy into ``directory``, where the log will be, too."""
     policy = directory / "audit-policy.json"
     policy.parent.mkdir(parents=True, exist_ok=True)
     policy.write_text(json.dumps(POLICY, indent=2) + "\n")
@@ -76,18 +76,17 @@ def start_audit_log(directory: Path) -> AuditLog:
 
 
 def audited_requests(path: Path) -> Iterator[AuditedRequest]:
-    """What the log at ``path`` holds, oldest first, with the former file of one that grew.
+    """The requests in the log at ``path`` and in its rotated file, oldest first.
 
-    A watch stands once, as of its beginning. A last line that is not whole, because the server
-    writes it now, is left out.
+    A watch is listed once, at its begin. An incomplete last line is skipped.
     """
-    begun: set[str] = set()
+    started: set[str] = set()
     for line in _lines(path):
         event = msgspec.json.decode(line, type=_Event)
         if event.stage == "ResponseStarted":
-            begun.add(event.auditID)
-        elif event.auditID in begun:
-            begun.remove(event.auditID)
+            started.add(event.auditID)
+        elif event.auditID in started:
+            started.remove(event.auditID)
             continue
         yield _request(event)
 
@@ -134,7 +133,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class _Event(msgspec.Struct, frozen=True):
-    """The fields of ``audit.k8s.io/v1`` that are read; the names are Kubernetes'."""
+    """The fields of ``audit.k8s.io/v1`` that are read, with Kubernetes' names."""
 
     auditID: str
     stage: str

@@ -1,4 +1,4 @@
-"""The control plane's multicall binary: built once, with a name for each of its programs."""
+"""The control plane's multicall binary, with one link per program."""
 
 import os
 import shutil
@@ -17,13 +17,13 @@ PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager
 MINORS = ("1.34", "1.35", "1.36", "1.37")
 DEFAULT_MINOR = "1.36"
 MINOR_VARIABLE = "DRAY_KUBERNETES"
-"""Which minor is built and run, where it is not the default one."""
+"""The minor that is built and run; unset: the default one."""
 _FILE = "k8s"
 
 
 @dataclass(frozen=True, slots=True)
 class GoBinary:
-    """The multicall binary, which takes its program from the name it is called by."""
+    """The multicall binary, which selects its program by the name of the link."""
 
     version: str
     """Of Kubernetes, such as ``1.36.3``."""
@@ -35,7 +35,7 @@ class GoBinary:
 
 
 def module_directory() -> Path:
-    """Where the Go module of the control plane stands in the source tree."""
+    """The Go module of the control plane in the source tree."""
     return checkout() / "tests" / "conformance" / "controlplane"
 
 
@@ -43,7 +43,7 @@ def wanted_minor() -> str:
     """The minor of Kubernetes that ``DRAY_KUBERNETES`` names, else the default one.
 
     Raises:
-        InvalidInputError: it names one that there is no module file for.
+        InvalidInputError: there is no module file for it.
     """
     return _known(os.environ.get(MINOR_VARIABLE) or DEFAULT_MINOR)
 
@@ -51,12 +51,12 @@ def wanted_minor() -> str:
 def _known(minor: str) -> str:
     if minor not in MINORS:
         known = ", ".join(MINORS)
-        raise InvalidInputError(f"Kubernetes {minor!r} is not known here: choose one of {known}")
+        raise InvalidInputError(f"Kubernetes {minor!r} can't be built: choose one of {known}")
     return minor
 
 
 def control_plane(module: Path, minor: str = DEFAULT_MINOR) -> GoProgram:
-    """What is built from ``module``, in the patch of ``minor`` that its module file pins."""
+    """The program in ``module``, in the patch of ``minor`` that its module file pins."""
     mod_file = "go.mod" if minor == DEFAULT_MINOR else f"kubernetes-{minor}.mod"
     version = golang.required_version(module, mod_file, "k8s.io/kubernetes")
     return GoProgram(
@@ -71,11 +71,11 @@ def control_plane(module: Path, minor: str = DEFAULT_MINOR) -> GoProgram:
 
 
 async def build(progress: Callable[[str], None], minor: str | None = None) -> GoBinary:
-    """The binary of ``minor``, else of the wanted one, built now if the cache has none.
+    """The binary of ``minor`` (else of ``wanted_minor()``), built now if the cache has none.
 
     Raises:
-        BuildError, ToolchainError: what went wrong, and what to do.
-        InvalidInputError: an unknown minor is wanted.
+        BuildError, ToolchainError: the cause, and what to do.
+        InvalidInputError: the minor is unknown.
     """
     program = control_plane(module_directory(), _known(minor) if minor else wanted_minor())
     directory = (await golang.build(program, progress)).parent
@@ -85,16 +85,16 @@ async def build(progress: Callable[[str], None], minor: str | None = None) -> Go
 
 
 def find_kubectl() -> str | None:
-    """A kubectl: PATH's, else the control plane's own if it has been built, else None."""
+    """The kubectl on PATH, else the control plane's if it has been built, else None."""
     if on_path := shutil.which("kubectl"):
         return on_path
     program = control_plane(module_directory(), wanted_minor())
-    directory = program.directory(toolchain.find(program.oldest_go()).version)
+    directory = program.directory(toolchain.find_toolchain(program.oldest_go()).version)
     return str(directory / "kubectl") if (directory / _FILE).exists() else None
 
 
 def _link_programs(directory: Path) -> None:
-    """Give each program its own name, so that process lists tell them apart."""
+    """Link each program, so that process lists show its name."""
     for name in PROGRAMS:
         link = directory / name
         if not link.is_symlink() or os.readlink(link) != _FILE:

@@ -1,5 +1,5 @@
-"""Whole stacks under seeded faults: real processes killed and stopped while users work.
+"""Whole stacks under seeded faults: real processes are killed and stopped meanwhile.
 
-``plan`` draws what happens from a seed, ``run`` makes it happen, ``history`` keeps every change
-of Kubernetes' objects and judges it, ``leftovers`` looks for what nobody took away.
+``plan`` generates pods and faults from a seed, ``run`` runs them, ``history`` records and checks
+every change of Kubernetes' objects, ``leftovers`` finds objects and files that remain.
 """

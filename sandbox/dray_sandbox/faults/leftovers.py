@@ -1,4 +1,4 @@
-"""What nobody took away: objects of pods that are gone, and files on the nodes."""
+"""Remaining objects of deleted pods, and remaining files on the nodes."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,9 +9,9 @@ from dray_node_agent.files.checkpoint import CheckpointFile
 
 
 def objects(listed: Mapping[Resource, Listed]) -> list[str]:
-    """What is there although every pod was deleted."""
+    """Objects that remain after every pod was deleted."""
     return [
-        f"{resource.kind} {obj['metadata']['name']} is left"
+        f"{resource.kind} {obj['metadata']['name']} remains"
         for resource in (PODS, CLAIMS, TEMPLATES, BIND_REQUESTS)
         for obj in listed[resource].objects
         if resource != TEMPLATES or DERIVED_FROM_LABEL in (obj["metadata"].get("labels") or {})
@@ -19,21 +19,21 @@ def objects(listed: Mapping[Resource, Listed]) -> list[str]:
 
 
 def files(folder: Path) -> frozenset[str]:
-    """Every file, socket and folder below, by its path from there."""
+    """Relative paths of all files, sockets and folders below."""
     return frozenset(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def lasting(paths: frozenset[str]) -> frozenset[str]:
-    """Without what was just being written."""
+def without_temporary(paths: frozenset[str]) -> frozenset[str]:
+    """Without temporary files."""
     return frozenset(path for path in paths if not path.endswith(".tmp"))
 
 
-def on_nodes(folder: Path, before: frozenset[str], nodes: Iterable[str]) -> list[str]:
-    """What the nodes have more or less than ``before``, and claims their agents still hold."""
+def node_leftovers(folder: Path, before: frozenset[str], nodes: Iterable[str]) -> list[str]:
+    """Files that the nodes gained or lost since ``before``, and claims that are still prepared."""
     now = files(folder)
     return [
-        *(f"file {path} is left" for path in sorted(now - lasting(before))),
-        *(f"file {path} is gone" for path in sorted(lasting(before) - now)),
+        *(f"file {path} remains" for path in sorted(now - without_temporary(before))),
+        *(f"file {path} is missing" for path in sorted(without_temporary(before) - now)),
         *(line for node in nodes for line in _checkpoint(node, folder / node / "state")),
     ]
 

@@ -1,12 +1,12 @@
-"""An admission webhook that is down for one namespace: until it is removed, the API server answers
-every request of one kind with 500 that the claim-controller makes there."""
+"""An admission webhook that is down for one namespace: the API server answers 500 to all of the
+claim-controller's requests of one kind in it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from dray.kube.ports import Kube, Object, Resource
 from dray_sandbox.access import CLAIM_CONTROLLER
-from dray_sandbox.simulation.answers import KUBE_ANSWERS, WORDS
+from dray_sandbox.simulation.answers import KUBE_ANSWERS, MARKER
 from dray_sandbox.simulation.refusals import KUBE_KINDS, TENANT, Case, LastingRefusal, refuse
 
 WEBHOOKS: Final = Resource(
@@ -17,8 +17,8 @@ WEBHOOKS: Final = Resource(
     namespaced=False,
 )
 _NAME: Final = "odd"
-_NOBODY: Final = "https://127.0.0.1:1/"
-"""Where no server listens."""
+_UNREACHABLE: Final = "https://127.0.0.1:1/"
+"""A URL without a server."""
 
 
 def _rule(group: str, version: str, operation: str, *resources: str) -> dict[str, Any]:
@@ -41,17 +41,17 @@ _RULES: Final[Mapping[str, dict[str, Any]]] = {
 
 
 async def begin(kube: Kube, kind: str) -> None:
-    """Have such requests fail; ``kind`` as in ``dray_sandbox.simulation.refusals``."""
+    """Let requests of a kind fail; for kinds see ``dray_sandbox.simulation.refusals``."""
     await kube.create(WEBHOOKS, _configuration(kind))
 
 
 async def end(kube: Kube) -> None:
-    """Have everything served again."""
+    """Serve all requests again."""
     await kube.delete(WEBHOOKS, _NAME)
 
 
 def refusal(kind: str) -> LastingRefusal:
-    """What is in force, for the judge."""
+    """The refusal for checks."""
     failed = next(answer for answer in KUBE_ANSWERS if answer.status == 500)
     return refuse(
         Case(next(one for one in KUBE_KINDS if one.name == kind), failed), namespace=TENANT
@@ -60,12 +60,12 @@ def refusal(kind: str) -> LastingRefusal:
 
 def _configuration(kind: str) -> Object:
     webhook = {
-        "name": WORDS,
+        "name": MARKER,
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "failurePolicy": "Fail",
         "timeoutSeconds": 1,
-        "clientConfig": {"url": _NOBODY},
+        "clientConfig": {"url": _UNREACHABLE},
         "rules": [_RULES[kind]],
         "matchConditions": [
             {"name": "tenant", "expression": f'request.namespace == "{TENANT}"'},

@@ -1,4 +1,4 @@
-"""One seed on a running stack: users and faults, then peace, and the verdict."""
+"""Runs one seed on a running stack and checks it."""
 
 import asyncio
 import contextlib
@@ -14,38 +14,37 @@ from dray.api.errors import DrayError, TemporaryError
 from dray.kube.convert import slice_from
 from dray.kube.ports import CLAIMS, EVENTS, PODS, SLICES, Kube, Listed, Object, Resource
 from dray_sandbox.faults import leftovers, refusals
-from dray_sandbox.faults.arena import NODES, connected
-from dray_sandbox.faults.history import StackHistory, invariants_of
-from dray_sandbox.faults.plan import CARDS_PER_NODE, FaultPlan, StackFault
-from dray_sandbox.faults.users import PATIENCE_S, StackUsers, StuckStackError, sleep_until
-from dray_sandbox.faults.watches import listed, watching
+from dray_sandbox.faults.fault_stack import NODES, connected
+from dray_sandbox.faults.history import StackHistory, invariants_of, listed, watch_history
+from dray_sandbox.faults.plan import GPUS_PER_NODE, FaultPlan, StackFault
+from dray_sandbox.faults.users import TIMEOUT_S, NotReachedError, StackUsers, sleep_until
 from dray_sandbox.simulation.invariants import QuietChecks
 from dray_sandbox.simulation.refusals import LastingRefusal
 from dray_sandbox.stack import Stack
 
-_LOOK_EVERY_S = 0.4
+_POLL_S = 0.4
 
-Look = Callable[[dict[Resource, Listed]], list[str]]
+Check = Callable[[dict[Resource, Listed]], list[str]]
 
 
 @dataclass(slots=True)
 class FaultOutcome:
-    """What a seed came to."""
+    """The result of one seed."""
 
     plan: FaultPlan
     failures: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    """What was done when, and what it came to; for people."""
+    """Actions with their times, and results."""
     bound: int = 0
 
-    def say(self, line: str) -> None:
+    def report(self, line: str) -> None:
         """Add a line and print it at once."""
         self.lines.append(line)
         print(line, flush=True)
 
 
 class FaultTrial:
-    """Plays one plan. The stack must be clean; it is again if nothing failed."""
+    """Runs one plan. The stack must be clean, and is clean again if nothing failed."""
 
     def __init__(self, stack: Stack, plan: FaultPlan) -> None:
         self._stack = stack
@@ -59,85 +58,85 @@ class FaultTrial:
         self._began_s = time.monotonic()
 
     async def run(self) -> FaultOutcome:
-        """Play it to its end, or to the first thing that is wrong."""
+        """Run the plan to its end or its first failure."""
         outcome = self._outcome
-        outcome.say(f"\nseed {self._plan.seed}: {len(self._plan.wishes)} pods")
+        outcome.report(f"\nseed {self._plan.seed}: {len(self._plan.pods)} pods")
         for line in self._plan.lines():
-            outcome.say(f"  {line}")
-        # What the watches of this process log while the API server is away is no news.
+            outcome.report(f"  {line}")
+        # This process' watches log errors while the API server is down.
         with capture_logs():
             return await self._check()
 
     async def _check(self) -> FaultOutcome:
         outcome = self._outcome
-        async with connected(self._stack) as kube, watching(kube) as history:
+        async with connected(self._stack) as kube, watch_history(kube) as history:
             try:
-                await self._play(kube, history)
+                await self._run(kube, history)
             except DrayError as error:
                 outcome.failures.append(str(error))
-            invariants = history.checked()
+            invariants = history.check_all()
             outcome.bound = invariants.bound
             outcome.failures += invariants.violations + self._ended()
             took_s = time.monotonic() - self._began_s
-            verdict = "FAILED" if outcome.failures else "passed"
+            result = "FAILED" if outcome.failures else "passed"
             for failure in outcome.failures:
-                outcome.say(f"  {failure}")
-            outcome.say(
-                f"  {verdict} after {took_s:.1f} s: {invariants.bound} pods bound, "
+                outcome.report(f"  {failure}")
+            outcome.report(
+                f"  {result} after {took_s:.1f} s: {invariants.bound} pods bound, "
                 f"{len(history.changes)} changes seen"
             )
             return outcome
 
-    async def _play(self, kube: Kube, history: StackHistory) -> None:
+    async def _run(self, kube: Kube, history: StackHistory) -> None:
         now = await self._until(kube, "before the faults", _unpublished)
         self._devices = _devices(now)
         self._files = leftovers.files(self._nodes)
         users = StackUsers(kube)
-        await self._storm(users, history)
-        now = await self._until(kube, "after the faults", self._waits)
+        await self._run_faults(users, history)
+        now = await self._until(kube, "after the faults", self._problems)
         if self._refused:
-            self._say(f"no longer {self._refused[0]}")
+            self._report(f"end of {self._refused[0]}")
             self._refused = []
             await users.retry(lambda: refusals.end(kube))
-            now = await self._until(kube, "after the refusals", self._waits)
+            now = await self._until(kube, "after the refusals", self._problems)
         running = _running(now[PODS])
-        if len(running) < sum(wish.life_s is None for wish in self._plan.wishes):
+        if len(running) < sum(pod.life_s is None for pod in self._plan.pods):
             await self._make_room(users, running)
-            await self._until(kube, "after room was made", self._waits)
+            await self._until(kube, "after room was made", self._problems)
         await self._delete_everything(users, history)
-        await self._until(kube, "after the end", self._is_left)
+        await self._until(kube, "after the end", self._leftovers)
         await self._until(kube, "the watches are behind", lambda now: _behind(history, now))
 
-    async def _storm(self, users: StackUsers, history: StackHistory) -> None:
+    async def _run_faults(self, users: StackUsers, history: StackHistory) -> None:
         began_s = time.monotonic()
         async with _first_error() as group:
-            for wish in self._plan.wishes:
-                group.create_task(users.live(wish, began_s))
+            for pod in self._plan.pods:
+                group.create_task(users.live(pod, began_s))
             for fault in self._plan.faults:
                 group.create_task(self._cause(fault, began_s, history, users))
-        self._say("all faults are over")
+        self._report("all faults have ended")
 
     async def _make_room(self, users: StackUsers, running: list[tuple[str, str]]) -> None:
-        dice = random.Random(self._plan.seed)
-        for namespace, name in dice.sample(running, round(len(running) * self._plan.freed)):
+        draw = random.Random(self._plan.seed)
+        for namespace, name in draw.sample(running, round(len(running) * self._plan.deleted_share)):
             await users.delete(name, namespace)
-        self._say(f"deleted some of {len(running)} for those that wait")
+        self._report(f"deleted some of {len(running)} running pods for waiting ones")
 
     async def _delete_everything(self, users: StackUsers, history: StackHistory) -> None:
         async with _first_error() as group:
-            if self._plan.at_the_end is not None:
+            if self._plan.final_fault is not None:
                 now_s = time.monotonic()
-                group.create_task(self._cause(self._plan.at_the_end, now_s, history, users))
-            for wish in self._plan.wishes:
-                group.create_task(users.delete(wish.name, wish.namespace))
-        self._say("deleted everything")
+                group.create_task(self._cause(self._plan.final_fault, now_s, history, users))
+            for pod in self._plan.pods:
+                group.create_task(users.delete(pod.name, pod.namespace))
+        self._report("deleted everything")
 
     async def _cause(
         self, fault: StackFault, began_s: float, history: StackHistory, users: StackUsers
     ) -> None:
         await _moment(fault, began_s, history)
         stack, target = self._stack, fault.target
-        self._say(f"{fault.kind} {target}")
+        self._report(f"{fault.kind} {target}")
         if fault.kind == "refuse":
             self._refused = [refusals.refusal(target)]
             await users.retry(lambda: refusals.begin(users.kube, target))
@@ -153,11 +152,11 @@ class FaultTrial:
             await stack.empty_nats()
         else:
             await stack.restart(target)
-        self._say(f"{target} is ready again")
+        self._report(f"{target} is ready again")
 
-    async def _until(self, kube: Kube, when: str, look: Look) -> dict[Resource, Listed]:
-        """What there is once ``look`` finds nothing to complain of. Raises StuckError."""
-        deadline_s = time.monotonic() + PATIENCE_S
+    async def _until(self, kube: Kube, when: str, look: Check) -> dict[Resource, Listed]:
+        """The objects when ``look`` finds no problems. Raises NotReachedError."""
+        deadline_s = time.monotonic() + TIMEOUT_S
         found = ["the API server does not answer"]
         while time.monotonic() < deadline_s:
             with contextlib.suppress(TemporaryError):
@@ -165,27 +164,27 @@ class FaultTrial:
                 if not (found := look(now)):
                     return now
             if dead := self._ended():
-                raise StuckStackError(f"{when}: {'; '.join(dead)}")
-            await asyncio.sleep(_LOOK_EVERY_S)
-        raise StuckStackError("\n".join(f"{when}, {PATIENCE_S:g} s later: {one}" for one in found))
+                raise NotReachedError(f"{when}: {'; '.join(dead)}")
+            await asyncio.sleep(_POLL_S)
+        raise NotReachedError("\n".join(f"{when}, {TIMEOUT_S:g} s later: {one}" for one in found))
 
-    def _waits(self, now: dict[Resource, Listed]) -> list[str]:
-        """What is not as it should be although nothing is harmed any more."""
+    def _problems(self, now: dict[Resource, Listed]) -> list[str]:
+        """Problems that should not exist after all faults ended."""
         invariants = invariants_of(now)
         gone = self._devices - _devices(now)
         return [
             *(f"{one} is not published" for one in sorted(map(str, gone))),
-            *_strange(now[PODS].objects),
+            *_unexpected_pods(now[PODS].objects),
             *invariants.violations,
             *QuietChecks(invariants, lambda: (), lambda: self._refused).problems(),
         ]
 
-    def _is_left(self, now: dict[Resource, Listed]) -> list[str]:
+    def _leftovers(self, now: dict[Resource, Listed]) -> list[str]:
         nodes = self._stack.record.nodes
         gone = self._devices - _devices(now)
         return [
             *leftovers.objects(now),
-            *leftovers.on_nodes(self._nodes, self._files, nodes),
+            *leftovers.node_leftovers(self._nodes, self._files, nodes),
             *(f"{one} is not published" for one in sorted(map(str, gone))),
         ]
 
@@ -193,8 +192,8 @@ class FaultTrial:
         now = set(self._stack.runner.pids())
         return [f"{name} ended by itself" for name in sorted(self._processes - now)]
 
-    def _say(self, what: str) -> None:
-        self._outcome.say(f"  {time.monotonic() - self._began_s:6.2f} s  {what}")
+    def _report(self, what: str) -> None:
+        self._outcome.report(f"  {time.monotonic() - self._began_s:6.2f} s  {what}")
 
 
 @contextlib.asynccontextmanager
@@ -214,8 +213,8 @@ def _running(pods: Listed) -> list[tuple[str, str]]:
     )
 
 
-def _strange(pods: Iterable[Object]) -> Iterator[str]:
-    """Pods that no rule of the judge looks at: without a claim, ended, or refused by a node."""
+def _unexpected_pods(pods: Iterable[Object]) -> Iterator[str]:
+    """Problems that invariants do not check: pods without a claim, or ended pods."""
     for pod in pods:
         name, status = pod["metadata"]["name"], pod["status"]
         if not pod["spec"].get("resourceClaims"):
@@ -234,14 +233,14 @@ def _devices(now: dict[Resource, Listed]) -> frozenset[DeviceId]:
 
 def _unpublished(now: dict[Resource, Listed]) -> list[str]:
     found = len(_devices(now))
-    return [] if found == NODES * CARDS_PER_NODE else [f"{found} cards are published"]
+    return [] if found == NODES * GPUS_PER_NODE else [f"{found} devices are published"]
 
 
 def _behind(history: StackHistory, now: dict[Resource, Listed]) -> list[str]:
     return [
         f"the watch of {resource.plural}"
         for resource, there in now.items()
-        if not history.is_at(resource, there.objects)
+        if not history.matches(resource, there.objects)
     ]
 
 
@@ -251,7 +250,7 @@ async def _moment(fault: StackFault, began_s: float, history: StackHistory) -> N
         return
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(began_s + fault.at_s - time.monotonic()):
-            await history.has(fault.at_change, CLAIMS)
+            await history.wait_for_changes(fault.at_change, CLAIMS)
 
 
 def _leaf(error: BaseException) -> BaseException:

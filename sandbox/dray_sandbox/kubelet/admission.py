@@ -1,7 +1,7 @@
-"""Whether a pod that was bound to a node may run there: the kubelet's own last look. Pure.
+"""The kubelet's admission of pods that were bound to its node. Pure.
 
-Reasons and messages are those of kubelet 1.36 (lifecycle/predicate.go). A rejected pod is
-Failed for good; nobody schedules it again.
+Reasons and messages are those of kubelet 1.36 (lifecycle/predicate.go). A rejected pod stays
+Failed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,15 +22,11 @@ class Rejection:
     message: str
 
 
-def admit(pod: Object, beside: Iterable[Object], plan: NodePlan) -> Rejection | None:
-    """None if ``pod`` fits ``beside`` the active pods of the node."""
-    others = list(beside)
+def admit(pod: Object, active: Iterable[Object], plan: NodePlan) -> Rejection | None:
+    """Why ``pod`` can't run with the node's active pods, or None."""
+    others = [one["spec"] for one in active]
     spec = pod["spec"]
-    return (
-        _resources(spec, [one["spec"] for one in others], plan)
-        or _selector(spec, plan)
-        or _ports(spec, [one["spec"] for one in others])
-    )
+    return _resources(spec, others, plan) or _selector(spec, plan) or _ports(spec, others)
 
 
 def _resources(spec: Object, others: list[Object], plan: NodePlan) -> Rejection | None:
@@ -46,7 +42,7 @@ def _resources(spec: Object, others: list[Object], plan: NodePlan) -> Rejection 
     if asked.memory_bytes and used_bytes + asked.memory_bytes > memory_capacity:
         return _out_of("memory", asked.memory_bytes, used_bytes, memory_capacity)
     for name, amount in asked.resources.items():
-        # A kubelet leaves extended resources alone that it does not know.
+        # A kubelet ignores unknown extended resources.
         known = name in plan.capacity or "/" not in name
         used, capacity = sum(one.resources.get(name, 0) for one in sums), plan.allocatable(name)
         if known and used + amount > capacity.value:

@@ -1,7 +1,7 @@
-"""Resolves CDI device ids from the specifications in a folder, as a container runtime would.
+"""Resolves CDI device ids from the specifications in a folder, as a container runtime does.
 
-Strict as the reference loader: unknown fields, too new or too old versions and a device that
-two files define are errors.
+As strict as the reference loader: unknown fields, unknown versions and a device that two files
+define are errors.
 """
 
 import json
@@ -22,7 +22,7 @@ _DIGIT_NAMES_SINCE = "0.5.0"
 
 
 def resolve(ids: Iterable[str], folder: Path) -> dict[str, str]:
-    """The environment that the devices add to a container, later ones winning.
+    """The environment that the devices add to a container; later ones override earlier ones.
 
     Raises:
         NotStartedError: an id has no device, or a specification is invalid.
@@ -43,7 +43,7 @@ def resolve(ids: Iterable[str], folder: Path) -> dict[str, str]:
 
 
 def _load(folder: Path) -> dict[str, list[Mapping[str, Any]]]:
-    """Edits per fully qualified device."""
+    """Container edits by fully qualified device name."""
     devices: dict[str, list[Mapping[str, Any]]] = {}
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         spec = _read(path)
@@ -59,7 +59,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         spec = json.loads(path.read_text())
     except FileNotFoundError:
-        return {"kind": "gone/gone", "devices": []}  # removed since it was listed
+        return {"kind": "absent/absent", "devices": []}  # removed since it was listed
     except ValueError as error:
         raise NotStartedError(f"CDI specification {path} is not JSON: {error}") from error
     problems = [*_unknown(spec, _SPEC_FIELDS, "the specification")]

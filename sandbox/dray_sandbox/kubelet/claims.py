@@ -1,4 +1,4 @@
-"""What of a pod's claims the kubelet checks before it asks a driver for anything. Pure."""
+"""The kubelet's checks of a pod's claims before it calls a driver. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from dray.kube.ports import Object
 
 
 class NotStartedError(TemporaryError):
-    """The pod can't start now; the kubelet tries again with growing pauses."""
+    """The pod can't start now; the kubelet retries with backoff."""
 
 
 @dataclass(frozen=True, slots=True)
-class HeldClaim:
-    """A claim that a pod uses on this node, with the drivers that prepare it."""
+class ClaimInfo:
+    """A claim that a pod uses on this node, with its drivers."""
 
     uid: str
     namespace: str
@@ -22,10 +22,10 @@ class HeldClaim:
 
 
 def claim_names(pod: Object) -> dict[str, tuple[str, bool]]:
-    """Per entry of ``spec.resourceClaims`` the claim's name, and whether the pod must own it.
+    """By entry of ``spec.resourceClaims``, the claim's name and whether the pod must own it.
 
     Raises:
-        NotStartedError: a claim has not been made from its template yet.
+        NotStartedError: a claim has not been generated from its template yet.
     """
     made = {
         entry["name"]: entry.get("resourceClaimName")
@@ -44,11 +44,11 @@ def claim_names(pod: Object) -> dict[str, tuple[str, bool]]:
     return names
 
 
-def held_claim(pod: Object, claim: Object, must_own: bool) -> HeldClaim:
-    """The claim as the kubelet may use it for ``pod``.
+def claim_info(pod: Object, claim: Object, must_own: bool) -> ClaimInfo:
+    """The claim, checked for its use by ``pod``.
 
     Raises:
-        NotStartedError: another pod's claim, not allocated, or not reserved for this pod.
+        NotStartedError: it is another pod's, not allocated, or not reserved for this pod.
     """
     metadata, uid = claim["metadata"], pod["metadata"]["uid"]
     what = f"ResourceClaim {metadata['namespace']}/{metadata['name']}"
@@ -66,13 +66,13 @@ def held_claim(pod: Object, claim: Object, must_own: bool) -> HeldClaim:
         )
     results = (allocation.get("devices") or {}).get("results") or ()
     drivers = tuple(dict.fromkeys(result["driver"] for result in results))
-    return HeldClaim(metadata["uid"], metadata["namespace"], metadata["name"], drivers)
+    return ClaimInfo(metadata["uid"], metadata["namespace"], metadata["name"], drivers)
 
 
 def container_devices(
     pod: Object, prepared: Mapping[str, list[tuple[tuple[str, ...], tuple[str, ...]]]]
 ) -> dict[str, tuple[str, ...]]:
-    """CDI ids per container. ``prepared``: per pod claim, (request names, CDI ids) of devices.
+    """CDI ids by container. ``prepared``: by pod claim, (request names, CDI ids) of devices.
 
     A device without request names belongs to every request.
     """

@@ -1,4 +1,4 @@
-"""One played node: its Node object, its plugins, its pods."""
+"""The stand-in kubelet of one node: its Node object, its plugins, its pods."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -22,21 +22,21 @@ from dray.runtime.clock import Clock, SystemClock
 from dray_sandbox.kubelet.admission import Rejection, admit
 from dray_sandbox.kubelet.node import NodeObject, addresses_of
 from dray_sandbox.kubelet.plan import NodePlan
-from dray_sandbox.kubelet.plugins import PluginFinder
+from dray_sandbox.kubelet.plugins import PluginRegistry
 from dray_sandbox.kubelet.pod_object import PodObject
 from dray_sandbox.kubelet.tokens import TokenFile
-from dray_sandbox.kubelet.worker import Holders, PodWorker
+from dray_sandbox.kubelet.worker import ClaimInfoCache, PodWorker
 
 WIPE_AFTER_S = 30.0
-"""How long a driver may be away before its slices go, as kubelet 1.36 does it."""
-PATIENCE_S = 30.0
-"""How long the API server may refuse a node before that is taken for its last word."""
+"""How long a driver may be away before its slices are deleted, as in kubelet 1.36."""
+REFUSAL_TIMEOUT_S = 30.0
+"""After this time, the API server's refusal of a node is final."""
 ALL_DRIVERS = ""
 PODS_PER_NETWORK = 253
 
 
 class Kubelet:
-    """Plays the kubelet of one node. ``handle`` takes what the watch of all pods tells."""
+    """The stand-in kubelet of one node. ``handle`` gets the events of all pods."""
 
     def __init__(
         self,
@@ -51,19 +51,19 @@ class Kubelet:
         self._clock = clock or SystemClock()
         self._wipe_after_s = wipe_after_s
         self._node = NodeObject(kube, plan, self._clock)
-        self.plugins = PluginFinder(
-            plan.registry_dir, on_usable=self._stay, on_away=self._wipe_later
+        self.plugins = PluginRegistry(
+            plan.registry_dir, on_usable=self._cancel_wipe, on_away=self._schedule_wipe
         )
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
-        self._holders = Holders()
+        self._claim_infos = ClaimInfoCache()
         self._log = structlog.get_logger().bind(node=plan.name)
 
     async def run(self) -> None:
-        """Loop: register the node, then find plugins and renew the lease.
+        """Loop: register the node, then register plugins and renew the lease.
 
-        Slices of an earlier life are wiped at once: no driver has registered yet.
+        Existing slices are deleted at once: no driver has registered yet.
         """
         await self._register()
         self._wipes[ALL_DRIVERS] = asyncio.create_task(self._wipe(ALL_DRIVERS, 0.0))
@@ -78,7 +78,7 @@ class Kubelet:
             await self.close()
 
     async def close(self) -> None:
-        """Stop working on pods; they keep running, as containers do without their kubelet."""
+        """Stop the workers; the pods stay Running, as containers do without their kubelet."""
         tasks = [*self._tasks.values(), *self._wipes.values()]
         for task in tasks:
             task.cancel()
@@ -88,27 +88,27 @@ class Kubelet:
         self._wipes.clear()
 
     def handle(self, event: WatchEvent) -> None:
-        """Take an event of the watch of pods; those of other nodes are ignored."""
+        """Apply an event of the watch of pods; other nodes' pods are ignored."""
         match event:
             case Listed(objects):
-                self._relisted([pod for pod in objects if self._is_here(pod)])
+                self._handle_list([pod for pod in objects if self._is_here(pod)])
             case Changed(pod) if self._is_here(pod):
-                self._seen(pod)
+                self._handle_pod(pod)
             case Deleted(pod) if (worker := self._workers.get(pod["metadata"]["uid"])) is not None:
                 worker.pod.update(pod, gone=True)
 
     def _is_here(self, pod: Object) -> bool:
         return bool(pod["spec"].get("nodeName") == self.plan.name)
 
-    def _relisted(self, pods: Sequence[Object]) -> None:
+    def _handle_list(self, pods: Sequence[Object]) -> None:
         uids = {pod["metadata"]["uid"] for pod in pods}
         for uid, worker in self._workers.items():
             if uid not in uids:
                 worker.pod.update(worker.pod.obj, gone=True)
         for pod in sorted(pods, key=_age):
-            self._seen(pod)
+            self._handle_pod(pod)
 
-    def _seen(self, pod: Object) -> None:
+    def _handle_pod(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         if uid in self._workers:
             self._workers[uid].pod.update(pod)
@@ -119,7 +119,7 @@ class Kubelet:
             kube=self._kube,
             plan=self.plan,
             plugins=self.plugins,
-            holders=self._holders,
+            claim_infos=self._claim_infos,
             clock=self._clock,
             pod_ip=(pod.get("status") or {}).get("podIP") or self._free_ip(prefix),
             host_ip=host_ip,
@@ -139,12 +139,12 @@ class Kubelet:
                 del self._tasks[uid]
 
     def _admit(self, pod: Object) -> Rejection | None:
-        beside = [
+        others = [
             worker.pod.obj
             for worker in self._workers.values()
             if worker.admitted and not worker.done and worker.pod.obj is not pod
         ]
-        return admit(pod, beside, self.plan)
+        return admit(pod, others, self.plan)
 
     def _free_ip(self, prefix: str) -> str:
         taken = {worker.pod_ip for worker in self._workers.values()}
@@ -158,9 +158,9 @@ class Kubelet:
             try:
                 await self._node.register()
             except (TemporaryError, RefusedError) as error:
-                # A server that has just started refuses what its roles will allow.
+                # A server that has just started may refuse requests until it knows its roles.
                 waited_s = self._clock.monotonic_s() - began_s
-                if isinstance(error, RefusedError) and waited_s > PATIENCE_S:
+                if isinstance(error, RefusedError) and waited_s > REFUSAL_TIMEOUT_S:
                     raise
                 self._log.info("node not registered yet", error=str(error))
                 await backoff.pause()
@@ -168,11 +168,11 @@ class Kubelet:
                 self._log.info("node registered", labels=self.plan.labels)
                 return
 
-    def _stay(self, driver: str) -> None:
+    def _cancel_wipe(self, driver: str) -> None:
         if wipe := self._wipes.pop(driver, None):
             wipe.cancel()
 
-    def _wipe_later(self, driver: str) -> None:
+    def _schedule_wipe(self, driver: str) -> None:
         if driver not in self._wipes:
             self._wipes[driver] = asyncio.create_task(self._wipe(driver, self._wipe_after_s))
 
@@ -194,14 +194,14 @@ class Kubelet:
 
 
 class Kubelets:
-    """Several played nodes behind one watch of pods."""
+    """Several stand-in kubelets that share one watch of pods."""
 
     def __init__(self, kube: Kube, kubelets: Sequence[Kubelet]) -> None:
         self._kube = kube
         self.kubelets = tuple(kubelets)
 
     async def run(self) -> None:
-        """Loop: play all nodes until cancelled."""
+        """Run all until cancelled."""
         async with asyncio.TaskGroup() as group:
             for kubelet in self.kubelets:
                 group.create_task(kubelet.run(), name=f"kubelet {kubelet.plan.name}")
@@ -214,8 +214,8 @@ class Kubelets:
 
 
 @asynccontextmanager
-async def playing(kube: Kube, *plans: NodePlan) -> AsyncIterator[Kubelets]:
-    """Kubelets for the length of a block, in the caller's process."""
+async def running_kubelets(kube: Kube, *plans: NodePlan) -> AsyncIterator[Kubelets]:
+    """Kubelets in this process, until the block ends."""
     kubelets = Kubelets(kube, [Kubelet(kube, plan) for plan in plans])
     task = asyncio.create_task(kubelets.run())
     try:

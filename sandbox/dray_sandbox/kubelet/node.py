@@ -29,14 +29,14 @@ NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreacha
 
 
 def addresses_of(node: str) -> tuple[str, str]:
-    """The first three octets of the node's pods, and the node's own address; made up."""
+    """Invented addresses: the first three octets of the node's pods, and the node's address."""
     digest = hashlib.sha256(node.encode()).digest()
     prefix = f"10.{digest[0]}.{digest[1]}"
     return prefix, f"{prefix}.254"
 
 
 class NodeObject:
-    """Keeps one Node object registered, ready and alive."""
+    """Registers a Node, keeps it Ready and renews its lease."""
 
     def __init__(self, kube: Kube, plan: NodePlan, clock: Clock) -> None:
         self._kube = kube
@@ -44,10 +44,10 @@ class NodeObject:
         self._clock = clock
 
     async def register(self) -> None:
-        """Make the Node if it is missing; set its labels, size and Ready condition.
+        """Create the Node if it is missing; set its labels, capacity and Ready condition.
 
         Raises:
-            KubeUnavailableError, ConflictError: call again.
+            KubeUnavailableError, ConflictError: call it again.
         """
         node = node_object(self._plan, now_unix_s=self._clock.now_unix_s())
         try:
@@ -60,7 +60,7 @@ class NodeObject:
         await self.remove_not_ready_taint()
 
     async def remove_not_ready_taint(self) -> None:
-        """What the node lifecycle controller does where one runs."""
+        """Remove the taints that a node lifecycle controller would remove."""
         node = await self._kube.get(NODES, self._plan.name)
         taints = (node.get("spec") or {}).get("taints") or []
         kept = [taint for taint in taints if taint["key"] not in NOT_READY_TAINTS]
@@ -70,7 +70,7 @@ class NodeObject:
             await self._kube.patch(NODES, self._plan.name, patch)
 
     async def keep_alive(self) -> None:
-        """Loop: renew the lease; take the not-ready taint off when it comes back."""
+        """Loop: renew the lease; remove the not-ready taint if it comes back."""
         while True:
             try:
                 await self._renew()
@@ -83,10 +83,7 @@ class NodeObject:
             await asyncio.sleep(RENEW_EVERY_S)
 
     async def wipe_slices(self, driver: str) -> None:
-        """Delete the slices of a driver that is away (empty: of all drivers).
-
-        Nothing may be allocated from them.
-        """
+        """Delete the node's slices of a driver (empty: of all drivers)."""
         listed = await self._kube.list(SLICES, field_selector=f"spec.nodeName={self._plan.name}")
         for one in listed.objects:
             if driver in ("", one["spec"]["driver"]):
@@ -139,7 +136,7 @@ class NodeObject:
 
 
 def node_object(plan: NodePlan, *, now_unix_s: float) -> Object:
-    """The plan's Node as a kubelet that is ready registers it."""
+    """The Node object of a ready kubelet."""
     return {
         "apiVersion": "v1",
         "kind": "Node",

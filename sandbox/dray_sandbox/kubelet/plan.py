@@ -1,4 +1,4 @@
-"""What a played node is like: its name, folders and size."""
+"""A simulated node's name, folders and capacity."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from dray.api.errors import InvalidInputError
 from dray.api.quantities import Quantity, parse_quantity
 
-DEFAULT_CAPACITY = {
+NODE_CAPACITY = {
     "cpu": "64",
     "memory": "512Gi",
     "ephemeral-storage": "1Ti",
@@ -16,19 +16,19 @@ DEFAULT_CAPACITY = {
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """A node to be played. ``capacity`` is also what is allocatable."""
+    """A node with a stand-in kubelet. Its ``capacity`` is also allocatable."""
 
     name: str
     plugins_dir: Path
     registry_dir: Path
     cdi_dir: Path
     labels: dict[str, str] = field(default_factory=dict)
-    capacity: dict[str, str] = field(default_factory=lambda: dict(DEFAULT_CAPACITY))
+    capacity: dict[str, str] = field(default_factory=lambda: dict(NODE_CAPACITY))
     token_file: Path | None = None
-    """Where the node-agent finds its token for NATS; None: it needs none."""
+    """The file of the node-agent's token for NATS; None: it needs none."""
 
     def allocatable(self, resource: str) -> Quantity:
-        """Amount of a resource; zero of one the node does not have."""
+        """Amount of a resource; zero if the node lacks it."""
         return parse_quantity(self.capacity.get(resource, "0"))
 
 
@@ -38,7 +38,7 @@ def parse_node(text: str) -> NodePlan:
     parts = text.split(":")
     if len(parts) not in (4, 5) or not all(parts):
         raise InvalidInputError(
-            f"{text!r} is no node: expected NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR[:TOKEN_FILE]"
+            f"node {text!r}: expected NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR[:TOKEN_FILE]"
         )
     name, *paths = parts
     plugins, registry, cdi, *token = map(Path, paths)
@@ -51,7 +51,7 @@ def parse_pairs(text: str) -> dict[str, str]:
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if not key or not equals:
-            raise InvalidInputError(f"{part!r} is no key=value")
+            raise InvalidInputError(f"{part!r}: expected key=value")
         pairs[key] = value
     return pairs
 
@@ -60,5 +60,5 @@ def parse_label(text: str) -> tuple[str, dict[str, str]]:
     """Node and labels from ``NODE:key=value,…``. Raises InvalidInputError."""
     node, colon, pairs = text.partition(":")
     if not node or not colon:
-        raise InvalidInputError(f"{text!r} is no label: expected NODE:key=value")
+        raise InvalidInputError(f"label {text!r}: expected NODE:key=value")
     return node, parse_pairs(pairs)

@@ -1,7 +1,7 @@
-"""DRA plugins as a kubelet finds and calls them: the only module of the stand-in with grpc.
+"""Registration and calls of DRA plugins; the only module of the stand-in that uses grpc.
 
-The registry folder is looked at often instead of watched by inotify; a socket that was made
-anew under the same name is a new registration.
+The registry folder is scanned often instead of watched by inotify. A socket that was created again
+under the same name is a new registration.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from dray_node_agent.kubelet.generated import (
     dra_v1beta1_pb2,
     plugin_registration_pb2,
 )
-from dray_sandbox.kubelet.claims import HeldClaim, NotStartedError
+from dray_sandbox.kubelet.claims import ClaimInfo, NotStartedError
 
 PLUGIN_TYPE = "DRAPlugin"
-LOOK_EVERY_S = 0.1
+POLL_INTERVAL_S = 0.1
 REGISTRATION_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 45.0
-"""The kubelet's default for calls to plugins."""
+"""The kubelet's default timeout of calls to plugins."""
 CHANNEL_OPTIONS = (
-    ("grpc.use_local_subchannel_pool", 1),  # or a new plugin inherits the old one's back-off
+    ("grpc.use_local_subchannel_pool", 1),  # else a new plugin inherits the old one's backoff
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
@@ -38,15 +38,15 @@ SERVICES: dict[str, tuple[str, ModuleType]] = {
     "v1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", dra_v1_pb2),
     "v1beta1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", dra_v1beta1_pb2),
 }
-"""In the order of preference."""
+"""In order of preference."""
 
 Identity = tuple[int, int]
-"""inode and mtime of a socket."""
+"""Inode and mtime of a socket."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginDevice:
-    """What a plugin answered for one device."""
+    """A prepared device in a plugin's answer."""
 
     requests: tuple[str, ...]
     pool: str
@@ -56,7 +56,7 @@ class PluginDevice:
 
 
 class Plugin:
-    """A registered plugin. Calls raise NotStartedError with what it answered."""
+    """A registered plugin. Calls raise NotStartedError with the plugin's error."""
 
     def __init__(self, driver: str, endpoint: str, version: str) -> None:
         self.driver = driver
@@ -65,19 +65,19 @@ class Plugin:
         self._service, self._messages = SERVICES[version]
         self._channel = grpc.aio.insecure_channel(f"unix:{endpoint}", options=CHANNEL_OPTIONS)
 
-    async def prepare(self, claims: Sequence[HeldClaim]) -> dict[str, tuple[PluginDevice, ...]]:
+    async def prepare(self, claims: Sequence[ClaimInfo]) -> dict[str, tuple[PluginDevice, ...]]:
         """NodePrepareResources of a batch; devices by claim uid."""
         answer = await self._call("NodePrepareResources", claims)
-        self._complete("NodePrepareResources", claims, answer)
+        self._check_results("NodePrepareResources", claims, answer)
         return {uid: tuple(map(_device, one.devices)) for uid, one in answer.claims.items()}
 
-    async def unprepare(self, claims: Sequence[HeldClaim]) -> None:
+    async def unprepare(self, claims: Sequence[ClaimInfo]) -> None:
         """NodeUnprepareResources of a batch."""
         answer = await self._call("NodeUnprepareResources", claims)
-        self._complete("NodeUnprepareResources", claims, answer)
+        self._check_results("NodeUnprepareResources", claims, answer)
 
     async def connections(self) -> AsyncIterator[bool]:
-        """Whether the plugin is there, each time that changes; keeps the connection up."""
+        """Whether the plugin is connected, at each change; reconnects."""
         connected: bool | None = None
         while True:
             state = self._channel.get_state(try_to_connect=True)
@@ -89,10 +89,10 @@ class Plugin:
             await self._channel.wait_for_state_change(state)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self._channel.close(None)
 
-    async def _call(self, method: str, claims: Sequence[HeldClaim]) -> Any:
+    async def _call(self, method: str, claims: Sequence[ClaimInfo]) -> Any:
         messages: Any = self._messages
         request_type = getattr(messages, f"{method}Request")
         call = self._channel.unary_unary(
@@ -108,13 +108,13 @@ class Plugin:
         except grpc.aio.UsageError as error:
             raise NotStartedError(f"{method} of {self.driver}: {error}") from error
         except asyncio.CancelledError:
-            # Closing the channel cancels the calls on it, not the tasks that wait for them.
+            # Closing the channel cancels its calls, not the tasks that wait for them.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
             raise NotStartedError(f"{method} of {self.driver}: the plugin went away") from None
 
-    def _complete(self, method: str, claims: Sequence[HeldClaim], answer: Any) -> None:
-        """The kubelet trusts no answer that skips a claim or names one it did not ask for."""
+    def _check_results(self, method: str, claims: Sequence[ClaimInfo], answer: Any) -> None:
+        """Refuse an answer that lacks a claim or has an unknown one, as the kubelet does."""
         names = {claim.uid: claim.name for claim in claims}
         for uid, one in answer.claims.items():
             if uid not in names:
@@ -127,11 +127,11 @@ class Plugin:
             raise NotStartedError(f"{method} skipped {skipped} ResourceClaims")
 
 
-class PluginFinder:
-    """Watches a registry folder and keeps the plugins that registered from it.
+class PluginRegistry:
+    """The plugins that registered by sockets in a registry folder.
 
-    ``on_usable`` and ``on_away`` hear of a driver that registered or answers again, and of one
-    whose socket is gone or whose connection broke.
+    ``on_usable`` is called with a driver that registered or reconnected, ``on_away`` with one that
+    removed its socket or disconnected.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class PluginFinder:
         self._changed = asyncio.Event()
 
     def plugin(self, driver: str) -> Plugin:
-        """The plugin of a driver. Raises NotStartedError while there is none."""
+        """The plugin of a driver. Raises NotStartedError if there is none."""
         for plugin in self._plugins.values():
             if plugin.driver == driver:
                 return plugin
@@ -166,12 +166,12 @@ class PluginFinder:
                 await self._changed.wait()
 
     async def run(self) -> None:
-        """Loop: look for sockets."""
+        """Loop: scan for sockets."""
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
             while True:
-                await self._look()
-                await asyncio.sleep(LOOK_EVERY_S)
+                await self._scan()
+                await asyncio.sleep(POLL_INTERVAL_S)
         finally:
             for task in self._tasks.values():
                 task.cancel()
@@ -179,16 +179,16 @@ class PluginFinder:
                 await plugin.close()
             self._plugins.clear()
 
-    async def _look(self) -> None:
+    async def _scan(self) -> None:
         present = dict(_sockets(self._folder))
         for path in [one for one in self._known if self._known[one] != present.get(one)]:
-            await self._forget(path)
+            await self._remove(path)
         for path, identity in present.items():
             if path not in self._known:
                 self._known[path] = identity
-                self._tasks[path] = asyncio.create_task(self._keep(path))
+                self._tasks[path] = asyncio.create_task(self._watch_plugin(path))
 
-    async def _forget(self, path: Path) -> None:
+    async def _remove(self, path: Path) -> None:
         del self._known[path]
         if task := self._tasks.pop(path, None):
             task.cancel()
@@ -197,8 +197,8 @@ class PluginFinder:
             self._on_away(plugin.driver)
             structlog.get_logger().info("plugin gone", driver=plugin.driver)
 
-    async def _keep(self, path: Path) -> None:
-        """Register who is behind a socket, then watch the connection to it."""
+    async def _watch_plugin(self, path: Path) -> None:
+        """Register the plugin of a socket, then watch its connection."""
         plugin = await _registered(path)
         self._plugins[path] = plugin
         self._changed.set()
@@ -214,7 +214,7 @@ class PluginFinder:
 
 
 async def _registered(path: Path) -> Plugin:
-    """Try until the plugin behind a socket has registered."""
+    """Register the plugin of a socket, with retries."""
     backoff = Backoff(0.2, 5.0)
     while True:
         try:
@@ -225,10 +225,10 @@ async def _registered(path: Path) -> Plugin:
 
 
 async def register(path: Path) -> Plugin:
-    """Ask who is behind a registration socket, and tell it the verdict.
+    """Read the plugin's info from a registration socket, and notify it of the registration.
 
     Raises:
-        NotStartedError: nobody answers, or the plugin can't be used.
+        NotStartedError: no plugin answers, or it can't be used.
     """
     messages: Any = plugin_registration_pb2
     async with grpc.aio.insecure_channel(f"unix:{path}", options=CHANNEL_OPTIONS) as channel:
@@ -244,7 +244,7 @@ async def register(path: Path) -> Plugin:
         )
         try:
             info = await get_info(messages.InfoRequest(), timeout=REGISTRATION_TIMEOUT_S)
-            problem, version = _verdict(info)
+            problem, version = _check_info(info)
             status = messages.RegistrationStatus(plugin_registered=not problem, error=problem)
             await notify(status, timeout=REGISTRATION_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
@@ -254,8 +254,8 @@ async def register(path: Path) -> Plugin:
     return Plugin(info.name, info.endpoint or str(path), version)
 
 
-def _verdict(info: Any) -> tuple[str, str]:
-    """Why the plugin can't be used, or the service to call it by."""
+def _check_info(info: Any) -> tuple[str, str]:
+    """Why the plugin can't be used, else the service version to call."""
     if info.type != PLUGIN_TYPE:
         return f"no handler registered for plugin type: {info.type}", ""
     if not info.name:

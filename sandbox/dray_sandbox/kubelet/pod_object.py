@@ -1,4 +1,4 @@
-"""One pod's object in the API, as the kubelet reads and writes it."""
+"""Reads and writes one pod's object."""
 
 import asyncio
 import json
@@ -9,27 +9,27 @@ import structlog
 from dray.api.errors import DrayError, TemporaryError
 from dray.kube.ports import EVENTS, PODS, Kube, NotFoundError, Object
 from dray.runtime.backoff import Backoff
-from dray_sandbox.events import event_of
-from dray_sandbox.kubelet.claims import HeldClaim
+from dray_sandbox.events import event_object
+from dray_sandbox.kubelet.claims import ClaimInfo
 from dray_sandbox.kubelet.statuses import is_terminal
 
 CDI_ANNOTATION = "sandbox.dray.dev/cdi"
-"""What the pod's containers got, as JSON: claims, and CDI ids and environment by container."""
+"""JSON: the pod's prepared claims, and CDI ids and environment by container."""
 SHORTEST_RETRY_S = 0.1
 LONGEST_RETRY_S = 5.0
 
 
 class PodObject:
-    """The newest known state, by the watch or by our own writes; ``woken`` tells of news."""
+    """The newest known state, from the watch or from own writes; the watch sets ``changed``."""
 
     def __init__(self, kube: Kube, pod: Object, node: str) -> None:
         self.obj = pod
         self.gone = False
-        """The object vanished from the API."""
-        self.woken = asyncio.Event()
+        """Whether the object was removed from the API."""
+        self.changed = asyncio.Event()
         self.log = structlog.get_logger().bind(node=node, pod=f"{self.namespace}/{self.name}")
         self._kube = kube
-        self._said = ""
+        self._last_warning = ""
 
     @property
     def uid(self) -> str:
@@ -48,7 +48,7 @@ class PodObject:
 
     @property
     def ending(self) -> bool:
-        """Whether the pod is being deleted, or is gone."""
+        """Whether the pod is being deleted or was removed."""
         return self.gone or bool(self.obj["metadata"].get("deletionTimestamp"))
 
     @property
@@ -62,30 +62,30 @@ class PodObject:
         return (self.obj.get("status") or {}).get("phase") == "Running"
 
     def annotation(self, name: str) -> str | None:
-        """An annotation's text."""
+        """An annotation's value."""
         text = (self.obj["metadata"].get("annotations") or {}).get(name)
         return None if text is None else str(text)
 
-    def recorded_claims(self) -> list[HeldClaim]:
-        """The claims that an earlier stand-in prepared for the pod."""
+    def recorded_claims(self) -> list[ClaimInfo]:
+        """The claims that an earlier process prepared for the pod."""
         text = self.annotation(CDI_ANNOTATION)
         return [
-            HeldClaim(one["uid"], one["namespace"], one["name"], tuple(one["drivers"]))
+            ClaimInfo(one["uid"], one["namespace"], one["name"], tuple(one["drivers"]))
             for one in (json.loads(text)["claims"] if text else ())
         ]
 
     def update(self, pod: Object, *, gone: bool = False) -> None:
-        """The watch told a state; it may be older than the answer to our last write."""
-        if _newer(pod, self.obj):
+        """Apply a state from the watch, unless it is older than the last write's answer."""
+        if _is_newer(pod, self.obj):
             self.obj = pod
         self.gone = self.gone or gone
-        self.woken.set()
+        self.changed.set()
 
-    async def news(self, longest_s: float) -> None:
-        """Wait until the watch tells something, or for a while."""
+    async def wait_for_change(self, longest_s: float) -> None:
+        """Wait for an event of the watch, at most so long."""
         try:
             async with asyncio.timeout(longest_s):
-                await self.woken.wait()
+                await self.changed.wait()
         except TimeoutError:
             return
 
@@ -95,7 +95,7 @@ class PodObject:
         await self._patch({"metadata": {"annotations": {name: text}}}, "")
 
     async def set_status(self, status: dict[str, Any]) -> None:
-        """Write a status, trying until the API takes it; a pod that vanished needs none."""
+        """Write a status, with retries, unless the pod is removed."""
         backoff = Backoff(SHORTEST_RETRY_S, LONGEST_RETRY_S)
         while not self.gone:
             try:
@@ -109,7 +109,7 @@ class PodObject:
                 return
 
     async def delete(self) -> None:
-        """Confirm the deletion with grace 0, trying until the API takes it."""
+        """Confirm the deletion with grace 0, with retries."""
         backoff = Backoff(SHORTEST_RETRY_S, LONGEST_RETRY_S)
         while not self.gone:
             try:
@@ -118,22 +118,22 @@ class PodObject:
                 )
             except TemporaryError as error:
                 self.log.info("pod not deleted yet", error=str(error))
-                await self.news(backoff.next_s())
+                await self.wait_for_change(backoff.next_s())
             else:
                 return
 
-    async def complain(self, message: str) -> None:
-        """Say why the pod does not start, each reason once in a row."""
-        if message != self._said:
-            self._said = message
+    async def warn_not_started(self, message: str) -> None:
+        """Warn why the pod does not start, unless the last warning was the same."""
+        if message != self._last_warning:
+            self._last_warning = message
             self.log.info("pod waits", why=message)
             await self.warn(
                 "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {message}"
             )
 
     async def warn(self, reason: str, message: str) -> None:
-        """Write a Warning event; that it can't be written is only logged."""
-        event = event_of(
+        """Write a Warning event; a failure is only logged."""
+        event = event_object(
             "Pod",
             self.namespace,
             self.name,
@@ -153,9 +153,9 @@ class PodObject:
         answer = await self._kube.patch(
             PODS, self.name, patch | fenced, self.namespace, subresource=subresource
         )
-        if _newer(answer, self.obj):
+        if _is_newer(answer, self.obj):
             self.obj = answer
 
 
-def _newer(one: Object, other: Object) -> bool:
+def _is_newer(one: Object, other: Object) -> bool:
     return int(one["metadata"]["resourceVersion"]) >= int(other["metadata"]["resourceVersion"])

@@ -1,4 +1,4 @@
-"""Pod statuses as a kubelet writes them. Pure; times are given as RFC 3339 texts."""
+"""Pod statuses that a kubelet writes. Pure; times are RFC 3339 texts."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ Status = dict[str, Any]
 
 
 def rejected(pod: Object, reason: str, message: str, now: str) -> Status:
-    """The status of a pod that may not run here."""
+    """The status of a pod that admission rejected."""
     return {
         "phase": "Failed",
         "reason": reason,
@@ -49,7 +49,7 @@ def running(pod: Object, pod_ip: str, now: str) -> Status:
 
 
 def succeeded(pod: Object, now: str) -> Status:
-    """Every container ended with 0."""
+    """Every container ended with exit code 0."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     begun = {one["name"]: (one["state"].get("running") or {}).get("startedAt") for one in statuses}
     return {
@@ -103,7 +103,7 @@ def _container(container: Object, state: Status, *, ready: bool, uid: str = "") 
 
 
 def _conditions(pod: Object, now: str, **wanted: str) -> list[Status]:
-    """The pod's conditions with ours among them; a time moves only with its status."""
+    """The pod's conditions with ``wanted``; a transition time changes only with its status."""
     present = (pod.get("status") or {}).get("conditions") or ()
     conditions = {one["type"]: one for one in present}
     for kind, value in {"PodScheduled": "True", **wanted}.items():

@@ -1,4 +1,4 @@
-"""The projected token of a node's agent: requested for the Node, and renewed."""
+"""The projected service-account token of a node's agent, bound to the Node."""
 
 import asyncio
 import os
@@ -15,11 +15,11 @@ ACCOUNT = "dray-node-agent"
 AUDIENCE = "dray-nats"
 LIFETIME_S = 3600
 _RENEW_AFTER = 0.8
-"""Of its lifetime, as a kubelet does."""
+"""Share of the lifetime after which a kubelet renews a token."""
 
 
 class TokenFile:
-    """Keeps a file with the service account's token for one node."""
+    """Writes and renews the file with one node's token."""
 
     def __init__(self, kube: Kube, node: str, path: Path) -> None:
         self._kube = kube
@@ -27,7 +27,7 @@ class TokenFile:
         self._path = path
 
     async def run(self) -> None:
-        """Loop: write it, and again before it ends; another one once the Node is another."""
+        """Loop: write the token, and renew it before it expires."""
         backoff = Backoff()
         while True:
             try:
@@ -42,7 +42,7 @@ class TokenFile:
 
     async def _request(self) -> str:
         node = await self._kube.get(NODES, self._node)
-        # A pod's token is bound to the pod, and by it to the node; no pod runs the agent here.
+        # A pod's token is bound to the pod and so to its node; here no pod runs the agent.
         bound = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -61,7 +61,7 @@ class TokenFile:
         return str(answer["status"]["token"])
 
     def _write(self, token: str) -> None:
-        """Whole or not at all, as the kubelet replaces the volume's link."""
+        """Replace the file atomically."""
         new = self._path.with_suffix(".new")
         new.touch(mode=0o600)
         new.write_text(token)

@@ -1,4 +1,4 @@
-"""One pod on a played node, from admission to the end."""
+"""One pod on a stand-in's node, from admission to deletion."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -18,14 +18,14 @@ from dray_sandbox.kubelet import statuses
 from dray_sandbox.kubelet.admission import Rejection
 from dray_sandbox.kubelet.cdi import resolve
 from dray_sandbox.kubelet.claims import (
-    HeldClaim,
+    ClaimInfo,
     NotStartedError,
+    claim_info,
     claim_names,
     container_devices,
-    held_claim,
 )
 from dray_sandbox.kubelet.plan import NodePlan
-from dray_sandbox.kubelet.plugins import PluginDevice, PluginFinder
+from dray_sandbox.kubelet.plugins import PluginDevice, PluginRegistry
 from dray_sandbox.kubelet.pod_object import (
     CDI_ANNOTATION,
     LONGEST_RETRY_S,
@@ -34,21 +34,21 @@ from dray_sandbox.kubelet.pod_object import (
 )
 
 EXIT_ANNOTATION = "sandbox.dray.dev/exit-after"
-"""A duration such as ``2s`` after which the pod succeeds."""
+"""A duration, such as ``2s``, after which the pod succeeds."""
 HOLD_ANNOTATION = "sandbox.dray.dev/hold"
-"""While it is there the pod is not started, for tests that need it between two steps."""
+"""A pod with this annotation does not start; for tests."""
 
 
-class Holders:
-    """Which pods of the node use which claim: the last one to go unprepares it."""
+class ClaimInfoCache:
+    """The claims that the node's pods use; the last pod of a claim unprepares it."""
 
     def __init__(self) -> None:
         self._pods: dict[str, set[str]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def alone(self, claims: Sequence[HeldClaim]) -> AsyncIterator[None]:
-        """No other pod prepares or unprepares these claims meanwhile."""
+    async def locked(self, claims: Sequence[ClaimInfo]) -> AsyncIterator[None]:
+        """Lock the claims: no other pod prepares or unprepares them meanwhile."""
         async with AsyncExitStack() as stack:
             for uid in sorted({claim.uid for claim in claims}):
                 lock = self._locks.setdefault(uid, asyncio.Lock())
@@ -56,7 +56,7 @@ class Holders:
             yield
 
     def hold(self, claim_uid: str, pod_uid: str) -> None:
-        """The pod uses the claim from now on."""
+        """Record that the pod uses the claim."""
         self._pods.setdefault(claim_uid, set()).add(pod_uid)
 
     def others(self, claim_uid: str, pod_uid: str) -> bool:
@@ -64,7 +64,7 @@ class Holders:
         return bool(self._pods.get(claim_uid, set()) - {pod_uid})
 
     def release(self, claim_uid: str, pod_uid: str) -> None:
-        """The pod no longer uses the claim."""
+        """Record that the pod no longer uses the claim."""
         pods = self._pods.get(claim_uid, set())
         pods.discard(pod_uid)
         if not pods:
@@ -72,7 +72,7 @@ class Holders:
 
 
 class PodWorker:
-    """Brings one pod up and down; ``pod`` knows its newest state."""
+    """Starts and ends one pod."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class PodWorker:
         *,
         kube: Kube,
         plan: NodePlan,
-        plugins: PluginFinder,
-        holders: Holders,
+        plugins: PluginRegistry,
+        claim_infos: ClaimInfoCache,
         clock: Clock,
         pod_ip: str,
         host_ip: str,
@@ -89,30 +89,30 @@ class PodWorker:
     ) -> None:
         self.pod = pod
         self.done = False
-        """Nothing of the node is used any more; the pod counts for nothing."""
+        """Whether the pod uses no resources of the node any more."""
         self.admitted = self.pod.terminal or self.pod.started
         self.pod_ip = pod_ip
         self._kube = kube
         self._plan = plan
         self._plugins = plugins
-        self._holders = holders
+        self._claim_infos = claim_infos
         self._clock = clock
         self._host_ip = host_ip
         self._admit = admit
-        self._claims: list[HeldClaim] = []
+        self._claims: list[ClaimInfo] = []
         for claim in pod.recorded_claims():
             self._hold(claim)
 
     async def run(self) -> None:
-        """The pod's life; ends when it has left the node."""
+        """Run the pod until it is deleted."""
         if not self.admitted and not self.pod.ending:
             await self._admit_or_reject()
         if not self.pod.terminal and not self.pod.started:
-            await self._start_until_it_works()
+            await self._start_with_retries()
         if not self.pod.terminal and not self.pod.ending:
-            await self._run_until_it_ends()
-        await self._give_back()
-        await self._leave()
+            await self._wait_for_the_end()
+        await self._unprepare()
+        await self._delete_when_ending()
 
     async def _admit_or_reject(self) -> None:
         rejection = self._admit(self.pod.obj)
@@ -124,18 +124,18 @@ class PodWorker:
                 statuses.rejected(self.pod.obj, rejection.reason, rejection.message, self._now())
             )
 
-    async def _start_until_it_works(self) -> None:
+    async def _start_with_retries(self) -> None:
         if self.pod.ending or not self.admitted:
             return
         await self.pod.set_status(statuses.creating(self.pod.obj, self._host_ip, self._now()))
         backoff = Backoff(SHORTEST_RETRY_S, LONGEST_RETRY_S)
         while not self.pod.ending:
-            self.pod.woken.clear()
+            self.pod.changed.clear()
             try:
                 await self._start()
             except (NotStartedError, NotFoundError, TemporaryError) as error:
-                await self.pod.complain(str(error))
-                await self.pod.news(backoff.next_s())
+                await self.pod.warn_not_started(str(error))
+                await self.pod.wait_for_change(backoff.next_s())
             else:
                 return
 
@@ -143,7 +143,7 @@ class PodWorker:
         if self.pod.annotation(HOLD_ANNOTATION) is not None:
             raise NotStartedError(f"held by annotation {HOLD_ANNOTATION}")
         claims = await self._usable_claims()
-        async with self._holders.alone(list(claims.values())):
+        async with self._claim_infos.locked(list(claims.values())):
             for claim in claims.values():
                 self._hold(claim)
             prepared = await self._prepare(claims)
@@ -157,24 +157,24 @@ class PodWorker:
         await self.pod.set_status(statuses.running(self.pod.obj, self.pod_ip, self._now()))
         self.pod.log.info("pod running", claims=len(self._claims))
 
-    async def _usable_claims(self) -> dict[str, HeldClaim]:
-        """The pod's claims by the pod's names for them, checked as the kubelet checks them."""
-        claims: dict[str, HeldClaim] = {}
+    async def _usable_claims(self) -> dict[str, ClaimInfo]:
+        """The pod's checked claims, by entry of ``spec.resourceClaims``."""
+        claims: dict[str, ClaimInfo] = {}
         for reference, (name, must_own) in claim_names(self.pod.obj).items():
             obj = await self._kube.get(CLAIMS, name, self.pod.namespace)
-            claims[reference] = held_claim(self.pod.obj, obj, must_own)
+            claims[reference] = claim_info(self.pod.obj, obj, must_own)
             for driver in claims[reference].drivers:
                 self._plugins.plugin(driver)
         return claims
 
     async def _prepare(
-        self, claims: dict[str, HeldClaim]
+        self, claims: dict[str, ClaimInfo]
     ) -> dict[str, list[tuple[tuple[str, ...], tuple[str, ...]]]]:
-        """Requests and CDI ids of every device, by the pod's names for its claims."""
+        """Requests and CDI ids of every device, by entry of ``spec.resourceClaims``."""
         devices: dict[str, list[PluginDevice]] = {}
         for driver in dict.fromkeys(one for claim in claims.values() for one in claim.drivers):
             batch = [claim for claim in claims.values() if driver in claim.drivers]
-            answers = await self._plugins.plugin(driver).prepare(_once(batch))
+            answers = await self._plugins.plugin(driver).prepare(_distinct(batch))
             for uid, prepared in answers.items():
                 devices.setdefault(uid, []).extend(prepared)
         return {
@@ -182,51 +182,51 @@ class PodWorker:
             for reference, claim in claims.items()
         }
 
-    async def _run_until_it_ends(self) -> None:
+    async def _wait_for_the_end(self) -> None:
         after_s = _exit_after_s(self.pod.annotation(EXIT_ANNOTATION))
         ends_s = time_from((self.pod.obj.get("status") or {}).get("startTime")) + (after_s or 0.0)
         while not self.pod.ending:
-            self.pod.woken.clear()
+            self.pod.changed.clear()
             if after_s is None:
-                await self.pod.woken.wait()
+                await self.pod.changed.wait()
                 continue
             if (left_s := ends_s - self._clock.now_unix_s()) <= 0:
                 await self.pod.set_status(statuses.succeeded(self.pod.obj, self._now()))
                 return
-            await self.pod.news(left_s)
+            await self.pod.wait_for_change(left_s)
 
-    async def _give_back(self) -> None:
-        """Unprepare what no other pod uses, again and again: the node is not free before."""
+    async def _unprepare(self) -> None:
+        """Unprepare the claims that no other pod uses, with retries; then the pod is done."""
         backoff = Backoff(SHORTEST_RETRY_S, LONGEST_RETRY_S)
         while self._claims:
             try:
-                async with self._holders.alone(self._claims):
-                    await self._unprepare_what_is_free()
+                async with self._claim_infos.locked(self._claims):
+                    await self._unprepare_unused()
             except NotStartedError as error:
-                await self.pod.complain(str(error))
+                await self.pod.warn_not_started(str(error))
                 await asyncio.sleep(backoff.next_s())
         self.done = True
 
-    async def _unprepare_what_is_free(self) -> None:
-        free = [one for one in self._claims if not self._holders.others(one.uid, self.pod.uid)]
+    async def _unprepare_unused(self) -> None:
+        free = [one for one in self._claims if not self._claim_infos.others(one.uid, self.pod.uid)]
         for driver in dict.fromkeys(one for claim in free for one in claim.drivers):
             batch = [claim for claim in free if driver in claim.drivers]
-            await self._plugins.plugin(driver).unprepare(_once(batch))
+            await self._plugins.plugin(driver).unprepare(_distinct(batch))
         for claim in self._claims:
-            self._holders.release(claim.uid, self.pod.uid)
+            self._claim_infos.release(claim.uid, self.pod.uid)
         self._claims = []
 
-    async def _leave(self) -> None:
-        """Wait for the deletion of an ended pod, then confirm it with grace 0."""
+    async def _delete_when_ending(self) -> None:
+        """Wait for the deletion of an ended pod, then confirm it."""
         while not self.pod.ending:
-            self.pod.woken.clear()
-            await self.pod.woken.wait()
+            self.pod.changed.clear()
+            await self.pod.changed.wait()
         await self.pod.delete()
 
-    def _hold(self, claim: HeldClaim) -> None:
+    def _hold(self, claim: ClaimInfo) -> None:
         if claim.uid not in {one.uid for one in self._claims}:
             self._claims.append(claim)
-            self._holders.hold(claim.uid, self.pod.uid)
+            self._claim_infos.hold(claim.uid, self.pod.uid)
 
     def _now(self) -> str:
         return time_to(self._clock.now_unix_s())
@@ -242,12 +242,12 @@ def _exit_after_s(text: str | None) -> float | None:
         return None
 
 
-def _once(claims: Sequence[HeldClaim]) -> list[HeldClaim]:
+def _distinct(claims: Sequence[ClaimInfo]) -> list[ClaimInfo]:
     return list({claim.uid: claim for claim in claims}.values())
 
 
-def _record(claims: Sequence[HeldClaim], containers: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The content of the annotation: for people, for tests, and for the next stand-in."""
+def _record(claims: Sequence[ClaimInfo], containers: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The content of CDI_ANNOTATION."""
     return {
         "claims": [
             {

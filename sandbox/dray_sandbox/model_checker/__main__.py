@@ -1,4 +1,4 @@
-"""``python -m dray_sandbox.model_checker``: search every bound, and say what was searched."""
+"""``python -m dray_sandbox.model_checker``: search every bound and print the results."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from dray_sandbox.model_checker.search import explore
 
 
 def main() -> int:
-    """0 where nothing is wrong in any bound."""
+    """0 if no bound has a violation."""
     wrong = 0
     for bound in FULL:
         began_s = time.process_time()

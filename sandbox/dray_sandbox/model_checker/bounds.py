@@ -1,14 +1,88 @@
-"""The bounds that are searched: a few seconds' worth in the tests, a minute's by ``make explore``.
+"""The bounds of searches: some take seconds, for tests; ``make explore`` searches all.
 
-Two replicas (one, where only executors are in question), any number of executors, two nodes with a
-card each (one, where pods are to compete), at most three attempts of a claim, everywhere. Groups of
-pods are not built yet: a pod with two claims, which are decided and taken back together, stands for
-them.
+All have two replicas (one if only executors matter), any number of executors, two nodes with one
+device each (one node if pods compete) and at most three attempts of a claim. A pod with two claims,
+which are decided and rolled back together, represents a group of pods.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 
-from dray_sandbox.model_checker.bound import Bound, PodKind, PublicationMode, Refuses
+
+@dataclass(frozen=True, slots=True)
+class PodKind:
+    """A pod that dray binds, and the virtual tflops that each of its claims requests of a device
+    with 312. All claims of a pod are decided and executed together."""
+
+    name: str
+    claims: tuple[int, ...]
+    late: bool = False
+    """Created at any time instead of at the start."""
+
+
+class PublicationMode(Enum):
+    """The order in which facts are published, at any delay."""
+
+    IN_ORDER = auto()
+    """In the order of the changes."""
+    BY_KIND = auto()
+    """Kinds may overtake each other, as their watches do."""
+    BY_OBJECT = auto()
+    """Objects of one kind may overtake each other, too."""
+
+
+class RefusedWrites(Enum):
+    """The writes of a claim that the API server refuses."""
+
+    GROWTH = auto()
+    """Writes that make it larger: its annotations are full."""
+    OBJECT = auto()
+    """All except those of its status."""
+    EVERYTHING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The initial pods, and how often each fault may occur.
+
+    Late, repeated and lost messages, stopped and lagging processes are not limited: a search visits
+    all of them.
+    """
+
+    name: str
+    pods: tuple[PodKind, ...]
+    nodes: tuple[str, ...] = ("n0", "n1")
+    """Each with one device."""
+    replicas: int = 2
+    crashes: int = 0
+    """Restarts of replicas, which read the bus again."""
+    lost_answers: int = 0
+    """Appends that were stored but whose writer gets no answer."""
+    early_ticks: int = 0
+    """Times that 31 s pass before all work is done, so that every timeout expires."""
+    deleted_pods: int = 0
+    lost_nodes: int = 0
+    refusals: int = 0
+    """Times that the API server starts to refuse a claim's writes."""
+    refused_writes: RefusedWrites = RefusedWrites.OBJECT
+    permits: int = 0
+    """Times that it stops refusing them, at any time or never."""
+    lagging_voids: int = 0
+    """Times that a replica that lags behind the log voids claims."""
+    attempts: int = 3
+    """Attempts of a claim; more are not searched."""
+    ahead: int = 1
+    """Pending appends with which a replica still decides."""
+    publication: PublicationMode = PublicationMode.IN_ORDER
+    late_executors: bool = True
+    """Whether any number of executors acts, each with a cache of any age; else there is one, which
+    sees its own writes at once."""
+    replaced_leaders: bool = False
+    """Whether a replaced leader that has not noticed it may read the log again while its watches
+    lag: it then knows commits from the log that its cache lacks."""
+    closing_ticks: int = 4
+    """Times that 31 s pass after all work is done; problems after that are permanent."""
+
 
 HALF, WHOLE = 156, 312
 _P = PodKind("P", (HALF,))
@@ -19,11 +93,11 @@ CRASH = Bound("a replica dies", (_P, _Q_LATER), crashes=1)
 GANG = Bound("two claims of one pod", (_GANG, _Q_LATER))
 ANSWERS = Bound("an answer is lost, a replica dies", (_P, _Q_LATER), crashes=1, lost_answers=1)
 TIME = Bound("31 s pass at any time", (_P, PodKind("Q", (WHOLE,))), ("n0",), early_ticks=1)
-HASTY = Bound(
+LAGGING_VOIDS = Bound(
     "a replica behind the log has claims voided",
     (_P, PodKind("Q", (WHOLE,))),
     ("n0",),
-    hasty_voids=1,
+    lagging_voids=1,
     publication=PublicationMode.BY_KIND,
 )
 NODE = Bound("a node leaves the pool", (_P, _Q_LATER), lost_nodes=1, ahead=0)
@@ -43,19 +117,19 @@ GANG_TIME = Bound(
     ahead=0,
     late_executors=False,
 )
-GANG_HASTY = Bound(
+GANG_LAGGING_VOIDS = Bound(
     "one of two claims of one pod is voided, one executor",
     (_GANG,),
     ("n0",),
-    hasty_voids=1,
+    lagging_voids=1,
     attempts=2,
     late_executors=False,
 )
-GANG_HASTY_LATE = Bound(
-    "one of two claims of one pod is voided", (_GANG,), ("n0",), hasty_voids=1, attempts=2
+GANG_LAGGING_VOIDS_LATE = Bound(
+    "one of two claims of one pod is voided", (_GANG,), ("n0",), lagging_voids=1, attempts=2
 )
-GANG_HASTY_ONE = replace(
-    GANG_HASTY_LATE,
+GANG_LAGGING_VOIDS_ONE = replace(
+    GANG_LAGGING_VOIDS_LATE,
     name="one of two claims of one pod is voided, one replica",
     nodes=("n0",),
     replicas=1,
@@ -93,10 +167,13 @@ REFUSED = Bound(
 REFUSED_STATUS = replace(
     REFUSED,
     name="neither a claim nor its status can be written for a while",
-    refuses=Refuses.EVERYTHING,
+    refused_writes=RefusedWrites.EVERYTHING,
 )
 FULL_ANNOTATIONS = replace(
-    REFUSED, name="the annotations of a claim are full", refuses=Refuses.GROWTH, permits=0
+    REFUSED,
+    name="the annotations of a claim are full",
+    refused_writes=RefusedWrites.GROWTH,
+    permits=0,
 )
 REFUSED_GANG = Bound(
     "one of two claims of one pod can't be written for a while, no second try",
@@ -116,7 +193,7 @@ REFUSED_GANG_AGAIN = replace(
     REFUSED_GANG, name="one of two claims of one pod can't be written", permits=0, attempts=2
 )
 
-SMALL = (CRASH, GANG, TIME, HASTY, REFUSED, REFUSED_STATUS, FULL_ANNOTATIONS, REFUSED_GANG)
+SMALL = (CRASH, GANG, TIME, LAGGING_VOIDS, REFUSED, REFUSED_STATUS, FULL_ANNOTATIONS, REFUSED_GANG)
 FULL = (
     *SMALL,
     REFUSED_TWO,
@@ -128,7 +205,7 @@ FULL = (
     GANG_CRASH,
     GANG_CRASH_TIME,
     GANG_TIME,
-    GANG_HASTY,
-    GANG_HASTY_LATE,
+    GANG_LAGGING_VOIDS,
+    GANG_LAGGING_VOIDS_LATE,
     GANG_REPLACED,
 )

@@ -1,7 +1,7 @@
-"""What an executor may write: the real questions, asked of every picture that it may have.
+"""The possible writes of executors: the real rules, evaluated for every cache they may have.
 
-Whoever sleeps has an old picture. So the next step of a decision is asked of every combination of
-versions of the objects that it looks at, and a write is possible where the server takes it.
+A stopped executor has an old cache. So the next step of a decision is evaluated for every
+combination of versions of its objects, and a write is possible if the server accepts it.
 """
 
 import dataclasses
@@ -23,60 +23,60 @@ from dray_claim_controller.execution.rollback_decisions import (
     PodVoidAnnotation,
     is_held,
 )
-from dray_sandbox.model_checker.bound import Bound, Refuses
-from dray_sandbox.model_checker.numbers import Numbers
+from dray_sandbox.model_checker.bounds import Bound, RefusedWrites
+from dray_sandbox.model_checker.intern_table import Interned
 from dray_sandbox.model_checker.replicas import EPOCH
 from dray_sandbox.model_checker.server import ModelServer
 from dray_sandbox.model_checker.state import ModelBus, State, newest_of
 from dray_sandbox.model_checker.subjects import NONE, Subjects
 
 Histories = tuple[tuple[int, ...], ...]
-"""Per subject, its versions from the first to the newest."""
+"""Versions by subject, from the first to the newest."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Write:
-    """Something that an executor may do now."""
+    """A possible write of an executor."""
 
     what: str
     subject: int
     version: int
-    """What it makes of the subject."""
+    """The subject's new version."""
     why: str = ""
     record: int = NONE
-    """In place of a write: what it gives up of the subject."""
+    """The record of given-up attempts, instead of a write."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What an executor goes by."""
+class _Observation:
+    """What an executor has read."""
 
     view: dict[int, int]
     """Version by subject."""
     given_up: dict[int, int]
-    """What it knows that was given up, by claim."""
+    """Known records of given-up attempts, by claim."""
     state: State
     leads: bool
-    """Whether it may be the leader: who is not publishes nothing."""
+    """Whether it may be the leader; only the leader publishes."""
 
     @property
     def histories(self) -> Histories:
-        """All versions that there are."""
+        """All versions of all subjects."""
         return self.state.objects
 
 
 class Executors:
-    """Answers by decision and histories; each is computed once."""
+    """Possible writes by decision and histories; each is computed once."""
 
     def __init__(
         self, subjects: Subjects, server: ModelServer, bound: Bound, bus: ModelBus | None = None
     ) -> None:
         self._bound = bound
         self._leased = bus is None or bus.leased
-        self.decisions: Numbers[PodDecision] = Numbers()
+        self.decisions: Interned[PodDecision] = Interned()
         self._subjects = subjects
         self._server = server
-        self._pictures: dict[tuple[object, ...], ObjectCache] = {}
+        self._caches: dict[tuple[object, ...], ObjectCache] = {}
         self._steps: dict[tuple[object, ...], Step] = {}
         self._problems: dict[tuple[object, ...], str | None] = {}
         self._writes: dict[tuple[object, ...], tuple[Write, ...]] = {}
@@ -86,8 +86,8 @@ class Executors:
         return self.decisions.of(repr(decision), decision)
 
     def writes(self, number: int, committed: tuple[str, ...], state: State) -> tuple[Write, ...]:
-        """What anybody may write for a decision; ``committed``: the claims that the log, as far
-        as the executor may have read it, calls so."""
+        """Possible writes of any executor for a decision; ``committed``: the claims that the log
+        names as committed."""
         decision = self.decisions[number]
         pod = self._subjects.by_uid[decision.pod_uid]
         others = tuple(state.objects[claim] for claim in self._subjects.claims)
@@ -99,46 +99,46 @@ class Executors:
         return known
 
     def void(self, claim: int, attempt: int, state: State) -> Write | None:
-        """What the command to void a claim comes to, on a picture just read."""
+        """The write for a command to void a claim, with the newest objects."""
         if self.is_settled(state, claim, attempt):
             return None
-        seen = self._newest(state, claim)
+        observed = self._newest(state, claim)
         uid = self._subjects.all[claim].name
-        if not MayVoid(claim_uid=uid, attempt=attempt).answer(self._picture(seen)):
+        if not MayVoid(claim_uid=uid, attempt=attempt).answer(self._cache(observed)):
             return None
-        return self._void(claim, attempt, seen)
+        return self._void(claim, attempt, observed)
 
-    def void_again(self, claim: int, state: State) -> Write | None:
-        """The void that could not be written, once it can be."""
+    def repeat_void(self, claim: int, state: State) -> Write | None:
+        """Write a void that was refused earlier, if it is possible now."""
         now = state.objects[claim][-1]
-        seen = self._newest(state, claim)
+        observed = self._newest(state, claim)
         uid = self._subjects.all[claim].name
         if now == self._subjects.gone or claim in state.refused:
             return None
-        record = self._picture(seen).given_up.get(uid)
+        record = self._cache(observed).given_up.get(uid)
         if record is None:
             return None
         made = self._voided(claim, now, now, record.attempt)
-        return None if made is None else Write("void again", claim, made)
+        return None if made is None else Write("repeat void", claim, made)
 
     def is_settled(self, state: State, claim: int, attempt: int) -> bool:
-        """Whether the attempt is never carried out any more, or is given up at least."""
+        """Whether the attempt is void or given up."""
         now = state.objects[claim][-1]
         if now == self._subjects.gone:
             return True
-        uid, picture = self._subjects.all[claim].name, self._picture(self._newest(state, claim))
-        record = picture.given_up.get(uid)
+        uid, cache = self._subjects.all[claim].name, self._cache(self._newest(state, claim))
+        record = cache.given_up.get(uid)
         given_up = 0 if record is None else record.attempt
-        return max(picture.claims[uid].claim.void, given_up) >= attempt
+        return max(cache.claims[uid].claim.void, given_up) >= attempt
 
     def record(self, state: State, claim: int) -> GivenUp | None:
-        """What is given up of a claim, and is not void by annotation."""
-        picture = self._picture(self._newest(state, claim))
-        return picture.given_up.get(self._subjects.all[claim].name)
+        """The record of given-up attempts of a claim that its annotation does not void."""
+        cache = self._cache(self._newest(state, claim))
+        return cache.given_up.get(self._subjects.all[claim].name)
 
-    def _newest(self, state: State, claim: int) -> _Seen:
+    def _newest(self, state: State, claim: int) -> _Observation:
         record = newest_of(state).get(claim, NONE)
-        return _Seen({claim: state.objects[claim][-1]}, {claim: record}, state, leads=True)
+        return _Observation({claim: state.objects[claim][-1]}, {claim: record}, state, leads=True)
 
     def _find(
         self, number: int, decision: PodDecision, committed: tuple[str, ...], state: State
@@ -146,31 +146,31 @@ class Executors:
         by_uid, histories = self._subjects.by_uid, state.objects
         pod = by_uid[decision.pod_uid]
         looked_at = [*self._subjects.all[pod].claims, pod]
-        for versions in product(*(self._may_see(histories[subject]) for subject in looked_at)):
+        for versions in product(*(self._visible(histories[subject]) for subject in looked_at)):
             view = dict(zip(looked_at, versions, strict=True))
-            for seen in self._knowing(view, state):
-                for told in subsets(committed):
-                    if self._has_heard(told, view, histories):
-                        yield from self._write(number, decision, told, seen)
+            for observed in self._views(view, state):
+                for read_commits in subsets(committed):
+                    if self._may_have_read(read_commits, view, histories):
+                        yield from self._write(number, decision, read_commits, observed)
 
-    def _knowing(self, view: dict[int, int], state: State) -> Iterator[_Seen]:
-        """What an executor of that picture may know that was given up.
+    def _views(self, view: dict[int, int], state: State) -> Iterator[_Observation]:
+        """The possible knowledge of given-up attempts with this cache.
 
-        Who leads, or will, knows all of it. Who has led before knows only what was given up until
-        then, but has read nothing since: it looks at its Lease after the read that fences a write.
+        A present or future leader knows all. A former leader knows those of its term, and has read
+        nothing since: it checks its Lease after the read that fences a write.
         """
         options = [
-            [(claim, known) for known in self._may_know(claim, view[claim], state)]
+            [(claim, known) for known in self._known_records(claim, view[claim], state)]
             for claim in dict.fromkeys(one.claim for one in state.given_up if one.claim in view)
         ]
         newest = newest_of(state)
         for chosen in product(*options):
             given_up = dict(chosen)
             leads = all(newest[claim] == record for claim, record in given_up.items())
-            yield _Seen(view, given_up, state, leads)
+            yield _Observation(view, given_up, state, leads)
 
-    def _may_know(self, claim: int, version: int, state: State) -> Iterator[int]:
-        """What who has read this version may know that was given up of the claim."""
+    def _known_records(self, claim: int, version: int, state: State) -> Iterator[int]:
+        """The records of a claim that a reader of this version may know."""
         at, known = state.objects[claim].index(version), NONE
         for one in state.given_up:
             if one.claim == claim:
@@ -180,38 +180,44 @@ class Executors:
         yield known
 
     def _write(
-        self, number: int, decision: PodDecision, told: tuple[str, ...], seen: _Seen
+        self,
+        number: int,
+        decision: PodDecision,
+        read_commits: tuple[str, ...],
+        observed: _Observation,
     ) -> Iterator[Write]:
         by_uid, pod = self._subjects.by_uid, self._subjects.by_uid[decision.pod_uid]
-        step = self._step(number, decision, told, seen)
+        step = self._step(number, decision, read_commits, observed)
         match step:
             case Mark(claim):
-                yield from self._mark(by_uid[claim.uid], claim.attempt, seen, decision)
+                yield from self._mark(by_uid[claim.uid], claim.attempt, observed, decision)
             case Commit():
-                yield from self._commit(step, seen, decision)
+                yield from self._commit(step, observed, decision)
             case BindPod():
-                yield from self._bind(pod, seen, decision.node)
+                yield from self._bind(pod, observed, decision.node)
             case Stop(reason, _, True, siblings):
                 whole = replace(decision, claims=(*siblings, *decision.claims))
-                yield from self._take_back(whole, seen, reason)
+                yield from self._roll_back(whole, observed, reason)
             case _:
                 pass
 
-    def _may_see(self, history: tuple[int, ...]) -> tuple[int, ...]:
-        """A leader sees its own writes at once, and late only that something was deleted."""
+    def _visible(self, history: tuple[int, ...]) -> tuple[int, ...]:
+        """The visible versions: without late executors the newest, or the one before a deletion."""
         if self._bound.late_executors:
             return history
         return history[-2:] if history[-1] == self._subjects.gone else history[-1:]
 
-    def _has_heard(self, told: tuple[str, ...], view: dict[int, int], histories: Histories) -> bool:
-        """Whether an executor of that picture may have read in the log that claims are committed.
+    def _may_have_read(
+        self, read_commits: tuple[str, ...], view: dict[int, int], histories: Histories
+    ) -> bool:
+        """Whether an executor with this cache may have read these commits in the log.
 
-        What the log calls committed was published from a leader's picture. Only a leader that
-        was replaced, did not notice yet, and read the log anew may know less itself.
+        Commits in the log come from a leader's cache. Only a replaced leader that reads the log
+        again may have an older cache.
         """
         if self._bound.replaced_leaders:
             return True
-        for uid in told:
+        for uid in read_commits:
             claim = self._subjects.by_uid[uid]
             for version in histories[claim]:
                 if self._allocation(version) is not None:
@@ -223,21 +229,27 @@ class Executors:
     def _allocation(self, version: int) -> object:
         return (self._subjects.versions[version].get("status") or {}).get("allocation")
 
-    def _step(self, number: int, decision: PodDecision, told: tuple[str, ...], seen: _Seen) -> Step:
-        key = (number, told, *seen.view.items(), *seen.given_up.items())
+    def _step(
+        self,
+        number: int,
+        decision: PodDecision,
+        read_commits: tuple[str, ...],
+        observed: _Observation,
+    ) -> Step:
+        key = (number, read_commits, *observed.view.items(), *observed.given_up.items())
         known = self._steps.get(key)
         if known is None:
-            question = NextStep(decision=decision, epoch=EPOCH, committed=told)
-            known = self._steps[key] = question.answer(self._picture(seen))
+            question = NextStep(decision=decision, epoch=EPOCH, committed=read_commits)
+            known = self._steps[key] = question.answer(self._cache(observed))
         return known
 
     def _mark(
-        self, claim: int, attempt: int, seen: _Seen, decision: PodDecision
+        self, claim: int, attempt: int, observed: _Observation, decision: PodDecision
     ) -> Iterator[Write]:
-        read, now = seen.view[claim], seen.histories[claim][-1]
-        if claim in seen.state.refused:
-            # It stops, and takes back what it has written: nothing.
-            yield from self._take_back(decision, seen, "refused")
+        read, now = observed.view[claim], observed.histories[claim][-1]
+        if claim in observed.state.refused:
+            # It stops, and rolls back nothing.
+            yield from self._roll_back(decision, observed, "refused")
             return
         made = self._server.write(
             ("mark", attempt), claim, read, now, lambda writes, one: writes.mark(one, attempt)
@@ -245,24 +257,26 @@ class Executors:
         if made is not None:
             yield Write("mark", claim, made)
 
-    def _commit(self, step: Commit, seen: _Seen, decision: PodDecision) -> Iterator[Write]:
-        wanted, view, histories = step.claim, seen.view, seen.histories
+    def _commit(
+        self, step: Commit, observed: _Observation, decision: PodDecision
+    ) -> Iterator[Write]:
+        wanted, view, histories = step.claim, observed.view, observed.histories
         claim = self._subjects.by_uid[wanted.uid]
         reserved = [(decision.name, decision.pod_uid)]
         others = [other for other in self._subjects.claims if other not in view]
         for versions in product(
-            *(self._holdings(self._may_see(histories[other])) for other in others)
+            *(self._holdings(self._visible(histories[other])) for other in others)
         ):
-            picture = view | dict(zip(others, versions, strict=True))
-            key = ("problem", wanted.uid, wanted.attempt, *picture.items())
+            cache = view | dict(zip(others, versions, strict=True))
+            key = ("problem", wanted.uid, wanted.attempt, *cache.items())
             if key not in self._problems:
-                checked = MayCommit(claim=wanted).answer(self._subjects.picture(picture))
+                checked = MayCommit(claim=wanted).answer(self._subjects.cache(cache))
                 self._problems[key] = checked.problem
             if self._problems[key] is not None:
-                yield from self._take_back(decision, seen, "double-sale")
+                yield from self._roll_back(decision, observed, "double-sale")
                 continue
-            if self._refuses_status(claim, seen):
-                yield from self._take_back(decision, seen, "refused")
+            if self._refuses_status(claim, observed):
+                yield from self._roll_back(decision, observed, "refused")
                 continue
             made = self._server.write(
                 ("commit", wanted.attempt, repr(wanted.allocation)),
@@ -276,60 +290,64 @@ class Executors:
             if made is not None:
                 yield Write("commit", claim, made)
 
-    def _refuses_status(self, claim: int, seen: _Seen) -> bool:
-        return claim in seen.state.refused and self._bound.refuses is Refuses.EVERYTHING
+    def _refuses_status(self, claim: int, observed: _Observation) -> bool:
+        return (
+            claim in observed.state.refused
+            and self._bound.refused_writes is RefusedWrites.EVERYTHING
+        )
 
-    def _bind(self, pod: int, seen: _Seen, node: str) -> Iterator[Write]:
-        made = self._server.bind(pod, seen.view[pod], seen.histories[pod][-1], node)
+    def _bind(self, pod: int, observed: _Observation, node: str) -> Iterator[Write]:
+        made = self._server.bind(pod, observed.view[pod], observed.histories[pod][-1], node)
         if made is not None:
             yield Write("bind", pod, made, node)
 
-    def _take_back(self, decision: PodDecision, seen: _Seen, why: str) -> Iterator[Write]:
-        """The first claim that may be taken back and is not yet: the pod is told, then void, then
-        clear.
+    def _roll_back(
+        self, decision: PodDecision, observed: _Observation, why: str
+    ) -> Iterator[Write]:
+        """Roll back the first claim that needs it: annotate the pod, void, then clear.
 
-        From the picture that the executor stops at. What it does to the next claim, perhaps from
-        a newer picture, is what whoever finds the first one void does, and that is anybody.
+        With the cache at which the executor stops. The next claim, possibly with a newer cache, is
+        rolled back by any executor that finds the first one void.
         """
-        picture = self._picture(seen)
+        cache = self._cache(observed)
         for wanted in decision.claims:
-            if not _may_take_back(picture, decision, wanted):
+            if not _may_roll_back(cache, decision, wanted):
                 continue
-            claim, known = self._subjects.by_uid[wanted.uid], picture.claims[wanted.uid].claim
-            read, now = seen.view[claim], seen.histories[claim][-1]
-            if is_held(picture, wanted) and (
-                voids := PodVoidAnnotation(decision=decision).answer(picture)
+            claim, known = self._subjects.by_uid[wanted.uid], cache.claims[wanted.uid].claim
+            read, now = observed.view[claim], observed.histories[claim][-1]
+            if is_held(cache, wanted) and (
+                voids := PodVoidAnnotation(decision=decision).answer(cache)
             ):
                 pod = self._subjects.by_uid[decision.pod_uid]
                 made = self._server.keep_unbound(
-                    pod, seen.view[pod], seen.histories[pod][-1], voids
+                    pod, observed.view[pod], observed.histories[pod][-1], voids
                 )
                 if made is not None:
-                    yield Write("take back: tell", pod, made, why)
+                    yield Write("roll back: annotate", pod, made, why)
                 return
-            record = picture.given_up.get(wanted.uid)
+            record = cache.given_up.get(wanted.uid)
             given_up = 0 if record is None else record.attempt
             if max(known.void, given_up) < wanted.attempt:
-                if (write := self._void(claim, wanted.attempt, seen)) is not None:
-                    yield dataclasses.replace(write, what=f"take back: {write.what}", why=why)
+                if (write := self._void(claim, wanted.attempt, observed)) is not None:
+                    yield dataclasses.replace(write, what=f"roll back: {write.what}", why=why)
                 return
-            if is_held(picture, wanted):
-                if not self._refuses_status(claim, seen):
+            if is_held(cache, wanted):
+                if not self._refuses_status(claim, observed):
                     made = self._server.write(
                         ("clear",), claim, read, now, lambda writes, one: writes.clear(one)
                     )
                     if made is not None:
-                        yield Write("take back: clear", claim, made, why)
+                        yield Write("roll back: clear", claim, made, why)
                 return
 
-    def _void(self, claim: int, attempt: int, seen: _Seen) -> Write | None:
-        """Void the claim, in place of its mark where only that is taken, or give it up."""
-        read, now = seen.view[claim], seen.histories[claim][-1]
-        if claim not in seen.state.refused:
+    def _void(self, claim: int, attempt: int, observed: _Observation) -> Write | None:
+        """Void the claim, or replace its mark if only that is accepted, or give it up."""
+        read, now = observed.view[claim], observed.histories[claim][-1]
+        if claim not in observed.state.refused:
             made = self._voided(claim, read, now, attempt)
             return None if made is None else Write("void", claim, made)
         marked = self._subjects.claim(read).decision
-        if self._bound.refuses is Refuses.GROWTH and 0 < marked <= attempt:
+        if self._bound.refused_writes is RefusedWrites.GROWTH and 0 < marked <= attempt:
             made = self._server.write(
                 ("void in place", attempt),
                 claim,
@@ -338,52 +356,50 @@ class Executors:
                 lambda writes, one: writes.void(one, attempt, in_place_of_mark=True),
             )
             return None if made is None else Write("void", claim, made)
-        if not seen.leads:
+        if not observed.leads:
             return None
-        return self._give_up(claim, attempt, seen.state)
+        return self._give_up(claim, attempt, observed.state)
 
     def _give_up(self, claim: int, attempt: int, state: State) -> Write | None:
-        """By the newest that there is to be read."""
+        """Give the attempt up, with the newest objects."""
         now = state.objects[claim][-1]
         if now == self._subjects.gone or self.is_settled(state, claim, attempt):
             return None
-        known = self._picture(self._newest(state, claim)).given_up.get(
-            self._subjects.all[claim].name
-        )
+        known = self._cache(self._newest(state, claim)).given_up.get(self._subjects.all[claim].name)
         made = abandon_attempts(self._subjects.claim(now), known, attempt, "refused")
         return Write("give up", claim, now, record=self._subjects.records.of(repr(made), made))
 
-    def _voided(self, claim: int, seen: int, now: int, attempt: int) -> int | None:
+    def _voided(self, claim: int, observed: int, now: int, attempt: int) -> int | None:
         return self._server.write(
-            ("void", attempt), claim, seen, now, lambda writes, one: writes.void(one, attempt)
+            ("void", attempt), claim, observed, now, lambda writes, one: writes.void(one, attempt)
         )
 
     def _holdings(self, history: tuple[int, ...]) -> list[int]:
-        """Versions of a claim that differ in what it holds."""
+        """Versions of a claim with different allocations."""
         found: dict[str, int] = {}
         for version in history:
             found.setdefault(repr(self._allocation(version)), version)
         return list(found.values())
 
-    def _picture(self, seen: _Seen) -> ObjectCache:
-        key = (*seen.view.items(), "given up", *seen.given_up.items())
-        known = self._pictures.get(key)
+    def _cache(self, observed: _Observation) -> ObjectCache:
+        key = (*observed.view.items(), "given up", *observed.given_up.items())
+        known = self._caches.get(key)
         if known is None:
-            known = self._pictures[key] = self._subjects.picture(seen.view, seen.given_up)
+            known = self._caches[key] = self._subjects.cache(observed.view, observed.given_up)
         return known
 
 
-def _may_take_back(picture: ObjectCache, decision: PodDecision, wanted: ClaimDecision) -> bool:
+def _may_roll_back(cache: ObjectCache, decision: PodDecision, wanted: ClaimDecision) -> bool:
     question = MayTakeBack(
         claim_uid=wanted.uid,
         attempt=wanted.attempt,
         pod_uid=decision.pod_uid,
         binder=decision.binder,
     )
-    return question.answer(picture)
+    return question.answer(cache)
 
 
 def subsets(items: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Of nothing to everything."""
+    """All subsets, smallest first."""
     sizes = range(len(items) + 1)
     return chain.from_iterable(combinations(items, size) for size in sizes)

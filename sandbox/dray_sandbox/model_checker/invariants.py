@@ -1,4 +1,4 @@
-"""What may never be, judged from Kubernetes' objects and from the log's records alone."""
+"""Invariants of Kubernetes' objects and of the log's records."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from dray_sandbox.model_checker.world import ModelWorld
 
 
 class ModelInvariants:
-    """Looks at every step, and at every state in which nothing more happens."""
+    """Checks every step, and every final state."""
 
     def __init__(self, world: ModelWorld) -> None:
         self._world = world
@@ -24,24 +24,24 @@ class ModelInvariants:
         self._pods: dict[int, Pod | None] = {}
 
     def step(self, before: State, step: Next) -> str:
-        """What is wrong after the step, or nothing."""
+        """The violation after the step, or ""."""
         for alarm in step.alarms:
-            return f"a replica sounds the alarm: {alarm}"
+            return f"a replica reports a double allocation: {alarm}"
         kind = step.action.kind
         if kind in ("stored", "stored unheard"):
-            return next(self._decided_anew(before, step.action.what), "")
+            return next(self._decided_again(before, step.action.what), "")
         if kind == "commit":
             return next(self._committed(before, step), "")
-        if kind in ("bind", "take back: clear"):
+        if kind in ("bind", "roll back: clear"):
             return next(self._bound(step.state), "")
         return ""
 
     def end(self, state: State) -> str:
-        """What is wrong in a state that stays for ever, or nothing."""
+        """The violation in a final state, or ""."""
         return next(self._unfinished(state), "")
 
     def claim(self, state: State, subject: int) -> Claim | None:
-        """The claim as the server has it; None: gone."""
+        """The claim on the server; None: deleted."""
         version = state.objects[subject][-1]
         if version not in self._claims:
             gone = version == self._subjects.gone
@@ -50,7 +50,7 @@ class ModelInvariants:
         return self._claims[version]
 
     def pod(self, state: State, subject: int) -> Pod | None:
-        """The pod as the server has it; None: gone."""
+        """The pod on the server; None: deleted."""
         version = state.objects[subject][-1]
         if version not in self._pods:
             gone = version == self._subjects.gone
@@ -77,16 +77,16 @@ class ModelInvariants:
             )
         if earlier.allocation is not None:
             yield f"claim {claim.uid} is allocated a second time"
-        yield from self._oversold(step.state)
+        yield from self._over_capacity(step.state)
 
-    def _oversold(self, state: State) -> Iterator[str]:
-        for device, taken in self._taken(state).items():
+    def _over_capacity(self, state: State) -> Iterator[str]:
+        for device, taken in self._allocated(state).items():
             total = sum(taken.values())
             if total > TFLOPS:
                 yield f"{device} has {TFLOPS}, and {total} are allocated: {taken}"
 
-    def _taken(self, state: State) -> dict[str, dict[str, int]]:
-        """Per device, what each claim holds of it."""
+    def _allocated(self, state: State) -> dict[str, dict[str, int]]:
+        """Allocated amounts by device and claim."""
         taken: dict[str, dict[str, int]] = {}
         for subject in self._subjects.claims:
             claim = self.claim(state, subject)
@@ -110,8 +110,8 @@ class ModelInvariants:
                 elif claim.reserved_for != (pod.uid,):
                     yield f"pod {pod.uid} is bound, but {claim.uid} is not reserved for it"
 
-    def _decided_anew(self, before: State, record: int) -> Iterator[str]:
-        """A claim is decided again only when every earlier attempt is void, or the claim gone."""
+    def _decided_again(self, before: State, record: int) -> Iterator[str]:
+        """A claim is decided again only after all earlier attempts are void, or it is deleted."""
         read = self._world.replicas.records[record]
         if not isinstance(read, Decided):
             return
@@ -134,12 +134,12 @@ class ModelInvariants:
         return max(claim.void, self._given_up(state, self._subjects.by_uid[claim.uid]))
 
     def _given_up(self, state: State, subject: int) -> int:
-        """Attempts of a claim that count as void though its annotation does not say so."""
+        """The highest attempt that counts as void without the claim's annotation."""
         record = self._world.executors.record(state, subject)
         return 0 if record is None else record.void
 
-    def _is_kept(self, state: State, subject: int) -> bool:
-        """Whether the claim may still be committed, though it is given up and can't be written."""
+    def _may_commit(self, state: State, subject: int) -> bool:
+        """Whether a given-up claim that can't be written may still be committed."""
         record = self._world.executors.record(state, subject)
         return record is not None and record.void < record.attempt
 
@@ -151,56 +151,59 @@ class ModelInvariants:
             number = self._subjects.by_uid[reservation.claim_uid]
             claim = self.claim(state, number)
             unallocated = claim is None or claim.allocation is None
-            if reservation.stage is Stage.HELD and unallocated and not self._is_kept(state, number):
-                yield f"what is reserved for {reservation.claim_uid} is never released"
+            if (
+                reservation.stage is Stage.HELD
+                and unallocated
+                and not self._may_commit(state, number)
+            ):
+                yield f"the reservation of {reservation.claim_uid} is never released"
         for subject in self._subjects.pods:
             pod = self.pod(state, subject)
             if pod is not None and not pod.node:
-                yield from self._left_waiting(state, subject, log)
+                yield from self._waiting(state, subject, log)
 
-    def _left_waiting(self, state: State, subject: int, log: LogFold) -> Iterator[str]:
+    def _waiting(self, state: State, subject: int, log: LogFold) -> Iterator[str]:
         one = self._subjects.all[subject]
         claims = [self.claim(state, claim) for claim in one.claims]
         held = [claim.uid for claim in claims if claim is not None and claim.allocation is not None]
         refused = [claim for claim in one.claims if claim in state.refused]
-        told = log.waiting.get(one.name)
-        # Of a claim that can't be written its pod is told by the claim-controller.
-        if told is None and not refused:
-            yield f"pod {one.name} is neither placed nor told why"
+        explained = log.waiting.get(one.name)
+        # The claim-controller explains claims that can't be written.
+        if explained is None and not refused:
+            yield f"pod {one.name} is neither scheduled nor has an explanation"
         if held and not refused:
             yield f"pod {one.name} waits and holds {', '.join(held)}"
-        if told is None or held or refused:
+        if explained is None or held or refused:
             return
-        kept = self._kept(state, log)
+        kept = self._reserved(state, log)
         if node := self._room_for(state, subject, kept):
             yield f"pod {one.name} waits, although it fits {node}"
         elif self._room_for(state, subject, {}):
-            reasons = [reason.what for reason in told.reasons]
+            reasons = [reason.what for reason in explained.reasons]
             if not any("held for claim" in what for what in reasons):
-                yield f"pod {one.name} is not told whose devices it waits for: {reasons}"
+                yield f"the explanation of pod {one.name} lacks the claim it waits for: {reasons}"
 
-    def _kept(self, state: State, log: LogFold) -> dict[str, dict[str, int]]:
-        """Per device, what is kept for claims that can't be written."""
+    def _reserved(self, state: State, log: LogFold) -> dict[str, dict[str, int]]:
+        """Amounts by device that stay reserved for claims that can't be written."""
         kept: dict[str, dict[str, int]] = {}
         for uid, reservation in log.claims.items():
             number = self._subjects.by_uid[uid]
-            if reservation.stage is not Stage.OVER and self._is_kept(state, number):
+            if reservation.stage is not Stage.OVER and self._may_commit(state, number):
                 for share in reservation.allocation.devices:
                     amount = parse_quantity(share.consumed[VIRTUAL_TFLOPS]).value
                     kept.setdefault(share.id.device, {})[uid] = amount
         return kept
 
     def _room_for(self, state: State, subject: int, kept: dict[str, dict[str, int]]) -> str:
-        """A node of the pool whose card has room for all claims of the pod, beside what is
-        allocated and what is kept."""
-        taken = self._taken(state)
+        """A node of the pool whose device has room for all claims of the pod, or ""."""
+        taken = self._allocated(state)
         for device, amounts in kept.items():
             taken[device] = amounts | taken.get(device, {})
         index = self._subjects.pods.index(subject)
         wanted = sum(self._world.bound.pods[index].claims)
         for node in self._subjects.nodes:
             name = self._subjects.all[node].name
-            used = sum(taken.get(f"{name}-card", {}).values())
+            used = sum(taken.get(f"{name}-device", {}).values())
             serves = self._subjects.versions[state.objects[node][-1]]["pool"]
             if serves and used + wanted <= TFLOPS:
                 return name

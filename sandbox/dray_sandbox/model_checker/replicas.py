@@ -1,5 +1,4 @@
-"""The allocator's replicas as an automaton: states of the real core by number, each transition
-computed once."""
+"""The allocator's replicas as an automaton: interned states of the real core and transitions."""
 
 from dataclasses import dataclass
 
@@ -23,24 +22,23 @@ from dray_allocator.values.events import (
     Serve,
 )
 from dray_allocator.values.options import AllocatorOptions
-from dray_sandbox.model_checker.copies import Copies
-from dray_sandbox.model_checker.numbers import Numbers
+from dray_sandbox.model_checker.intern_table import Interned, StateCopies
 from dray_sandbox.model_checker.subjects import POOL, START_UNIX_S, Subjects
 
 EPOCH = 1
 EXCLUSION_S = 60.0
-"""Shorter than the ticks that close a search."""
+"""Shorter than the closing ticks of a search."""
 ME, OTHER = "me", "other"
-"""Names of replicas, as each sees itself: so that both are alike."""
-Told = tuple[int, int, int, int]
-"""A fact: its subject, version, the version published before, and what was given up of it."""
-Folded = tuple[int, int, bool]
-"""A record: its sequence, number, and whether the reader wrote it itself."""
+"""Names of replicas from each one's view, so that their states can be equal."""
+PublishedFact = tuple[int, int, int, int]
+"""A fact: subject, version, last existing version, and record of given-up attempts."""
+LogEntry = tuple[int, int, bool]
+"""A record: sequence, number, and whether the reader wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """A record on its way to the log."""
+    """A pending append."""
 
     record: int
     expected: int
@@ -48,8 +46,8 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
-    """What a replica made of an event: its state, and what it asks its shell to do."""
+class ReplicaStep:
+    """A replica's state after an event, and its effects."""
 
     local: int
     appends: tuple[Appended, ...] = ()
@@ -59,15 +57,15 @@ class Acted:
 
 
 class ModelReplicas:
-    """States of the core that were reached, and where events lead from them."""
+    """Visited states of the core and their transitions."""
 
     def __init__(self, subjects: Subjects) -> None:
-        self.records: Numbers[AnyRecord] = Numbers()
+        self.records: Interned[AnyRecord] = Interned()
         self._subjects = subjects
         self._configuration = subjects.configuration()
-        self._locals: Numbers[bytes] = Numbers()
-        self._copies = Copies()
-        self._acted: dict[tuple[int, int], Acted] = {}
+        self._locals: Interned[bytes] = Interned()
+        self._copies = StateCopies()
+        self._steps: dict[tuple[int, int], ReplicaStep] = {}
         self._read: dict[tuple[object, ...], int] = {}
         opened = Opened(
             domain=POOL, epoch=EPOCH, writer="c", facts_sequence=0, now_unix_s=START_UNIX_S
@@ -76,45 +74,46 @@ class ModelReplicas:
 
     @property
     def size(self) -> tuple[int, int]:
-        """How many states of the core were reached, by how many transitions."""
-        return len(self._locals), len(self._acted) + len(self._read)
+        """Numbers of visited states and transitions."""
+        return len(self._locals), len(self._steps) + len(self._read)
 
-    def begin(self) -> int:
-        """A replica that has read the configuration and the log's opening."""
+    def initial(self) -> int:
+        """A replica that has read the configuration and the log's first record."""
         return self.restarted((), ((1, self.opened, False),))
 
-    def act(self, local: int, end: int) -> Acted:
-        """It decides; where it does not serve, it begins to, the log's last record being
-        ``end``."""
-        known = self._acted.get((local, end))
+    def act(self, local: int, end: int) -> ReplicaStep:
+        """Decide, or start serving if it does not serve; ``end`` is the log's last record."""
+        known = self._steps.get((local, end))
         if known is None:
             state = self._state(local)
             serving = state.domains[POOL].serving
             event = Continue() if serving else Serve(POOL, EPOCH, end)
-            known = self._acted[local, end] = self._decide(state, event)
+            known = self._steps[local, end] = self._decide(state, event)
         return known
 
-    def read(self, local: int, facts: tuple[Told, ...], records: tuple[Folded, ...]) -> int:
-        """It folds these facts and records and decides nothing yet."""
+    def read(
+        self, local: int, facts: tuple[PublishedFact, ...], records: tuple[LogEntry, ...]
+    ) -> int:
+        """Apply facts and records without a decision."""
         key = (local, facts, records)
         known = self._read.get(key)
         if known is None:
             state = self._state(local)
             self._fold(state, facts, records)
-            known = self._read[key] = self._keep(state)
+            known = self._read[key] = self._intern(state)
         return known
 
     def failed(self, local: int) -> int:
-        """It hears that its append failed, or that nobody knows."""
+        """Handle a failed append, or one without an answer."""
         known = self._read.get((local,))
         if known is None:
             state = self._state(local)
             handle(state, AppendFailed(POOL, EPOCH, "explored"))
-            known = self._read[local,] = self._keep(state)
+            known = self._read[local,] = self._intern(state)
         return known
 
-    def restarted(self, facts: tuple[Told, ...], records: tuple[Folded, ...]) -> int:
-        """A new process that has read everything there is and serves nothing yet."""
+    def restarted(self, facts: tuple[PublishedFact, ...], records: tuple[LogEntry, ...]) -> int:
+        """A restarted replica that has read everything and does not serve yet."""
         key = ("restarted", facts, records)
         known = self._read.get(key)
         if known is None:
@@ -123,30 +122,30 @@ class ModelReplicas:
                 handle(state, FactSeen(sequence, fact, more=True))
             self._fold(state, facts, records[:-1])
             sequence, number, mine = records[-1]
-            record = self._as_seen(number, mine)
+            record = self._with_writer(number, mine)
             handle(state, RecordSeen(POOL, EPOCH, sequence, record, more=False))
-            known = self._read[key] = self._keep(state)
+            known = self._read[key] = self._intern(state)
         return known
 
     def log(self, local: int) -> LogFold:
-        """The log as a replica in this state has folded it."""
+        """The fold of the log in this state."""
         return self._state(local).domains[POOL].confirmed
 
     def _fold(
-        self, state: AllocatorState, facts: tuple[Told, ...], records: tuple[Folded, ...]
+        self, state: AllocatorState, facts: tuple[PublishedFact, ...], records: tuple[LogEntry, ...]
     ) -> None:
-        """All replicas have read the same facts at any time, so that none ever lacks what a record
-        was decided by: how many there were is forgotten."""
+        """Apply facts and records, without the number of facts: all replicas have always read the
+        same ones."""
         for subject, version, before, given_up in facts:
             fact: Fact = self._subjects.fact(subject, version, before, given_up)
             handle(state, FactSeen(state.facts.position + 1, fact, more=True))
             state.facts.position = len(self._configuration)
             state.facts.reached.clear()
         for sequence, number, mine in records:
-            record = self._as_seen(number, mine)
+            record = self._with_writer(number, mine)
             handle(state, RecordSeen(POOL, EPOCH, sequence, record, more=True))
 
-    def _decide(self, state: AllocatorState, event: Continue | Serve) -> Acted:
+    def _decide(self, state: AllocatorState, event: Continue | Serve) -> ReplicaStep:
         effects: list[Effect] = handle(state, event)
         while state.unfinished:
             effects += handle(state, Continue())
@@ -163,13 +162,13 @@ class ModelReplicas:
                     alarms.append(f"{effect.device}: {effect.detail}")
                 case _:
                     pass
-        return Acted(self._keep(state), tuple(appends), tuple(voids), tuple(alarms))
+        return ReplicaStep(self._intern(state), tuple(appends), tuple(voids), tuple(alarms))
 
     def _number(self, record: AnyRecord) -> int:
         payload = encode_record(record)
         return self.records.of(payload, decode_record(payload))
 
-    def _as_seen(self, number: int, mine: bool) -> AnyRecord:
+    def _with_writer(self, number: int, mine: bool) -> AnyRecord:
         record = self.records[number]
         if mine or record.writer != ME:
             return record
@@ -177,20 +176,20 @@ class ModelReplicas:
         return other
 
     def _state(self, local: int) -> AllocatorState:
-        return self._copies.taken(self._locals[local])
+        return self._copies.load(self._locals[local])
 
-    def _keep(self, state: AllocatorState) -> int:
+    def _intern(self, state: AllocatorState) -> int:
         for domain in state.domains.values():
-            domain.asked.clear()  # It may ask again; the model keeps every command for ever.
-        key = essence(state)
+            domain.asked.clear()  # It may ask again; the model keeps every command.
+        key = state_key(state)
         known = self._locals.find(key)
-        return self._locals.of(key, self._copies.made(state)) if known is None else known
+        return self._locals.of(key, self._copies.dump(state)) if known is None else known
 
 
-def essence(state: AllocatorState) -> bytes:
-    """Equal for states that answer all events alike.
+def state_key(state: AllocatorState) -> bytes:
+    """Equal for states that handle all events alike.
 
-    Caches are left out that follow from the rest: the ledger, the fleet, what was explained.
+    Without derived caches: the ledger, the fleet, explanations.
     """
     facts = state.facts
     parts = [

@@ -1,38 +1,38 @@
-"""Breadth first through all states: what is found first is found on a shortest way."""
+"""Breadth-first search of all states, so that a violation has a shortest path."""
 
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from dray_sandbox.model_checker.bound import Bound
+from dray_sandbox.model_checker.bounds import Bound
 from dray_sandbox.model_checker.invariants import ModelInvariants
 from dray_sandbox.model_checker.state import Action, ModelBus, Next, State, exchanged
-from dray_sandbox.model_checker.words import story
+from dray_sandbox.model_checker.trace import trace_lines
 from dray_sandbox.model_checker.world import ModelWorld
 
 
 @dataclass(slots=True)
 class SearchOutcome:
-    """What a search found."""
+    """The result of a search."""
 
     bound: Bound
     states: int = 0
     steps: int = 0
     ends: int = 0
-    """States in which nothing more happens."""
+    """Final states."""
     depth: int = 0
-    """Steps of the longest shortest way."""
+    """The length of the longest shortest path."""
     cut: int = 0
-    """States in which a claim would be decided more often than the bound looks at."""
+    """States in which a claim would exceed the bound's attempts."""
     complete: bool = True
-    """False: it ended at its limit."""
+    """False: the search ended at its limit of states."""
     violation: str = ""
     trace: list[str] = field(default_factory=list)
     local: tuple[int, int] = (0, 0)
-    """States of the allocator's core that were reached, and transitions that were computed."""
+    """Visited states of the allocator's core, and computed transitions."""
 
     def report(self) -> str:
-        """For people."""
+        """A readable report."""
         size = (
             f"bound {self.bound.name}: {self.states} states, {self.steps} steps, {self.ends} ends, "
             f"{self.cut} cut off, "
@@ -40,68 +40,68 @@ class SearchOutcome:
         )
         if not self.complete and not self.violation:
             return f"{size}\nNOT COMPLETE"
-        return "\n".join([size, self.violation or "nothing is wrong", *self.trace])
+        return "\n".join([size, self.violation or "no violation", *self.trace])
 
 
 def explore(
     bound: Bound, bus: ModelBus | None = None, *, most_states: int = 5_000_000
 ) -> SearchOutcome:
-    """Visit every state of the bound, until something is wrong."""
+    """Visit every state of the bound, or stop at the first violation."""
     return _Search(bound, bus or ModelBus(), most_states).run()
 
 
 class _Search:
     def __init__(self, bound: Bound, bus: ModelBus, most_states: int) -> None:
         self._world = ModelWorld(bound, bus)
-        self._judge = ModelInvariants(self._world)
+        self._invariants = ModelInvariants(self._world)
         self._most_states = most_states
         self._outcome = SearchOutcome(bound)
-        self._came: dict[State, tuple[State | None, Action, int]] = {}
+        self._visited: dict[State, tuple[State | None, Action, int]] = {}
 
     def run(self) -> SearchOutcome:
         outcome = self._outcome
         first = exchanged(self._world.first())
-        self._came[first] = (None, Action("begin"), 0)
+        self._visited[first] = (None, Action("begin"), 0)
         queue = deque([first])
         while queue and not outcome.violation:
             state = queue.popleft()
-            if len(self._came) > self._most_states:
+            if len(self._visited) > self._most_states:
                 outcome.complete = False
                 break
             self._visit(state, queue)
-        outcome.states = len(self._came)
+        outcome.states = len(self._visited)
         outcome.local = self._world.replicas.size
         return outcome
 
     def _visit(self, state: State, queue: deque[State]) -> None:
         outcome = self._outcome
-        depth = self._came[state][2]
+        depth = self._visited[state][2]
         outcome.depth = max(outcome.depth, depth)
         steps = self._world.next(state)
         outcome.steps += len(steps)
         outcome.cut += any(step.action.kind == "cut" for step in steps)
         for step in steps:
             after = exchanged(step.state)
-            if after not in self._came:
-                self._came[after] = (state, step.action, depth + 1)
+            if after not in self._visited:
+                self._visited[after] = (state, step.action, depth + 1)
                 queue.append(after)
-            if problem := self._judge.step(state, step):
-                self._convict(state, step, problem)
+            if problem := self._invariants.step(state, step):
+                self._fail(state, step, problem)
                 return
         if all(step.fault for step in steps):
             outcome.ends += 1
-            if problem := self._judge.end(state):
-                self._convict(state, None, problem)
+            if problem := self._invariants.end(state):
+                self._fail(state, None, problem)
 
-    def _convict(self, state: State, last: Next | None, problem: str) -> None:
+    def _fail(self, state: State, last: Next | None, problem: str) -> None:
         self._outcome.violation = problem
         steps = [] if last is None else [(last.action, last.state)]
-        self._outcome.trace = [*story(self._world, [*self._way(state), *steps])]
+        self._outcome.trace = [*trace_lines(self._world, [*self._path(state), *steps])]
 
-    def _way(self, state: State) -> list[tuple[Action, State]]:
-        """The steps to a state, each with the state as it was made by it."""
+    def _path(self, state: State) -> list[tuple[Action, State]]:
+        """The steps to a state, each with the state after it."""
         states = [state]
-        while (before := self._came[states[-1]][0]) is not None:
+        while (before := self._visited[states[-1]][0]) is not None:
             states.append(before)
         states.reverse()
         return [

@@ -1,4 +1,4 @@
-"""The API server: one object at a time, and the real writes of the claim-controller."""
+"""An API server of single objects, with the real writes of the claim-controller."""
 
 import copy
 from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ ClaimWrite = Callable[[ClaimWrites, CachedResourceClaim], Coroutine[Any, Any, Ob
 
 
 class ModelServer:
-    """Writes by what they make of an object's version. Each is computed once."""
+    """Results of writes by object version; each is computed once."""
 
     def __init__(self, subjects: Subjects) -> None:
         self._subjects = subjects
@@ -25,15 +25,15 @@ class ModelServer:
     def write(
         self, about: tuple[object, ...], subject: int, seen: int, now: int, write: ClaimWrite
     ) -> int | None:
-        """The version after a write that was made for the version ``seen`` and meets ``now``;
-        None where the server refuses it or nothing changes. ``about`` identifies the write."""
+        """The version after a write for the version ``seen`` that meets ``now``; None if the
+        server refuses it or nothing changes. ``about`` identifies the write."""
         key = (*about, subject, seen, now)
         if key not in self._written:
             self._written[key] = self._write(subject, seen, now, write)
         return self._written[key]
 
     def bind(self, pod: int, seen: int, now: int, node: str) -> int | None:
-        """The version after POST pods/binding; None where the server refuses it."""
+        """The version after POST pods/binding; None if the server refuses it."""
         key = ("bind", pod, seen, now, node)
         if key not in self._written:
 
@@ -44,25 +44,24 @@ class ModelServer:
         return self._written[key]
 
     def keep_unbound(self, pod: int, seen: int, now: int, voids: str) -> int | None:
-        """The version after the pod was told by what it is never bound; None where the server
-        refuses it."""
+        """The version with the pod's void annotation; None if the server refuses it."""
         key = ("keep unbound", pod, seen, now, voids)
         if key not in self._written:
 
-            async def tell(kube: MemoryKube) -> None:
+            async def annotate(kube: MemoryKube) -> None:
                 await ClaimWrites(kube, lambda: None).keep_unbound(self._pod(pod, seen), voids)
 
-            self._written[key] = self._run(pod, now, tell)
+            self._written[key] = self._run(pod, now, annotate)
         return self._written[key]
 
     def _pod(self, pod: int, version: int) -> Pod:
-        seen = self._subjects.picture({pod: version}).pods[self._subjects.all[pod].name]
+        seen = self._subjects.cache({pod: version}).pods[self._subjects.all[pod].name]
         assert seen.pod is not None
         return seen.pod
 
     def _write(self, subject: int, seen: int, now: int, write: ClaimWrite) -> int | None:
         uid = self._subjects.all[subject].name
-        claim = self._subjects.picture({subject: seen}).claims[uid]
+        claim = self._subjects.cache({subject: seen}).claims[uid]
 
         async def run(kube: MemoryKube) -> None:
             await write(ClaimWrites(kube, lambda: None), claim)
@@ -75,7 +74,7 @@ class ModelServer:
         now: int,
         request: Callable[[MemoryKube], Coroutine[Any, Any, None]],
     ) -> int | None:
-        """Send a request to a server that holds nothing but the object."""
+        """Send a request to a server that has only the object."""
         if now == self._subjects.gone:
             return None
         one = self._subjects.all[subject]
@@ -85,20 +84,20 @@ class ModelServer:
         store = MemoryStore(lambda: 0.0, revision=revision)
         store.of(resource)[NAMESPACE, one.name] = held
         try:
-            at_once(request(MemoryKube(store)))
+            run_now(request(MemoryKube(store)))
         except (ConflictError, NotFoundError, RefusedError):
             return None
         made = store.of(resource)[NAMESPACE, one.name]
-        made.get("status", {}).pop("conditions", None)  # Nobody looks at their times here.
+        made.get("status", {}).pop("conditions", None)  # Their times would make states differ.
         number = self._subjects.number(made)
         return number if number != now else None
 
 
-def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine returns that waits for nothing."""
+def run_now(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         return end.value
     coroutine.close()
-    raise RuntimeError("it waits for something")
+    raise RuntimeError("the coroutine waits")

@@ -1,10 +1,10 @@
-"""A state of everything, and a step from one to the next."""
+"""States of the model, and steps between them."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 UNCHAINED, UNSENT, ORPHAN = -1, -2, -3
-"""What an append must follow: nothing, one that is still before it, one that was refused."""
+"""An append's predecessor: none, one that is still pending, one that was refused."""
 
 
 Commands = tuple[tuple[int, int], ...]
@@ -12,8 +12,8 @@ Commands = tuple[tuple[int, int], ...]
 
 
 class Sent(NamedTuple):
-    """An append on its way: the record, the last sequence it expects, and the sequence of the
-    record that it must follow directly."""
+    """A pending append: the record, the expected last sequence, and the sequence of the record that
+    it must follow directly."""
 
     record: int
     expected: int
@@ -21,57 +21,57 @@ class Sent(NamedTuple):
 
 
 class ReplicaAt(NamedTuple):
-    """A replica: its state, and what it has sent. It has read all that there is."""
+    """A replica's state and pending appends. It has read everything."""
 
     local: int
     sent: tuple[Sent, ...] = ()
 
 
 class ModelGivenUp(NamedTuple):
-    """Attempts of a claim that are given up though that could not be written on it."""
+    """Given-up attempts of a claim that can't be written."""
 
     claim: int
     record: int
     """The ``ModelGivenUp``, by its number."""
     at: int
-    """Which version of the claim was read, counted from its first."""
+    """The index of the claim's version that was read."""
 
 
 class Spent(NamedTuple):
-    """How much of the bound's harms was done."""
+    """Numbers of faults so far, limited by the bound."""
 
     crashes: int = 0
     lost_answers: int = 0
     early_ticks: int = 0
     deleted_pods: int = 0
     lost_nodes: int = 0
-    hasty_voids: int = 0
+    lagging_voids: int = 0
     refusals: int = 0
     permits: int = 0
     closing_ticks: int = 0
 
 
 class State(NamedTuple):
-    """Everything. Numbers are those of ``Subjects``, ``Replicas`` and ``Executors``."""
+    """A state. Its numbers are those of ``Subjects``, ``ModelReplicas`` and ``Executors``."""
 
     objects: tuple[tuple[int, ...], ...]
-    """Per subject, its versions from the first to the newest."""
+    """Versions by subject, from the first to the newest."""
     published: tuple[int, ...]
-    """Per subject, which of its versions is the last that was published."""
+    """Index of the last published version, by subject."""
     log: tuple[int, ...]
-    """Records; who wrote one is forgotten once everybody has read it."""
+    """Records, without their writers."""
     replicas: tuple[ReplicaAt, ...]
     voids: Commands
-    """Sent, and not without effect yet. Each may arrive at any time, and again."""
+    """Sent commands that still have an effect. Each may arrive at any time, and repeatedly."""
     spent: Spent
     refused: tuple[int, ...] = ()
-    """Claims that the server refuses to write now."""
+    """Claims whose writes the server refuses now."""
     given_up: tuple[ModelGivenUp, ...] = ()
-    """In order, published as soon as it is so; the last one of a claim counts."""
+    """In order, published at once; the last one of a claim counts."""
 
 
 class Action(NamedTuple):
-    """What happened: its kind, who or what, and what it made."""
+    """An action: its kind, actor or subject, result, and reason."""
 
     kind: str
     who: int = -1
@@ -80,7 +80,7 @@ class Action(NamedTuple):
 
 
 class Next(NamedTuple):
-    """A step: harm is what need not happen."""
+    """A step; ``fault``: it does not have to happen."""
 
     action: Action
     state: State
@@ -90,25 +90,24 @@ class Next(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelBus:
-    """What the bus promises; a mutation takes it away."""
+    """Guarantees of the bus; mutations remove them."""
 
     fenced: bool = True
     """An append is refused whose writer has not folded the log's last record."""
     chained: bool = True
     """An append is refused if the one that it builds on was."""
     leased: bool = True
-    """Who leads no more does not write by what it has read since: not the bus' promise, but the
-    Lease's."""
+    """A former leader does not write what it has read since its term; guaranteed by the Lease."""
 
 
 def exchanged(state: State) -> State:
-    """The one of this state and the same with both replicas exchanged that comes first."""
+    """The smaller of this state and the same state with exchanged replicas."""
     ordered = tuple(sorted(state.replicas))
     return state if ordered == state.replicas else state._replace(replicas=ordered)
 
 
 def newest_of(state: State) -> dict[int, int]:
-    """What is given up of each claim by now."""
+    """The newest record of given-up attempts, by claim."""
     return {one.claim: one.record for one in state.given_up}
 
 

@@ -1,4 +1,4 @@
-"""What the model holds: objects as the server has them, and the facts that tell of them."""
+"""The model's objects and their facts."""
 
 import json
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ from dray.messages.facts import (
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import NodeHistory, fact_of
-from dray_sandbox.model_checker.bound import Bound, PodKind
-from dray_sandbox.model_checker.numbers import Numbers
+from dray_sandbox.model_checker.bounds import Bound, PodKind
+from dray_sandbox.model_checker.intern_table import Interned
 
 POOL, NAMESPACE = "pool", "team"
 TFLOPS = 312
-"""What a card has."""
+"""Capacity of a device."""
 TICK_S = 31.0
-"""Longer than a decision may stay uncommitted."""
+"""Longer than the timeout of uncommitted decisions."""
 START_UNIX_S = 1_000_000.0
 GONE: Object = {}
 """The last version of an object that was deleted."""
@@ -55,27 +55,27 @@ class SubjectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Something that changes and that facts tell of."""
+    """Something that changes and has facts."""
 
     kind: SubjectKind
     name: str
     owner: int = -1
-    """Of a claim: the subject that is its pod."""
+    """A claim's pod."""
     claims: tuple[int, ...] = ()
-    """Of a pod: the subjects that are its claims."""
+    """A pod's claims."""
 
 
 class Subjects:
-    """The subjects of a bound, every version of them that was ever reached, and their facts."""
+    """The subjects of a bound, with all visited versions and their facts."""
 
     def __init__(self, bound: Bound) -> None:
-        self.versions: Numbers[Object] = Numbers()
+        self.versions: Interned[Object] = Interned()
         self.gone = self.number(GONE)
         self.all: list[Subject] = []
         self.first: list[int] = []
-        """Per subject its version at the beginning."""
-        self.born: dict[int, int] = {}
-        """Versions of what is not there at the beginning, once it is created."""
+        """Initial versions by subject."""
+        self.created_versions: dict[int, int] = {}
+        """Versions at creation of subjects that do not exist initially."""
         for pod in bound.pods:
             self._add_pod(pod)
         for node in bound.nodes:
@@ -85,8 +85,8 @@ class Subjects:
         self.pods = self._of(SubjectKind.POD)
         self.nodes = self._of(SubjectKind.NODE)
         self.by_uid = {subject.name: index for index, subject in enumerate(self.all)}
-        self.records: Numbers[GivenUp] = Numbers()
-        """What was given up."""
+        self.records: Interned[GivenUp] = Interned()
+        """Records of given-up attempts."""
         self._facts: dict[tuple[int, ...], Fact] = {}
 
     def number(self, obj: Object) -> int:
@@ -94,8 +94,8 @@ class Subjects:
         return self.versions.of(json.dumps(obj, sort_keys=True), obj)
 
     def fact(self, subject: int, version: int, before: int, record: int = NONE) -> Fact:
-        """What is published of a version; ``before``: the last one that is not ``gone``;
-        ``record``: what was given up of it."""
+        """The fact of a version; ``before``: the last existing version; ``record``: of given-up
+        attempts."""
         key = (subject, version, before, record)
         known = self._facts.get(key)
         if known is None:
@@ -103,11 +103,11 @@ class Subjects:
         return known
 
     def configuration(self) -> list[Fact]:
-        """What is published before anything happens."""
+        """The initial facts."""
         slices = [slice_of(self.all[node].name) for node in self.nodes]
         return [
             DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS)),
-            # A policy that learns would have as many states as there are histories.
+            # A learning policy would have one state per history.
             PolicyObserved(revision=1, policy=Policy("policy", "u", placement=names.COMPACT_FIRST)),
             PoolObserved(revision=1, pool=Pool(POOL, "u-pool", template="policy")),
             DomainObserved(revision=1, domain=POOL, epoch=1),
@@ -115,20 +115,19 @@ class Subjects:
             *(
                 self.fact(index, first, first)
                 for index, first in enumerate(self.first)
-                if index not in self.born
+                if index not in self.created_versions
             ),
             Synced(revision=1, instance="c"),
         ]
 
     def claim(self, version: int) -> Claim:
-        """What a claim's object says."""
+        """The claim of a version."""
         return claim_from(self.versions[version])
 
-    def picture(
+    def cache(
         self, versions: dict[int, int], given_up: Mapping[int, int] = MappingProxyType({})
     ) -> ObjectCache:
-        """What a claim-controller that has seen these versions of these subjects knows, and what
-        was given up of claims."""
+        """The cache of a claim-controller that has read these versions and records."""
         made = ObjectCache()
         for claim, record in given_up.items():
             if record != NONE:
@@ -160,8 +159,8 @@ class Subjects:
                 return Tick(revision=int(seconds - START_UNIX_S) + 1, now_unix_s=seconds)
         if version == self.gone:
             return _tombstone(self.fact(subject, before, before))
-        picture = self.picture({subject: version}, {subject: record})
-        fact = fact_of(picture, FactKey(one.kind.value, one.name), NodeHistory())
+        cache = self.cache({subject: version}, {subject: record})
+        fact = fact_of(cache, FactKey(one.kind.value, one.name), NodeHistory())
         assert fact is not None
         return fact
 
@@ -179,7 +178,7 @@ class Subjects:
         self.all.append(subject)
         number, index = self.number(obj), len(self.all) - 1
         if late:
-            self.born[index] = number
+            self.created_versions[index] = number
         self.first.append(self.gone if late else number)
         return index
 
@@ -188,17 +187,17 @@ class Subjects:
 
 
 def slice_of(node: str) -> ResourceSlice:
-    """The slice of a node: one card that may be shared."""
+    """The slice of a node, with one shareable device."""
     amount = str(TFLOPS)
-    card = Device(
-        name=f"{node}-card",
-        attributes={"uuid": f"{node}-card", "pool_name": POOL},
+    device = Device(
+        name=f"{node}-device",
+        attributes={"uuid": f"{node}-device", "pool_name": POOL},
         capacity={
             names.VIRTUAL_TFLOPS: Capacity(amount, RequestPolicy(default=amount, minimum="1")),
         },
         allow_multiple_allocations=True,
     )
-    return ResourceSlice(f"s-{node}", f"u-s-{node}", names.DRIVER, node, 1, 1, node, (card,))
+    return ResourceSlice(f"s-{node}", f"u-s-{node}", names.DRIVER, node, 1, 1, node, (device,))
 
 
 def _tombstone(last: Fact) -> Fact:

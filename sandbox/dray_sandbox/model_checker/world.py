@@ -1,12 +1,13 @@
-"""A world, and everything that may happen next in it."""
+"""The model's possible steps."""
 
 from collections.abc import Iterator
 from itertools import islice
 
 from dray.kube.ports import Object
 from dray.messages.decisions import Released
-from dray_sandbox.model_checker.bound import Bound
+from dray_sandbox.model_checker.bounds import Bound
 from dray_sandbox.model_checker.executors import Executors, Write
+from dray_sandbox.model_checker.replica_steps import ReplicaSteps
 from dray_sandbox.model_checker.server import ModelServer
 from dray_sandbox.model_checker.state import (
     Action,
@@ -18,25 +19,24 @@ from dray_sandbox.model_checker.state import (
     newest_of,
 )
 from dray_sandbox.model_checker.subjects import NONE, TICK_S, Subjects
-from dray_sandbox.model_checker.turns import Turns
 
 
 class ModelWorld:
-    """The steps of a bound."""
+    """All steps of a bound."""
 
     def __init__(self, bound: Bound, bus: ModelBus | None = None) -> None:
         self.bound = bound
         self.subjects = Subjects(bound)
         self.server = ModelServer(self.subjects)
         self.executors = Executors(self.subjects, self.server, bound, bus)
-        self._turns = Turns(bound, bus or ModelBus(), self.subjects, self.executors)
-        self.replicas = self._turns.replicas
+        self._replica_steps = ReplicaSteps(bound, bus or ModelBus(), self.subjects, self.executors)
+        self.replicas = self._replica_steps.replicas
         self._committed: dict[int, frozenset[tuple[str, int]]] = {}
         self._edited: dict[tuple[str, int], int] = {}
 
     def first(self) -> State:
-        """Pods and claims are there, and nobody has done anything."""
-        one = ReplicaAt(self.replicas.begin())
+        """The initial state."""
+        one = ReplicaAt(self.replicas.initial())
         objects = tuple((version,) for version in self.subjects.first)
         published = (0,) * len(objects)
         return State(
@@ -44,62 +44,64 @@ class ModelWorld:
         )
 
     def next(self, state: State) -> list[Next]:
-        """Everything that may happen; once only time is left to pass, one way on is enough."""
+        """All possible steps; when only time can pass, one fair step."""
         if state.spent.closing_ticks:
-            return [*islice(self._orderly(state), 1)]
+            return [*islice(self._fair_steps(state), 1)]
         found = [
             *self._executions(state),
             *self._void_commands(state),
-            *self._voids_again(state),
+            *self._repeated_voids(state),
             *self._creations(state),
             *self._collections(state),
-            *self._turns.publications(state),
+            *self._replica_steps.publications(state),
         ]
         for index in range(len(state.replicas)):
-            found += self._turns.acts(state, index)
-            found += self._turns.arrivals(state, index)
-            found += self._turns.crashes(state, index)
-        found += self._turns.hasty_voids(state)
+            found += self._replica_steps.decisions(state, index)
+            found += self._replica_steps.arrivals(state, index)
+            found += self._replica_steps.crashes(state, index)
+        found += self._replica_steps.lagging_voids(state)
         found += self._deletions(state)
         found += self._losses(state)
         found += self._refusals(state)
         found += self._ticks(state, any(not step.fault for step in found))
         return found
 
-    def _orderly(self, state: State) -> Iterator[Next]:
-        """What comes to rest soonest."""
+    def _fair_steps(self, state: State) -> Iterator[Next]:
+        """Steps in an order that soon reaches a final state."""
         for index in range(len(state.replicas)):
-            yield from self._turns.arrivals(state, index)
+            yield from self._replica_steps.arrivals(state, index)
         yield from self._void_commands(state)
-        yield from self._voids_again(state)
+        yield from self._repeated_voids(state)
         yield from self._executions(state)
         yield from self._collections(state)
-        yield from self._turns.publications(state)
-        yield from self._turns.acts(state, 0)
+        yield from self._replica_steps.publications(state)
+        yield from self._replica_steps.decisions(state, 0)
         yield from self._ticks(state, busy=False)
 
     # --- executors and the server --------------------------------------------------------
 
     def _executions(self, state: State) -> Iterator[Next]:
         for number in self.decided(state):
-            committed = self._called_committed(state, number)
+            committed = self._logged_commits(state, number)
             for write in self.executors.writes(number, committed, state):
                 action = Action(write.what, write.subject, number, write.why)
                 yield Next(action, self._after(state, write), False)
 
     def _after(self, state: State, write: Write) -> State:
         if write.record != NONE:
-            return self._turns.given_up(state, write.subject, write.record)
-        return self._turns.changed(state, write.subject, write.version)
+            return self._replica_steps.given_up(state, write.subject, write.record)
+        return self._replica_steps.changed(state, write.subject, write.version)
 
     def decided(self, state: State) -> list[int]:
-        """Every decision that the log holds, in order."""
-        return [number for record in state.log for number in self._turns.decisions_of(record)]
+        """All decisions in the log, in order."""
+        return [
+            number for record in state.log for number in self._replica_steps.decisions_of(record)
+        ]
 
-    def _called_committed(self, state: State, number: int) -> tuple[str, ...]:
-        said = {one for record in state.log for one in self._commits_of(record)}
+    def _logged_commits(self, state: State, number: int) -> tuple[str, ...]:
+        logged = {one for record in state.log for one in self._commits_of(record)}
         claims = self.executors.decisions[number].claims
-        return tuple(claim.uid for claim in claims if (claim.uid, claim.attempt) in said)
+        return tuple(claim.uid for claim in claims if (claim.uid, claim.attempt) in logged)
 
     def _commits_of(self, record: int) -> frozenset[tuple[str, int]]:
         known = self._committed.get(record)
@@ -117,13 +119,13 @@ class ModelWorld:
                 action = Action(f"command: {write.what}", claim, attempt)
                 yield Next(action, self._after(state, write), False)
 
-    def _voids_again(self, state: State) -> Iterator[Next]:
+    def _repeated_voids(self, state: State) -> Iterator[Next]:
         for claim in newest_of(state):
-            if (write := self.executors.void_again(claim, state)) is not None:
+            if (write := self.executors.repeat_void(claim, state)) is not None:
                 yield Next(Action(write.what, claim), self._after(state, write), False)
 
     def _refusals(self, state: State) -> Iterator[Next]:
-        """The server begins, or ceases, to refuse the writes of a claim."""
+        """The server starts or stops refusing the writes of a claim."""
         spent = state.spent
         for claim in self.subjects.claims:
             is_there = state.objects[claim][-1] != self.subjects.gone
@@ -143,16 +145,18 @@ class ModelWorld:
     # --- the cluster -------------------------------------------------------------------
 
     def _creations(self, state: State) -> Iterator[Next]:
-        """A pod that was not there at the beginning, and its claims."""
+        """A late pod and its claims are created."""
         for pod in self.subjects.pods:
-            if pod in self.subjects.born and len(state.objects[pod]) == 1:
+            if pod in self.subjects.created_versions and len(state.objects[pod]) == 1:
                 made = state
                 for subject in (*self.subjects.all[pod].claims, pod):
-                    made = self._turns.changed(made, subject, self.subjects.born[subject])
+                    made = self._replica_steps.changed(
+                        made, subject, self.subjects.created_versions[subject]
+                    )
                 yield Next(Action("create", pod), made, False)
 
     def _collections(self, state: State) -> Iterator[Next]:
-        """Kubernetes takes away the claims of pods that are gone."""
+        """Kubernetes deletes the claims of deleted pods."""
         gone = self.subjects.gone
         for claim in self.subjects.claims:
             owner, now = self.subjects.all[claim].owner, state.objects[claim][-1]
@@ -162,10 +166,14 @@ class ModelWorld:
             if metadata.get("finalizers") and "deletionTimestamp" not in metadata:
                 made = self._edit("delete", now)
                 yield Next(
-                    Action("deleting", claim), self._turns.changed(state, claim, made), False
+                    Action("deleting", claim),
+                    self._replica_steps.changed(state, claim, made),
+                    False,
                 )
             else:
-                yield Next(Action("gone", claim), self._turns.changed(state, claim, gone), False)
+                yield Next(
+                    Action("gone", claim), self._replica_steps.changed(state, claim, gone), False
+                )
 
     def _deletions(self, state: State) -> Iterator[Next]:
         if state.spent.deleted_pods >= self.bound.deleted_pods:
@@ -173,7 +181,9 @@ class ModelWorld:
         for pod in self.subjects.pods:
             if state.objects[pod][-1] != self.subjects.gone:
                 spent = state.spent._replace(deleted_pods=state.spent.deleted_pods + 1)
-                made = self._turns.changed(state._replace(spent=spent), pod, self.subjects.gone)
+                made = self._replica_steps.changed(
+                    state._replace(spent=spent), pod, self.subjects.gone
+                )
                 yield Next(Action("delete", pod), made, True)
 
     def _losses(self, state: State) -> Iterator[Next]:
@@ -184,11 +194,11 @@ class ModelWorld:
             if len(history) == 1:
                 spent = state.spent._replace(lost_nodes=state.spent.lost_nodes + 1)
                 made = self._edit("lose", history[-1])
-                after = self._turns.changed(state._replace(spent=spent), node, made)
+                after = self._replica_steps.changed(state._replace(spent=spent), node, made)
                 yield Next(Action("lose", node), after, True)
 
     def _ticks(self, state: State, busy: bool) -> Iterator[Next]:
-        """Time passes, early, or because nothing else is left."""
+        """Time passes, early or because no other step is possible."""
         spent = state.spent
         if busy and spent.early_ticks < self.bound.early_ticks:
             spent = spent._replace(early_ticks=spent.early_ticks + 1)
@@ -199,7 +209,9 @@ class ModelWorld:
         time = self.subjects.time
         made = self._edit("tick", state.objects[time][-1])
         yield Next(
-            Action("tick"), self._turns.changed(state._replace(spent=spent), time, made), busy
+            Action("tick"),
+            self._replica_steps.changed(state._replace(spent=spent), time, made),
+            busy,
         )
 
     def _edit(self, what: str, version: int) -> int:

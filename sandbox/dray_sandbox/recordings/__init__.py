@@ -1,1 +1,1 @@
-"""Makes the recordings that tests replay: ``python -m dray_sandbox.recordings FOLDER``."""
+"""Generates the recordings that tests replay: ``python -m dray_sandbox.recordings FOLDER``."""

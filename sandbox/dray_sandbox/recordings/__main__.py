@@ -1,4 +1,4 @@
-"""Writes the committed recordings and says what is in them."""
+"""Writes the committed recordings and prints their contents."""
 
 import argparse
 from collections import Counter
@@ -12,17 +12,15 @@ FOLDER = Path(__file__).parents[3] / "tests" / "replay" / "recordings"
 
 
 def main() -> None:
-    """Make both recordings anew."""
+    """Generate both recordings."""
     parser = argparse.ArgumentParser(prog="python -m dray_sandbox.recordings", description=__doc__)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="default: tests/replay/…")
-    parser.add_argument("--first", type=int, default=3, help="seed to begin the search with")
+    parser.add_argument("--first", type=int, default=3, help="first seed of the search")
     options = parser.parse_args()
     folder: Path = options.folder
     simulation = simulate()
     write_recording(folder / "two-replicas.jsonl.gz", simulation.lines)
-    print(
-        f"two-replicas: {len(simulation.lines)} lines; {dict(sorted(simulation.happened.items()))}"
-    )
+    print(f"two-replicas: {len(simulation.lines)} lines; {dict(sorted(simulation.counts.items()))}")
     lines, outcome = services.record_all(options.first)
     write_recording(folder / "four-services.jsonl.gz", lines)
     kinds = Counter(type(line).__name__ for line in lines)

@@ -1,4 +1,4 @@
-"""The simulated bus: a facts stream that keeps the last fact per subject, and fenced logs."""
+"""A simulated bus: a facts stream with the last fact per subject, and fenced logs."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ START_UNIX_S = 1_700_000_000.0
 
 @dataclass(slots=True)
 class RecordedLog:
-    """A decision log; every append names the one it follows."""
+    """A decision log; every append names its predecessor."""
 
     epoch: int
     records: list[AnyRecord] = field(default_factory=list)
@@ -29,7 +29,7 @@ class RecordedLog:
 
 
 class SimulatedBus:
-    """What is on the bus, and what a recorder writes of it from ``begin_recording`` on."""
+    """The content of the bus, and a recorder's lines from ``begin_recording`` on."""
 
     def __init__(self) -> None:
         self.now_unix_s = START_UNIX_S
@@ -42,8 +42,8 @@ class SimulatedBus:
         self._newest: dict[str, int] = {}
         self._recording = False
 
-    def see(self, fact: Fact) -> None:
-        """Publish a fact: it replaces the one before it of the same object."""
+    def publish(self, fact: Fact) -> None:
+        """Publish a fact, which replaces the last one of its object."""
         self.facts.append(fact)
         self._stored_unix_s.append(self.now_unix_s)
         sequence = len(self.facts)
@@ -55,7 +55,7 @@ class SimulatedBus:
             self.lines.append(self.fact_line(sequence))
 
     def fact_line(self, sequence: int) -> FactLine:
-        """A fact as a recorder writes it."""
+        """A recorder's line of a fact."""
         message = encode(self.facts[sequence - 1], source="", now_unix_s=0.0)
         raw = msgspec.Raw(message.payload)
         stored = self._stored_unix_s[sequence - 1]
@@ -69,7 +69,7 @@ class SimulatedBus:
             self.lines.append(self.record_line(domain, len(log.records)))
 
     def record_line(self, domain: str, sequence: int) -> RecordLine:
-        """A record as a recorder writes it."""
+        """A recorder's line of a record."""
         log = self.logs[domain]
         raw = msgspec.Raw(encode_record(log.records[sequence - 1]))
         return RecordLine(
@@ -81,7 +81,7 @@ class SimulatedBus:
         )
 
     def begin_recording(self) -> None:
-        """What a recorder writes first: the facts that are left, and the logs so far."""
+        """Write a recorder's first lines: the current facts and the logs."""
         self._recording = True
         streams = {log_stream(name, log.epoch): "" for name, log in self.logs.items()}
         self.lines.append(
@@ -99,7 +99,7 @@ class SimulatedBus:
             self.lines += [self.record_line(name, n + 1) for n in range(len(log.records))]
 
     def open(self, domain: str, epoch: int) -> None:
-        """A new epoch's log, then its announcement."""
+        """Create a new epoch's log, then announce it."""
         self.logs[domain] = RecordedLog(epoch)
         if self._recording:
             self.lines.append(StreamLine(name=log_stream(domain, epoch), created=""))
@@ -111,4 +111,4 @@ class SimulatedBus:
             now_unix_s=self.now_unix_s,
         )
         self.store(domain, opened)
-        self.see(DomainObserved(revision=epoch, domain=domain, epoch=epoch))
+        self.publish(DomainObserved(revision=epoch, domain=domain, epoch=epoch))

@@ -1,4 +1,4 @@
-"""The simulated cluster: pods, claims and nodes come, change and go."""
+"""A simulated cluster, whose pods, claims and nodes are created, changed and deleted."""
 
 from collections.abc import Callable
 from random import Random
@@ -31,8 +31,8 @@ MODES = ("CompactFirst", "LowLoadFirst")
 OWNER = Taint(names.OWNER_TAINT, names.OWNER_DRAY, "NoSchedule")
 
 
-def card(node: str, index: int, model: str) -> Device:
-    """A card as the node-agent publishes it."""
+def device(node: str, index: int, model: str) -> Device:
+    """A GPU that the node-agent publishes."""
     fixed = RequestPolicy(default="0", valid_values=("0",))
     vram = "40Gi" if model == "A100" else "80Gi"
     return Device(
@@ -50,15 +50,15 @@ def card(node: str, index: int, model: str) -> Device:
 
 
 class RecordedCluster:
-    """What Kubernetes would hold; every change is published as a fact."""
+    """Kubernetes' objects; every change is published as a fact."""
 
     def __init__(self, bus: SimulatedBus, random: Random) -> None:
         self.bus = bus
         self.random = random
         self.claims: dict[str, Claim] = {}
         self.pods: dict[str, Pod] = {}
-        self.happened: dict[str, int] = {}
-        """How often what went wrong."""
+        self.counts: dict[str, int] = {}
+        """Numbers of events."""
         self._revision = 0
         self._count = 0
         self._membership = dict(zip(NODES, (POOLS[0], POOLS[0], POOLS[1]), strict=True))
@@ -71,31 +71,31 @@ class RecordedCluster:
         self._revision += 1
         return self._revision
 
-    def note(self, what: str) -> None:
-        """Something went wrong, as it should."""
-        self.happened[what] = self.happened.get(what, 0) + 1
+    def count_event(self, what: str) -> None:
+        """Count an event."""
+        self.counts[what] = self.counts.get(what, 0) + 1
 
     def configure(self) -> None:
-        """Classes, pools, nodes and opened logs."""
+        """Create classes, pools, nodes and logs."""
         made = DeviceClass(names.DEVICE_CLASS)
-        self.bus.see(DeviceClassObserved(revision=self.next(), device_class=made))
+        self.bus.publish(DeviceClassObserved(revision=self.next(), device_class=made))
         self.change_policy()
         for name in POOLS:
             pool = Pool(name, f"uid-{name}", template="policy")
-            self.bus.see(PoolObserved(revision=self.next(), pool=pool))
+            self.bus.publish(PoolObserved(revision=self.next(), pool=pool))
             self.bus.open(name, 1)
         for node, model in zip(NODES, MODELS, strict=True):
-            cards = tuple(card(node, index, model) for index in range(2))
+            cards = tuple(device(node, index, model) for index in range(2))
             made_of = ResourceSlice(
                 f"slice-{node}", f"uid-{node}", names.DRIVER, node, 1, 1, node, cards
             )
-            self.bus.see(SliceObserved(revision=self.next(), slice=made_of))
+            self.bus.publish(SliceObserved(revision=self.next(), slice=made_of))
             self.publish_node(node)
-        self.bus.see(Synced(revision=1, instance="claim-controller"))
-        self.pass_time()
+        self.bus.publish(Synced(revision=1, instance="claim-controller"))
+        self.tick()
 
     def publish_node(self, node: str) -> None:
-        """The fact about a node as it is now."""
+        """Publish a node."""
         leaving, _, since = self._leaving.get(node, ("", "", 0))
         counted = self._counted[node]
         made = Node(
@@ -112,18 +112,18 @@ class RecordedCluster:
             leaving_since=since,
         )
         uids = tuple(pod.uid for pod in counted)
-        self.bus.see(NodeObserved(revision=self.next(), node=made, counted_pods=uids))
+        self.bus.publish(NodeObserved(revision=self.next(), node=made, counted_pods=uids))
 
     def publish_claim(self, claim: Claim, deleted: bool = False) -> None:
-        """The fact about a claim that changed."""
+        """Publish a changed claim."""
         if deleted:
             del self.claims[claim.uid]
         else:
             self.claims[claim.uid] = claim
-        self.bus.see(ClaimObserved(revision=self.next(), claim=claim, deleted=deleted))
+        self.bus.publish(ClaimObserved(revision=self.next(), claim=claim, deleted=deleted))
 
     def submit(self) -> None:
-        """A pod and its claim; the claim's fact may come second."""
+        """Create a pod and its claim, whose facts come in any order."""
         self._count += 1
         random, uid, pool = self.random, f"pod-{self._count}", self.random.choice(POOLS)
         request = DeviceRequest(
@@ -164,29 +164,29 @@ class RecordedCluster:
         self.pods[uid] = pod
         steps: list[Callable[[], None]] = [
             lambda: self.publish_claim(claim),
-            lambda: self.bus.see(PodObserved(revision=self.next(), pod=pod)),
+            lambda: self.bus.publish(PodObserved(revision=self.next(), pod=pod)),
         ]
         random.shuffle(steps)
         for step in steps:
             step()
 
-    def end_pod(self) -> None:
-        """A pod goes; its claim follows later."""
+    def delete_pod(self) -> None:
+        """Delete a pod; its claim is deleted later."""
         if self.pods:
             pod = self.pods.pop(self.random.choice(list(self.pods)))
-            self.bus.see(PodObserved(revision=self.next(), pod=pod, deleted=True))
+            self.bus.publish(PodObserved(revision=self.next(), pod=pod, deleted=True))
             self.uncount(pod)
-            self.note("deleted")
+            self.count_event("deleted")
 
     def uncount(self, pod: Pod) -> None:
-        """A pod is in its node's sum no more."""
+        """Remove a pod from its node's sum."""
         for node, counted in self._counted.items():
             if any(one.uid == pod.uid for one in counted):
                 self._counted[node] = [one for one in counted if one.uid != pod.uid]
                 self.publish_node(node)
 
-    def end_claim(self) -> None:
-        """The claim of a pod that is gone goes, too; now and then another one."""
+    def delete_claim(self) -> None:
+        """Delete the claim of a deleted pod, rarely another one."""
         orphans = [claim for claim in self.claims.values() if claim.pod_uid not in self.pods]
         if self.random.random() < 0.1:
             orphans = orphans or list(self.claims.values())
@@ -194,36 +194,38 @@ class RecordedCluster:
             self.publish_claim(self.random.choice(orphans), deleted=True)
 
     def clear(self) -> None:
-        """kube-scheduler clears an allocation, or the executor withdraws and voids it."""
+        """Deallocate a claim, as kube-scheduler or as a rollback, which also voids it."""
         if allocated := [claim for claim in self.claims.values() if claim.allocation]:
             claim = self.random.choice(allocated)
             moved = self._membership[claim.allocation.node] != claim.pool  # type: ignore[union-attr]
             void = claim.decision if moved or self.random.random() < 0.5 else claim.void
             self.publish_claim(replace(claim, allocation=None, void=void))
-            self.note("cleared")
+            self.count_event("cleared")
 
-    def pass_time(self) -> None:
-        """A tick."""
+    def tick(self) -> None:
+        """Advance the time and publish a tick."""
         self.bus.now_unix_s += self.random.choice([1.0, 1.0, 1.0, 7.0, 31.0])
-        self.bus.see(Tick(revision=self.next(), now_unix_s=self.bus.now_unix_s))
+        self.bus.publish(Tick(revision=self.next(), now_unix_s=self.bus.now_unix_s))
 
     def change_policy(self) -> None:
-        """Another placement mode."""
+        """Change the placement mode."""
         self._policy_version += 1
         mode = MODES[self._policy_version % 2]
         policy = Policy("policy", "uid", placement=mode, version=self._policy_version)
-        self.bus.see(PolicyObserved(revision=self.next(), policy=policy))
+        self.bus.publish(PolicyObserved(revision=self.next(), policy=policy))
 
-    def fall_ill(self) -> None:
-        """A card is reported ill, or well again."""
+    def change_gpu_health(self) -> None:
+        """Report a GPU as unhealthy, or as healthy."""
         node = self.random.choice(NODES)
-        ill = self.random.choice([(), (), (f"gpu-{node}-0",)])
-        self.bus.see(
-            InventoryObserved(revision=self.next(), node=node, driver=names.DRIVER, unhealthy=ill)
+        unhealthy = self.random.choice([(), (), (f"gpu-{node}-0",)])
+        self.bus.publish(
+            InventoryObserved(
+                revision=self.next(), node=node, driver=names.DRIVER, unhealthy=unhealthy
+            )
         )
 
     def move(self) -> None:
-        """A node is labelled for another pool: first it is in none."""
+        """Move a node to another pool: first it is in none."""
         node, pool = self.random.choice(NODES), self.random.choice(POOLS)
         before = self._membership[node]
         if before and before != pool:
@@ -231,8 +233,8 @@ class RecordedCluster:
             self._leaving[node] = (before, pool, self._revision + 1)
             self.publish_node(node)
 
-    def moved(self) -> None:
-        """The old pool's log says that the node left."""
+    def finish_move(self) -> None:
+        """Finish moves whose old pool's log has recorded the node's leave."""
         for node, (old, new, since) in list(self._leaving.items()):
             if any(
                 isinstance(record, NodeLeft)
@@ -243,19 +245,19 @@ class RecordedCluster:
                 del self._leaving[node]
                 self._membership[node] = new
                 self.publish_node(node)
-                self.note("moved")
+                self.count_event("moved")
 
     def count(self, pod: Pod) -> None:
-        """A pod is on its node, and in the node's sum."""
+        """Add a bound pod to its node's sum."""
         self.pods[pod.uid] = pod
-        self.bus.see(PodObserved(revision=self.next(), pod=pod))
+        self.bus.publish(PodObserved(revision=self.next(), pod=pod))
         self._counted[pod.node].append(pod)
         self.publish_node(pod.node)
 
     def lose_log(self) -> tuple[str, int]:
-        """A log is lost: everything unallocated of the pool is voided, then a new epoch.
+        """Lose a log: void the pool's unallocated claims, then open a new epoch.
 
-        The domain, and the epoch that was lost.
+        Returns the domain and the lost epoch.
         """
         domain = self.random.choice(POOLS)
         lost = self.bus.logs[domain].epoch
@@ -263,5 +265,5 @@ class RecordedCluster:
             if claim.pool == domain and claim.allocation is None:
                 self.publish_claim(replace(claim, void=last_attempt_before(lost + 1)))
         self.bus.open(domain, lost + 1)
-        self.note("epochs")
+        self.count_event("epochs")
         return domain, lost

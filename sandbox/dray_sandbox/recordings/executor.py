@@ -1,4 +1,4 @@
-"""The simulated executor: it commits late or never, binds, and voids when asked to."""
+"""A simulated executor, which commits late or never, binds and voids."""
 
 from msgspec.structs import replace
 
@@ -9,11 +9,11 @@ from dray_sandbox.recordings.cluster import RecordedCluster
 
 
 class RecordedExecutor:
-    """Carries out what the logs say."""
+    """Executes the logs' decisions."""
 
     def __init__(self, cluster: RecordedCluster) -> None:
         self.commands: list[VoidClaim] = []
-        """What the allocators asked for."""
+        """The allocators' commands."""
         self._cluster = cluster
         self._bus = cluster.bus
         self._random = cluster.random
@@ -22,8 +22,8 @@ class RecordedExecutor:
         self._running: list[tuple[str, int]] = []
         self._allocations: dict[tuple[str, int], Allocation] = {}
 
-    def look(self) -> None:
-        """It reads the logs on, those of the newest epochs."""
+    def read_logs(self) -> None:
+        """Read new records of the newest epochs' logs."""
         for domain, log in self._bus.logs.items():
             done = self._done.get((domain, log.epoch), 0)
             for record in log.records[done:]:
@@ -34,8 +34,8 @@ class RecordedExecutor:
             self._done[domain, log.epoch] = len(log.records)
 
     def commit(self) -> None:
-        """Some execution, perhaps long asleep, goes on with its checks and its write."""
-        self.look()
+        """Continue some execution, possibly after a long pause, with its checks and its write."""
+        self.read_logs()
         if not self._running:
             return
         at = self._random.randrange(len(self._running))
@@ -51,10 +51,10 @@ class RecordedExecutor:
             return
         allocation = self._allocations[uid, attempt]
         self._cluster.publish_claim(replace(claim, allocation=allocation, decision=attempt))
-        self._cluster.note("committed")
+        self._cluster.count_event("committed")
 
     def bind(self) -> None:
-        """A pod with its claims allocated is on its node, and then in the node's sum."""
+        """Bind a pod whose claims are allocated."""
         for uid, pod in self._cluster.pods.items():
             claim = next((one for one in self._cluster.claims.values() if one.pod_uid == uid), None)
             if claim is None or claim.allocation is None or pod.node:
@@ -64,11 +64,11 @@ class RecordedExecutor:
             return
 
     def void(self) -> None:
-        """A command to void arrives, perhaps late or twice."""
+        """Execute a command to void, possibly late or twice."""
         if not self.commands:
             return
         command = self._random.choice(self.commands[-5:])
         claim = self._cluster.claims.get(command.claim_uid)
         if claim is not None and claim.allocation is None and claim.void < command.attempt:
             self._cluster.publish_claim(replace(claim, void=command.attempt))
-            self._cluster.note("voided")
+            self._cluster.count_event("voided")

@@ -1,4 +1,4 @@
-"""Node-agents with their journals; what a kubelet would ask of them, they ask themselves."""
+"""Node-agents with journals, which also make the kubelet's calls."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -21,11 +21,11 @@ from dray_node_agent.node_state import NodeFollower, NodeReporter
 from dray_node_agent.rule_recorder import AgentRuleRecorder
 from dray_node_agent.settings import NodeGroup
 from dray_node_agent.slice_publisher import SlicePublisher
-from dray_sandbox.simulation import actors
+from dray_sandbox.simulation import processes
 
 
-class NodeDisk(actors.Disk):
-    """A node's disk, with room for the checkpoint."""
+class NodeDisk(processes.Disk):
+    """A node's disk, with the checkpoint."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,25 +62,25 @@ class _NoFiles(CdiFolder):
         return ()
 
 
-def node_agent(board: actors.SimulatedNodeGpus, disk: NodeDisk) -> actors.Life:
-    """The node-agent with its journal; what a kubelet would ask of it, it asks itself."""
+def node_agent(node_gpus: processes.SimulatedNodeGpus, disk: NodeDisk) -> processes.ProcessFactory:
+    """The node-agent with its journal, which also makes the kubelet's calls."""
 
-    def begin(kube: Kube, bus: Bus, name: str) -> actors.RunningLoops:
-        clock = actors.VirtualClock()
+    def begin(kube: Kube, bus: Bus, name: str) -> processes.RunningLoops:
+        clock = processes.VirtualClock()
         journal = Journal(bus, AgentNoted, clock, instance=name)
         recorder = AgentRuleRecorder(journal)
-        reporter = NodeReporter(bus, board.node, f"/node-agent/{name}")
-        publisher = SlicePublisher(kube, board.node, disk, recorder)
+        reporter = NodeReporter(bus, node_gpus.node, f"/node-agent/{name}")
+        publisher = SlicePublisher(kube, node_gpus.node, disk, recorder)
         agent = NodeAgent(
-            node=NodeGroup(name=board.node, poll=1.0),
-            gpu_source=board,
+            node=NodeGroup(name=node_gpus.node, poll=1.0),
+            gpu_source=node_gpus,
             publisher=publisher,
             reporter=reporter,
         )
         reporter.on_generation = agent.on_generation
         preparer = Preparer(
             kube=kube,
-            node=board.node,
+            node=node_gpus.node,
             inventory=agent.inventory,
             prepared_claims=PreparedClaims(_Checkpoint(disk), _NoFiles()),
             clock=clock,
@@ -88,9 +88,9 @@ def node_agent(board: actors.SimulatedNodeGpus, disk: NodeDisk) -> actors.Life:
             recorder=recorder,
         )
         follower = NodeFollower(
-            bus, board.node, agent.on_state, agent.on_generation, reporter.repeat
+            bus, node_gpus.node, agent.on_state, agent.on_generation, reporter.repeat
         )
-        return actors.RunningLoops(
+        return processes.RunningLoops(
             [
                 agent.watch_gpus(),
                 agent.publish(),
@@ -99,7 +99,7 @@ def node_agent(board: actors.SimulatedNodeGpus, disk: NodeDisk) -> actors.Life:
                 reporter.report_inventory(),
                 reporter.report_events(),
                 journal.run(),
-                _prepare(kube, preparer, board.node),
+                _prepare(kube, preparer, node_gpus.node),
             ]
         )
 
@@ -107,7 +107,7 @@ def node_agent(board: actors.SimulatedNodeGpus, disk: NodeDisk) -> actors.Life:
 
 
 async def _prepare(kube: Kube, preparer: Preparer, node: str) -> None:
-    """As a kubelet: prepare claims of this node that are reserved, unprepare those that went."""
+    """As a kubelet: prepare the node's reserved claims, unprepare removed ones."""
     await _retry(preparer.restore)
     while True:
         await asyncio.sleep(1.5)

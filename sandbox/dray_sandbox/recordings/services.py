@@ -1,7 +1,7 @@
-"""Dray's four services with their journals on, in the simulated cluster of ``chaos``.
+"""dray's four services with journals, in the cluster of ``simulation``.
 
-Beside what that simulation harms, a user submits pods and claims through the webhook, and the
-node-agents prepare what is bound to their nodes. One recorder follows the bus.
+In addition to that simulation, a user submits pods and claims to the webhook, and node-agents
+prepare the claims of bound pods. One recorder reads the bus.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from dray_claim_controller.app import Controller
 from dray_claim_controller.settings import ControllerSettings, Publishing, Templates
 from dray_sandbox.recordings.nodes import NodeDisk, node_agent
 from dray_sandbox.recordings.user import webhook
-from dray_sandbox.simulation import actors
+from dray_sandbox.simulation import processes
 from dray_sandbox.simulation.processes import SimulatedProcess
 from dray_sandbox.simulation.run import SimulationOutcome, Size, simulate
 from dray_sandbox.simulation.world import SimulatedWorld
@@ -31,7 +31,7 @@ from dray_sandbox.simulation.world import SimulatedWorld
 SIZE = Size(pods=16, faults=12, seconds=45.0)
 
 
-NEEDED = (
+REQUIRED = (
     "claim-controller must-begin",
     "claim-controller next-step",
     "claim-controller may-commit",
@@ -60,17 +60,17 @@ NEEDED = (
     "many reviews",
     "few gaps",
 )
-"""What a recording must hold to be worth keeping."""
+"""Required contents of a recording."""
 MANY_REVIEWS = 48
 """A seed may lose the webhook's journal early."""
 FEW_GAPS = 1
-"""What a decision followed from may lie in a gap: such a decision is not compared."""
+"""A decision whose inputs are in a gap can't be compared."""
 
 
 def record_all(first: int = 1) -> tuple[list[Line], SimulationOutcome]:
-    """The run of the first seed from ``first`` on that lacks nothing of ``NEEDED`` and ends well.
+    """The run of the first seed from ``first`` on that has all of ``REQUIRED`` and no failures.
 
-    What a seed does changes with the code; this finds another one.
+    The course of a seed changes with the code, so another seed may be found.
     """
     for seed in itertools.count(first):
         lines, outcome = record(seed)
@@ -80,7 +80,7 @@ def record_all(first: int = 1) -> tuple[list[Line], SimulationOutcome]:
 
 
 def missing(lines: Sequence[Line]) -> list[str]:
-    """What of ``NEEDED`` the recording lacks."""
+    """The contents of ``REQUIRED`` that the recording lacks."""
     found: set[str] = set()
     lives: dict[str, set[str]] = {}
     controllers: set[tuple[str, str]] = set()
@@ -95,13 +95,13 @@ def missing(lines: Sequence[Line]) -> list[str]:
             case InputLine():
                 service = line.subject.split(".")[2]
                 reviews += service == "webhook"
-                said = msgspec.json.decode(bytes(line.payload))
-                found |= {f"{service} {said.get('about') or said.get('path', 'mutate-pods')}"}
-                found |= {f"instance {role(said['instance'])}"}
-                lives.setdefault(role(said["instance"]), set()).add(said.get("life", ""))
+                entry = msgspec.json.decode(bytes(line.payload))
+                found |= {f"{service} {entry.get('about') or entry.get('path', 'mutate-pods')}"}
+                found |= {f"instance {role(entry['instance'])}"}
+                lives.setdefault(role(entry["instance"]), set()).add(entry.get("life", ""))
                 if service == "claim-controller":
-                    controllers.add((said["instance"], said["life"]))
-                    if said.get("about") == "deleted":
+                    controllers.add((entry["instance"], entry["life"]))
+                    if entry.get("about") == "deleted":
                         found.add("a deleted claim")
     if any(len(begun) > 1 for begun in lives.values()):
         found.add("a restart")
@@ -111,57 +111,57 @@ def missing(lines: Sequence[Line]) -> list[str]:
         found.add("many reviews")
     if gaps <= FEW_GAPS:
         found.add("few gaps")
-    return [needed for needed in NEEDED if needed not in found]
+    return [needed for needed in REQUIRED if needed not in found]
 
 
 def role(instance: str) -> str:
-    """Which replica it is; some come back under another name."""
+    """The replica; some restart with another instance name."""
     return instance.partition(".")[0]
 
 
 def record(seed: int, size: Size = SIZE) -> tuple[list[Line], SimulationOutcome]:
-    """A run's recording, and what became of the run. Equal seeds give equal lines."""
+    """A run's recording and outcome. Equal seeds give equal lines."""
     lines: list[Line] = []
     ids = random.Random(f"{seed}-traces")
     with mock.patch("dray.telemetry.traceparent.secrets") as drawn:
         drawn.token_hex = lambda count: f"{ids.getrandbits(8 * count):0{2 * count}x}"
-        outcome = simulate(seed, size, more=lambda world: _furnish(world, lines))
+        outcome = simulate(seed, size, prepare=lambda world: _add_recorded_processes(world, lines))
     return lines, outcome
 
 
-def _furnish(world: SimulatedWorld, lines: list[Line]) -> None:
+def _add_recorded_processes(world: SimulatedWorld, lines: list[Line]) -> None:
     for name in ("cc-1", "cc-2"):
-        world.actors[name].begin = claim_controller
-    for node, board in world.boards.items():
-        world.actors[f"agent-{node}"].begin = node_agent(board, NodeDisk())
-    world.actors["webhook"] = SimulatedProcess("webhook", webhook)
+        world.processes[name].make = claim_controller
+    for node, node_gpus in world.gpus.items():
+        world.processes[f"agent-{node}"].make = node_agent(node_gpus, NodeDisk())
+    world.processes["webhook"] = SimulatedProcess("webhook", webhook)
 
     async def follow() -> None:
-        # Not the process's own connection: the recorder sees what others miss.
+        # Not a faulty connection: the recorder must miss nothing.
         bus = world.bus
         while [await bus.state(spec.name) for spec in STREAMS].count(None):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await Recorder(bus, Header(dray="simulated"), lines.append).run()
 
-    world.actors["recorder"] = SimulatedProcess(
-        "recorder", lambda *_: actors.RunningLoops([follow()])
+    world.processes["recorder"] = SimulatedProcess(
+        "recorder", lambda *_: processes.RunningLoops([follow()])
     )
 
 
-def claim_controller(kube: Kube, bus: Bus, name: str) -> actors.RunningLoops:
+def claim_controller(kube: Kube, bus: Bus, name: str) -> processes.RunningLoops:
     """The claim-controller with its journal."""
     settings = ControllerSettings(
         instance=name,
         log=LogSettings(),
         publishing=Publishing(report_every=1.0, status_every=1.0),
-        templates=Templates(unused_after=actors.UNUSED_AFTER_S),
+        templates=Templates(unused_after=processes.UNUSED_AFTER_S),
         record=True,
     )
-    controller = Controller(bus, kube, settings, clock=actors.VirtualClock())
+    controller = Controller(bus, kube, settings, clock=processes.VirtualClock())
     loops = [
         controller.watch(),
         controller.stand(),
         controller.look_up(),
         controller.readings.run(),
     ]
-    return actors.RunningLoops([*loops, controller.write_journal()])
+    return processes.RunningLoops([*loops, controller.write_journal()])

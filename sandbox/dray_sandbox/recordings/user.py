@@ -12,7 +12,7 @@ from dray.api.names import DEVICE_CLASS, DRAY_NAMESPACE, POOL_LABEL
 from dray.bus.backlog import Backlog
 from dray.bus.ports import Bus
 from dray.kube.ports import PODS, Kube, NotFoundError, Object
-from dray_sandbox.simulation import actors
+from dray_sandbox.simulation import processes
 from dray_sandbox.simulation.cluster import DEDICATED, SHARED, TEAM, gpu_pod
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import AdmissionAnswer, AdmissionRequest
@@ -23,7 +23,7 @@ from dray_webhook.service.recorder import ReviewRecorder
 _TIMEOUT_S = 10.0
 
 
-def webhook(kube: Kube, bus: Bus, name: str) -> actors.RunningLoops:
+def webhook(kube: Kube, bus: Bus, name: str) -> processes.RunningLoops:
     """The webhook without its HTTPS server, and the user who calls it."""
     rules = Installation(DRAY_NAMESPACE, ("claim-controller",))
     cache = FactsCache(bus)
@@ -38,19 +38,19 @@ def webhook(kube: Kube, bus: Bus, name: str) -> actors.RunningLoops:
         recorder=ReviewRecorder(inputs, name, rules),
     )
     user = User(kube, handler, cache)
-    return actors.RunningLoops([cache.run(), hints.run(), inputs.run(), user.run()])
+    return processes.RunningLoops([cache.run(), hints.run(), inputs.run(), user.run()])
 
 
 @dataclass(slots=True)
 class User:
-    """Somebody who submits pods and claims, some of them wrong, and deletes some."""
+    """A user who submits pods and claims, some of them invalid, and deletes some pods."""
 
     kube: Kube
     webhook: AdmissionHandler
     cache: FactsCache
 
     async def run(self) -> None:
-        """Until the simulation ends; at last nothing of it is left."""
+        """Run until the simulation ends."""
         draw = random.Random("user")
         for number in itertools.count(1):
             await asyncio.sleep(draw.uniform(1.0, 4.0))
@@ -83,7 +83,7 @@ class User:
             return
 
     async def _claim(self, name: str, draw: random.Random) -> None:
-        """A hand-written claim is looked at, and not made: nobody would delete it."""
+        """Send a claim to the webhook without creating it, because no one would delete it."""
         capacity = {"requests": {draw.choice(("tflops", "virtual_tflops")): "50"}}
         exactly = {"deviceClassName": DEVICE_CLASS, "capacity": capacity}
         claim = {

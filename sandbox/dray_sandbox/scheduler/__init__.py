@@ -1,6 +1,6 @@
-"""The sandbox's kube-scheduler: it binds pods, and never allocates devices.
+"""The sandbox's kube-scheduler, which binds pods and never allocates devices.
 
-It reads what kube-scheduler's default plugins read of resources, pod count, host ports, node
-selector, required node affinity, taints, ``unschedulable`` and resource claims, and nothing else:
-no volumes, pod affinity, topology spread, preemption or classes that stand for resources.
+It implements the default plugins for resources, pod count, host ports, node selector, required
+node affinity, taints, ``unschedulable`` and resource claims. It has no volumes, pod affinity,
+topology spread, preemption or extended resources of device classes.
 """

@@ -6,7 +6,7 @@ import asyncio
 from dray.kube.api import connect
 from dray.runtime.lifetime import serve
 from dray.runtime.logs import configure
-from dray_sandbox.scheduler.shell import COMPONENT, Scheduler
+from dray_sandbox.scheduler.scheduler import COMPONENT, Scheduler
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""Where a pod goes, in the order of kube-scheduler's plugins. Pure.
+"""Schedules a pod, in the order of kube-scheduler's plugins. Pure.
 
-Written from kube-scheduler 1.36's plugins, not from dray's own node fit: the stand-in must be
-able to disagree with it. For claims: ``dynamicresources.go`` PreFilter, Filter, PostFilter
-and PreBind; a claim without allocation is never allocated here.
+Written from kube-scheduler 1.36's plugins and not from dray's node filter, so that the two can
+disagree. For claims: PreFilter, Filter, PostFilter and PreBind of ``dynamicresources.go``, without
+the allocation of claims.
 """
 
 from collections import Counter
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 from dray.api.devices import Taint
 from dray.api.pods import HostPort, Node, NodeExpression, NodeTerm, Pod
-from dray_sandbox.scheduler.cluster import CachedClaim, NodeUsage, SchedulerCache
+from dray_sandbox.scheduler.cache import CachedClaim, NodeUsage, SchedulerCache
 from dray_sandbox.scheduler.readiness import TIMEOUT_S
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable")
-_REPELLING = ("NoSchedule", "NoExecute")
+_SCHEDULING_EFFECTS = ("NoSchedule", "NoExecute")
 _MOST_RESERVATIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleResult:
-    """Reserve the claims that are not yet the pod's, then bind it."""
+    """Reserve ``reserve`` for the pod, then bind it."""
 
     node: str
     reserve: tuple[CachedClaim, ...] = ()
@@ -28,7 +28,7 @@ class ScheduleResult:
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """No node takes the pod. ``clear`` is the claim whose allocation PostFilter drops."""
+    """No node is feasible. PostFilter deallocates the claim ``clear``."""
 
     message: str
     clear: CachedClaim | None = None
@@ -36,23 +36,23 @@ class Unschedulable:
 
 @dataclass(frozen=True, slots=True)
 class FilterFailure:
-    """A node was found, and binding fails there each time."""
+    """A node is feasible, but binding to it always fails."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotQueued:
-    """PreEnqueue keeps the pod back; nothing is written about it."""
+    """PreEnqueue refuses the pod; its status does not change."""
 
     message: str
 
 
-Verdict = ScheduleResult | Unschedulable | FilterFailure | NotQueued
+Decision = ScheduleResult | Unschedulable | FilterFailure | NotQueued
 
 
 def is_candidate(pod: Pod, cluster: SchedulerCache, scheduler: str) -> bool:
-    """Whether the pod is this scheduler's to place now."""
+    """Whether this scheduler can schedule the pod now."""
     return (
         pod.scheduler == scheduler
         and not pod.node
@@ -66,23 +66,23 @@ def is_candidate(pod: Pod, cluster: SchedulerCache, scheduler: str) -> bool:
 
 def decide(
     pod: Pod, cluster: SchedulerCache, *, now_unix_s: float = 0.0, timeout_s: float = TIMEOUT_S
-) -> Verdict:
-    """Where the pod goes now, or why nowhere. ``timeout_s`` after their allocation devices that
-    are not ready count as devices that won't be."""
+) -> Decision:
+    """Schedule the pod. Devices that are not ready ``timeout_s`` after their allocation count as
+    failed."""
     claims, missing = _claims_of(pod, cluster)
     if missing:
         return NotQueued(missing)
     if busy := [claim for claim in claims if claim.allocated and not _reservable(claim, pod)]:
-        return _nowhere(cluster, f"resourceclaim in use: {busy[0].name}")
+        return _unschedulable(cluster, f"resourceclaim in use: {busy[0].name}")
     if not cluster.nodes:
         return Unschedulable("no nodes available to schedule pods")
-    given_up = [one for one in claims if one.readiness.is_given_up(now_unix_s, timeout_s)]
+    failed = [one for one in claims if one.readiness.needs_reallocation(now_unix_s, timeout_s)]
     refusals: Counter[str] = Counter()
     unavailable: dict[str, CachedClaim] = {}
     fitting: list[Node] = []
     for node in cluster.nodes.values():
         why = _node_refusal(pod, node, cluster)
-        if why := why or _claims_refusal(claims, given_up, node, unavailable):
+        if why := why or _claims_refusal(claims, failed, node, unavailable):
             refusals[why] += 1
         else:
             fitting.append(node)
@@ -92,7 +92,7 @@ def decide(
 
 
 def _claims_of(pod: Pod, cluster: SchedulerCache) -> tuple[list[CachedClaim], str]:
-    """The pod's claims, or what one of them lacks before the pod may be queued."""
+    """The pod's claims, or the reason why PreEnqueue refuses the pod."""
     claims = []
     for reference in pod.claims:
         claim = cluster.claims.get((pod.namespace, reference.claim)) if reference.claim else None
@@ -115,12 +115,14 @@ def _node_refusal(pod: Pod, node: Node, cluster: SchedulerCache) -> str:
     if node.unschedulable and not any(t.tolerates(_UNSCHEDULABLE) for t in needs.tolerations):
         return "node(s) were unschedulable"
     for taint in node.taints:
-        if taint.effect in _REPELLING and not any(t.tolerates(taint) for t in needs.tolerations):
+        if taint.effect in _SCHEDULING_EFFECTS and not any(
+            t.tolerates(taint) for t in needs.tolerations
+        ):
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
     selected = all(node.labels.get(key) == value for key, value in needs.node_selector.items())
     if not selected or (needs.node_terms and not matches(needs.node_terms, node)):
         return "node(s) didn't match Pod's node affinity/selector"
-    used = cluster.used(node.name)
+    used = cluster.usage_of(node.name)
     if used.pods + 1 > node.pods:
         return "Too many pods"
     if needs.cpu_milli and used.cpu_milli + needs.cpu_milli > node.cpu_milli:
@@ -130,12 +132,12 @@ def _node_refusal(pod: Pod, node: Node, cluster: SchedulerCache) -> str:
     for name, amount in needs.resources.items():
         if used.others[name] + amount > node.resources.get(name, 0):
             return f"Insufficient {name}"
-    if any(_is_taken(port, used) for port in needs.ports):
+    if any(_is_used(port, used) for port in needs.ports):
         return "node(s) didn't have free ports for the requested pod ports"
     return ""
 
 
-def _is_taken(port: HostPort, used: NodeUsage) -> bool:
+def _is_used(port: HostPort, used: NodeUsage) -> bool:
     return any(
         count > 0
         and (taken.protocol, taken.number) == (port.protocol, port.number)
@@ -146,36 +148,35 @@ def _is_taken(port: HostPort, used: NodeUsage) -> bool:
 
 def _claims_refusal(
     claims: list[CachedClaim],
-    given_up: list[CachedClaim],
+    failed: list[CachedClaim],
     node: Node,
     unavailable: dict[str, CachedClaim],
 ) -> str:
-    """Why the claims keep the pod off a node that fits otherwise; notes who is to blame."""
-    blamed = [
+    """Why the claims reject a node; adds the rejecting ones to ``unavailable``."""
+    rejecting = [
         claim
         for claim in claims
-        if claim in given_up
-        or (claim.node_terms is not None and not matches(claim.node_terms, node))
+        if claim in failed or (claim.node_terms is not None and not matches(claim.node_terms, node))
     ]
     if not all(claim.allocated for claim in claims):
         return "cannot allocate all claims"
-    unavailable.update({claim.uid: claim for claim in blamed})
-    return "resourceclaim not available on the node" if blamed else ""
+    unavailable.update({claim.uid: claim for claim in rejecting})
+    return "resourceclaim not available on the node" if rejecting else ""
 
 
 def _to_clear(pod: Pod, unavailable: dict[str, CachedClaim]) -> CachedClaim | None:
-    """PostFilter: the first allocation that no other pod uses (kube-scheduler: a random one)."""
+    """PostFilter: the first claim that no other pod uses (kube-scheduler takes a random one)."""
     for claim in unavailable.values():
         if claim.reserved_for in ((), (pod.uid,)):
             return claim
     return None
 
 
-def _place(pod: Pod, claims: list[CachedClaim], node: Node) -> Verdict:
+def _place(pod: Pod, claims: list[CachedClaim], node: Node) -> Decision:
     reserve = tuple(claim for claim in claims if pod.uid not in claim.reserved_for)
     for claim in reserve:
         if not claim.stamped:
-            # PreBind stamps the time while it reserves, and an allocation can't be changed.
+            # PreBind writes the time with the reservation, but an allocation is immutable.
             return FilterFailure(
                 f"reserving claim {claim.namespace}/{claim.name}: "
                 "status.allocation: Invalid value: field is immutable"
@@ -184,14 +185,14 @@ def _place(pod: Pod, claims: list[CachedClaim], node: Node) -> Verdict:
 
 
 def _load(pod: Pod, node: Node, cluster: SchedulerCache) -> tuple[float, str]:
-    """Least allocated first, as the default weights have it; names break ties."""
-    used = cluster.used(node.name)
+    """Least allocated first, as by the default weights; names break ties."""
+    used = cluster.usage_of(node.name)
     cpu = (used.cpu_milli + pod.needs.cpu_milli) / max(node.cpu_milli, 1)
     memory = (used.memory_bytes + pod.needs.memory_bytes) / max(node.memory_bytes, 1)
     return cpu + memory, node.name
 
 
-def _nowhere(cluster: SchedulerCache, why: str) -> Unschedulable:
+def _unschedulable(cluster: SchedulerCache, why: str) -> Unschedulable:
     count = len(cluster.nodes)
     return Unschedulable(f"0/{count} nodes are available: {why}.")
 
@@ -202,7 +203,7 @@ def _summary(cluster: SchedulerCache, refusals: Counter[str]) -> str:
 
 
 def matches(terms: tuple[NodeTerm, ...], node: Node) -> bool:
-    """Whether a node selector takes the node: any term whose expressions all hold.
+    """Whether a node selector matches the node: all expressions of any term are true.
 
     An empty term matches nothing (``nodeaffinity.go``).
     """
@@ -228,7 +229,7 @@ def _holds(expression: NodeExpression, node: Node) -> bool:
 
 def _compares(expression: NodeExpression, value: str | None) -> bool:
     try:
-        seen, wanted = int(value or ""), int(expression.values[0])
+        number, bound = int(value or ""), int(expression.values[0])
     except (ValueError, IndexError):
         return False
-    return seen > wanted if expression.operator == "Gt" else seen < wanted
+    return number > bound if expression.operator == "Gt" else number < bound

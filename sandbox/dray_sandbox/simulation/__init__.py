@@ -1,6 +1,6 @@
-"""All of dray in one process on virtual time, under seeded faults; the same seed, the same bytes.
+"""All of dray in one process on virtual time, under seeded faults; a seed determines every byte.
 
-``loop`` is the clock and the processes, ``faulty_adapters`` the faulty connections, ``actors`` the
-real services and stand-ins; ``fault_injector`` causes faults, ``invariants`` checks Kubernetes'
+``loop`` has the clock and pausable processes, ``faulty_adapters`` the connections, ``processes``
+the services and stand-ins; ``fault_injector`` causes faults, ``invariants`` checks Kubernetes'
 objects.
 """

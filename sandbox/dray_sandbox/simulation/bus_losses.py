@@ -1,4 +1,4 @@
-"""What the bus loses."""
+"""Faults of the bus: disconnections and lost data."""
 
 import asyncio
 import random
@@ -8,44 +8,44 @@ from dray_sandbox.simulation.world import SimulatedWorld
 
 
 class BusLosses:
-    """One seed's losses."""
+    """One seed's faults of the bus."""
 
     def __init__(self, world: SimulatedWorld, draw: random.Random) -> None:
         self._world = world
         self._draw = draw
 
     async def bus_away(self) -> None:
-        """Nobody reaches the bus."""
+        """Disconnect all from the bus."""
         self._world.bus_away(self._draw.uniform(0.2, 12.0))
 
-    async def bus_lost(self) -> None:
-        """An empty store, under everybody's hands."""
+    async def lose_bus(self) -> None:
+        """Empty the store of the running server."""
         self._world.bus.server.lose_everything()
 
-    async def bus_back_empty(self) -> None:
-        """A server that starts again on an empty store."""
+    async def restart_bus_empty(self) -> None:
+        """Restart the server with an empty store."""
         self._world.bus_away(self._draw.uniform(0.5, 6.0))
         await asyncio.sleep(0.2)
         self._world.bus.server.lose_everything()
 
-    async def facts_lost(self) -> None:
-        """The stream of facts is gone."""
+    async def lose_facts(self) -> None:
+        """Delete the stream of facts."""
         self._world.bus.server.delete(FACTS_STREAM)
 
-    async def commands_lost(self) -> None:
-        """The stream of commands is gone."""
+    async def lose_commands(self) -> None:
+        """Delete the stream of commands."""
         self._world.bus.server.delete(COMMANDS_STREAM)
 
-    async def log_lost(self) -> None:
-        """One decision log is gone."""
+    async def lose_log(self) -> None:
+        """Delete one decision log."""
         if (name := self._any_log()) is not None:
             self._world.bus.server.delete(name)
 
-    async def log_shortened(self) -> None:
-        """A server that lost power lacks the newest records, which may have been acted upon.
+    async def truncate_log(self) -> None:
+        """Remove the newest records, as a power loss without synced writes does.
 
-        dray asks for synced writes, and so for this not to happen; that nothing is sold twice is
-        up to the second line of defence, and its alarm is right.
+        dray requires synced writes. Without them only the double-allocation check prevents double
+        allocations, so its alarm is tolerated.
         """
         name = self._any_log()
         if name is None:

@@ -1,4 +1,4 @@
-"""The simulated cluster's objects, and pods as dray's webhook leaves them."""
+"""The simulated cluster's objects, and pods after dray's webhook."""
 
 import copy
 from typing import Any
@@ -40,9 +40,9 @@ from dray_webhook.decisions.view import View
 
 TEAM = "team"
 DEDICATED, SHARED, SPARE = "dedicated", "shared", "spare"
-"""Pools; the spare one comes and goes."""
+"""Pools; administrators create and delete the spare one."""
 LIFE = "chaos/life-s"
-"""Annotation: seconds that the pod runs; without it, until it is deleted."""
+"""Annotation: seconds that the pod runs; without it, the pod runs until it is deleted."""
 CPU, MEMORY = 8, "64Gi"
 """Of every node."""
 
@@ -52,8 +52,8 @@ _POLICY = {
 }
 
 
-async def furnish(kube: MemoryKube, nodes: dict[str, str]) -> None:
-    """Everything but pods; ``nodes`` are pools by node name."""
+async def create_cluster(kube: MemoryKube, nodes: dict[str, str]) -> None:
+    """Create all objects except pods; ``nodes`` are pools by node name."""
     for name in (DRAY_NAMESPACE, TEAM, TENANT):
         await kube.create(NAMESPACES, {"metadata": {"name": name}})
     await kube.create(CLASSES, {"metadata": {"name": DEVICE_CLASS}, "spec": {}})
@@ -66,7 +66,7 @@ async def furnish(kube: MemoryKube, nodes: dict[str, str]) -> None:
 
 
 def pool_object(name: str) -> Object:
-    """A GPUPool as its administrator makes it."""
+    """A GPUPool."""
     spec = {"schedulingConfigTemplate": "policy", "dedicated": name == DEDICATED}
     return {"metadata": {"name": name}, "spec": spec}
 
@@ -86,7 +86,7 @@ def _base() -> Object:
 
 
 def node_object(name: str, pool: str) -> Object:
-    """A node as its kubelet registers it."""
+    """A node that its kubelet has registered."""
     return {
         "metadata": {"name": name, "labels": {POOL_LABEL: pool, "kubernetes.io/hostname": name}},
         "spec": {},
@@ -100,7 +100,7 @@ def node_object(name: str, pool: str) -> Object:
 def gpu_pod(
     name: str, pool: str, *, tflops: int, vram_gib: int, count: int, life_s: float | None
 ) -> Object:
-    """A pod as a user writes it."""
+    """A pod with GPUs, as its user creates it."""
     annotations = {
         GPUPOOL: pool,
         TFLOPS_REQUEST: str(tflops),
@@ -113,7 +113,7 @@ def gpu_pod(
 
 
 def plain_pod(name: str, *, life_s: float | None) -> Object:
-    """A pod without GPUs, which kube-scheduler places where it likes."""
+    """A pod without GPUs."""
     annotations = {} if life_s is None else {LIFE: str(life_s)}
     container = {"name": "app", "image": "app", "resources": {"requests": {"cpu": "1"}}}
     return {
@@ -124,8 +124,8 @@ def plain_pod(name: str, *, life_s: float | None) -> Object:
     }
 
 
-def admitted(kube: MemoryKube, pod: Object) -> Object:
-    """The pod as the webhook, which has seen the newest objects, lets it in."""
+def admit(kube: MemoryKube, pod: Object) -> Object:
+    """The pod after a webhook that knows the newest objects."""
     view = webhook_view(kube)
     request = AdmissionRequest.model_validate(
         {
@@ -145,7 +145,7 @@ def admitted(kube: MemoryKube, pod: Object) -> Object:
 
 
 def webhook_view(kube: MemoryKube) -> View:
-    """What a webhook knows that has seen the newest objects."""
+    """The view of a webhook that knows the newest objects."""
     view = View()
     for obj in _all(kube, POOLS):
         view.apply(PoolObserved(revision=revision_of(obj), pool=pool_from(obj)))

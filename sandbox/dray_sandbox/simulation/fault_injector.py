@@ -1,4 +1,4 @@
-"""Users who change their minds, and faults at seeded moments."""
+"""Users' actions and faults at seeded times."""
 
 import asyncio
 import random
@@ -16,11 +16,11 @@ from dray_sandbox.simulation.cluster import (
     SHARED,
     SPARE,
     TEAM,
-    admitted,
+    admit,
     gpu_pod,
     plain_pod,
 )
-from dray_sandbox.simulation.processes import OWN
+from dray_sandbox.simulation.processes import DRAY_PROCESSES
 from dray_sandbox.simulation.refusal_faults import RefusalFaults
 from dray_sandbox.simulation.refusals import Case
 from dray_sandbox.simulation.triggered_faults import TriggeredFaults
@@ -28,7 +28,7 @@ from dray_sandbox.simulation.world import SimulatedWorld
 
 FaultAction = Callable[[], Awaitable[None]]
 CALM: Final = (
-    "log_lost",
+    "lose_log",
     "delete_pod",
     "delete_claim",
     "clear_allocation",
@@ -38,12 +38,16 @@ CALM: Final = (
     "delete_pool",
     "create_pool",
     "change_ratio",
-    "sicken",
+    "change_gpu_health",
 )
-"""Faults that end no term: what users and administrators do, and a decision log that is lost."""
-_OPENED_S: Final[Mapping[str, float]] = {"log_lost": 30.0, "delete_pool": 60.0, "create_pool": 30.0}
-"""Until a decision log is open again, where claims can't be written: they are given up after 5 s,
-but a request that is not answered takes 10 s. A pool that was deleted is closed before that."""
+"""Faults that end no term: users' and administrators' actions, and a lost decision log."""
+_REOPENED_S: Final[Mapping[str, float]] = {
+    "lose_log": 30.0,
+    "delete_pool": 60.0,
+    "create_pool": 30.0,
+}
+"""Time until a decision log is open again if claims can't be written: dray gives a claim up after
+5 s, but a request without an answer takes 10 s. The log of a deleted pool is closed first."""
 TEN_YEARS_S = 10 * 365 * 86_400.0
 
 
@@ -62,7 +66,7 @@ class FaultInjector:
     ) -> None:
         self._world = world
         self._case = case
-        self._draw = random.Random(f"{world.seed}-monkey")
+        self._draw = random.Random(f"{world.seed}-faults")
         self._pods = pods
         self._count = faults
         self._until_s = until_s
@@ -73,7 +77,7 @@ class FaultInjector:
             world,
             self._draw,
             (
-                losses.facts_lost,
+                losses.lose_facts,
                 administrators.move_node,
                 administrators.delete_pool,
                 self.delete_pod,
@@ -87,27 +91,27 @@ class FaultInjector:
             self.kill_all_of_a_kind,
             self.stop,
             self.stop,
-            self.stop_everybody,
+            self.stop_all,
             self.expire_watches,
             self.hold_watches,
-            triggered_faults.on_anybody,
-            triggered_faults.on_who_writes,
-            triggered_faults.on_what_is_written,
-            triggered_faults.on_what_is_written,
-            triggered_faults.on_who_publishes,
-            triggered_faults.on_who_publishes,
-            self.rivals,
-            self.all_serve,
+            triggered_faults.pause_before_any_call,
+            triggered_faults.pause_before_claim_patch,
+            triggered_faults.delay_claim_patch,
+            triggered_faults.delay_claim_patch,
+            triggered_faults.pause_before_publish,
+            triggered_faults.pause_before_publish,
+            self.concurrent_allocators,
+            self.split_brain,
             self.lag,
             self.lag,
             self.wrong_clock,
             losses.bus_away,
-            losses.bus_lost,
-            losses.bus_back_empty,
-            losses.facts_lost,
-            losses.log_lost,
-            losses.log_shortened,
-            losses.commands_lost,
+            losses.lose_bus,
+            losses.restart_bus_empty,
+            losses.lose_facts,
+            losses.lose_log,
+            losses.truncate_log,
+            losses.lose_commands,
             self.kube_away,
             self.delete_pod,
             self.delete_pod,
@@ -119,14 +123,14 @@ class FaultInjector:
             administrators.cordon,
             administrators.delete_node,
             administrators.delete_pool,
-            administrators.forget_pool,
+            administrators.recreate_pool,
             administrators.create_pool,
             administrators.overlap_pools,
             administrators.change_owner,
             administrators.change_owner,
             administrators.change_ratio,
             administrators.change_policy,
-            self.sicken,
+            self.change_gpu_health,
             self._refusals.refuse_pod,
             self._refusals.refuse_node,
             self._refusals.refuse_pool,
@@ -148,7 +152,7 @@ class FaultInjector:
         self._faults = [fault for fault in every if fault.__name__ in chosen]
 
     async def run(self) -> None:
-        """Pods and faults until the time is up."""
+        """Create pods and cause faults until ``until_s``."""
         bursts = [self._moment(0.85) for _ in range(self._draw.choice((1, 3, self._pods)))]
         bursts.append(self._draw.uniform(2.0, 5.0))
         plan = [(self._draw.choice(bursts), self._make_pod, index) for index in range(self._pods)]
@@ -164,30 +168,30 @@ class FaultInjector:
         await asyncio.sleep(max(0.0, self._until_s - self._world.loop.time()))
 
     async def repair(self) -> None:
-        """Undo what would keep pods waiting with reason; the rest heals by itself."""
+        """Undo the faults that keep pods waiting; dray recovers from the others."""
         await self._administrators.repair()
-        for board in self._world.boards.values():
-            board.sick.clear()
+        for node_gpus in self._world.gpus.values():
+            node_gpus.unhealthy.clear()
 
-    async def fresh_eyes(self) -> bool:
-        """Who starts now must come to what those who saw it all know. Whether anybody does."""
-        killed = [name for name in OWN if self._draw.random() < 0.3]
+    async def restart_some(self) -> bool:
+        """Restart some processes, which must reach the same state; whether there are any."""
+        killed = [name for name in DRAY_PROCESSES if self._draw.random() < 0.3]
         for name in killed:
-            self._world.kill(name, "fresh eyes")
+            self._world.kill(name, "restart after the faults")
         return bool(killed)
 
     async def delete_everything(self) -> None:
-        """Users take all their pods away."""
+        """Delete all pods."""
         for obj in self._all(PODS):
             metadata = obj["metadata"]
             await self._world.kube.delete(PODS, metadata["name"], metadata["namespace"])
 
-    async def lift(self) -> None:
-        """Refuse nothing any more."""
-        await self._refusals.lift()
+    async def lift_refusals(self) -> None:
+        """End all refusals."""
+        await self._refusals.lift_refusals()
 
     def draws(self, share: float) -> bool:
-        """Whether something happens that happens to a share of all seeds."""
+        """True for this share of all seeds."""
         return self._draw.random() < share
 
     async def _make_pod(self, index: int) -> None:
@@ -199,7 +203,7 @@ class FaultInjector:
             await self._make_gpu_pod(TEAM, f"gpu-{index}")
 
     async def _make_gpu_pod(self, namespace: str, name: str, fits: bool = True) -> None:
-        """A pod with GPUs; without them where there is no pool."""
+        """Create a pod with GPUs, or without them if there is no pool."""
         draw = self._draw
         known = [name for _, name in self._world.kube.store.of(POOLS)]
         pools = [name for name in (DEDICATED, SHARED, SPARE) if name in known]
@@ -218,7 +222,7 @@ class FaultInjector:
             life_s=life_s,
         )
         pod["metadata"]["namespace"] = namespace
-        await self._world.kube.create(PODS, admitted(self._world.kube, pod), namespace)
+        await self._world.kube.create(PODS, admit(self._world.kube, pod), namespace)
 
     def _life_s(self) -> float | None:
         return self._draw.choice((None, None, 3.0, 10.0, 40.0))
@@ -236,91 +240,91 @@ class FaultInjector:
 
     async def _one_of(self, faults: Sequence[FaultAction]) -> None:
         fault = self._draw.choice(faults)
-        opens_s = _OPENED_S.get(fault.__name__, 0.0) if self._world.refusals else 0.0
-        self._world.disturb(opens_s)
+        reopened_s = _REOPENED_S.get(fault.__name__, 0.0) if self._world.refusals else 0.0
+        self._world.extend_grace(reopened_s)
         await self._try(fault)
 
     async def _try(self, fault: FaultAction) -> None:
         self._world.count(fault.__name__)
-        self._world.trace.say("MONKEY", fault.__name__)
+        self._world.trace.record("FAULTS", fault.__name__)
         try:
             await fault()
         except DrayError as error:
-            self._world.trace.say("MONKEY", f"{fault.__name__}: {error}")
+            self._world.trace.record("FAULTS", f"{fault.__name__}: {error}")
 
     # --- faults ------------------------------------------------------------------------
 
     async def kill(self) -> None:
-        """kill -9 of one process."""
-        self._world.kill(self._draw.choice(list(self._world.actors)), "monkey")
+        """Kill one process."""
+        self._world.kill(self._draw.choice(list(self._world.processes)), "fault")
 
     async def kill_all_of_a_kind(self) -> None:
-        """Both replicas at once."""
+        """Kill both replicas at once."""
         kind = self._draw.choice(("cc", "alloc"))
         away_s = self._draw.uniform(0.1, 5.0)
-        for name in list(self._world.actors):
+        for name in list(self._world.processes):
             if name.startswith(kind):
-                self._world.kill(name, "monkey, both", away_s * self._draw.uniform(0.5, 1.0))
+                self._world.kill(name, "fault, both", away_s * self._draw.uniform(0.5, 1.0))
 
     async def stop(self) -> None:
-        """SIGSTOP of one process; longer than leases live, often."""
-        name = self._draw.choice([*OWN[:4], *OWN[:4], *self._world.actors])
+        """Stop one process, often for longer than a lease."""
+        name = self._draw.choice([*DRAY_PROCESSES[:4], *DRAY_PROCESSES[:4], *self._world.processes])
         self._world.pause(name, self._draw.choice((2.0, 8.0, 20.0, 33.0)))
 
-    async def stop_everybody(self) -> None:
-        """A machine that sleeps."""
-        for name in OWN:
+    async def stop_all(self) -> None:
+        """Stop all of dray's processes, as a suspended machine does."""
+        for name in DRAY_PROCESSES:
             self._world.pause(name, self._draw.uniform(3.0, 25.0))
 
-    async def rivals(self) -> None:
-        """Two replicas decide on many new pods, and one of them is behind."""
-        await self.all_serve()
-        name = self._draw.choice(OWN[2:4])
+    async def concurrent_allocators(self) -> None:
+        """Let two allocators decide on many new pods while one of them is behind."""
+        await self.split_brain()
+        name = self._draw.choice(DRAY_PROCESSES[2:4])
         for_s = self._draw.uniform(0.1, 2.0)
         self._world.lagging_until_s[name] = self._world.loop.time() + for_s
         for _ in range(self._draw.randint(2, 6)):
             self._further += 1
             await self._make_pod(self._further)
 
-    async def all_serve(self) -> None:
-        """Replicas believe to have leases that others have."""
+    async def split_brain(self) -> None:
+        """Grant every lease to every replica."""
         for_s = self._draw.uniform(2.0, 15.0)
-        self._world.believers_until_s = self._world.loop.time() + for_s
+        self._world.split_brain_until_s = self._world.loop.time() + for_s
 
     async def lag(self) -> None:
-        """One process reads old news from the bus, and still writes."""
-        name = self._draw.choice((*OWN[:4], *OWN[2:4]))
+        """Delay one process' reads from the bus, not its writes."""
+        name = self._draw.choice((*DRAY_PROCESSES[:4], *DRAY_PROCESSES[2:4]))
         for_s = self._draw.choice((0.5, 2.0, 6.0))
         self._world.lagging_until_s[name] = self._world.loop.time() + for_s
 
     async def wrong_clock(self) -> None:
-        """A host's wall clock is wrong for a moment, or until the faults end."""
-        name = self._draw.choice(OWN[:4])
+        """Set a host's wall clock wrong, for a moment or until the faults end."""
+        name = self._draw.choice(DRAY_PROCESSES[:4])
         ahead_s = self._draw.choice((-1, 1)) * self._draw.choice((40.0, 3600.0, TEN_YEARS_S))
         self._world.set_clock(name, ahead_s)
         for_s = self._draw.choice((0.5, 3.0, 100.0))
         self._world.loop.call_later(for_s, self._world.set_clock, name, 0.0)
 
     async def expire_watches(self) -> None:
-        """410 for everybody."""
+        """Expire all watches (410)."""
         self._world.kube.expire_watches()
 
     async def hold_watches(self) -> None:
-        """One process' view of Kubernetes is behind."""
-        actor = self._world.actors[self._draw.choice(list(self._world.actors))]
+        """Delay the watches of one process."""
+        actor = self._world.processes[self._draw.choice(list(self._world.processes))]
         if actor.kube is None:
             return
         inner, for_s = actor.kube.inner, self._draw.uniform(0.5, 20.0)
         inner.hold_watches()
-        self._world.trace.say("FATE", f"{actor.name} is behind for {for_s:.1f} s")
+        self._world.trace.record("FAULT", f"delay watches of {actor.name} for {for_s:.1f} s")
         self._world.loop.call_later(for_s, inner.release_watches)
 
     async def kube_away(self) -> None:
-        """Nobody reaches the API server."""
+        """Make the API server unavailable."""
         self._world.kube_back_s = self._world.loop.time() + self._draw.uniform(0.2, 14.0)
 
     async def delete_pod(self) -> None:
-        """A user deletes a pod."""
+        """Delete a pod."""
         if obj := self._any(PODS):
             grace_s = self._draw.choice((None, None, 0))
             await self._world.kube.delete(
@@ -328,12 +332,12 @@ class FaultInjector:
             )
 
     async def delete_claim(self) -> None:
-        """A user deletes a claim."""
+        """Delete a claim."""
         if obj := self._any(CLAIMS):
             await self._world.kube.delete(CLAIMS, obj["metadata"]["name"], TEAM)
 
     async def clear_allocation(self) -> None:
-        """kube-scheduler's PostFilter drops an allocation that nobody has reserved."""
+        """Deallocate an unreserved claim, as kube-scheduler's PostFilter does."""
         found = [obj for obj in self._all(CLAIMS) if self._may_be_cleared(obj)]
         if not found:
             return
@@ -350,7 +354,7 @@ class FaultInjector:
         return any(pod.uid == claim.pod_uid and not pod.gated and not pod.node for pod in pods)
 
     async def delete_template(self) -> None:
-        """Somebody deletes a derived template."""
+        """Delete a derived template."""
         derived = [
             obj
             for obj in self._all(TEMPLATES)
@@ -360,14 +364,14 @@ class FaultInjector:
             name = self._draw.choice(derived)["metadata"]["name"]
             await self._world.kube.delete(TEMPLATES, name, TEAM)
 
-    async def sicken(self) -> None:
-        """A card falls ill, or gets well."""
-        board = self._world.boards[self._draw.choice(list(self._world.boards))]
-        index = self._draw.randrange(board.count)
-        if index in board.sick:
-            del board.sick[index]
+    async def change_gpu_health(self) -> None:
+        """Make a GPU unhealthy, or healthy again."""
+        node_gpus = self._world.gpus[self._draw.choice(list(self._world.gpus))]
+        index = self._draw.randrange(node_gpus.count)
+        if index in node_gpus.unhealthy:
+            del node_gpus.unhealthy[index]
         else:
-            board.sick[index] = None
+            node_gpus.unhealthy[index] = None
 
     def _all(self, resource: Resource) -> list[Object]:
         return list(self._world.kube.store.of(resource).values())

@@ -1,4 +1,4 @@
-"""Connections of one process to the in-memory API server and bus, slow and unreliable."""
+"""Slow and unreliable connections of one process to the in-memory API server and bus."""
 
 import asyncio
 import contextlib
@@ -38,9 +38,9 @@ from dray_sandbox.simulation.loop import CURRENT, Process
 class FaultyKube:
     """``Kube`` for one process."""
 
-    def __init__(self, inner: MemoryKube, line: FaultyConnection) -> None:
+    def __init__(self, inner: MemoryKube, connection: FaultyConnection) -> None:
         self.inner = inner
-        self._line = line
+        self._connection = connection
 
     def watch(self, resource: Resource, *args: Any, **more: Any) -> AsyncIterator[WatchEvent]:
         """See ``Kube.watch``."""
@@ -50,77 +50,77 @@ class FaultyKube:
         self, resource: Resource, args: tuple[Any, ...], more: dict[str, Any]
     ) -> AsyncIterator[WatchEvent]:
         async for event in self.inner.watch(resource, *args, **more):
-            await self._line.travel()
-            await self._line.until_back()
+            await self._connection.travel()
+            await self._connection.wait_until_back()
             match event:
                 case Listed():
                     yield self._listed(resource, event)
                 case Changed(obj):
-                    yield Changed(self._line.shown(resource, obj))
+                    yield Changed(self._connection.as_read(resource, obj))
                 case Deleted(obj):
-                    yield Deleted(self._line.shown(resource, obj))
+                    yield Deleted(self._connection.as_read(resource, obj))
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """See ``Kube.get``."""
-        found = await self._line.call(
+        found = await self._connection.call(
             "get",
             f"{resource.plural}/{name}",
             lambda: self.inner.get(resource, name, namespace),
             namespace=namespace,
         )
-        return self._line.shown(resource, found)
+        return self._connection.as_read(resource, found)
 
     async def list(self, resource: Resource, *args: Any, **more: Any) -> Listed:
         """See ``Kube.list``."""
-        listed = await self._line.call(
+        listed = await self._connection.call(
             "list", resource.plural, lambda: self.inner.list(resource, *args, **more)
         )
         return self._listed(resource, listed)
 
     def _listed(self, resource: Resource, listed: Listed) -> Listed:
-        shown = tuple(self._line.shown(resource, obj) for obj in listed.objects)
-        return Listed(shown, listed.resource_version)
+        as_read = tuple(self._connection.as_read(resource, obj) for obj in listed.objects)
+        return Listed(as_read, listed.resource_version)
 
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", **more: Any
     ) -> Object:
         """See ``Kube.create``."""
         metadata = obj.get("metadata") or {}
-        made = await self._line.call(
+        made = await self._connection.call(
             "create",
             f"{resource.plural}/{metadata.get('name') or metadata.get('generateName')}",
             lambda: self.inner.create(resource, obj, namespace, **more),
             namespace=namespace or metadata.get("namespace", ""),
         )
-        return self._line.shown(resource, made)
+        return self._connection.as_read(resource, made)
 
     async def update(self, resource: Resource, obj: Object, **more: Any) -> Object:
         """See ``Kube.update``."""
-        written = await self._line.call(
+        written = await self._connection.call(
             "update",
             f"{resource.plural}/{obj['metadata']['name']}",
             lambda: self.inner.update(resource, obj, **more),
             namespace=obj["metadata"].get("namespace", ""),
         )
-        return self._line.shown(resource, written)
+        return self._connection.as_read(resource, written)
 
     async def patch(
         self, resource: Resource, name: str, patch: Any, namespace: str = "", **more: Any
     ) -> Object:
         """See ``Kube.patch``."""
-        written = await self._line.call(
+        written = await self._connection.call(
             "patch",
             f"{resource.plural}/{name}" + ("/status" if more.get("subresource") else ""),
             lambda: self.inner.patch(resource, name, patch, namespace, **more),
             namespace=namespace,
             timeout_s=more.get("timeout_s"),
         )
-        return self._line.shown(resource, written)
+        return self._connection.as_read(resource, written)
 
     async def delete(self, resource: Resource, name: str, namespace: str = "", **more: Any) -> None:
-        """See ``Kube.delete``; absent is fine."""
+        """See ``Kube.delete``; no error if the object is absent."""
         with contextlib.suppress(NotFoundError):
-            await self._line.call(
+            await self._connection.call(
                 "delete",
                 f"{resource.plural}/{name}",
                 lambda: self.inner.delete(resource, name, namespace, **more),
@@ -129,7 +129,7 @@ class FaultyKube:
 
     async def bind(self, pod: str, namespace: str, **wanted: Any) -> None:
         """See ``Kube.bind``."""
-        await self._line.call(
+        await self._connection.call(
             "bind",
             pod,
             lambda: self.inner.bind(pod, namespace, **wanted),
@@ -139,17 +139,17 @@ class FaultyKube:
 
     async def evict(self, pod: str, namespace: str) -> None:
         """See ``Kube.evict``."""
-        await self._line.call(
+        await self._connection.call(
             "evict", pod, lambda: self.inner.evict(pod, namespace), namespace=namespace
         )
 
     async def version(self) -> str:
         """See ``Kube.version``."""
-        return await self._line.call("version", "", self.inner.version)
+        return await self._connection.call("version", "", self.inner.version)
 
     async def served_versions(self, group: str) -> tuple[str, ...]:
         """See ``Kube.served_versions``."""
-        return await self._line.call(
+        return await self._connection.call(
             "served_versions", group, lambda: self.inner.served_versions(group)
         )
 
@@ -160,9 +160,9 @@ class FaultyKube:
 class FaultyBus:
     """``Bus`` for one process."""
 
-    def __init__(self, inner: MemoryBus, line: FaultyConnection) -> None:
+    def __init__(self, inner: MemoryBus, connection: FaultyConnection) -> None:
         self.inner = inner
-        self._line = line
+        self._connection = connection
 
     @property
     def connected(self) -> bool:
@@ -181,29 +181,31 @@ class FaultyBus:
 
     async def ensure(self, stream: StreamSpec) -> bool:
         """See ``Bus.ensure``."""
-        return await self._line.call("ensure", stream.name, lambda: self.inner.ensure(stream))
+        return await self._connection.call("ensure", stream.name, lambda: self.inner.ensure(stream))
 
     async def raise_replicas(self, stream: str) -> None:
         """See ``Bus.raise_replicas``."""
-        await self._line.call("raise_replicas", stream, lambda: self.inner.raise_replicas(stream))
+        await self._connection.call(
+            "raise_replicas", stream, lambda: self.inner.raise_replicas(stream)
+        )
 
     async def open_reading(self, reading: Reading) -> ReadingReply:
         """See ``Bus.open_reading``."""
-        return await self._line.call(
+        return await self._connection.call(
             "open_reading", reading.stream, lambda: self.inner.open_reading(reading)
         )
 
     async def delete_stream(self, name: str) -> None:
         """See ``Bus.delete_stream``."""
-        await self._line.call("delete_stream", name, lambda: self.inner.delete_stream(name))
+        await self._connection.call("delete_stream", name, lambda: self.inner.delete_stream(name))
 
     async def state(self, stream: str) -> StreamState | None:
         """See ``Bus.state``."""
-        return await self._line.call("state", stream, lambda: self.inner.state(stream))
+        return await self._connection.call("state", stream, lambda: self.inner.state(stream))
 
     async def publish(self, message: Outgoing, **more: Any) -> int:
         """See ``Bus.publish``."""
-        return await self._line.call(
+        return await self._connection.call(
             "publish",
             message.subject,
             lambda: self.inner.publish(message, **more),
@@ -212,11 +214,13 @@ class FaultyBus:
 
     async def last(self, stream: str, subject: str) -> Delivered | None:
         """See ``Bus.last``."""
-        return await self._line.call("last", subject, lambda: self.inner.last(stream, subject))
+        return await self._connection.call(
+            "last", subject, lambda: self.inner.last(stream, subject)
+        )
 
     async def append(self, message: Outgoing, **more: Any) -> int:
         """See ``Bus.append``."""
-        return await self._line.call(
+        return await self._connection.call(
             "append",
             message.subject,
             lambda: self.inner.append(message, **more),
@@ -230,12 +234,12 @@ class FaultyBus:
     async def _read(self, stream: str, more: dict[str, Any]) -> AsyncIterator[Delivered]:
         async for delivered in self.inner.read(stream, **more):
             if not delivered.pending:
-                await self._line.travel()
-            await self._line.until_caught_up()
+                await self._connection.travel()
+            await self._connection.wait_until_caught_up()
             yield delivered
 
     async def read_batches(self, stream: str, **more: Any) -> AsyncIterator[Sequence[Delivered]]:
-        """See ``Bus.read_batches``: one after the other, for each may come late."""
+        """See ``Bus.read_batches``; batches of one, because each message may be late."""
         async for delivered in self.read(stream, **more):
             yield (delivered,)
 
@@ -245,30 +249,30 @@ class FaultyBus:
 
     async def _consume(self, stream: str, more: dict[str, Any]) -> AsyncIterator[Delivery]:
         async for delivery in self.inner.consume(stream, **more):
-            await self._line.travel()
-            yield _FaultyDelivery(delivery, self._line)
+            await self._connection.travel()
+            yield _FaultyDelivery(delivery, self._connection)
 
     async def notify(self, subject: str, payload: bytes) -> None:
         """See ``Bus.notify``."""
-        await self._line.call("notify", subject, lambda: self.inner.notify(subject, payload))
+        await self._connection.call("notify", subject, lambda: self.inner.notify(subject, payload))
 
     async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
         """See ``Bus.request``."""
-        return await self._line.call(
+        return await self._connection.call(
             "request", subject, lambda: self.inner.request(subject, payload, timeout_s=timeout_s)
         )
 
     async def serve(self, subject: str, handler: Handler, *, queue: str) -> None:
-        """See ``Bus.serve``: in the process that answers, which may be stopped meanwhile."""
+        """See ``Bus.serve``; the handler runs in this process, which may be stopped meanwhile."""
 
         async def answer(request: Request) -> bytes | None:
-            token = CURRENT.set(self._line.process)
+            token = CURRENT.set(self._connection.process)
             try:
                 answering = asyncio.ensure_future(handler(request))
             finally:
                 CURRENT.reset(token)
             await asyncio.wait([answering])
-            if answering.cancelled():  # The process ended: nothing comes any more.
+            if answering.cancelled():  # The process ended: no answer comes.
                 await asyncio.Event().wait()
             return answering.result()
 
@@ -276,21 +280,21 @@ class FaultyBus:
 
     async def acquire(self, key: str, holder: str, *, ttl_s: float) -> bool:
         """See ``Bus.acquire``."""
-        if self._line.believes():
+        if self._connection.grants_every_lease():
             return True
-        return await self._line.call(
+        return await self._connection.call(
             "acquire", key, lambda: self.inner.acquire(key, holder, ttl_s=ttl_s)
         )
 
     async def release(self, key: str, holder: str) -> None:
         """See ``Bus.release``."""
-        await self._line.call("release", key, lambda: self.inner.release(key, holder))
+        await self._connection.call("release", key, lambda: self.inner.release(key, holder))
 
     async def leases(self, prefix: str) -> tuple[str, ...]:
-        """See ``Bus.leases``; who believes that all is theirs sees nobody else."""
-        if self._line.believes():
+        """See ``Bus.leases``; empty in a split brain."""
+        if self._connection.grants_every_lease():
             return ()
-        return await self._line.call("leases", prefix, lambda: self.inner.leases(prefix))
+        return await self._connection.call("leases", prefix, lambda: self.inner.leases(prefix))
 
     async def close(self) -> None:
         """See ``Bus.close``."""
@@ -298,11 +302,11 @@ class FaultyBus:
 
 
 class _FaultyDelivery:
-    """An answer that is lost means that the message is delivered again."""
+    """A delivery whose acknowledgement may be lost, so that the message is delivered again."""
 
-    def __init__(self, inner: Delivery, line: FaultyConnection) -> None:
+    def __init__(self, inner: Delivery, connection: FaultyConnection) -> None:
         self._inner = inner
-        self._line = line
+        self._connection = connection
 
     @property
     def message(self) -> Delivered:
@@ -313,19 +317,23 @@ class _FaultyDelivery:
         return self._inner.attempts
 
     async def ack(self) -> None:
-        await self._line.call("ack", self.message.subject, self._inner.ack)
+        await self._connection.call("ack", self.message.subject, self._inner.ack)
 
     async def retry(self, delay_s: float) -> None:
-        await self._line.call("retry", self.message.subject, lambda: self._inner.retry(delay_s))
+        await self._connection.call(
+            "retry", self.message.subject, lambda: self._inner.retry(delay_s)
+        )
 
     async def reject(self, reason: str) -> None:
-        await self._line.call("reject", self.message.subject, lambda: self._inner.reject(reason))
+        await self._connection.call(
+            "reject", self.message.subject, lambda: self._inner.reject(reason)
+        )
 
 
-def doors(
+def connections(
     process: Process, kube: MemoryKube, bus: MemoryBus, policy: FaultPolicy
 ) -> tuple[Kube, Bus]:
-    """A process's own connections to the servers."""
+    """A process' connections to the servers."""
     user, readings = _identity(process.name)
     return (
         FaultyKube(
@@ -339,7 +347,7 @@ def doors(
 
 
 def _identity(process: str) -> tuple[str, str]:
-    """The user that a process is on the bus, and where it asks for consumers, if it has to."""
+    """The process' user on the bus, and the subject of its requests for consumers, if any."""
     kind, _, rest = process.partition("-")
     match kind:
         case "alloc":

@@ -1,7 +1,8 @@
-"""What must hold at any moment and once it is quiet again, from Kubernetes' objects alone."""
+"""Invariants of Kubernetes' objects, at every change and after all faults ended."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from dray.api.claims import Claim
 from dray.api.devices import DeviceId
@@ -15,11 +16,12 @@ from dray.api.names import (
 )
 from dray.api.pods import Pod
 from dray.api.quantities import parse_quantity
-from dray.kube.convert import claim_from, pod_from, slice_from
+from dray.kube.convert import claim_from, pod_from, slice_from, time_from
 from dray.kube.memory_store import Event, MemoryStore
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
+    EVENTS,
     NODES,
     PODS,
     POOLS,
@@ -27,8 +29,51 @@ from dray.kube.ports import (
     TEMPLATES,
     Object,
 )
-from dray_sandbox.simulation.explanations import explanation
 from dray_sandbox.simulation.refusals import LastingRefusal
+
+EXPLAIN_WITHIN_S: Final = 10.0
+"""Time from a pod's creation until it is bound or has an explanation. Without faults 3 s suffice;
+one retry takes at most 5 s."""
+_COMPONENTS: Final = "tensor-fusion.ai/"
+"""Prefix of dray's reporting components."""
+
+
+def explanation(store: MemoryStore, pod: Object) -> str:
+    """Why the pod waits: its BindRequest's explanation and dray's warnings."""
+    metadata = pod["metadata"]
+    request = store.of(BIND_REQUESTS).get((metadata["namespace"], metadata["name"])) or {}
+    is_own = (request.get("spec") or {}).get("podUID") == metadata["uid"]
+    status = (request.get("status") or {}) if is_own else {}
+    return "\n".join(
+        [
+            status.get("explanation") or "",
+            *(
+                event["message"]
+                for event in store.of(EVENTS).values()
+                if event["involvedObject"].get("uid") == metadata["uid"]
+                and event["type"] == "Warning"
+                and event.get("reportingComponent", "").startswith(_COMPONENTS)
+            ),
+        ]
+    ).strip()
+
+
+def unexplained_pods(
+    store: MemoryStore, *, now_unix_s: float, since_unix_s: float, exempt: Callable[[Object], bool]
+) -> Iterator[str]:
+    """Pods that were neither bound nor explained in time, from their creation or from
+    ``since_unix_s`` if that is later."""
+    for pod in store.of(PODS).values():
+        created_unix_s = time_from(pod["metadata"].get("creationTimestamp"))
+        age_s = now_unix_s - max(created_unix_s, since_unix_s)
+        if age_s <= EXPLAIN_WITHIN_S or pod["spec"].get("nodeName") or exempt(pod):
+            continue
+        read = pod_from(pod)
+        if not read.claims or read.deleting or ("", read.pool) not in store.of(POOLS):
+            continue
+        if not explanation(store, pod):
+            yield f"pod {read.name} is not bound and has no explanation after {age_s:.0f} s"
+
 
 BUDGETS = (VIRTUAL_TFLOPS, VIRTUAL_VRAM)
 _ENDED = ("Succeeded", "Failed")
@@ -36,7 +81,7 @@ _ENDED = ("Succeeded", "Failed")
 
 @dataclass(slots=True)
 class WatchedStore(MemoryStore):
-    """A store that shows every change to a judge before anybody else sees it."""
+    """A store that passes every change to ``invariants`` before its watchers."""
 
     invariants: Callable[[Event], None] = lambda _: None
     _shown: int = 0
@@ -51,24 +96,24 @@ class WatchedStore(MemoryStore):
 
 @dataclass(slots=True)
 class SimulationInvariants:
-    """Holds every change against what may never happen."""
+    """Checks every change."""
 
     store: MemoryStore
     violations: list[str] = field(default_factory=list)
     capacity: dict[tuple[DeviceId, str], int] = field(default_factory=dict)
-    """Of every device ever published, the most that it had."""
+    """The largest published capacity of every device."""
     offered: dict[str, dict[tuple[DeviceId, str], int]] = field(default_factory=dict)
-    """By slice that exists, what it offers."""
+    """Capacities by existing slice."""
     claims: dict[str, Claim] = field(default_factory=dict)
     bound: int = 0
     """Bindings so far."""
-    left: dict[str, set[str]] = field(default_factory=dict)
-    """By node, the pools that it was in before."""
-    lent: set[str] = field(default_factory=set)
-    """Pools that kube-scheduler had once: it knows nothing of what dray has voided."""
+    former_pools: dict[str, set[str]] = field(default_factory=dict)
+    """Former pools by node."""
+    pools_of_kube_scheduler: set[str] = field(default_factory=set)
+    """Pools that kube-scheduler owned once: it ignores attempts that dray voided."""
 
-    def see(self, event: Event) -> None:
-        """One change."""
+    def check(self, event: Event) -> None:
+        """Check one change."""
         if event.resource == SLICES:
             self._slice(event)
         elif event.resource == CLAIMS:
@@ -79,13 +124,13 @@ class SimulationInvariants:
             self._node(event)
         elif event.resource == POOLS and _is_kube_schedulers(event.after):
             assert event.after is not None
-            self.lent.add(event.after["metadata"]["name"])
+            self.pools_of_kube_scheduler.add(event.after["metadata"]["name"])
 
     def _node(self, event: Event) -> None:
         before, after = _pool_of(event.before), _pool_of(event.after)
         if before and after and before != after:
             assert event.after is not None
-            self.left.setdefault(event.after["metadata"]["name"], set()).add(before)
+            self.former_pools.setdefault(event.after["metadata"]["name"], set()).add(before)
 
     def _slice(self, event: Event) -> None:
         obj = event.after or event.before
@@ -101,47 +146,49 @@ class SimulationInvariants:
         before = event.before
         if event.after is None:
             assert before is not None
-            gone = self.claims.pop(before["metadata"]["uid"], None)
-            if gone is not None:
-                self._lost_by(gone, None)
+            deleted = self.claims.pop(before["metadata"]["uid"], None)
+            if deleted is not None:
+                self._check_lost_allocation(deleted, None)
             return
         claim = claim_from(event.after)
         known = self.claims.get(claim.uid)
         self.claims[claim.uid] = claim
         if claim.allocation is not None:
-            self._sold(claim)
-            anew = known is None or known.allocation is None
+            self._check_capacity(claim)
+            is_new = known is None or known.allocation is None
             void = bool(claim.void) and claim.decision <= claim.void
-            if anew and void and claim.pool not in self.lent:
-                self._accuse(
+            if is_new and void and claim.pool not in self.pools_of_kube_scheduler:
+                self._report(
                     f"claim {claim.name} was allocated by attempt {claim.decision}, but voids "
                     f"attempts up to {claim.void}"
                 )
         if known is not None and known.allocation is not None:
-            self._lost_by(known, claim)
+            self._check_lost_allocation(known, claim)
         for uid in claim.reserved_for:
             if claim.pod_uid and uid != claim.pod_uid:
-                self._accuse(f"claim {claim.name} of pod {claim.pod_uid} is reserved for {uid}")
+                self._report(f"claim {claim.name} of pod {claim.pod_uid} is reserved for {uid}")
 
-    def _sold(self, claim: Claim) -> None:
+    def _check_capacity(self, claim: Claim) -> None:
         assert claim.allocation is not None
         for device in dict.fromkeys(one.id for one in claim.allocation.devices):
             for name in BUDGETS:
                 used = {one.name: _use(one, device, name) for one in self.claims.values()}
                 most = self.capacity.get((device, name), 0)
                 if sum(used.values()) > most:
-                    held = {who: amount // 10**9 for who, amount in used.items() if amount}
-                    self._accuse(f"DOUBLE SALE of {device}: {name} {most // 10**9}, sold {held}")
+                    uses = {claim: amount // 10**9 for claim, amount in used.items() if amount}
+                    self._report(
+                        f"DOUBLE ALLOCATION of {device}: {name} {most // 10**9}, allocated {uses}"
+                    )
 
-    def _lost_by(self, before: Claim, after: Claim | None) -> None:
-        """A pod that runs must keep what it runs on."""
+    def _check_lost_allocation(self, before: Claim, after: Claim | None) -> None:
+        """A running pod must keep its allocation."""
         if before.allocation is None or (after is not None and after.allocation is not None):
             return
         for obj in self.store.of(PODS).values():
-            lives = obj["status"].get("phase") not in _ENDED
-            if obj["metadata"]["uid"] == before.pod_uid and obj["spec"].get("nodeName") and lives:
+            runs = obj["status"].get("phase") not in _ENDED
+            if obj["metadata"]["uid"] == before.pod_uid and obj["spec"].get("nodeName") and runs:
                 name = obj["metadata"]["name"]
-                self._accuse(f"claim {before.name} of the bound pod {name} lost its allocation")
+                self._report(f"claim {before.name} of the bound pod {name} lost its allocation")
 
     def _pod(self, event: Event) -> None:
         if event.after is None:
@@ -153,7 +200,7 @@ class SimulationInvariants:
         pod = pod_from(event.after)
         self.bound += 1
         if before:
-            self._accuse(f"pod {pod.name} was bound to {before} and then to {node}")
+            self._report(f"pod {pod.name} was bound to {before} and then to {node}")
         for reference in pod.claims:
             self._placed(pod, node, reference.claim)
 
@@ -161,18 +208,18 @@ class SimulationInvariants:
         obj = self.store.of(CLAIMS).get((pod.namespace, name))
         claim = None if obj is None else claim_from(obj)
         if claim is None or claim.allocation is None:
-            self._accuse(f"pod {pod.name} is bound to {node} without an allocation of {name!r}")
+            self._report(f"pod {pod.name} is bound to {node} without an allocation of {name!r}")
         elif claim.allocation.node != node:
-            self._accuse(f"pod {pod.name} is bound to {node}, its claim to {claim.allocation.node}")
+            self._report(f"pod {pod.name} is bound to {node}, its claim to {claim.allocation.node}")
         elif claim.reserved_for != (pod.uid,):
-            self._accuse(f"pod {pod.name} is bound, its claim reserved for {claim.reserved_for}")
+            self._report(f"pod {pod.name} is bound, its claim reserved for {claim.reserved_for}")
 
-    def _accuse(self, violation: str) -> None:
+    def _report(self, violation: str) -> None:
         self.violations.append(violation)
 
 
-def _says(refusal: LastingRefusal, told: str) -> bool:
-    return any(words in told for words in refusal.words)
+def _has_reason(refusal: LastingRefusal, reported: str) -> bool:
+    return any(reason in reported for reason in refusal.reasons)
 
 
 def _pool_of(node: Object | None) -> str:
@@ -184,7 +231,7 @@ def _is_kube_schedulers(pool: Object | None) -> bool:
 
 
 def budgets(obj: Object) -> dict[tuple[DeviceId, str], int]:
-    """What a ResourceSlice offers, in billionths; another driver's devices offer none of it."""
+    """Capacities in a ResourceSlice, in billionths; none of another driver's devices."""
     observed = slice_from(obj)
     return {
         (DeviceId(observed.driver, observed.pool, device.name), name): parse_quantity(
@@ -206,7 +253,7 @@ def _use(claim: Claim, device: DeviceId, name: str) -> int:
 
 
 class QuietChecks:
-    """What is wrong in a cluster to which nothing happens any more."""
+    """Checks of a cluster after all faults ended."""
 
     def __init__(
         self,
@@ -214,55 +261,56 @@ class QuietChecks:
         unhealthy: Callable[[], Iterable[str]],
         refusals: Callable[[], Sequence[LastingRefusal]] = tuple,
     ) -> None:
-        """``refusals``: what keeps pods waiting with reason; these must have been told it."""
-        self._judge = invariants
+        """``refusals`` may keep pods waiting, which must be explained by them."""
+        self._invariants = invariants
         self._store = invariants.store
         self._unhealthy = unhealthy
         self._refusals = refusals
 
     def problems(self) -> list[str]:
-        """Pods that fit and wait, and things left behind."""
-        return [*self._waiting(), *self._litter()]
+        """Waiting pods that fit, and leftover objects."""
+        return [*self._waiting(), *self._leftovers()]
 
     def _waiting(self) -> Iterable[str]:
         for obj in self._store.of(PODS).values():
             metadata, pod = obj["metadata"], pod_from(obj)
             if metadata.get("deletionTimestamp"):
-                yield f"pod {pod.name} is being deleted for ever"
+                yield f"pod {pod.name} is being deleted and does not end"
             elif not pod.node and pod.claims and ("", pod.pool) in self._store.of(POOLS):
                 fitting = [name for name in self._nodes(pod.pool) if self._fits(obj, name)]
                 if fitting:
-                    yield from self._kept_waiting(obj, fitting)
+                    yield from self._check_waiting_pod(obj, fitting)
             elif pod.node and obj["status"].get("phase") == "Pending":
                 yield f"pod {pod.name} is bound to {pod.node}, but does not start"
 
-    def _kept_waiting(self, pod: Object, fitting: list[str]) -> Iterable[str]:
-        """What is wrong about a pod that waits although there is room for it."""
-        name, told = pod["metadata"]["name"], explanation(self._store, pod)
-        about = [refusal for refusal in self._refusals() if refusal.is_about(pod)]
-        if not about and not self._is_told_of_another(told):
+    def _check_waiting_pod(self, pod: Object, fitting: list[str]) -> Iterable[str]:
+        """Problems of a pod that waits although a node has room for it."""
+        name, reported = pod["metadata"]["name"], explanation(self._store, pod)
+        about = [refusal for refusal in self._refusals() if refusal.concerns_pod(pod)]
+        if not about and not self._waits_for_refused_claim(reported):
             yield f"pod {name} waits, but fits on {', '.join(fitting)}"
         for refusal in about:
-            if not _says(refusal, told) and not (told and self._is_behind_others(pod, refusal)):
-                yield f"pod {name} waits for {refusal}, and was not told: {told!r}"
+            if not _has_reason(refusal, reported) and not (
+                reported and self._waits_for_refused_pods(pod, refusal)
+            ):
+                yield f"pod {name} waits for {refusal}, which is not explained: {reported!r}"
 
-    def _is_behind_others(self, pod: Object, refusal: LastingRefusal) -> bool:
-        """Whether others of its pool for which the same is refused are told so: attempts for them
-        hold devices by turns, which is why it waits."""
+    def _waits_for_refused_pods(self, pod: Object, refusal: LastingRefusal) -> bool:
+        """Whether other pods of its pool report the refusal: their attempts hold the devices."""
         return any(
             other is not pod
-            and refusal.is_about(other)
+            and refusal.concerns_pod(other)
             and pod_from(other).pool == pod_from(pod).pool
-            and _says(refusal, explanation(self._store, other))
+            and _has_reason(refusal, explanation(self._store, other))
             for other in self._store.of(PODS).values()
         )
 
-    def _is_told_of_another(self, told: str) -> bool:
-        """Whether it waits for devices of a claim which an attempt may still be committed to, for
-        nobody can write that it is void."""
+    def _waits_for_refused_claim(self, reported: str) -> bool:
+        """Whether the pod waits for devices of a claim whose attempt can't be voided, because
+        writes of the claim are refused."""
         return any(
-            refusal.is_about_name(claim.name)
-            and claim.name in told
+            refusal.concerns_pod_name(claim.name)
+            and claim.name in reported
             and (claim.allocation is not None or claim.decision > claim.void)
             for claim in map(claim_from, self._store.of(CLAIMS).values())
             for refusal in self._refusals()
@@ -274,14 +322,15 @@ class QuietChecks:
             for obj in self._store.of(NODES).values()
             if obj["metadata"]["labels"].get(POOL_LABEL) == pool
             and not obj["spec"].get("unschedulable")
-            and not self._is_kept(obj["metadata"]["name"])
+            and not self._is_refused(obj["metadata"]["name"])
         ]
 
-    def _is_kept(self, node: str) -> bool:
-        """Whether a refusal keeps pods from a node: also one about a pool that it has left, as
-        nobody knows what that pool's lost log gave away on it."""
+    def _is_refused(self, node: str) -> bool:
+        """Whether a refusal blocks a node, directly or by a former pool, whose lost log may have
+        allocated its devices."""
         return any(
-            one.is_about_node(node) or any(map(one.is_about_pool, self._judge.left.get(node, ())))
+            one.concerns_node(node)
+            or any(map(one.concerns_pool, self._invariants.former_pools.get(node, ())))
             for one in self._refusals()
         )
 
@@ -292,9 +341,9 @@ class QuietChecks:
             if other["spec"].get("nodeName") == node and other["status"].get("phase") not in _ENDED
         ]
         allocatable = self._store.get(NODES, node, "")["status"]["allocatable"]
-        if len(here) + 1 > int(allocatable["cpu"]):  # every pod asks for one cpu
+        if len(here) + 1 > int(allocatable["cpu"]):  # every pod requests one cpu
             return False
-        shape = asked(pod)
+        shape = requested(pod)
         free = [
             device
             for device in self._devices(node)
@@ -303,21 +352,21 @@ class QuietChecks:
         return len(free) >= shape["count"]
 
     def _devices(self, node: str) -> list[DeviceId]:
-        sick = set(self._unhealthy())
+        unhealthy = set(self._unhealthy())
         found = {device for device, _ in self._published() if device.pool == node}
-        return sorted((one for one in found if one.device not in sick), key=str)
+        return sorted((one for one in found if one.device not in unhealthy), key=str)
 
     def _free(self, device: DeviceId, name: str) -> int:
-        used = sum(_use(claim, device, name) for claim in self._judge.claims.values())
+        used = sum(_use(claim, device, name) for claim in self._invariants.claims.values())
         return self._published()[device, name] - used
 
     def _published(self) -> dict[tuple[DeviceId, str], int]:
         found: dict[tuple[DeviceId, str], int] = {}
-        for offered in self._judge.offered.values():
+        for offered in self._invariants.offered.values():
             found |= offered
         return found
 
-    def _litter(self) -> Iterable[str]:
+    def _leftovers(self) -> Iterable[str]:
         pods = {obj["metadata"]["uid"] for obj in self._store.of(PODS).values()}
         used = {
             entry.get("resourceClaimTemplateName")
@@ -330,7 +379,7 @@ class QuietChecks:
             if metadata.get("deletionTimestamp") and not claim.reserved_for:
                 yield f"claim {metadata['name']} is being deleted, kept by {CLAIM_FINALIZER}"
             elif claim.pod_uid not in pods:
-                yield f"claim {metadata['name']} belongs to a pod that is gone"
+                yield f"claim {metadata['name']} belongs to a deleted pod"
         for obj in self._store.of(TEMPLATES).values():
             metadata = obj["metadata"]
             derived = DERIVED_FROM_LABEL in (metadata.get("labels") or {})
@@ -340,11 +389,11 @@ class QuietChecks:
         for obj in self._store.of(BIND_REQUESTS).values():
             owners = obj["metadata"].get("ownerReferences") or ()
             if not any(owner["uid"] in pods for owner in owners):
-                yield f"BindRequest {obj['metadata']['name']} is of a pod that is gone"
+                yield f"BindRequest {obj['metadata']['name']} belongs to a deleted pod"
 
 
-def asked(pod: Object) -> dict[str, int]:
-    """What a pod's annotations ask for, in billionths, and how many cards."""
+def requested(pod: Object) -> dict[str, int]:
+    """The amounts in a pod's annotations, in billionths, and the number of GPUs."""
     annotations = pod["metadata"]["annotations"]
     prefix = "tensor-fusion.ai/"
     return {

@@ -1,7 +1,7 @@
-"""kube-scheduler's other half in the simulation: it allocates devices that carry no taint.
+"""kube-scheduler's allocation of devices without taints.
 
-Like the real one it decides by what its watches have shown, first fit, and writes later, fenced by
-the claim's revision alone: nobody checks whether the device has room by then.
+Like the real one it takes the first fit in its cache and writes later, conditional only on the
+claim's resourceVersion: no one checks the device's capacity again.
 """
 
 import asyncio
@@ -17,27 +17,28 @@ from dray.api.names import CLAIM_FINALIZER, DEFAULT_SCHEDULER, DRIVER
 from dray.api.pods import Pod
 from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, pod_from, slice_from, status_to
-from dray.kube.ports import CLAIMS, PODS, SLICES, Changed, Deleted, Kube, Listed, Object, Resource
+from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, Object, Resource
+from dray_sandbox.informer import changes
 from dray_sandbox.simulation.loop import EPOCH_UNIX_S
 
 STALE_S = 60.0
-"""A decision that old is given up, as a request that never came through is."""
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
-_LOOKS_EVERY_S = 0.2
+"""Older decisions are dropped, like requests that never arrive."""
+_SCHEDULING_EFFECTS = ("NoSchedule", "NoExecute")
+_INTERVAL_S = 0.2
 
 
 @dataclass(slots=True)
 class DeviceAllocator:
-    """One life; what it has decided and not written is lost with it."""
+    """A running allocator; a restart loses decisions that are not written."""
 
     kube: Kube
     draw: random.Random
-    _seen: dict[Resource, dict[str, Object]] = field(default_factory=dict)
+    _objects: dict[Resource, dict[str, Object]] = field(default_factory=dict)
     _assumed: dict[str, Allocation] = field(default_factory=dict)
-    """By claim, until the watch shows it or writing has failed."""
+    """Allocations by claim, until the watch has them or the write failed."""
     _offered: list[ResourceSlice] = field(default_factory=list)
-    """Slices with devices that no taint keeps it from."""
-    _news: bool = True
+    """Slices with devices without taints."""
+    _changed: bool = True
 
     async def run(self) -> None:
         """Allocate until cancelled."""
@@ -45,36 +46,32 @@ class DeviceAllocator:
             for resource in (SLICES, CLAIMS, PODS):
                 group.create_task(self._watch(resource))
             while True:
-                await asyncio.sleep(_LOOKS_EVERY_S)
-                if not self._news or len(self._seen) < 3:
+                await asyncio.sleep(_INTERVAL_S)
+                if not self._changed or len(self._objects) < 3:
                     continue
-                self._news = False
-                for claim in list(self._wanted()) if self._offered else ():
+                self._changed = False
+                for claim in list(self._pending_claims()) if self._offered else ():
                     if (allocation := self._fit(claim)) is not None:
                         self._assumed[claim.uid] = allocation
                         group.create_task(self._write(claim, allocation))
 
     async def _watch(self, resource: Resource) -> None:
-        here: dict[str, Object] = {}
-        async for event in self.kube.watch(resource):
-            match event:
-                case Listed(objects):
-                    here.clear()
-                    here.update((obj["metadata"]["uid"], obj) for obj in objects)
-                case Changed(obj):
-                    here[obj["metadata"]["uid"]] = obj
-                case Deleted(obj):
-                    here.pop(obj["metadata"]["uid"], None)
-            self._seen[resource] = here
-            self._news = True
+        objects: dict[str, Object] = {}
+        async for batch in changes(self.kube, resource):
+            for obj, deleted in batch:
+                objects.pop(obj["metadata"]["uid"], None)
+                if not deleted:
+                    objects[obj["metadata"]["uid"]] = obj
+            self._objects[resource] = objects
+            self._changed = True
             if resource == SLICES:
-                parts = sorted(map(slice_from, here.values()), key=lambda part: part.name)
+                parts = sorted(map(slice_from, objects.values()), key=lambda part: part.name)
                 self._offered = [part for part in parts if any(map(_is_offered, part.devices))]
 
-    def _wanted(self) -> Iterator[Claim]:
-        """Claims of pods that are kube-scheduler's to place."""
-        pods = {uid: pod_from(obj) for uid, obj in self._seen[PODS].items()}
-        for obj in self._seen[CLAIMS].values():
+    def _pending_claims(self) -> Iterator[Claim]:
+        """Unallocated claims of kube-scheduler's pods."""
+        pods = {uid: pod_from(obj) for uid, obj in self._objects[PODS].items()}
+        for obj in self._objects[CLAIMS].values():
             claim = claim_from(obj)
             pod = pods.get(claim.pod_uid)
             free = claim.allocation is None and not claim.deleting
@@ -82,7 +79,7 @@ class DeviceAllocator:
                 yield claim
 
     def _fit(self, claim: Claim) -> Allocation | None:
-        """The first devices on one node that suffice."""
+        """The first feasible devices on one node."""
         (request,) = claim.spec.requests
         for part in self._offered:
             fitting = [
@@ -103,7 +100,7 @@ class DeviceAllocator:
         return None
 
     def _has_room(self, device: Device, device_id: DeviceId, asked: dict[str, str]) -> bool:
-        claims = {uid: claim_from(obj).allocation for uid, obj in self._seen[CLAIMS].items()}
+        claims = {uid: claim_from(obj).allocation for uid, obj in self._objects[CLAIMS].items()}
         held = {**self._assumed, **{uid: one for uid, one in claims.items() if one is not None}}
         shares = [share for one in held.values() for share in one.devices if share.id == device_id]
         return all(
@@ -119,12 +116,12 @@ class DeviceAllocator:
             await asyncio.sleep(0.01 * 800 ** self.draw.random())  # up to 8 s in flight
             if _now_s() - decided_s < STALE_S:
                 await self._commit(claim, allocation)
-                await asyncio.sleep(5.0)  # until the own watch shows it, mostly
+                await asyncio.sleep(5.0)  # mostly until its watch has the allocation
         except DrayError:
             await asyncio.sleep(self.draw.uniform(0.5, 3.0))
         finally:
             self._assumed.pop(claim.uid, None)
-            self._news = True
+            self._changed = True
 
     async def _commit(self, claim: Claim, allocation: Allocation) -> None:
         metadata: dict[str, Any] = {
@@ -149,12 +146,12 @@ def _is_due(pod: Pod) -> bool:
 
 
 def _matches(device: Device, pool: str) -> bool:
-    """What the generated selectors and the taints say in this simulation."""
+    """Whether the device matches the generated selectors and has no taints."""
     return _is_offered(device) and device.attributes.get("pool_name") == pool
 
 
 def _is_offered(device: Device) -> bool:
-    return not any(taint.effect in _KEEPS_AWAY for taint in device.taints)
+    return not any(taint.effect in _SCHEDULING_EFFECTS for taint in device.taints)
 
 
 def _now_s() -> float:

@@ -1,4 +1,4 @@
-"""An event loop whose time jumps to the next timer, and processes that can be stopped in it."""
+"""An event loop whose time jumps to the next timer, with processes that can be stopped."""
 
 import asyncio
 import contextvars
@@ -9,21 +9,21 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 EPOCH_UNIX_S = 1_700_000_000.0
-"""Wall time when a simulation begins."""
+"""Wall time at the start of a simulation."""
 
 
 class StuckLoopError(RuntimeError):
-    """Nothing is ready and no timer runs: everybody waits for somebody for ever."""
+    """A deadlock: nothing is ready and no timer runs."""
 
 
 class Process:
-    """One life of a process: all tasks begun by it, and what waits while it is stopped."""
+    """A process from start to end: its tasks, and its ready callbacks while it is stopped."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.dead = False
+        self.killed = False
         self.clock_ahead_s = 0.0
-        """How wrong its host's wall clock is; the monotonic one is right."""
+        """Error of its host's wall clock; the monotonic clock is correct."""
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self._frozen: list[asyncio.Handle] | None = None
 
@@ -33,35 +33,35 @@ class Process:
         return self._frozen is not None
 
     def pause(self, loop: "VirtualLoop") -> None:
-        """Run nothing of it until ``resume``; its connections stay as they are."""
+        """Stop its callbacks until ``resume``; its connections stay open."""
         if self._frozen is None:
-            self._frozen = loop.withdraw(self)
+            self._frozen = loop.take_ready(self)
 
     def resume(self, loop: "VirtualLoop") -> None:
-        """Go on where it was stopped."""
+        """Continue where it was stopped."""
         if self._frozen is not None:
             frozen, self._frozen = self._frozen, None
-            loop.bring_back(frozen)
+            loop.put_ready(frozen)
 
-    def keep(self, handle: asyncio.Handle) -> None:
-        """Something to run after ``resume``."""
+    def defer(self, handle: asyncio.Handle) -> None:
+        """Run the handle after ``resume``."""
         assert self._frozen is not None
         self._frozen.append(handle)
 
     def kill(self, loop: "VirtualLoop") -> None:
-        """As kill -9: whatever still runs of it reaches nobody (the doors are dead)."""
-        self.dead = True
+        """Cancel its tasks; its connections fail from now on."""
+        self.killed = True
         self.resume(loop)
         for task in list(self.tasks):
             task.cancel()
 
 
 CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
-"""The process that is running; None is the world outside."""
+"""The current process; None outside of processes."""
 
 
 class _Task(asyncio.Task[Any]):
-    """Hashed by a number: the order of sets of tasks must not depend on addresses."""
+    """A task hashed by a number, so that the order of sets of tasks is deterministic."""
 
     def __init__(self, number: int, *args: Any, **kwargs: Any) -> None:
         self._number = number
@@ -71,8 +71,8 @@ class _Task(asyncio.Task[Any]):
         return self._number
 
 
-class _Jump(selectors.BaseSelector):
-    """Waits for no file: it moves the clock on instead."""
+class _VirtualSelector(selectors.BaseSelector):
+    """Advances the clock instead of waiting for files."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -80,7 +80,7 @@ class _Jump(selectors.BaseSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             raise StuckLoopError("nothing is ready and no timer runs")
-        # Work takes time: who waits for a moment that rounding puts just ahead must reach it.
+        # A minimal step: rounding must not keep a timer just ahead of the clock.
         self.now_s += max(timeout, 1e-6)
         return []
 
@@ -98,43 +98,44 @@ class _Jump(selectors.BaseSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Seconds since the simulation began; threads' work is done at once."""
+    """Virtual time since the start; work for threads runs at once."""
 
     def __init__(self) -> None:
-        self._jump = _Jump()
-        super().__init__(self._jump)
+        self._virtual_selector = _VirtualSelector()
+        super().__init__(self._virtual_selector)
         self._numbers: Iterator[int] = itertools.count(1)
+        self._outside: dict[asyncio.Task[None], None] = {}
         self.set_task_factory(self._make_task)  # type: ignore[arg-type]
 
     def time(self) -> float:
         """Virtual seconds."""
-        return self._jump.now_s
+        return self._virtual_selector.now_s
 
     def now_unix_s(self) -> float:
-        """Virtual wall time, as the servers have it."""
+        """Virtual wall time of the servers."""
         return EPOCH_UNIX_S + self.time()
 
     def wall_unix_s(self) -> float:
-        """Virtual wall time, as the process that is running has it."""
+        """Virtual wall time of the current process' host."""
         process = CURRENT.get()
         return self.now_unix_s() + (process.clock_ahead_s if process is not None else 0.0)
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Ready at once, unless its process is stopped."""
+        """Run the callback soon, or after its process continues."""
         context = context or contextvars.copy_context()
         process = context.get(CURRENT)
         if process is not None and process.paused:
             handle = asyncio.Handle(callback, args, self, context)
-            process.keep(handle)
+            process.defer(handle)
             return handle
         return super().call_soon(callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        """Ready when its time has come and its process runs."""
+        """Run the callback at a time, or after its process continues."""
         context = context or contextvars.copy_context()
         timer = super().call_at(when, _nothing, context=context)
         timer._callback = functools.partial(self._due, timer, callback)  # type: ignore[attr-defined]
@@ -144,28 +145,38 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Any, *args: Any
     ) -> asyncio.Future[Any]:
-        """Nothing is slow here."""
+        """Run the function at once."""
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 whoever awaits it gets it
+        except Exception as error:  # noqa: BLE001 raised to the awaiting task
             future.set_exception(error)
         return future
 
-    def withdraw(self, process: Process) -> list[asyncio.Handle]:
-        """Take what is ready of a process away."""
+    def take_ready(self, process: Process) -> list[asyncio.Handle]:
+        """Remove and return a process' ready handles."""
         ready: Any = self._ready  # type: ignore[attr-defined]
         own = []
         for index, handle in enumerate(ready):
             if _process_of(handle) is process:
                 own.append(handle)
-                # The loop has counted what is ready already: their places stay.
+                # The loop has already counted the ready handles: keep their number.
                 ready[index] = asyncio.Handle(_nothing, (), self)
         return own
 
-    def bring_back(self, handles: list[asyncio.Handle]) -> None:
+    def put_ready(self, handles: list[asyncio.Handle]) -> None:
         """Make handles ready, in their order."""
         self._ready.extend(handles)  # type: ignore[attr-defined]
+
+    def run_outside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in no process, as servers and administrators do."""
+        token = CURRENT.set(None)
+        try:
+            task = self.create_task(work)
+            self._outside[task] = None
+            task.add_done_callback(lambda ended: self._outside.pop(ended, None))
+        finally:
+            CURRENT.reset(token)
 
     def _due(self, timer: asyncio.TimerHandle, callback: Callable[..., Any], *args: Any) -> None:
         process = CURRENT.get()
@@ -177,7 +188,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if not timer.cancelled():
                 callback(*args)
 
-        process.keep(asyncio.Handle(later, (), self, contextvars.copy_context()))
+        process.defer(asyncio.Handle(later, (), self, contextvars.copy_context()))
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **more: Any
@@ -188,9 +199,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if process is not None:
             process.tasks[task] = None
             task.add_done_callback(lambda ended: process.tasks.pop(ended, None))
-            if process.dead:
+            if process.killed:
                 task.cancel()
         return task
+
+
+def running_loop() -> VirtualLoop:
+    """The running loop, which must be virtual."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop
 
 
 def _process_of(handle: asyncio.Handle) -> Process | None:
@@ -199,4 +217,4 @@ def _process_of(handle: asyncio.Handle) -> Process | None:
 
 
 def _nothing() -> None:
-    """Stands in until a timer knows itself."""
+    """Placeholder of a timer's callback."""

@@ -1,4 +1,4 @@
-"""Draws which requests a server refuses from now on, and has a tenant whose pods they are about."""
+"""Chooses lasting refusals of requests, and creates the tenant's pods that they concern."""
 
 import asyncio
 import random
@@ -7,26 +7,25 @@ from typing import Final
 
 from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES
 from dray_sandbox.simulation.cluster import DEDICATED, SHARED, TEAM
-from dray_sandbox.simulation.fault_rates import TriggeredFault
-from dray_sandbox.simulation.faults import Fault
+from dray_sandbox.simulation.faults import Fault, TriggeredFault
 from dray_sandbox.simulation.refusals import (
-    ALONE,
     MOST_PODS,
+    SINGLE_POD,
     TENANT,
-    About,
     Case,
     LastingRefusal,
+    RefusalScope,
     cases,
     refuse,
 )
 from dray_sandbox.simulation.world import SimulatedWorld
 
 ELECTED_S: Final = 16.0
-"""Until another leads, and has published everything, once the leader is dead."""
+"""Time until another replica leads and has published everything after the leader was killed."""
 _REPLACED_S: Final = 30.0
-"""The same, once the leader can't renew its Lease."""
+"""The same after the leader could no longer renew its Lease."""
 MakePod = Callable[[str, str, bool], Awaitable[None]]
-"""Creates a pod, by namespace and name, that fits somewhere or nowhere."""
+"""Creates a pod, by namespace and name, that is schedulable or not."""
 
 
 class RefusalFaults:
@@ -40,25 +39,25 @@ class RefusalFaults:
         """Namespaces and names of the pods that were created to be refused."""
 
     async def refuse_pod(self) -> None:
-        """Requests about one pod and what belongs to it, or about a tenant's."""
-        await self._one_of(About.POD, About.NAMESPACE)
+        """Refuse requests about one pod and its objects, or about all pods of a tenant."""
+        await self._one_of(RefusalScope.POD, RefusalScope.NAMESPACE)
 
     async def refuse_node(self) -> None:
-        """Requests about one node."""
-        await self._one_of(About.NODE)
+        """Refuse requests about one node."""
+        await self._one_of(RefusalScope.NODE)
 
     async def refuse_pool(self) -> None:
-        """Requests about one pool."""
-        await self._one_of(About.POOL)
+        """Refuse requests about one pool."""
+        await self._one_of(RefusalScope.POOL)
 
     async def refuse_process(self) -> None:
-        """What one process writes for itself."""
-        await self._one_of(About.PROCESS)
+        """Refuse one process' requests about itself."""
+        await self._one_of(RefusalScope.PROCESS)
 
-    async def lift(self) -> None:
-        """Serve everything again; what could not be read, or was too large, is written anew."""
+    async def lift_refusals(self) -> None:
+        """End the refusals; objects that were unreadable or too large are written again."""
         refusals = tuple(self._world.refusals)
-        self._world.lift()
+        self._world.lift_refusals()
         if not any(one.is_of_content for one in refusals):
             return
         patch = {"metadata": {"annotations": {"chaos/form": "known"}}}
@@ -70,47 +69,49 @@ class RefusalFaults:
                 )
 
     async def begin(self, case: Case) -> None:
-        """Have a case in force, and pods that it is about."""
-        about = case.kind.about
-        if about is About.NAMESPACE or (about is About.POD and self._draw.random() < 0.5):
+        """Start refusing a case, with pods that it concerns."""
+        scope = case.kind.scope
+        if scope is RefusalScope.NAMESPACE or (
+            scope is RefusalScope.POD and self._draw.random() < 0.5
+        ):
             number = self._draw.choice((1, 3, MOST_PODS, MOST_PODS))
             odd = [(TENANT, f"{TENANT}-{index}") for index in range(number)]
             await self._create(odd, refuse(case, "", TENANT))
-        elif about is About.POD:
-            await self._create([(TEAM, ALONE)], refuse(case, ALONE, TEAM))
-        elif about is About.NODE:
-            self._world.refuse(refuse(case, self._draw.choice(list(self._world.boards))))
-        elif about is About.POOL:
+        elif scope is RefusalScope.POD:
+            await self._create([(TEAM, SINGLE_POD)], refuse(case, SINGLE_POD, TEAM))
+        elif scope is RefusalScope.NODE:
+            self._world.refuse(refuse(case, self._draw.choice(list(self._world.gpus))))
+        elif scope is RefusalScope.POOL:
             self._world.refuse(refuse(case, self._draw.choice((DEDICATED, SHARED))))
         else:
             self._world.refuse(refuse(case, self._world.leader() or "cc-1"))
-            self._world.disturb(_REPLACED_S)
+            self._world.extend_grace(_REPLACED_S)
 
     async def delete_odd(self) -> None:
-        """Users delete the pods that are refused."""
+        """Delete the refused pods."""
         for namespace, name in self._odd:
             await self._world.kube.delete(PODS, name, namespace)
 
     async def replace_pods(self) -> None:
-        """Users delete the pods that are refused, and create others of the same names."""
+        """Delete the refused pods, and create others with the same names."""
         for namespace, name in self._odd:
             await self._world.kube.delete(PODS, name, namespace, grace_period_s=0)
             await self._make_pod(namespace, name, True)
 
     async def fail_once(self) -> None:
-        """The next patch of a claim that is refused fails, and its writer looks what there is."""
+        """Fail the next patch of a refused claim, so that its writer reads it."""
         self._world.triggered_fault = TriggeredFault(
             "cc", "kube.patch", f"resourceclaims/{TENANT}-", 0.0, _nothing, fault=Fault.REFUSED
         )
 
     async def kill_leader(self) -> None:
-        """Another leads, or the same again."""
+        """Kill the leader, for a moment or for longer than its lease."""
         if leader := self._world.leader():
-            self._world.kill(leader, "another is to lead", self._draw.choice((0.5, 30.0)))
-            self._world.disturb(ELECTED_S)
+            self._world.kill(leader, "end of the term", self._draw.choice((0.5, 30.0)))
+            self._world.extend_grace(ELECTED_S)
 
-    async def _one_of(self, *about: About) -> None:
-        known = [case for case in cases() if case.kind.about in about]
+    async def _one_of(self, *scopes: RefusalScope) -> None:
+        known = [case for case in cases() if case.kind.scope in scopes]
         if not self._world.refusals:
             await self.begin(self._draw.choice(known))
 
@@ -119,7 +120,7 @@ class RefusalFaults:
         if is_known_before:
             self._world.refuse(refusal)
         for namespace, name in odd:
-            await self._make_pod(namespace, name, not refusal.case.kind.is_of_waiting)
+            await self._make_pod(namespace, name, not refusal.case.kind.needs_unschedulable_pod)
         self._odd = odd
         if not is_known_before:
             await asyncio.sleep(self._draw.choice((0.0, 0.05, 0.3)))
@@ -127,4 +128,4 @@ class RefusalFaults:
 
 
 async def _nothing(_: str) -> None:
-    """What happens meanwhile."""
+    """Do nothing meanwhile."""

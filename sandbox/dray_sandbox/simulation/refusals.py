@@ -1,8 +1,8 @@
-"""Requests that a server answers in one way, each time, for the rest of a run.
+"""Lasting refusals: requests that a server answers in the same way each time.
 
-So answers a policy, a quota, an admission webhook that is down for one namespace, a server that an
-object is too large for, or a permission that is missing: one object, one verb, one answer. All
-other faults of the simulation pass; this one stays until it is lifted.
+Causes are a policy, a quota, an admission webhook that is down for one namespace, an object that is
+too large, or a missing permission: one object, one verb, one answer. All other faults end by
+themselves.
 """
 
 import re
@@ -17,80 +17,81 @@ from dray.messages.base import Delivered
 from dray_sandbox.simulation.answers import (
     BUS_ANSWERS,
     KUBE_ANSWERS,
+    MARKER,
     READ_ANSWERS,
     TOO_LARGE,
-    WORDS,
     FaultyAnswer,
 )
 
 TENANT: Final = "tenant"
-"""The namespace of users for whom a server answers differently than for everybody else; the names
-of their pods begin so, too."""
-ALONE: Final = f"{TENANT}-alone"
-"""A pod for which a server answers differently than for others of its namespace."""
+"""The namespace whose requests are refused, and the prefix of its pods' names."""
+SINGLE_POD: Final = f"{TENANT}-alone"
+"""A pod whose requests are refused, unlike those of others in its namespace."""
 
 MOST_PODS: Final = 8
-"""Of the tenant."""
-_AT_ONCE, _MOST_PER_S = 20, 4.0
-"""Requests about one object that are refused: the first, and further ones per second."""
+"""Most pods of the tenant."""
+_BURST, _MOST_PER_S = 20, 4.0
+"""Allowed refused requests about one object: a burst, and further ones per second."""
 
 
-class About(Enum):
-    """Whose objects the refused requests are about."""
+class RefusalScope(Enum):
+    """The objects that refused requests concern."""
 
     POD = auto()
-    """One pod, or all pods of one namespace, and what belongs to them."""
+    """One pod, or all pods of one namespace, and their objects."""
     NAMESPACE = auto()
-    """All pods of one namespace, for they share it."""
+    """An object that all pods of one namespace share."""
     NODE = auto()
     POOL = auto()
     PROCESS = auto()
-    """Something that one process alone writes for itself."""
+    """An object of one process."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestKind:
-    """A kind of request. ``{name}`` stands for the object's name where ``what`` and ``content``
-    have it: both are regular expressions."""
+    """A kind of request. ``what`` and ``content`` are regular expressions, in which ``{name}``
+    stands for the object's name."""
 
     name: str
-    about: About
+    scope: RefusalScope
     processes: str
-    """How their names begin."""
+    """Prefix of their names."""
     call: str
-    """Server and method, such as ``kube.patch``."""
+    """Server and method, for example ``kube.patch``."""
     what: str = ".*"
-    """All of what the call is about: plural, name and subresource, or a subject."""
+    """The call's subject: plural, name and subresource, or a subject of the bus."""
     content: str = ""
-    """Found in the payload of what is sent to the bus."""
+    """Searched in the payload of a message to the bus."""
     provoked_by: tuple[str, ...] = ()
-    """Faults after which such requests come that otherwise hardly ever do."""
-    is_of_waiting: bool = False
-    """Whether they are about pods that fit nowhere."""
+    """Faults that cause such requests, which are rare otherwise."""
+    needs_unschedulable_pod: bool = False
+    """Whether the requests concern unschedulable pods."""
 
 
 def _kube(
     name: str,
     call: str,
     what: str,
-    about: About = About.POD,
+    scope: RefusalScope = RefusalScope.POD,
     who: str = "cc",
     provoked_by: tuple[str, ...] = (),
-    is_of_waiting: bool = False,
+    needs_unschedulable_pod: bool = False,
 ) -> RequestKind:
-    return RequestKind(name, about, who, f"kube.{call}", what, "", provoked_by, is_of_waiting)
+    return RequestKind(
+        name, scope, who, f"kube.{call}", what, "", provoked_by, needs_unschedulable_pod
+    )
 
 
 def _bus(
     name: str,
     what: str,
-    about: About,
+    scope: RefusalScope,
     who: str = "cc",
     content: str = "",
     call: str = "publish",
     provoked_by: tuple[str, ...] = (),
 ) -> RequestKind:
-    return RequestKind(name, about, who, f"bus.{call}", what, content, provoked_by)
+    return RequestKind(name, scope, who, f"bus.{call}", what, content, provoked_by)
 
 
 _CLAIMS: Final = "resourceclaims/{name}-[^/]+"
@@ -102,98 +103,139 @@ _SLICES: Final = r"resourceslices/tensor-fusion-resource-slice-{name}(\.part-\d+
 _AGENT: Final = "agent-{name}"
 _CLAIM: Final = '"name":"{name}-'
 _POD: Final = '"name":"{name}"'
-_DOUBT: Final = ("fail_once",)
-_REPLACED: Final = ("replace_pods",)
-_WAITING: Final = ("cordon", "move_node")
-_NODES: Final = ("move_node", "change_ratio", "delete_node")
-_ANEW: Final = ("log_lost", "delete_pool")
-_OPENED: Final = ("log_lost", "kill_leader")
+_AFTER_FAILED_PATCH: Final = ("fail_once",)
+_AFTER_REPLACED_PODS: Final = ("replace_pods",)
+_AFTER_NODE_CHANGES: Final = ("cordon", "move_node")
+_AFTER_SLICE_CHANGES: Final = ("move_node", "change_ratio", "delete_node")
+_AFTER_LOST_LOG: Final = ("lose_log", "delete_pool")
+_AFTER_NEW_LEADER: Final = ("lose_log", "kill_leader")
 
 READ: Final = "kube.read"
 
 KUBE_KINDS: Final = (
-    _kube("patch a claim", "patch", _CLAIMS, provoked_by=_ANEW),
+    _kube("patch a claim", "patch", _CLAIMS, provoked_by=_AFTER_LOST_LOG),
     _kube("patch a claim's status", "patch", f"{_CLAIMS}/status"),
-    _kube("patch a claim or its status", "patch", f"{_CLAIMS}(/status)?", provoked_by=_ANEW),
-    _kube("get a claim", "get", _CLAIMS, provoked_by=_DOUBT),
+    _kube(
+        "patch a claim or its status", "patch", f"{_CLAIMS}(/status)?", provoked_by=_AFTER_LOST_LOG
+    ),
+    _kube("get a claim", "get", _CLAIMS, provoked_by=_AFTER_FAILED_PATCH),
     _kube("patch a pod", "patch", _PODS),
-    _kube("get a pod", "get", _PODS, provoked_by=_DOUBT),
+    _kube("get a pod", "get", _PODS, provoked_by=_AFTER_FAILED_PATCH),
     _kube("bind a pod", "bind", "{name}"),
-    _kube("create a template", "create", _TEMPLATES, About.NAMESPACE),
-    _kube("delete a template", "delete", _TEMPLATES, About.NAMESPACE, provoked_by=("delete_odd",)),
+    _kube("create a template", "create", _TEMPLATES, RefusalScope.NAMESPACE),
+    _kube(
+        "delete a template",
+        "delete",
+        _TEMPLATES,
+        RefusalScope.NAMESPACE,
+        provoked_by=("delete_odd",),
+    ),
     _kube("create a BindRequest", "create", _REQUESTS),
-    _kube("patch a BindRequest", "patch", _REQUESTS, provoked_by=_REPLACED),
+    _kube("patch a BindRequest", "patch", _REQUESTS, provoked_by=_AFTER_REPLACED_PODS),
     _kube("patch a BindRequest's status", "patch", f"{_REQUESTS}/status"),
-    _kube("delete a BindRequest", "delete", _REQUESTS, provoked_by=_REPLACED),
+    _kube("delete a BindRequest", "delete", _REQUESTS, provoked_by=_AFTER_REPLACED_PODS),
     _kube("create an event", "create", _EVENTS),
-    _kube("get an event", "get", _EVENTS, provoked_by=_WAITING, is_of_waiting=True),
-    _kube("patch an event", "patch", _EVENTS, provoked_by=_WAITING, is_of_waiting=True),
-    _kube("get a pool", "get", "gpupools/{name}", About.POOL, provoked_by=_OPENED),
-    _kube("patch a pool's status", "patch", "gpupools/{name}/status", About.POOL),
-    _kube("patch a node", "patch", "nodes/{name}", About.NODE, provoked_by=_NODES),
-    _kube("get a node", "get", "nodes/{name}", About.NODE, _AGENT, _NODES),
-    _kube("list a node's slices", "list", "resourceslices", About.NODE, _AGENT, _NODES),
-    _kube("create a slice", "create", _SLICES, About.NODE, _AGENT, ("delete_node",)),
-    _kube("update a slice", "update", _SLICES, About.NODE, _AGENT, _NODES),
-    _kube("get the Lease", "get", "leases/.*", About.PROCESS, "{name}"),
-    _kube("update the Lease", "update", "leases/.*", About.PROCESS, "{name}"),
+    _kube(
+        "get an event",
+        "get",
+        _EVENTS,
+        provoked_by=_AFTER_NODE_CHANGES,
+        needs_unschedulable_pod=True,
+    ),
+    _kube(
+        "patch an event",
+        "patch",
+        _EVENTS,
+        provoked_by=_AFTER_NODE_CHANGES,
+        needs_unschedulable_pod=True,
+    ),
+    _kube("get a pool", "get", "gpupools/{name}", RefusalScope.POOL, provoked_by=_AFTER_NEW_LEADER),
+    _kube("patch a pool's status", "patch", "gpupools/{name}/status", RefusalScope.POOL),
+    _kube(
+        "patch a node", "patch", "nodes/{name}", RefusalScope.NODE, provoked_by=_AFTER_SLICE_CHANGES
+    ),
+    _kube("get a node", "get", "nodes/{name}", RefusalScope.NODE, _AGENT, _AFTER_SLICE_CHANGES),
+    _kube(
+        "list a node's slices",
+        "list",
+        "resourceslices",
+        RefusalScope.NODE,
+        _AGENT,
+        _AFTER_SLICE_CHANGES,
+    ),
+    _kube("create a slice", "create", _SLICES, RefusalScope.NODE, _AGENT, ("delete_node",)),
+    _kube("update a slice", "update", _SLICES, RefusalScope.NODE, _AGENT, _AFTER_SLICE_CHANGES),
+    _kube("get the Lease", "get", "leases/.*", RefusalScope.PROCESS, "{name}"),
+    _kube("update the Lease", "update", "leases/.*", RefusalScope.PROCESS, "{name}"),
     _kube(
         "probe",
         "create",
         "(resourceslices|resourceclaims)/dray-probe",
-        About.PROCESS,
+        RefusalScope.PROCESS,
         provoked_by=("kill_leader",),
     ),
 )
 READ_KINDS: Final = (
     _kube("read a claim", "read", _CLAIMS, provoked_by=("kill_leader",)),
     _kube("read a pod", "read", _PODS, provoked_by=("kill_leader",)),
-    _kube("read a node", "read", "nodes/{name}", About.NODE),
-    _kube("read a slice", "read", _SLICES, About.NODE),
-    _kube("read a pool", "read", "gpupools/{name}", About.POOL),
+    _kube("read a node", "read", "nodes/{name}", RefusalScope.NODE),
+    _kube("read a slice", "read", _SLICES, RefusalScope.NODE),
+    _kube("read a pool", "read", "gpupools/{name}", RefusalScope.POOL),
 )
-"""Objects that a claim-controller gets in a form that it does not know, however it reads them."""
+"""Objects that a claim-controller reads in an unknown form."""
 BUS_KINDS: Final = (
-    _bus("publish a step", r"dray\.evt\.claim\.executed\..*", About.POD, content=_POD),
+    _bus("publish a step", r"dray\.evt\.claim\.executed\..*", RefusalScope.POD, content=_POD),
     _bus(
-        "ask to void a claim",
+        "send a command to void a claim",
         r"dray\.cmd\..*",
-        About.POD,
+        RefusalScope.POD,
         "alloc",
         _CLAIM,
-        provoked_by=("on_what_is_written",),
+        provoked_by=("delay_claim_patch",),
     ),
-    _bus("append a record", r"dray\.decision\.{name}\.\d+", About.POOL, "alloc", call="append"),
+    _bus(
+        "append a record", r"dray\.decision\.{name}\.\d+", RefusalScope.POOL, "alloc", call="append"
+    ),
     _bus(
         "report an inventory",
         r"dray\.rpc\.inventory\.{name}",
-        About.NODE,
+        RefusalScope.NODE,
         _AGENT,
         call="request",
-        provoked_by=("sicken",),
+        provoked_by=("change_gpu_health",),
     ),
 )
-"""A bus does not tell one fact of a claim-controller from another: where one gets no answer, none
-does, and that is a fault of its own."""
+"""Facts of a claim-controller are not among them: the bus refuses all of them or none, which is
+another fault."""
 SIZE_KINDS: Final = (
-    _bus("publish a step that is large", r"dray\.evt\..*", About.POD, content=_POD),
-    _bus("publish a large slice", r"dray\.state\.slice\..*-{name}", About.NODE, provoked_by=_NODES),
-    _bus("publish a large node", r"dray\.state\.node\.v1\.{name}", About.NODE, provoked_by=_NODES),
-    _bus("publish a large pool", r"dray\.state\.pool\.v1\.{name}", About.POOL),
+    _bus("publish a step that is large", r"dray\.evt\..*", RefusalScope.POD, content=_POD),
+    _bus(
+        "publish a large slice",
+        r"dray\.state\.slice\..*-{name}",
+        RefusalScope.NODE,
+        provoked_by=_AFTER_SLICE_CHANGES,
+    ),
+    _bus(
+        "publish a large node",
+        r"dray\.state\.node\.v1\.{name}",
+        RefusalScope.NODE,
+        provoked_by=_AFTER_SLICE_CHANGES,
+    ),
+    _bus("publish a large pool", r"dray\.state\.pool\.v1\.{name}", RefusalScope.POOL),
     _bus(
         "publish a large inventory",
         r"dray\.state\.inventory\.v1\.{name}",
-        About.NODE,
-        provoked_by=("sicken",),
+        RefusalScope.NODE,
+        provoked_by=("change_gpu_health",),
     ),
 )
-"""What is larger than the bus takes, whatever is left out. Allocators count the bytes of what they
-decide themselves, and append nothing that is larger."""
+"""Messages that are too large for the bus even when shortened. Allocators limit the size of their
+records themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kind of request, and how it is answered."""
+    """A kind of request and its answer."""
 
     kind: RequestKind
     answer: FaultyAnswer
@@ -206,7 +248,7 @@ KINDS: Final = (*KUBE_KINDS, *READ_KINDS, *BUS_KINDS, *SIZE_KINDS)
 
 
 def cases() -> tuple[Case, ...]:
-    """Every kind with every answer, so that as many as there are kinds have each kind once."""
+    """Every kind with every answer; the first ``len(KINDS)`` have each kind once."""
     longest = max(map(len, map(_answers, KINDS)))
     return tuple(
         Case(kind, answers[(number + turn) % len(answers)])
@@ -226,11 +268,11 @@ def _answers(kind: RequestKind) -> tuple[FaultyAnswer, ...]:
 
 @dataclass(slots=True)
 class LastingRefusal:
-    """A case that is in force for certain objects; ``refuse`` makes one."""
+    """A case for certain objects; made by ``refuse``."""
 
     case: Case
     name: str
-    """Of the pod, node, pool or process; empty: every pod of ``TENANT``."""
+    """The pod's, node's, pool's or process' name; empty: every pod of ``TENANT``."""
     processes: str
     namespace: str
     what: re.Pattern[str]
@@ -239,8 +281,8 @@ class LastingRefusal:
     count: int = 0
     """Requests answered so far."""
 
-    def meets(self, process: str, call: str, what: str, namespace: str, payload: bytes) -> bool:
-        """Whether this is the answer to a request."""
+    def matches(self, process: str, call: str, what: str, namespace: str, payload: bytes) -> bool:
+        """Whether the refusal applies to a request."""
         return (
             call == self.case.kind.call
             and process.startswith(self.processes)
@@ -249,49 +291,49 @@ class LastingRefusal:
             and self.content.search(payload) is not None
         )
 
-    def is_hot(self, now_s: float) -> bool:
-        """Whether what is refused is tried again without a rest."""
+    def is_retried_too_often(self, now_s: float) -> bool:
+        """Whether dray retries without a sufficient backoff."""
         objects = 1 if self.name else MOST_PODS
-        most = objects * (_AT_ONCE + _MOST_PER_S * (now_s - self.since_s))
+        most = objects * (_BURST + _MOST_PER_S * (now_s - self.since_s))
         return self.case.kind.call != READ and self.count > most
 
-    def is_about(self, pod: Object) -> bool:
-        """Whether a pod may be kept waiting by it."""
-        if self.case.kind.about is About.POOL:
+    def concerns_pod(self, pod: Object) -> bool:
+        """Whether the refusal may keep a pod waiting."""
+        if self.case.kind.scope is RefusalScope.POOL:
             return pod_from(pod).pool == self.name
-        return self.is_about_name(pod["metadata"]["name"])
+        return self.concerns_pod_name(pod["metadata"]["name"])
 
-    def is_about_name(self, name: str) -> bool:
-        """Whether it is about the pod of a name, or about a claim of that pod."""
-        if self.case.kind.about not in (About.POD, About.NAMESPACE):
+    def concerns_pod_name(self, name: str) -> bool:
+        """Whether it concerns a pod of that name, or the pod of a claim of that name."""
+        if self.case.kind.scope not in (RefusalScope.POD, RefusalScope.NAMESPACE):
             return False
         return f"{name}-".startswith(f"{self.name or TENANT}-")
 
-    def is_about_claim(self, claim: Claim) -> bool:
-        """Whether devices may be held for the claim as long as it is in force."""
-        if self.case.kind.about is About.POOL:
+    def concerns_claim(self, claim: Claim) -> bool:
+        """Whether devices may stay assumed for the claim meanwhile."""
+        if self.case.kind.scope is RefusalScope.POOL:
             return claim.pool == self.name
-        return self.is_about_name(claim.name)
+        return self.concerns_pod_name(claim.name)
 
-    def is_about_node(self, name: str) -> bool:
-        """Whether it may keep pods from a node."""
-        return self.case.kind.about is About.NODE and name == self.name
+    def concerns_node(self, name: str) -> bool:
+        """Whether it may block a node."""
+        return self.case.kind.scope is RefusalScope.NODE and name == self.name
 
-    def is_about_pool(self, name: str) -> bool:
-        """Whether it may keep a pool from being served."""
-        return self.case.kind.about is About.POOL and name == self.name
+    def concerns_pool(self, name: str) -> bool:
+        """Whether it may block a pool."""
+        return self.case.kind.scope is RefusalScope.POOL and name == self.name
 
     @property
     def hides_claims(self) -> bool:
-        """Whether of some claims nobody can read what they hold."""
+        """Whether some claims' allocations are unreadable."""
         return self.case.kind.call == READ and self.case.kind.what == _CLAIMS
 
     def is_read(self, plural: str, name: str) -> bool:
-        """Whether an object is read in a form that nobody knows."""
+        """Whether an object is read in an unknown form."""
         return self.case.kind.call == READ and self.what.fullmatch(f"{plural}/{name}") is not None
 
-    def is_of_fact(self, message: Delivered) -> bool:
-        """Whether a fact like this one can't be published."""
+    def concerns_fact(self, message: Delivered) -> bool:
+        """Whether such a fact can't be published."""
         return (
             self.case.kind.call == "bus.publish"
             and self.what.fullmatch(message.subject) is not None
@@ -300,22 +342,22 @@ class LastingRefusal:
 
     @property
     def is_of_content(self) -> bool:
-        """Whether only another content of the object ends it."""
+        """Whether the object's content causes it."""
         return self.case.kind.call == READ or self.case.answer is TOO_LARGE
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """One of these is in the reason of a pod that is kept waiting by it; empty: anything."""
-        if self.case.kind.about not in (About.POD, About.NAMESPACE):
+    def reasons(self) -> tuple[str, ...]:
+        """A waiting pod's explanation contains one of these; "" allows any explanation."""
+        if self.case.kind.scope not in (RefusalScope.POD, RefusalScope.NAMESPACE):
             return ("",)
         if self.case.answer is TOO_LARGE:
             return ("max_payload",)
-        # Its own claim can't be read, or another one, which may hold the devices.
-        return ("can't be read", "unparsable") if self.case.kind.call == READ else (WORDS,)
+        # Its claim can't be read, or another one that may hold the devices.
+        return ("can't be read", "unparsable") if self.case.kind.call == READ else (MARKER,)
 
     def keeps_templates_of(self, namespace: str) -> bool:
-        """Whether derived templates of a namespace may stay that nobody uses: none can be deleted,
-        or nobody knows which ones a pod uses."""
+        """Whether unused derived templates of a namespace may stay: they can't be deleted, or
+        pods' uses are unreadable."""
         kinds = ("delete a template", "read a pod")
         return self.case.kind.name in kinds and namespace == self.namespace
 
@@ -324,7 +366,7 @@ class LastingRefusal:
 
 
 def refuse(case: Case, name: str = "", namespace: str = "") -> LastingRefusal:
-    """The case for one object, or for all pods of ``TENANT``."""
+    """The refusal of a case for one object, or for all pods of ``TENANT``."""
     kind = case.kind
     pattern, content = re.escape(name) or "[^/]+", kind.content
     if not name:

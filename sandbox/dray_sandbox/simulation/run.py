@@ -1,4 +1,4 @@
-"""One seed from an empty cluster through faults to quiet, and the verdict."""
+"""Runs one seed, from an empty cluster through faults until the cluster is stable."""
 
 import asyncio
 import contextlib
@@ -15,44 +15,42 @@ from unittest import mock
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS
 from dray_allocator.state.decision_log import Reservation
-from dray_sandbox.simulation.cluster import furnish
-from dray_sandbox.simulation.explanations import silent
-from dray_sandbox.simulation.facts import stale_facts
+from dray_sandbox.simulation.bus_checks import repeated_attempts, stale_facts
+from dray_sandbox.simulation.cluster import create_cluster
 from dray_sandbox.simulation.fault_injector import FaultInjector
-from dray_sandbox.simulation.invariants import QuietChecks
-from dray_sandbox.simulation.logs import repeated_attempts
+from dray_sandbox.simulation.invariants import QuietChecks, unexplained_pods
 from dray_sandbox.simulation.loop import EPOCH_UNIX_S, VirtualLoop
-from dray_sandbox.simulation.processes import NODES
+from dray_sandbox.simulation.processes import POOL_OF_NODE
 from dray_sandbox.simulation.refusal_faults import ELECTED_S
-from dray_sandbox.simulation.refusals import About, Case
+from dray_sandbox.simulation.refusals import Case, RefusalScope
 from dray_sandbox.simulation.trace import SimulationTrace
 from dray_sandbox.simulation.world import SimulatedWorld
 
 _QUIET_WITHIN_S = 300.0
-"""Void after 30 s, leases 15 s, exclusions and templates 10 s, backoffs: several in a row."""
+"""Several in sequence of: voids 30 s, leases 15 s, exclusions and templates 10 s, backoffs."""
 _CALM_WITHIN_S = 150.0
-"""Where nothing ended a term: 60 s are enough without a refusal."""
+"""If no term ended. Without a refusal 60 s are enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much happens in one run."""
+    """Numbers of pods and faults, and options of one run."""
 
     pods: int = 16
     faults: int = 12
     seconds: float = 45.0
     only: tuple[str, ...] = ()
-    """Kinds of faults; none named: the seed chooses."""
+    """Names of faults; empty: the seed chooses."""
     case: Case | None = None
-    """How certain requests are answered from a moment on, until it is quiet: then nothing that is
-    named in ``only`` may end a term, and pods are told in time why they wait."""
-    deaf: bool = False
-    """Whether alarms count for nothing: then Kubernetes' objects alone are judged."""
+    """A lasting refusal. Then ``only`` must name no fault that ends a term, and the run also checks
+    that waiting pods are explained in time."""
+    ignore_alarms: bool = False
+    """Whether to ignore alarms and check only Kubernetes' objects."""
 
 
 @dataclass(slots=True)
 class SimulationOutcome:
-    """What a seed came to."""
+    """The result of one seed."""
 
     seed: int
     case: Case | None
@@ -64,15 +62,15 @@ class SimulationOutcome:
     virtual_s: float = 0.0
 
     def report(self) -> str:
-        """For people."""
+        """A readable report."""
         head = [f"seed {self.seed}: {failure}" for failure in self.failures]
         test = "test_seeds.py -k placed"
         if self.case is not None:
             name = "test_what_is_refused_for_one_keeps_nobody_else_waiting"
             test = f'"test_refusals.py::{name}[{self.case}]"'
-        again = f"again: cd tests/chaos; DRAY_CHAOS_SEED={self.seed} python -m pytest {test}"
+        repeat = f"repeat: cd tests/chaos; DRAY_CHAOS_SEED={self.seed} python -m pytest {test}"
         faults = ", ".join(f"{name} {count}" for name, count in self.counts.items())
-        return "\n".join([*self.lines, "", *head, f"faults: {faults}", again])
+        return "\n".join([*self.lines, "", *head, f"faults: {faults}", repeat])
 
 
 def simulate(
@@ -80,22 +78,22 @@ def simulate(
     size: Size | None = None,
     *,
     keep: int = 400,
-    more: Callable[[SimulatedWorld], None] = lambda _: None,
-    play: Callable[[SimulatedWorld, Size], Awaitable[list[str]]] | None = None,
+    prepare: Callable[[SimulatedWorld], None] = lambda _: None,
+    script: Callable[[SimulatedWorld, Size], Awaitable[list[str]]] | None = None,
 ) -> SimulationOutcome:
-    """Run one seed; ``more`` is called with its world before anything runs in it. ``play`` is what
-    happens, in the place of faults that the seed chooses."""
+    """Run one seed. ``prepare`` is called with the world before the start; ``script`` replaces the
+    faults that the seed chooses."""
     size = size or Size()
     loop = VirtualLoop()
-    trace = SimulationTrace(loop, keep=keep)
+    trace = SimulationTrace(loop, most_lines=keep)
     world: SimulatedWorld | None = None
-    with _determined(seed, loop), trace.listening():
+    with _deterministic(seed, loop), trace.recording_logs():
         try:
             world = SimulatedWorld(seed, loop, trace)
-            more(world)
-            if size.deaf:
+            prepare(world)
+            if size.ignore_alarms:
                 world.tolerated.add("")
-            failures = loop.run_until_complete((play or _play)(world, size))
+            failures = loop.run_until_complete((script or _run_seed)(world, size))
             return SimulationOutcome(
                 seed,
                 size.case,
@@ -113,11 +111,11 @@ def simulate(
             loop.close()
 
 
-async def _play(world: SimulatedWorld, size: Size) -> list[str]:
+async def _run_seed(world: SimulatedWorld, size: Size) -> list[str]:
     if size.case is not None:
-        world.spare()
-    await furnish(world.kube, NODES)
-    for name in world.actors:
+        world.disable_call_faults()
+    await create_cluster(world.kube, POOL_OF_NODE)
+    for name in world.processes:
         world.start(name)
     injector = FaultInjector(
         world,
@@ -135,12 +133,12 @@ async def _play(world: SimulatedWorld, size: Size) -> list[str]:
             await asyncio.gather(fault, return_exceptions=True)
             return failures
     await fault
-    world.trace.say("MONKEY", "peace")
-    world.heal()
+    world.trace.record("FAULTS", "end of faults")
+    world.end_faults()
     await injector.repair()
-    if await injector.fresh_eyes():
-        world.disturb(ELECTED_S)
-    quiet = QuietChecks(world.invariants, lambda: _sick(world), lambda: world.refusals)
+    if await injector.restart_some():
+        world.extend_grace(ELECTED_S)
+    quiet = QuietChecks(world.invariants, lambda: _unhealthy_devices(world), lambda: world.refusals)
     is_calm = size.case is not None
     within_s = _CALM_WITHIN_S if is_calm else _QUIET_WITHIN_S
     if failures := await _until_quiet(
@@ -148,15 +146,15 @@ async def _play(world: SimulatedWorld, size: Size) -> list[str]:
     ):
         return failures
     if world.refusals and injector.draws(0.5):
-        await injector.lift()
+        await injector.lift_refusals()
         if failures := await _until_quiet(world, quiet, "after the refusals"):
             return failures
-    world.trace.say("MONKEY", "all pods go")
+    world.trace.record("FAULTS", "delete all pods")
     await injector.delete_everything()
     if world.refusals:
         if failures := await _until_quiet(world, quiet, "after the end, refused", empty=True):
             return failures
-        await injector.lift()
+        await injector.lift_refusals()
     return await _until_quiet(world, quiet, "after the end", empty=True)
 
 
@@ -186,20 +184,24 @@ async def _until_quiet(
 
 def _failures(world: SimulatedWorld) -> list[str]:
     now_s = world.loop.time()
-    hot = [f"tried {one.count} times: {one}" for one in world.refusals if one.is_hot(now_s)]
-    return [*world.invariants.violations, *world.alarms(), *world.quarrels, *hot]
+    retries = [
+        f"tried {one.count} times: {one}"
+        for one in world.refusals
+        if one.is_retried_too_often(now_s)
+    ]
+    return [*world.invariants.violations, *world.alarms(), *world.unexpected_exits, *retries]
 
 
 def _calm_failures(world: SimulatedWorld) -> list[str]:
-    """What is wrong where nothing happens that ends a term or holds everybody up."""
-    told = silent(
+    """Further failures in runs whose faults neither end a term nor delay every pod."""
+    unexplained = unexplained_pods(
         world.invariants.store,
         now_unix_s=world.loop.now_unix_s(),
-        since_unix_s=EPOCH_UNIX_S + world.disturbed_s,
-        exempt=lambda pod: any(refusal.is_about(pod) for refusal in world.refusals),
+        since_unix_s=EPOCH_UNIX_S + world.grace_until_s,
+        exempt=lambda pod: any(refusal.concerns_pod(pod) for refusal in world.refusals),
     )
-    is_deserved = any(one.case.kind.about is About.PROCESS for one in world.refusals)
-    return [*told, *([] if is_deserved else world.trace.endings)]
+    may_end = any(one.case.kind.scope is RefusalScope.PROCESS for one in world.refusals)
+    return [*unexplained, *([] if may_end else world.trace.endings)]
 
 
 def _log_problems(world: SimulatedWorld, empty: bool) -> list[str]:
@@ -221,32 +223,34 @@ def _log_problems(world: SimulatedWorld, empty: bool) -> list[str]:
 
 
 def _is_refused(world: SimulatedWorld, reservation: Reservation) -> bool:
-    """Whether devices may be held although nobody carries the decision out."""
+    """Whether a refusal may keep devices assumed without a claim's allocation. A deleted claim's
+    pool is unknown, so any refusal about a pool may."""
     obj = world.invariants.store.of(CLAIMS).get((reservation.namespace, reservation.name))
     return any(
-        refusal.is_about_node(reservation.node)
-        or refusal.is_about_name(reservation.name)
-        or (obj is not None and refusal.is_about_claim(claim_from(obj)))
+        (obj is None and refusal.case.kind.scope is RefusalScope.POOL)
+        or refusal.concerns_node(reservation.node)
+        or refusal.concerns_pod_name(reservation.name)
+        or (obj is not None and refusal.concerns_claim(claim_from(obj)))
         for refusal in world.refusals
     )
 
 
-def _sick(world: SimulatedWorld) -> list[str]:
-    return [device for board in world.boards.values() for device in board.sick_devices()]
+def _unhealthy_devices(world: SimulatedWorld) -> list[str]:
+    return [device for node_gpus in world.gpus.values() for device in node_gpus.unhealthy_devices()]
 
 
-class _Copying:
-    """In place of the module ``copy``: a quarter of a run went into copies of JSON."""
+class _JsonCopy:
+    """Replaces the module ``copy``, which took a quarter of a run's time."""
 
     @staticmethod
     def deepcopy(obj: Any) -> Any:
-        """Of plain JSON."""
+        """A copy of plain JSON."""
         return marshal.loads(marshal.dumps(obj))
 
 
 @contextlib.contextmanager
-def _determined(seed: int, loop: VirtualLoop) -> Iterator[None]:
-    """Nothing may come from the machine: time, randomness, identifiers."""
+def _deterministic(seed: int, loop: VirtualLoop) -> Iterator[None]:
+    """Take time, randomness and identifiers from the seed."""
     before = random.getstate()
     random.seed(seed)
     ids = random.Random(f"{seed}-ids")
@@ -256,8 +260,8 @@ def _determined(seed: int, loop: VirtualLoop) -> Iterator[None]:
 
     real_gmtime = time.gmtime
     with (
-        mock.patch("dray.kube.memory.copy", _Copying),
-        mock.patch("dray.kube.memory_store.copy", _Copying),
+        mock.patch("dray.kube.memory.copy", _JsonCopy),
+        mock.patch("dray.kube.memory_store.copy", _JsonCopy),
         mock.patch("dray.bus.memory_store._created", itertools.count(1)),
         mock.patch("uuid.uuid4", uuid4),
         mock.patch("dray_allocator.service.replica.uuid4", uuid4),
@@ -274,7 +278,7 @@ def _determined(seed: int, loop: VirtualLoop) -> Iterator[None]:
 
 
 def _drain(loop: VirtualLoop) -> None:
-    """Let what was cancelled end."""
+    """Cancel all tasks and wait for their end."""
 
     async def rest() -> None:
         for _ in range(50):

@@ -1,4 +1,4 @@
-"""What happened, line by line: every change in Kubernetes, every log line, every fault."""
+"""The trace of a run: every change in Kubernetes, every log line, every fault."""
 
 import asyncio
 import contextlib
@@ -14,78 +14,72 @@ from dray.kube.memory_store import Event
 from dray.kube.ports import EVENTS, LEASES
 from dray_sandbox.simulation.loop import CURRENT
 
-_SILENT = (EVENTS, LEASES)
+_UNRECORDED = (EVENTS, LEASES)
 ALARMS = (
     "double allocation prevented",
     "a device is allocated twice",
     "execution failed",
-    "an effect failed",
+    "a background task failed",
 )
-"""Log lines that should never be written."""
-ENDINGS = ("the term ended", "no longer leading", "election failed", "leaves a pool to others")
-"""Log lines of what should go on as long as nothing is lost and nobody dies."""
+"""Log lines that must not occur."""
+ENDINGS = ("the term ended", "no longer leading", "election failed", "pool left to other replicas")
+"""Log lines that must not occur unless data is lost or a process is killed."""
 
 
 class SimulationTrace:
-    """The last lines, a digest of all, and alarms."""
+    """The last lines, a digest of all lines, and alarms."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, keep: int = 400) -> None:
-        self.lines: deque[str] = deque(maxlen=keep)
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, most_lines: int = 400) -> None:
+        self.lines: deque[str] = deque(maxlen=most_lines)
         self.alarms: list[str] = []
         self.endings: list[str] = []
         self._loop = loop
         self._digest = hashlib.sha256()
-        self._tasks: dict[asyncio.Task[Any], None] = {}
 
     @property
     def digest(self) -> str:
-        """Of every line so far."""
+        """The digest of all lines so far."""
         return self._digest.hexdigest()
 
-    def say(self, who: str, what: str) -> None:
-        """One line."""
+    def record(self, who: str, what: str) -> None:
+        """Add one line."""
         line = f"{self._loop.time():9.3f} {who:12} {what}"
         self.lines.append(line)
         self._digest.update(line.encode() + b"\n")
 
     def event(self, event: Event) -> None:
-        """A change in Kubernetes."""
+        """Add a change in Kubernetes."""
         process = CURRENT.get()
         obj = event.after if event.after is not None else event.before
         assert obj is not None
         verb = "deleted" if event.after is None else "added" if event.before is None else "changed"
         line = f"{verb} {event.resource.plural}/{obj['metadata']['name']}"
         self._digest.update(json.dumps(obj, sort_keys=True).encode())
-        if event.resource not in _SILENT:
+        if event.resource not in _UNRECORDED:
             changes = _changes(event.before or {}, event.after or {})
-            self.say(process.name if process else "-", f"{line} {changes}")
-
-    def keep(self, task: "asyncio.Task[Any]") -> None:
-        """Hold a task that nobody awaits."""
-        self._tasks[task] = None
-        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
+            self.record(process.name if process else "-", f"{line} {changes}")
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Take the log lines of all processes in."""
+    def recording_logs(self) -> Iterator[None]:
+        """Add the log lines of all processes."""
         before = structlog.get_config()
-        structlog.configure(processors=[self._hear], cache_logger_on_first_use=False)
+        structlog.configure(processors=[self._record_log], cache_logger_on_first_use=False)
         try:
             yield
         finally:
             structlog.configure(**before)
 
-    def _hear(self, logger: Any, method: str, entry: Any) -> Any:
+    def _record_log(self, logger: Any, method: str, entry: Any) -> Any:
         process = CURRENT.get()
         who = process.name if process else "-"
-        if process is not None and process.dead:
+        if process is not None and process.killed:
             raise structlog.DropEvent
         entry = dict(entry)
         event = entry.pop("event", "")
         if error := entry.pop("exc_info", None):
             entry["error"] = repr(error)
         text = " ".join(f"{name}={value}" for name, value in entry.items())
-        self.say(who, f"[{method}] {event} {text}")
+        self.record(who, f"[{method}] {event} {text}")
         if event.startswith(ENDINGS):
             self.endings.append(f"{who}: {event} {text}")
         if event.startswith(ALARMS):
@@ -94,7 +88,7 @@ class SimulationTrace:
 
 
 def _changes(before: Any, after: Any) -> str:
-    """What differs, in short."""
+    """The differences, shortened."""
     found = [
         f"{path}: {_short(old)} -> {_short(new)}"
         for path, old, new in _differences("", before, after)

@@ -1,4 +1,4 @@
-"""Stops a process right before a particular call, and changes the cluster meanwhile."""
+"""Faults that stop a process before a particular call and change the cluster meanwhile."""
 
 import asyncio
 import random
@@ -10,10 +10,9 @@ from dray.api.errors import DrayError
 from dray.api.names import POOL_LABEL
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, NODES, PODS
-from dray_sandbox.simulation.administrators import budgets_may_fall
+from dray_sandbox.simulation.administrators import tolerate_budget_alarms
 from dray_sandbox.simulation.cluster import TEAM
-from dray_sandbox.simulation.fault_rates import TriggeredFault
-from dray_sandbox.simulation.faults import Fault
+from dray_sandbox.simulation.faults import Fault, TriggeredFault
 from dray_sandbox.simulation.world import SimulatedWorld
 
 TRIGGERS = (
@@ -26,12 +25,12 @@ TRIGGERS = (
     ("agent", "bus.request", "dray.rpc.inventory."),
     ("agent", "kube.update", "resourceslices/"),
 )
-"""Whose call, which, about what."""
+"""Prefix of the process, call, and prefix of its subject."""
 FACTS = ("claim", "claim", "pod", "slice", "node", "domain", "synced")
 
 
 class TriggeredFaults:
-    """One seed's triggered faults; ``others`` are faults that may happen meanwhile."""
+    """One seed's triggered faults; ``others`` are faults that may occur meanwhile."""
 
     def __init__(
         self,
@@ -43,23 +42,23 @@ class TriggeredFaults:
         self._draw = draw
         self._others = others
 
-    async def on_anybody(self) -> None:
-        """A call of any process."""
+    async def pause_before_any_call(self) -> None:
+        """Stop any process before a call."""
         processes, call, what = self._draw.choice(TRIGGERS)
         sleep_s = self._draw.choice((1.0, 4.0, 20.0, 28.0, 40.0))
         self._world.triggered_fault = TriggeredFault(processes, call, what, sleep_s, self._anything)
 
-    async def on_who_writes(self) -> None:
-        """The leader, about to mark a claim or to allocate it: its log is lost, another leads,
-        and it wakes when its decision has just been voided."""
-        then = self._draw.choice((self._logs_lost, self._logs_lost, self._anything))
+    async def pause_before_claim_patch(self) -> None:
+        """Stop the leader before it marks or allocates a claim: its log is lost, another leader
+        voids the decision, then the first one continues."""
+        then = self._draw.choice((self._lose_logs, self._lose_logs, self._anything))
         self._world.triggered_fault = TriggeredFault(
             "cc", "kube.patch", "resourceclaims/", 45.0, then, wakes_when_void=True
         )
 
-    async def on_what_is_written(self) -> None:
-        """The leader's patch of a claim is long on its way; the pool loses its nodes meanwhile,
-        and the leader itself voids what it is about to write."""
+    async def delay_claim_patch(self) -> None:
+        """Delay the leader's patch of a claim; meanwhile the pool loses its nodes, and the leader
+        voids the decision."""
         self._world.triggered_fault = TriggeredFault(
             "cc",
             "kube.patch",
@@ -69,8 +68,8 @@ class TriggeredFaults:
             fault=Fault.SLOW,
         )
 
-    async def on_who_publishes(self) -> None:
-        """The leader, about to publish a fact: what the fact is about goes meanwhile."""
+    async def pause_before_publish(self) -> None:
+        """Stop the leader before it publishes a fact; meanwhile the fact's object is deleted."""
         what = f"dray.state.{self._draw.choice(FACTS)}."
         then = self._draw.choice((self._subject_goes, self._subject_goes, self._anything))
         sleep_s = self._draw.choice((18.0, 25.0, 40.0))
@@ -78,17 +77,17 @@ class TriggeredFaults:
 
     async def _anything(self, what: str) -> None:
         await asyncio.sleep(self._draw.uniform(0.0, 2.0))
-        if self._world.harming and self._draw.random() < 0.7:
+        if self._world.faults_enabled and self._draw.random() < 0.7:
             await self._try(self._draw.choice(self._others))
 
-    async def _logs_lost(self, what: str) -> None:
+    async def _lose_logs(self, what: str) -> None:
         await asyncio.sleep(self._draw.uniform(0.0, 1.0))
         server = self._world.bus.server
         for name in [name for name in server.streams if name.startswith("DRAY_DECISIONS")]:
             server.delete(name)
 
     async def _nodes_leave(self, what: str) -> None:
-        budgets_may_fall(self._world)
+        tolerate_budget_alarms(self._world)
         name = what.removesuffix("/status").rpartition("/")[2]
         claim = self._world.kube.store.of(CLAIMS).get((TEAM, name))
         pool = None if claim is None else claim_from(claim).pool
@@ -105,7 +104,7 @@ class TriggeredFaults:
             await asyncio.sleep(pause_s)
 
     async def _subject_goes(self, subject: str) -> None:
-        """The pod that a fact, or its claim, is about."""
+        """Delete the pod of a fact or of a fact's claim."""
         await asyncio.sleep(self._draw.uniform(0.0, 3.0))
         uid = subject.rpartition(".")[2]
         for obj in self._world.kube.store.of(CLAIMS).values():
@@ -119,4 +118,4 @@ class TriggeredFaults:
         try:
             await fault()
         except DrayError as error:
-            self._world.trace.say("MONKEY", f"meanwhile: {error}")
+            self._world.trace.record("FAULTS", f"meanwhile: {error}")

@@ -21,8 +21,8 @@ from dray_allocator.state.state import AllocatorState
 
 SERVICE = "allocator"
 _NEW_OBJECTS = 100_000
-"""Made before rubbish is looked for. Facts live long and are millions of objects: looking through
-them again and again took a third of the time of an allocator that starts."""
+"""Objects created between two garbage collections. Facts are millions of objects that live long:
+collecting them with the default threshold took a third of the time to start."""
 
 
 async def run(settings: AllocatorSettings) -> None:
@@ -39,7 +39,7 @@ async def run(settings: AllocatorSettings) -> None:
     )
     state = AllocatorState(settings.rules(), stopwatch=_microseconds)
     health = HealthPages(settings.health.host, settings.health.port)
-    shell = Replica(
+    replica = Replica(
         bus,
         state,
         AllocatorMetrics(state, health.registry),
@@ -48,20 +48,20 @@ async def run(settings: AllocatorSettings) -> None:
     )
     health.check("bus", lambda: bus.problem)
     health.report("bus-max-payload", lambda: payload_problem(bus.max_payload_bytes))
-    health.check("facts", lambda: shell.problem)
-    health.report("pools", lambda: shell.undecodable)
+    health.check("facts", lambda: replica.problem)
+    health.report("pools", lambda: replica.undecodable)
 
     async def answer(request: Request) -> bytes | None:
         return answer_to(state, request.payload)
 
     async def answers() -> None:
-        # Every replica is asked, and one answers: each is a queue of its own.
+        # Each replica has its own queue, so that all get the request; the one that serves answers.
         await bus.serve(DUMP_SUBJECT, answer, queue=settings.instance)
 
     await serve(
         health=health,
-        close=[shell.stop, bus.close, _export_spans],
-        allocator=shell.run,
+        close=[replica.stop, bus.close, _export_spans],
+        allocator=replica.run,
         answers=answers,
     )
 

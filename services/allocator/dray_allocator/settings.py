@@ -1,4 +1,4 @@
-"""What can be set: ``DRAY_ALLOCATOR__…`` besides the settings of every process."""
+"""The allocator's settings: ``DRAY_ALLOCATOR__…`` and those of every process."""
 
 from pydantic import Field
 
@@ -19,20 +19,20 @@ class Allocator(SettingsGroup):
     void_repeat: Duration = Field(default=_DEFAULT.void_repeat_s, gt=0)
     """How often the claim-controller is asked again to void an attempt."""
     exclusion: Duration = Field(default=_DEFAULT.exclusion_s, ge=0)
-    """How long a claim keeps away from a node it was withdrawn from."""
+    """How long a claim avoids a node on which its attempt was voided."""
     checkpoint_interval: Duration = Field(default=_DEFAULT.checkpoint_interval_s, gt=0)
     waiting_repeat: Duration = Field(default=_DEFAULT.waiting_repeat_s, ge=0)
-    """How soon a waiting pod's reasons are reported again if mere counts in its reasons changed."""
+    """How soon a waiting pod's reasons are recorded again if only their counts changed."""
     pods_per_record: int = Field(default=_DEFAULT.pods_per_record, ge=1, le=256)
     unconfirmed_records: int = Field(default=_DEFAULT.unconfirmed_records, ge=1)
     """Records appended ahead of their confirmation."""
     lease_ttl: Duration = Field(default=3.0, ge=1)
-    """After so long without renewal another replica takes a domain over."""
+    """Without renewal for so long, another replica takes a domain over."""
     lease_renewal: Duration = Field(default=1.0, gt=0)
 
 
 class AllocatorSettings(Settings):
-    """Everything this process reads."""
+    """All settings of the process."""
 
     allocator: Allocator = Allocator()
 

@@ -30,7 +30,7 @@ async def stand() -> AsyncIterator[Stand]:
     )
     options = StackOptions(name="path-a", control_plane="real", nodes=nodes)
     async with standing(options) as made:
-        await furnish(made.kube, {BIG: "kube-scheduler", SMALL: "kube-scheduler"})
+        await create_pools(made.kube, {BIG: "kube-scheduler", SMALL: "kube-scheduler"})
         await until_untainted(made, {"sim-1", "sim-2"})
         yield made
 
@@ -47,7 +47,7 @@ def health_of(stand: Stand) -> Callable[[str], Path]:
     return lambda node: stand.stack.nodes_directory / node / "state" / "unhealthy"
 
 
-async def furnish(kube: Kube, owners: dict[str, str]) -> None:
+async def create_pools(kube: Kube, owners: dict[str, str]) -> None:
     """A policy, a base template, and pools with their owners."""
     request = {"name": names.GPU_REQUEST, "exactly": {"deviceClassName": names.DEVICE_CLASS}}
     base = {

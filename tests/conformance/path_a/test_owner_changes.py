@@ -8,15 +8,14 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from tests.conformance.left_out import only_where_taints_are_kept
-from tests.conformance.path_a.conftest import furnish, gone_after
+from tests.conformance.path_a.conftest import create_pools, gone_after
 from tests.conformance.stand import NAMESPACE, Stand, phase_of, standing, until_seen
 
 from dray.api import names
 from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS, POOLS, Object
 from dray.kube.probe import probe
-from dray_sandbox.faults.arena import HURRIED
-from dray_sandbox.faults.history import StackHistory
-from dray_sandbox.faults.watches import watching
+from dray_sandbox.faults.fault_stack import FAST_SETTINGS
+from dray_sandbox.faults.history import StackHistory, watch_history
 from dray_sandbox.layout import SimulatedNode, StackOptions
 
 pytestmark = [
@@ -40,14 +39,14 @@ async def stand() -> AsyncIterator[Stand]:
         SimulatedNode(name, "A100", CARDS, {names.POOL_LABEL: pool})
         for name, pool in POOL_OF.items()
     )
-    settings = {**HURRIED, "DRAY_OWNER__QUARANTINE": f"{QUARANTINE_S:g}s"}
+    settings = {**FAST_SETTINGS, "DRAY_OWNER__QUARANTINE": f"{QUARANTINE_S:g}s"}
     options = StackOptions(
         name="owners", control_plane="real", nodes=nodes, allocators=2, settings=settings
     )
     async with standing(options) as made:
         keeps = await probe(made.kube, "dray-system", revision=1)
         only_where_taints_are_kept(keeps.device_taints)
-        await furnish(made.kube, {SHARED: names.OWNER_DRAY})
+        await create_pools(made.kube, {SHARED: names.OWNER_DRAY})
         spec = {"schedulingConfigTemplate": "on", "dedicated": True}
         await made.kube.create(POOLS, {"metadata": {"name": DEDICATED}, "spec": spec})
         await made.until(lambda: _published(made), "all cards")
@@ -55,7 +54,7 @@ async def stand() -> AsyncIterator[Stand]:
 
 
 async def test_nothing_is_sold_twice_or_lost_while_owners_change_under_load(stand: Stand) -> None:
-    async with watching(stand.kube) as history, gone_after(stand) as stays:
+    async with watch_history(stand.kube) as history, gone_after(stand) as stays:
         dice = random.Random(11)
         over = asyncio.Event()
         async with asyncio.TaskGroup() as group:
@@ -69,7 +68,7 @@ async def test_nothing_is_sold_twice_or_lost_while_owners_change_under_load(stan
         await _fill(stand, stays, SHARED, 16)
 
         await until_seen(stand.kube, history)
-        judge = history.checked()
+        judge = history.check_all()
         assert judge.violations == []
         assert _failed(history) == []
         by_dray = {uid: _allocated_by(claim) for uid, claim in _claims_seen(history).items()}
@@ -123,7 +122,7 @@ async def test_an_allocation_that_lands_too_late_costs_the_later_pod_its_place(
     stand: Stand,
 ) -> None:
     """What kube-scheduler could only do by a write of more than the quarantine's age."""
-    async with watching(stand.kube) as history, gone_after(stand) as made:
+    async with watch_history(stand.kube) as history, gone_after(stand) as made:
         await _give(stand, SHARED, names.OWNER_KUBE_SCHEDULER)
         made += ["theirs", "ours"]
         await stand.submit("theirs", SHARED, vram_request="40Gi", gpu_model="B200")
@@ -142,7 +141,9 @@ async def test_an_allocation_that_lands_too_late_costs_the_later_pod_its_place(
         await stand.until(evicted, "the later pod's eviction")
         assert phase_of((await stand.pods())["ours"]) == "Running"
         await until_seen(stand.kube, history)
-        assert [one for one in history.checked().violations if "DOUBLE SALE" not in one] == []
+        assert [
+            one for one in history.check_all().violations if "DOUBLE ALLOCATION" not in one
+        ] == []
 
 
 async def _user(stand: Stand, luck: float, number: int, over: asyncio.Event) -> int:

@@ -17,9 +17,8 @@ from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES, Kube, Object, Re
 from dray.messages.base import decode, subject_prefix
 from dray.messages.decisions import Decided, decode_record, log_stream
 from dray.messages.facts import ClaimObserved, PodObserved
-from dray_sandbox.faults.history import StackHistory
-from dray_sandbox.faults.watches import watching
-from dray_sandbox.retry import connect_patiently
+from dray_sandbox.faults.history import StackHistory, watch_history
+from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
 
 ON_THE_REAL_ONE = [
@@ -238,12 +237,12 @@ async def connected(stack: Stack) -> AsyncIterator[Cluster]:
     """A running stack, watched from now on."""
     record = stack.record
     async with AsyncExitStack() as undo:
-        kube = await connect_patiently(record.kubeconfig, user_agent="dray-test")
+        kube = await connect_with_retries(record.kubeconfig, user_agent="dray-test")
         undo.push_async_callback(kube.close)
         password = record.nats_passwords["admin"]
         bus = await connect_bus(record.nats_url, name="test", user="admin", password=password)
         undo.push_async_callback(bus.close)
-        history = await undo.enter_async_context(watching(kube))
+        history = await undo.enter_async_context(watch_history(kube))
         yield Cluster(stack, kube, bus, history)
 
 

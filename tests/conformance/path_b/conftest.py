@@ -18,7 +18,7 @@ from tests.conformance.stand import until_seen
 
 from dray.api import names
 from dray_sandbox.controlplane.build import wanted_minor
-from dray_sandbox.faults.arena import furnish
+from dray_sandbox.faults.fault_stack import create_pools
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
@@ -60,11 +60,11 @@ async def arena(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
         settings=SETTINGS,
     )
     async with Stack(options) as stack, connected(stack) as cluster:
-        await furnish(cluster.kube)
+        await create_pools(cluster.kube)
         await until_published(cluster.kube, count * CARDS)
         yield cluster
         await until_seen(cluster.kube, cluster.history)
-        assert cluster.history.checked().violations == []
+        assert cluster.history.check_all().violations == []
 
 
 def _kind(control_plane: ControlPlane) -> str:

@@ -26,12 +26,11 @@ from dray.kube.ports import (
     Resource,
 )
 from dray_sandbox.controlplane.build import wanted_minor
-from dray_sandbox.faults.arena import furnish
-from dray_sandbox.faults.history import StackHistory
+from dray_sandbox.faults.fault_stack import create_pools
+from dray_sandbox.faults.history import StackHistory, watch_history
 from dray_sandbox.faults.plan import DEDICATED, SHARED
-from dray_sandbox.faults.watches import watching
 from dray_sandbox.layout import StackOptions, simulated_nodes
-from dray_sandbox.retry import connect_patiently
+from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
 
 pytestmark = [
@@ -82,13 +81,13 @@ async def fleet() -> AsyncIterator[Fleet]:
     )
     async with AsyncExitStack() as undo:
         stack = await undo.enter_async_context(Stack(options))
-        kube = await connect_patiently(stack.record.kubeconfig, user_agent="dray-test")
+        kube = await connect_with_retries(stack.record.kubeconfig, user_agent="dray-test")
         undo.push_async_callback(kube.close)
-        await furnish(kube)
+        await create_pools(kube)
         policy = (await kube.get(POOLS, SHARED))["spec"]["schedulingConfigTemplate"]
         spec = {"owner": names.OWNER_KUBE_SCHEDULER, "schedulingConfigTemplate": policy}
         await kube.create(POOLS, {"metadata": {"name": KUBE_OWNED}, "spec": spec})
-        yield Fleet(kube, await undo.enter_async_context(watching(kube)))
+        yield Fleet(kube, await undo.enter_async_context(watch_history(kube)))
 
 
 async def test_all_paths_at_once_oversell_nothing_and_place_everything(fleet: Fleet) -> None:
@@ -150,7 +149,7 @@ def _pod(pool: str, name: str) -> Object:
 
 def _check_history(fleet: Fleet) -> None:
     """At no moment was a device sold twice, a pod bound past its claim, or refused by a node."""
-    assert fleet.history.checked().violations == []
+    assert fleet.history.check_all().violations == []
     rejected = [
         (change.key[1], (change.object.get("status") or {}).get("reason"))
         for change in fleet.history.changes

@@ -15,11 +15,11 @@ from dray.kube.api import connect
 from dray.kube.ports import CLAIMS, Kube, Object, RefusedError, Resource
 from dray.messages.facts import ClusterObserved
 from dray_sandbox.access import CLAIM_CONTROLLER, NODE_AGENT, WEBHOOK
+from dray_sandbox.chart import service_roles
 from dray_sandbox.controlplane.audit import AuditedRequest
-from dray_sandbox.faults.arena import furnish
+from dray_sandbox.faults.fault_stack import create_pools
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.layout import StackOptions, simulated_nodes
-from dray_sandbox.roles import service_roles
 
 pytestmark = [
     pytest.mark.real,
@@ -77,7 +77,7 @@ async def run() -> AsyncIterator[Run]:
         settings=SETTINGS,
     )
     async with standing(options) as stand:
-        await furnish(stand.kube)
+        await create_pools(stand.kube)
         kept = await stand.until(stand.published, "the probe")
         minor = int((await stand.kube.version()).split(".")[1])
 

@@ -10,7 +10,7 @@ from tests.conformance.upgrade.upgraded import BUSY, Upgraded, upgrade
 
 from dray.kube.ports import POOLS
 from dray_sandbox.controlplane.build import MINOR_VARIABLE, MINORS, build, wanted_minor
-from dray_sandbox.faults.arena import furnish
+from dray_sandbox.faults.fault_stack import create_pools
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.layout import StackOptions, simulated_nodes
 
@@ -29,7 +29,7 @@ async def upgraded() -> AsyncIterator[Upgraded]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MINOR_VARIABLE, older)
         async with standing(options) as stand:
-            await furnish(stand.kube)
+            await create_pools(stand.kube)
             spec = {"schedulingConfigTemplate": "default-scheduling-config", "dedicated": True}
             await stand.kube.create(POOLS, {"metadata": {"name": BUSY}, "spec": spec})
             yield await upgrade(stand, binary)

@@ -21,7 +21,7 @@ from tests.conformance.view.filled import (
 
 from dray.kube.ports import CLAIMS, POOLS
 from dray_sandbox.access import SCHEDULER
-from dray_sandbox.faults.arena import furnish
+from dray_sandbox.faults.fault_stack import create_pools
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.layout import StackOptions, simulated_nodes
 
@@ -35,7 +35,7 @@ async def view() -> AsyncIterator[View]:
         settings={"DRAY_OWNER__QUARANTINE": "1s", "DRAY_PUBLISHING__STATUS_EVERY": "200ms"},
     )
     async with standing(options) as stand:
-        await furnish(stand.kube)
+        await create_pools(stand.kube)
         await stand.kube.patch(POOLS, SHARED, {"spec": {"capacityConfig": OVERSOLD}})
         spec = {"schedulingConfigTemplate": "default-scheduling-config", "owner": "kube-scheduler"}
         await stand.kube.create(POOLS, {"metadata": {"name": KUBES}, "spec": spec})

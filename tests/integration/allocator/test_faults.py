@@ -78,13 +78,13 @@ async def test_what_was_built_on_a_refused_record_waits_with_it(
     one = await memory_cluster.replica("one")
     await memory_cluster.node("n1")
     await eventually(lambda: one.serves)
-    take = one.shell._serving.take_of(POOL)
+    take = one.shell._serving.term_of(POOL)
     one.bus.fail_next("append", PermanentError("resource limits exceeded for account"))
     await memory_cluster.submit("p")
     await eventually(lambda: not one.bus._faults["append"])
     await memory_cluster.submit("q")
     await eventually(lambda: one.conflicts > 0)
-    assert one.shell._serving.take_of(POOL) == take
+    assert one.shell._serving.term_of(POOL) == take
 
 
 async def test_a_replica_that_reads_its_log_no_more_ends(memory_cluster, eventually, monkeypatch):

@@ -47,10 +47,10 @@ async def _sandbox(folder: Path, _: Runner) -> Any:
 async def _real(folder: Path, runner: Runner) -> Any:
     """The same of a real control plane, where the controller has its own user and RBAC."""
     from dray_sandbox.access import make_credentials
+    from dray_sandbox.chart import cluster_roles
     from dray_sandbox.controlplane.build import build
     from dray_sandbox.controlplane.launch import start_control_plane
     from dray_sandbox.objects import Installer
-    from dray_sandbox.roles import cluster_roles
 
     folder.mkdir()  # noqa: ASYNC240 - once, in a test
     reached = await start_control_plane(

@@ -31,7 +31,7 @@ from dray.kube.ports import (
 )
 from dray_sandbox.controlplane.build import find_kubectl
 from dray_sandbox.paths import stack_directory
-from dray_sandbox.retry import connect_patiently
+from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack_file import is_alive, read_stack_file
 
 PODS = Resource("", "v1", "pods", "Pod")
@@ -119,7 +119,7 @@ async def configured(kube: Kube) -> None:
 
 @pytest.mark.timeout(STARTS_WITHIN_S + 60)
 async def test_an_annotated_pod_runs_and_its_claim_goes_with_it(stack: dict[str, Any]) -> None:
-    kube = await connect_patiently(stack["kubeconfig"], user_agent="test")
+    kube = await connect_with_retries(stack["kubeconfig"], user_agent="test")
     try:
         await configured(kube)
         await kube.create(PODS, POD, "default")
@@ -141,7 +141,7 @@ async def test_a_pool_of_kube_scheduler_says_whether_anybody_allocates(
     stack: dict[str, Any],
 ) -> None:
     """The sandbox's scheduler does not; so the pool is not ready there, and takes no pods."""
-    kube = await connect_patiently(stack["kubeconfig"], user_agent="test")
+    kube = await connect_with_retries(stack["kubeconfig"], user_agent="test")
     real = stack["controlPlane"] == "real"
     pool = {"metadata": {"name": "theirs"}, "spec": {"owner": "kube-scheduler"}}
     try:

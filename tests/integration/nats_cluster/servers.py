@@ -9,7 +9,7 @@ from pathlib import Path
 from dray.api.errors import PermanentError
 from dray_sandbox.nats_server import NatsAccess, Secrets, nats_program, wipe_store
 from dray_sandbox.paths import free_port
-from dray_sandbox.processes import ProcessSpec, ProgramFailedError, Runner, together
+from dray_sandbox.processes import ProcessSpec, ProgramFailedError, Runner, gather_or_cancel
 
 CLUSTER = "dray"
 _ATTEMPTS = 3
@@ -39,7 +39,7 @@ async def start_nats_cluster(
         ports = [free_port() for _ in names]
         programs = _programs(directory, names, ports, held, sync_interval)
         try:
-            await together(*map(runner.start, programs))
+            await gather_or_cancel(*map(runner.start, programs))
         except ProgramFailedError as error:
             for name in runner.pids():
                 await runner.stop(name)

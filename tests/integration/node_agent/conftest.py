@@ -35,7 +35,7 @@ from dray.runtime.health import HealthPages
 from dray_claim_controller.inventories.decisions import forgery, next_fact
 from dray_node_agent.app import assemble, open_gpu_source
 from dray_node_agent.settings import NodeGroup
-from dray_sandbox.kubelet.kubelet import Kubelets, playing
+from dray_sandbox.kubelet.kubelet import Kubelets, running_kubelets
 from dray_sandbox.kubelet.plan import NodePlan
 
 BOUND_S = 60.0
@@ -151,7 +151,7 @@ class Stand:
 
     @asynccontextmanager
     async def kubelet(self) -> AsyncIterator[Kubelets]:
-        async with playing(self.kube.peer(), self.plan) as kubelets:
+        async with running_kubelets(self.kube.peer(), self.plan) as kubelets:
             yield kubelets
 
     async def slices(self) -> list[Object]:

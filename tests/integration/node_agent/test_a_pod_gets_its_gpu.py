@@ -8,7 +8,7 @@ from dray.api.names import DRIVER
 from dray.bus.topology import EVENTS_STREAM
 from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS
 from dray.messages.events import ClaimPrepared
-from dray_sandbox.kubelet.plan import DEFAULT_CAPACITY
+from dray_sandbox.kubelet.plan import NODE_CAPACITY
 
 CDI = "sandbox.dray.dev/cdi"
 
@@ -167,4 +167,4 @@ async def test_the_node_object_is_ready_with_its_size_and_lease(stand, eventuall
 
         await eventually(ready)
         node = await stand.kube.get(NODES, "n1")
-        assert node["status"]["allocatable"] == DEFAULT_CAPACITY
+        assert node["status"]["allocatable"] == NODE_CAPACITY

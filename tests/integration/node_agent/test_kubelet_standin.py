@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dray.api.names import DRIVER
 from dray.kube.ports import EVENTS, NODES, PODS, SLICES
-from dray_sandbox.kubelet.kubelet import Kubelet, Kubelets, playing
+from dray_sandbox.kubelet.kubelet import Kubelet, Kubelets, running_kubelets
 
 HOLD = "sandbox.dray.dev/hold"
 
@@ -87,7 +87,7 @@ async def test_a_pod_without_its_driver_waits_and_can_be_deleted(stand, eventual
 
 async def test_one_process_plays_several_nodes(stand, eventually):
     other = replace(stand.plan, name="n2", labels={"zone": "b"})
-    async with playing(stand.kube.peer(), stand.plan, other):
+    async with running_kubelets(stand.kube.peer(), stand.plan, other):
         await eventually(lambda: _names(stand, {"n1", "n2"}))
         await stand.make_pod("one")
         stand.node = "n2"

@@ -9,7 +9,7 @@ from dray.api.names import DRIVER
 from dray.kube.ports import CLAIMS, PODS, KubeUnavailableError
 from dray_node_agent.files.atomic_files import AlreadyServedError, sole_user
 from dray_node_agent.kubelet.sockets import registration_socket
-from dray_sandbox.kubelet.claims import HeldClaim, NotStartedError
+from dray_sandbox.kubelet.claims import ClaimInfo, NotStartedError
 from dray_sandbox.kubelet.plugins import register
 
 
@@ -27,9 +27,9 @@ async def plugin_of(stand, eventually):
     return await register(path)
 
 
-def held(claim) -> HeldClaim:
+def held(claim) -> ClaimInfo:
     metadata = claim["metadata"]
-    return HeldClaim(metadata["uid"], metadata["namespace"], metadata["name"], (DRIVER,))
+    return ClaimInfo(metadata["uid"], metadata["namespace"], metadata["name"], (DRIVER,))
 
 
 async def test_both_restart_and_the_pod_still_ends_cleanly(stand):
@@ -91,7 +91,7 @@ async def test_every_claim_of_a_batch_is_answered_and_one_failure_stays_alone(st
     async with stand.agent():
         good = await stand.make_claim("good", [await stand.device()])
         plugin = await plugin_of(stand, eventually)
-        absent = HeldClaim("no-such-uid", "default", "absent", (DRIVER,))
+        absent = ClaimInfo("no-such-uid", "default", "absent", (DRIVER,))
         with pytest.raises(NotStartedError, match="absent does not exist"):
             await plugin.prepare([held(good), absent])
         assert stand.cdi_files() == [f"tensor-fusion.ai-gpu_{good['metadata']['uid']}.json"]
@@ -131,7 +131,7 @@ async def test_unprepare_of_a_claim_nobody_knows_succeeds(stand, eventually):
     async with stand.agent():
         await stand.slices()
         plugin = await plugin_of(stand, eventually)
-        await plugin.unprepare([HeldClaim("never-seen", "default", "c", (DRIVER,))])
+        await plugin.unprepare([ClaimInfo("never-seen", "default", "c", (DRIVER,))])
         await plugin.close()
 
 

@@ -7,7 +7,7 @@ from dray.api.names import DRIVER
 from dray.runtime.settings import load
 from dray_node_agent.kubelet.sockets import endpoint_socket
 from dray_node_agent.settings import NodeAgentSettings
-from dray_sandbox.kubelet.claims import HeldClaim, NotStartedError
+from dray_sandbox.kubelet.claims import ClaimInfo, NotStartedError
 from dray_sandbox.kubelet.plugins import Plugin
 
 
@@ -18,9 +18,9 @@ async def test_metrics_tell_cards_claims_and_failures(stand, eventually):
         endpoint = endpoint_socket(stand.group.plugins_dir, DRIVER)
         await eventually(endpoint.exists)
         plugin = Plugin(DRIVER, str(endpoint), "v1.DRAPlugin")
-        await plugin.prepare([HeldClaim(claim["metadata"]["uid"], "default", "c", (DRIVER,))])
+        await plugin.prepare([ClaimInfo(claim["metadata"]["uid"], "default", "c", (DRIVER,))])
         with pytest.raises(NotStartedError):
-            await plugin.prepare([HeldClaim("u", "default", "absent", (DRIVER,))])
+            await plugin.prepare([ClaimInfo("u", "default", "absent", (DRIVER,))])
         await plugin.close()
 
         def page() -> str:
@@ -35,7 +35,7 @@ async def test_metrics_tell_cards_claims_and_failures(stand, eventually):
 async def test_the_share_of_a_device_is_reported_if_the_protocol_has_it(stand, eventually):
     async with stand.agent():
         claim = await stand.make_claim("c", [await stand.device()])
-        held = HeldClaim(claim["metadata"]["uid"], "default", "c", (DRIVER,))
+        held = ClaimInfo(claim["metadata"]["uid"], "default", "c", (DRIVER,))
         endpoint = endpoint_socket(stand.group.plugins_dir, DRIVER)
         await eventually(endpoint.exists)
         shares = {}

@@ -26,7 +26,7 @@ from dray.bus.topology import EVENTS_STREAM
 from dray.messages.base import decode
 from dray.messages.events import PodRequested
 from dray.messages.rpc import LOOKUP_SUBJECT
-from dray_sandbox.admission_policies import admission_policies, refused_claim
+from dray_sandbox.chart import admission_policies, refused_claim
 from dray_sandbox.nats_server import start_nats
 from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from dray.api.claims import first_attempt
 from dray.messages.rpc import Dump, DumpReply
 from dray_allocator.core import dump
-from dray_allocator.core.dump import double_sales, holdings_of, page
+from dray_allocator.core.dump import double_allocations, holdings_of, page
 from dray_allocator.core.handle import handle
 from dray_allocator.service.wire import answer_to
 from dray_allocator.state.state import AllocatorState
@@ -122,14 +122,14 @@ def test_a_card_that_two_claims_fill_is_named_with_both(world):
     for uid in ("a", "b"):
         world.submit(world.a_pod(uid))
         world.commit(world.decisions()[uid])
-    assert not list(double_sales(world.state))
+    assert not list(double_allocations(world.state))
 
     known = world.state.facts.claims["claim-b"]
     (device,) = known.allocation.devices
     more = replace(device, consumed=device.consumed | {"virtual_vram": "30Gi"})
     world.claim(replace(known, allocation=replace(known.allocation, devices=(more,))))
 
-    (sale,) = double_sales(world.state)
+    (sale,) = double_allocations(world.state)
     assert sale.device == device.id
     assert sale.claim_uids == ("claim-a", "claim-b")
     assert "46Gi are in use" in sale.detail

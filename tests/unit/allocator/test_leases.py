@@ -192,7 +192,7 @@ async def test_a_bus_that_is_away_is_complained_of_once_a_domain(bus):
         await until(lambda: not one.serves)
         await one.die()
     complaints = Counter(
-        line["domain"] for line in logs if line["event"] == "the lease can't be kept"
+        line["domain"] for line in logs if line["event"] == "the lease can't be renewed"
     )
     assert complaints == dict.fromkeys(DOMAINS, 2)
 

@@ -28,7 +28,7 @@ from dray_cli.doctor import cluster
 from dray_cli.doctor.capabilities import capabilities, disagreement
 from dray_cli.doctor.findings import Finding, as_json, broken, lines
 from dray_cli.doctor.verb import _kept
-from dray_sandbox.admission_policies import admission_policies
+from dray_sandbox.chart import admission_policies
 
 EVERYTHING = ClusterObserved(
     revision=1, version="v1.36.3", list_attributes=True, extended_resources=True

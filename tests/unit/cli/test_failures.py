@@ -53,7 +53,7 @@ def interrupted(*_: object) -> NoReturn:
 
 
 @pytest.mark.parametrize(
-    ("started_by", "arguments"), [("hold", []), ("start_detached", ["--detach"])]
+    ("started_by", "arguments"), [("run_until_signal", []), ("start_detached", ["--detach"])]
 )
 def test_a_stack_that_is_interrupted_early_says_the_same_as_later(
     monkeypatch: pytest.MonkeyPatch,

@@ -11,7 +11,7 @@ import pytest
 from dray.api import placement, preference
 from dray.cel.syntax import tree
 from dray.cel.syntax.parser import parse
-from dray_sandbox.admission_policies import admission_policies
+from dray_sandbox.chart import admission_policies
 from dray_webhook.decisions import (
     annotation_values,
     annotations,

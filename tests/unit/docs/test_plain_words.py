@@ -27,6 +27,7 @@ CLEAN = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
+    "sandbox",
 )
 ALLOWED = {
     "CHANGELOG.md": ("board",),  # a name that was replaced
@@ -45,6 +46,7 @@ ALLOWED = {
             "services/node-agent/README.md",
             "services/node-agent/dray_node_agent/app.py",
             "services/node-agent/dray_node_agent/settings.py",
+            "sandbox/dray_sandbox/services.py",
         ),
         ("board",),
     ),

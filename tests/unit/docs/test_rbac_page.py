@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from dray_sandbox.roles import service_roles
+from dray_sandbox.chart import service_roles
 
 PAGE = Path(__file__).parents[3] / "docs" / "rbac.md"
 ROW = re.compile(r"^\| (?:`([\w.-]+)` )?\| `([\w/]+)` \| ([a-z, ]+) \| ", re.MULTILINE)

@@ -12,11 +12,11 @@ from dray_sandbox.kubelet.admission import admit
 from dray_sandbox.kubelet.cdi import resolve
 from dray_sandbox.kubelet.claims import (
     NotStartedError,
+    claim_info,
     claim_names,
     container_devices,
-    held_claim,
 )
-from dray_sandbox.kubelet.plan import DEFAULT_CAPACITY, NodePlan, parse_label, parse_node
+from dray_sandbox.kubelet.plan import NODE_CAPACITY, NodePlan, parse_label, parse_node
 from dray_sandbox.kubelet.statuses import creating, rejected, running, succeeded
 
 NOW = "2026-11-21T15:00:00Z"
@@ -124,12 +124,12 @@ def claim(*, allocated=True, reserved=("pod-uid",), owner="pod-uid"):
 )
 def test_a_claim_that_is_not_the_pods_to_use_holds_it_back(made, problem):
     with pytest.raises(NotStartedError, match=problem):
-        held_claim(pod(), made, must_own=True)
+        claim_info(pod(), made, must_own=True)
 
 
 def test_a_usable_claim_names_its_drivers_once():
-    assert held_claim(pod(), claim(), must_own=True).drivers == ("d1", "d2")
-    assert held_claim(pod(), claim(owner="other"), must_own=False).uid == "u"
+    assert claim_info(pod(), claim(), must_own=True).drivers == ("d1", "d2")
+    assert claim_info(pod(), claim(owner="other"), must_own=False).uid == "u"
 
 
 def test_a_container_gets_the_devices_of_the_requests_it_names():
@@ -237,7 +237,7 @@ def test_the_command_line_makes_plans():
     first, second = plans_of(options)
     assert (first.name, first.plugins_dir, first.labels) == ("a", Path("/p"), {})
     assert second.labels == {"x": "1", "y": "2"}
-    assert second.capacity == DEFAULT_CAPACITY | {"cpu": "8"}
+    assert second.capacity == NODE_CAPACITY | {"cpu": "8"}
 
 
 @pytest.mark.parametrize("text", ["n", "n:/p:/r", ":/p:/r:/c"])

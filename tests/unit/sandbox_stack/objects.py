@@ -3,7 +3,7 @@
 from typing import Any
 
 from dray.api.pods import Pod
-from dray_sandbox.scheduler.cluster import SchedulerCache
+from dray_sandbox.scheduler.cache import SchedulerCache
 
 Object = dict[str, Any]
 
@@ -62,11 +62,11 @@ def claim(
 def cluster(*nodes: Object, claims: tuple[Object, ...] = ()) -> SchedulerCache:
     made = SchedulerCache()
     for one in nodes:
-        made.see_node(one)
+        made.update_node(one)
     for one in claims:
-        made.see_claim(one)
+        made.update_claim(one)
     return made
 
 
 def seen(made: SchedulerCache, obj: Object) -> Pod:
-    return made.see_pod(obj)[1]
+    return made.update_pod(obj)[1]

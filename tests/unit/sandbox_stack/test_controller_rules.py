@@ -4,13 +4,13 @@ from typing import Any
 
 from dray.api.names import CLAIM_FINALIZER, POD_CLAIM_NAME
 from dray_sandbox.controllers.rules import (
-    AskForPod,
-    Complain,
     CreateClaim,
     DeleteClaim,
     DropFinalizer,
+    ReadPod,
     RecordClaims,
     Reserve,
+    TemplateMissing,
     UpdateStatus,
     generated_claim,
     sync_claim,
@@ -85,7 +85,7 @@ def test_long_names_leave_room_for_the_suffix() -> None:
 
 def test_a_missing_template_is_complained_about() -> None:
     (effect,) = sync_pod(pod(), nothing, nothing, [])
-    assert effect == Complain(
+    assert effect == TemplateMissing(
         'PodResourceClaim gpu: resource claim template "tpl": '
         'resourceclaimtemplate.resource.k8s.io "tpl" not found'
     )
@@ -138,7 +138,7 @@ def test_an_allocation_that_nobody_reserved_yet_is_left_alone() -> None:
 
 def test_a_pod_that_was_never_seen_is_asked_for_before_its_reservation_goes() -> None:
     assert sync_claim(claim(users=("mine",), allocated=True), nothing, never) == [
-        AskForPod("mine", "uid-mine")
+        ReadPod("mine", "uid-mine")
     ]
 
 

@@ -7,9 +7,9 @@ import pytest
 from dray.api.errors import InvalidInputError
 from dray.api.names import DRAY_NAMESPACE, POOL_LABEL
 from dray_sandbox.access import CLAIM_CONTROLLER, GROUPS, make_credentials
+from dray_sandbox.chart import SERVICES, cluster_roles, service_roles
 from dray_sandbox.layout import simulated_nodes
 from dray_sandbox.paths import checkout, stack_directory
-from dray_sandbox.roles import SERVICES, cluster_roles, service_roles
 
 
 def test_models_and_pools_are_dealt_out_in_turn() -> None:

@@ -10,9 +10,9 @@ from dray.api.errors import PermanentError
 from dray_sandbox import paths
 from dray_sandbox.access import make_credentials
 from dray_sandbox.controlplane.build import GoBinary
-from dray_sandbox.controlplane.launch import PortsTakenError, start_control_plane
+from dray_sandbox.controlplane.launch import start_control_plane
 from dray_sandbox.probes import listens
-from dray_sandbox.processes import ProgramFailedError, Runner
+from dray_sandbox.processes import PortsTakenError, ProgramFailedError, Runner
 
 
 async def start(tmp_path: Path, etcd: str) -> None:
@@ -36,7 +36,8 @@ async def start(tmp_path: Path, etcd: str) -> None:
 async def test_when_every_port_is_lost_to_others_one_sentence_says_so(tmp_path: Path) -> None:
     tried = tmp_path / "tried"
     lost = f"echo $2 >> {tried}; echo listen tcp: bind: address already in use; exit 1"
-    with pytest.raises(PortsTakenError, match=r"etcd can't start: ports .* run it again") as failed:
+    message = r"etcd can't start: other programs took ports .* run it again"
+    with pytest.raises(PortsTakenError, match=message) as failed:
         await start(tmp_path, lost)
     ports = [line.rpartition(":")[2] for line in tried.read_text().splitlines()]
     assert len(ports) == 3
@@ -61,5 +62,5 @@ def test_without_a_free_port_the_error_says_what_to_do(monkeypatch: pytest.Monke
         port = server.getsockname()[1]
         monkeypatch.setattr(paths, "_FIRST_PORT", port)
         monkeypatch.setattr(paths, "_LAST_PORT", port)
-        with pytest.raises(PermanentError, match="none is free: end what holds them"):
+        with pytest.raises(PermanentError, match="is free: end the programs"):
             paths.free_port()

@@ -39,7 +39,7 @@ def readiness(results: list[Object], *devices: Object, stamp: bool = True) -> Re
 
 def test_a_claim_without_conditions_is_ready_and_one_without_devices_is_not() -> None:
     plain = readiness([result("a", asked=False)])
-    assert (plain.is_asked, plain.is_ready) == (False, True)
+    assert (plain.has_conditions, plain.is_ready) == (False, True)
     assert not readiness_of({}).is_ready
 
 
@@ -57,13 +57,13 @@ def test_it_is_ready_when_all_its_conditions_are_true(
     devices: tuple[Object, ...], ready: bool
 ) -> None:
     found = readiness([result("a"), result("x", asked=False)], *devices)
-    assert (found.is_asked, found.is_ready, found.failure) == (True, ready, "")
+    assert (found.has_conditions, found.is_ready, found.failure) == (True, ready, "")
     assert are_ready([("c", found)], SINCE_UNIX_S) is ready
 
 
 def test_a_failure_ends_the_waiting_and_gives_the_claim_up() -> None:
     found = readiness([result("a")], reported("a", up="True", named="True", broken="True"))
-    assert found.is_given_up(SINCE_UNIX_S)
+    assert found.needs_reallocation(SINCE_UNIX_S)
     with pytest.raises(BindingError) as ended:
         are_ready([("mine", found)], SINCE_UNIX_S)
     assert str(ended.value) == (
@@ -74,18 +74,18 @@ def test_a_failure_ends_the_waiting_and_gives_the_claim_up() -> None:
 
 def test_nobody_sees_what_failed_behind_a_device_that_is_merely_not_ready() -> None:
     found = readiness([result("a"), result("b")], reported("b", broken="True"))
-    assert not found.is_given_up(SINCE_UNIX_S)
+    assert not found.needs_reallocation(SINCE_UNIX_S)
     failed = readiness([result("b")], reported("b", broken="True"))
     assert not are_ready([("a", readiness([result("a")])), ("b", failed)], SINCE_UNIX_S)
 
 
 def test_time_ends_it_for_devices_that_are_not_ready_alone() -> None:
     ready = readiness([result("a")], reported("a", up="True", named="True"))
-    assert not ready.is_given_up(LATE_UNIX_S)
+    assert not ready.needs_reallocation(LATE_UNIX_S)
     assert are_ready([("c", ready)], LATE_UNIX_S)
     late = readiness([result("a")])
-    assert not late.is_given_up(SINCE_UNIX_S + TIMEOUT_S)
-    assert late.is_given_up(LATE_UNIX_S)
+    assert not late.needs_reallocation(SINCE_UNIX_S + TIMEOUT_S)
+    assert late.needs_reallocation(LATE_UNIX_S)
     with pytest.raises(BindingError, match="device binding timeout: claim=mine"):
         are_ready([("mine", late)], LATE_UNIX_S)
-    assert not readiness([result("a")], stamp=False).is_given_up(LATE_UNIX_S)
+    assert not readiness([result("a")], stamp=False).needs_reallocation(LATE_UNIX_S)

@@ -14,7 +14,7 @@ def test_backoff_grows_to_ten_seconds_and_needs_a_change_to_count() -> None:
     pauses = []
     now = 0.0
     for _ in range(6):
-        queue.tried(mine.uid, now)
+        queue.record_attempt(mine.uid, now)
         assert queue.next_due_s(now) == FLUSH_S
         queue.activate(mine.uid)
         pause = queue.next_due_s(now)
@@ -27,7 +27,7 @@ def test_backoff_grows_to_ten_seconds_and_needs_a_change_to_count() -> None:
 def test_a_parked_pod_is_tried_at_once_when_something_changes() -> None:
     queue = Queue()
     queue.activate("uid")
-    queue.parked("uid", 5.0)
+    queue.record_gated("uid", 5.0)
     assert queue.next_due_s(5.0) == FLUSH_S
     queue.activate("uid")
     assert queue.next_due_s(5.0) == 0.0
@@ -47,7 +47,7 @@ def test_more_important_pods_go_first_then_older_ones() -> None:
 
 def test_a_pod_that_went_while_it_was_tried_is_not_due_for_ever() -> None:
     queue = Queue()
-    queue.tried("gone", 0.0)
+    queue.record_attempt("gone", 0.0)
     queue.activate("gone")
     assert queue.due({}, 100.0) == []
     assert queue.next_due_s(100.0) is None

@@ -26,7 +26,7 @@ def test_assumed_pods_count_until_the_watch_confirms_them() -> None:
     first, second = seen(made, pod("first")), seen(made, pod("second"))
     made.assume(first, "a")
     assert isinstance(decide(second, made), Unschedulable)
-    made.withdraw(first.uid)
+    made.forget_assumed(first.uid)
     assert decide(second, made) == ScheduleResult("a")
 
 
@@ -74,7 +74,7 @@ def test_other_resources_and_host_ports_are_had_once(
     made.assume(first, "a")
     verdict = decide(second, made)
     assert why in verdict.message if isinstance(verdict, Unschedulable) else not why
-    made.withdraw(first.uid)
+    made.forget_assumed(first.uid)
     assert decide(second, made) == ScheduleResult("a")
 
 

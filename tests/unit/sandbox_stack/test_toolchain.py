@@ -8,7 +8,7 @@ import pytest
 
 from dray_sandbox.controlplane.build import MINORS, control_plane, module_directory
 from dray_sandbox.golang import toolchain
-from dray_sandbox.golang.progress import go_progress
+from dray_sandbox.golang.command import go_progress
 from dray_sandbox.golang.toolchain import WHEEL_VERSION, Toolchain, ToolchainError
 
 MAKES_A_VENV = """#!/bin/sh
@@ -56,21 +56,21 @@ def python_with(pip: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_go_that_is_new_enough_is_used(bin_folder: Path) -> None:
     go = script(bin_folder / "go", "#!/bin/sh\necho go version go1.30.2 linux/amd64\n")
-    assert toolchain.find("1.30.2") == Toolchain("1.30.2", str(go))
+    assert toolchain.find_toolchain("1.30.2") == Toolchain("1.30.2", str(go))
 
 
 @pytest.mark.parametrize(
     ("body", "why"),
     [
         ("echo go version go1.30.2 linux/amd64", "Go 1.30.2 ({go}) is older than 1.30.10"),
-        ("exit 1", "{go} does not say which Go it is"),
+        ("exit 1", "{go} does not report a version"),
     ],
 )
 def test_another_go_is_replaced_by_the_wheels_with_a_reason(
     bin_folder: Path, body: str, why: str
 ) -> None:
     go = script(bin_folder / "go", f"#!/bin/sh\n{body}\n")
-    assert toolchain.find("1.30.10") == Toolchain(WHEEL_VERSION, None, why.format(go=go))
+    assert toolchain.find_toolchain("1.30.10") == Toolchain(WHEEL_VERSION, None, why.format(go=go))
 
 
 async def test_the_wheel_is_installed_once_by_two_runs_at_once(

@@ -11,7 +11,7 @@ import pytest
 from dray.kube.convert import time_to
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS, Resource
-from dray_sandbox.scheduler.shell import Scheduler
+from dray_sandbox.scheduler.scheduler import Scheduler
 
 Object = dict[str, Any]
 NODE: Object = {
@@ -51,7 +51,7 @@ async def waiting() -> AsyncIterator[Running]:
             "allocationTimestamp": time_to(allocated_unix_s),
         }
         await status(kube, {"allocation": allocation})
-        scheduler = Scheduler(kube.peer(), look_every_s=0.01, **settings)
+        scheduler = Scheduler(kube.peer(), poll_interval_s=0.01, **settings)
         running.append(asyncio.create_task(scheduler.run()))
         await kube.create(PODS, POD, "team")
         return kube

@@ -8,7 +8,7 @@ from dray.api.claims import AllocatedDevice, Claim
 from dray.api.devices import ResourceSlice
 from dray.api.json_codec import canonical
 from dray.messages.rpc import Holding
-from dray_allocator.core.dump import double_sales, holdings_of
+from dray_allocator.core.dump import double_allocations, holdings_of
 from dray_allocator.state.domain import Domain
 from dray_claim_controller.cache.abandoned_attempts import with_void
 from dray_claim_controller.cache.cached_objects import is_ours
@@ -39,7 +39,7 @@ def differences(snapshot: ClusterSnapshot, *, floor: int) -> list[Difference]:
     applied by now."""
     stale = dict(facts_and_claims(snapshot))
     return [
-        *double_allocations(snapshot),
+        *_double_allocations(snapshot),
         *refused(snapshot),
         *log_and_status(snapshot, stale),
         *stale.values(),
@@ -48,9 +48,9 @@ def differences(snapshot: ClusterSnapshot, *, floor: int) -> list[Difference]:
     ]
 
 
-def double_allocations(snapshot: ClusterSnapshot) -> Iterator[Difference]:
+def _double_allocations(snapshot: ClusterSnapshot) -> Iterator[Difference]:
     """Devices of which claims use more than there is."""
-    for sale in double_sales(snapshot.state):
+    for sale in double_allocations(snapshot.state):
         yield Difference(
             "double-allocation",
             f"device {sale.device.device} on {sale.device.pool}",

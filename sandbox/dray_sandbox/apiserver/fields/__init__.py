@@ -1,6 +1,5 @@
-"""The fields of the built-in kinds that this server reads strictly.
+"""Field tables of the built-in kinds that this server decodes strictly.
 
-``devices``, `resource.k8s.io/v1`, is complete: its fields are what dray lives on. ``core`` kinds
-are open: known quantities are made canonical, everything else is kept as it was sent. ``parts``
-are what kinds of both have.
+``devices``, `resource.k8s.io/v1`, is complete. ``core`` kinds are open: known quantities become
+canonical, all other fields are stored unchanged. ``parts`` has types that both use.
 """

@@ -1,6 +1,4 @@
-"""Nodes, leases and what has no table of its own."""
-
-from __future__ import annotations
+"""Nodes, leases and kinds without a table."""
 
 from dray_sandbox.apiserver.fields.parts import METADATA, top
 from dray_sandbox.apiserver.types import (

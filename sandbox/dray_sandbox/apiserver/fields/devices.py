@@ -1,7 +1,5 @@
 """The kinds of `resource.k8s.io/v1`, complete."""
 
-from __future__ import annotations
-
 from dray_sandbox.apiserver.fields.parts import CONDITION, METADATA, NODE_SELECTOR, TOLERATIONS, top
 from dray_sandbox.apiserver.types import (
     ANY,

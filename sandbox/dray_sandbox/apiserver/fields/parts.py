@@ -1,7 +1,5 @@
 """What kinds of several groups have: metadata, conditions, node selectors, tolerations."""
 
-from __future__ import annotations
-
 from dray_sandbox.apiserver.types import (
     ANY,
     BOOLEAN,

@@ -1,7 +1,5 @@
 """Pods: every field of a pod's spec and containers by name; what dray reads of them in full."""
 
-from __future__ import annotations
-
 from dray_sandbox.apiserver.fields.parts import TOLERATIONS, top
 from dray_sandbox.apiserver.types import (
     ANY,

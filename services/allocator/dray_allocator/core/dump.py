@@ -1,7 +1,7 @@
-"""What a state holds about claims and devices, for ``dray doctor --deep``. Pure.
+"""Pages of a replica's state for ``dray doctor --deep``. Pure.
 
-The doctor folds facts and logs by itself and makes the same answers of its own state, so every
-replica that folded the same gives the same. A page is made in one go: it is of one moment.
+The doctor folds facts and logs itself and compares its state with these pages. A page shows one
+moment: it is made in one step.
 """
 
 import heapq
@@ -19,12 +19,12 @@ from dray_allocator.state.state import AllocatorState
 
 PAGE_CLAIMS = 1000
 PAGE_BYTES = 500_000
-"""NATS takes 1 MiB a message as it comes."""
+"""Below 1 MiB, the default limit of a NATS message."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoubleAllocation:
-    """A device of which more is used than it has."""
+    """A device that is allocated beyond its capacity."""
 
     device: DeviceId
     claim_uids: tuple[str, ...]
@@ -32,13 +32,13 @@ class DoubleAllocation:
 
 
 def served_page(state: AllocatorState, asked: Dump) -> DumpReply | None:
-    """The answer of the replica that serves the domain; None from every other one."""
+    """The page, if this replica serves the domain; else None."""
     domain = state.domains.get(asked.domain)
     return page(state, domain, asked.after) if domain is not None and domain.serving else None
 
 
 def page(state: AllocatorState, domain: Domain, after: str = "") -> DumpReply:
-    """The holdings that follow ``after``, as many as a message takes.
+    """The holdings after the uid ``after``, as many as fit a message.
 
     Finding the next uids looks at every claim of the domain; a page of 1 000 of 100 000 claims
     takes some 30 ms, so a dump may be asked for while the replica decides.
@@ -64,12 +64,12 @@ def page(state: AllocatorState, domain: Domain, after: str = "") -> DumpReply:
 
 
 def holdings_of(state: AllocatorState, domain: Domain) -> dict[str, Holding]:
-    """All that the state holds about the claims of a domain, by uid."""
+    """The holdings of all claims of a domain, by uid."""
     return {uid: holding_of(state, domain, uid) for uid in sorted(_uids(state, domain))}
 
 
 def holding_of(state: AllocatorState, domain: Domain, uid: str) -> Holding:
-    """What is held about one claim."""
+    """The holding of one claim: what it uses, and its latest attempt."""
     used = state.device_usage.of_claim(uid)
     reservation = domain.current.claims.get(uid)
     if reservation is None:
@@ -88,8 +88,8 @@ def holding_of(state: AllocatorState, domain: Domain, uid: str) -> Holding:
     )
 
 
-def double_sales(state: AllocatorState) -> Iterator[DoubleAllocation]:
-    """Every device of which more is used than it has, by whatever claims."""
+def double_allocations(state: AllocatorState) -> Iterator[DoubleAllocation]:
+    """Every device that is allocated beyond its capacity, with the claims that use it."""
     users: dict[DeviceId, dict[str, None]] = {}
     for uid, allocation in state.device_usage.claims():
         for share in allocation.devices:
@@ -102,7 +102,7 @@ def double_sales(state: AllocatorState) -> Iterator[DoubleAllocation]:
 
 
 def _uids(state: AllocatorState, domain: Domain) -> dict[str, None]:
-    """The claims that the log speaks of, and those that hold something on the pool's nodes."""
+    """The claims in the log, and those that hold devices on the pool's nodes."""
     members = state.facts.members.get(domain.name, {})
     found: dict[str, None] = dict.fromkeys(domain.current.claims)
     for uid, allocation in state.device_usage.claims():

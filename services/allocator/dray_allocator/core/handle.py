@@ -1,7 +1,7 @@
 """The pure core: events in, effects out. Nothing else changes the state.
 
-``recompute`` and ``reasons`` answer the questions of replay and of ``dray explain`` from a
-state into which facts and records were folded by ``handle``.
+``recompute`` serves replay, ``reasons`` serves ``dray explain``; both read a state into which
+``handle`` folded facts and records.
 """
 
 import msgspec
@@ -58,17 +58,15 @@ from dray_allocator.values.events import (
 )
 
 _TICKS_UNTIL_PUBLISHED = 2
-"""Until facts that were found together are all published. A term's ticks begin after its first
-publication. Later ones come between two publications, and one fact may be in the first of these
-and the other in the second."""
+"""Ticks until facts that were observed together are all published: a tick may lie between the
+publications of two of them."""
 
 
 def handle(state: AllocatorState, event: Event) -> list[Effect]:
-    """Take one event in and answer it.
+    """Fold one event and return the effects.
 
-    The same events give the same state and the same effects, but for ``took_us``. Where
-    ``state.unfinished`` is true afterwards, ``Continue`` goes on; it may be handed in after
-    other events.
+    Equal events give equal states and effects, except for ``took_us``. While ``state.unfinished``
+    is true, hand in ``Continue``, also after other events.
     """
     effects = _fold(state, event)
     if is_followed_by_more(event):
@@ -81,13 +79,12 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
 
 
 def is_followed_by_more(event: Event) -> bool:
-    """Whether nothing is decided in answer: more of its kind is at hand, or is being read."""
+    """Whether an event is only folded: more events are buffered, or earlier facts are read."""
     return isinstance(event, EarlierFact) or (isinstance(event, READ) and event.more)
 
 
 def is_searching(state: AllocatorState) -> bool:
-    """Whether all that ``Continue`` would go on with are long searches, for which others need not
-    wait."""
+    """Whether only long searches are unfinished; other events need not wait for them."""
     is_active = any(
         domain.queue.has_active and state.ready(domain) for domain in state.domains.values()
     )
@@ -98,9 +95,8 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
     """The record that this state's replica would have written in the place of ``record``.
 
     The state must have folded every earlier record of the log and the facts up to
-    ``record.facts_sequence``; it is left as it was. When a release or a checkpoint is due is
-    the writer's time to serve, so only what it says is computed again. ``opened`` comes back
-    as it is.
+    ``record.facts_sequence``; it is not changed. When a release or a checkpoint is due depends on
+    the writer's term, so only its content is computed again. ``opened`` is returned unchanged.
 
     Raises:
         KeyError: the facts show no such domain.
@@ -114,8 +110,10 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
             _undo(state, domain, made)
         case Waiting(pod_uid=pod_uid):
             pod = state.facts.pods.get(pod_uid)
-            told = reasons(state, pod_uid)
-            made = records.waiting(state, domain, pod, told) if pod else _groundless(record)
+            found_reasons = reasons(state, pod_uid)
+            made = (
+                records.waiting(state, domain, pod, found_reasons) if pod else _groundless(record)
+            )
         case Released(releases=releases):
             made = records.released(state, domain, ends_of(state, domain, releases))
         case NodeLeft(node=node):
@@ -129,8 +127,8 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
 
 
 def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
-    """Why a pod that waits gets nothing now; empty if a decision would place it, or if it is
-    not dray's to decide upon (bound, ending, or a claim of it is missing or in flight)."""
+    """Why a waiting pod fits nowhere now; empty if it fits, or if dray does not decide about it
+    (bound, ending, or one of its claims is missing or in flight)."""
     pod = state.facts.pods.get(pod_uid)
     domain = state.domains.get(pod.pool) if pod else None
     if pod is None or domain is None or not state.is_decidable(pod):
@@ -194,11 +192,11 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
 
 
 def _checked(state: AllocatorState) -> list[Effect]:
-    """Devices of which more is used than they have, once the facts explain the records.
+    """Report devices that are allocated beyond their capacity, once all facts are known.
 
-    Where appends of ours are not confirmed yet, they may be what is too much, and be refused:
-    then the device is looked at again. So is one that kube-scheduler allocated: its allocation may
-    be published before the fact that the device was free by then.
+    A device is checked again later while appends are not confirmed (they may be refused), and if
+    kube-scheduler allocated it: its allocation may be published before the fact that the device was
+    freed.
     """
     if not state.suspects or not state.facts.synced:
         return []
@@ -220,15 +218,16 @@ def _checked(state: AllocatorState) -> list[Effect]:
 
 
 def _is_settled(state: AllocatorState, suspect: Suspect) -> bool:
-    """Whether all that was freed before the claim's allocation is published.
+    """Whether everything freed before the claim's allocation is published.
 
-    What dray decided builds on facts that were published. Others' claims are published as they
-    are found: after a time without a leader, one that is gone comes after all that exist."""
+    dray decides on published facts. Claims of kube-scheduler are published as they are observed:
+    after a time without a leader, deleted claims come after existing ones.
+    """
     return state.is_reserved(suspect.claim_uid) or suspect.ticks >= _TICKS_UNTIL_PUBLISHED
 
 
 def _is_known(state: AllocatorState, device: DeviceId) -> bool:
-    """Whether all that may use a device is known here; another replica looks at what isn't."""
+    """Whether this replica knows all claims that may use a device; else another one checks it."""
     if state.subscriptions.everything:
         return True
     card = state.published.card(device)
@@ -251,7 +250,7 @@ def _decide_again(
 
 
 def _groundless(record: Waiting) -> Waiting:
-    """No reasons are reported for a pod that the facts don't show."""
+    """The record without reasons: the facts do not show the pod."""
     return msgspec.structs.replace(record, reasons=())
 
 
@@ -265,7 +264,7 @@ def _undo(state: AllocatorState, domain: Domain, made: AnyRecord) -> None:
 
 
 def _as_written_by(made: AnyRecord, record: AnyRecord) -> AnyRecord:
-    """With what the writer measured and what is no choice: name, time, position."""
+    """With what the writer did not compute: its name, times and positions."""
     same = {"writer": record.writer, "now_unix_s": record.now_unix_s}
     same["facts_sequence"] = record.facts_sequence
     again: AnyRecord = msgspec.structs.replace(made, **same)

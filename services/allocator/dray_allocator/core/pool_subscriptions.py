@@ -1,4 +1,4 @@
-"""Changes of subscriptions: pools that a replica begins to read, or forgets. Pure."""
+"""Changes of a replica's subscriptions. Pure."""
 
 from dray_allocator.state.apply import apply
 from dray_allocator.state.domain import Domain
@@ -14,35 +14,35 @@ from dray_allocator.values.events import (
 
 
 def subscribe(state: AllocatorState, event: Subscribe) -> list[Effect]:
-    """Take the facts and logs of other pools in than before.
+    """Follow the logs of newly subscribed pools, and forget the others.
 
-    What is forgotten is neither gone nor void: another replica decides upon it.
+    Forgotten claims are neither deleted nor void: another replica decides about them.
     """
     state.subscriptions.subscribe(event.pools, state.facts.position)
     takes = state.subscriptions.takes
     left = [name for name in state.domains if not takes(name)]
-    come = [name for name in state.elsewhere if takes(name)]
+    joined = [name for name in state.elsewhere if takes(name)]
     if event.pools is not None:
         _forget(state, left)
-    for name in come:
+    for name in joined:
         state.domains[name] = state.elsewhere.pop(name)
     effects: list[Effect] = [Unfollow(name) for name in left]
-    return [*effects, *(Follow(name, state.domains[name].epoch) for name in come)]
+    return [*effects, *(Follow(name, state.domains[name].epoch) for name in joined)]
 
 
 def fold_earlier(state: AllocatorState, event: EarlierFact) -> None:
-    """Take a fact in out of turn; newer ones of the same object stay."""
+    """Fold an earlier fact, unless a newer one of the object is known."""
     if state.subscriptions.awaits(event.fact.subject_pool()):
         apply(state, event.sequence, event.fact)
 
 
 def earlier_read(state: AllocatorState, event: EarlierFactsRead) -> None:
-    """All earlier facts of some pools are known."""
+    """Remember that all earlier facts of some pools are known."""
     state.subscriptions.read(event.pools, event.sequence)
 
 
 def _forget(state: AllocatorState, left: list[str]) -> None:
-    # What can't be decoded of a pool is forgotten with it, and would be met again.
+    # Undecodable facts of a pool are forgotten with it, and would be read again.
     undecodable = {name: state.undecodable_for(name) for name in left}
     claims, pods = state.facts.forget_pools(state.subscriptions.takes)
     for uid in (*claims, *pods):

@@ -9,7 +9,7 @@ from dray_allocator.cycle.decision import decision_of, size_bytes, too_large
 from dray_allocator.cycle.ended_reservations import due_releases, leaving
 from dray_allocator.cycle.schedule import explain_pod, may_fit, schedule_pod
 from dray_allocator.devices.budget import SearchBudget
-from dray_allocator.placement.learned_policy import is_due, relearn, see
+from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.scheduling_queue import NO_HINT
@@ -176,7 +176,7 @@ class Step:
         """Of a pod that asks for the first time; what it is decided by may be something else."""
         domain = self._domain
         if want.pod.uid not in domain.current.waiting:
-            see(domain, want)
+            observe(domain, want)
         if is_due(self._state, domain):
             self._flush()
             relearn(self._state, domain)

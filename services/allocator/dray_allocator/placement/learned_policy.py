@@ -1,4 +1,4 @@
-"""What a pool learns of its pods, and how they are scored by it."""
+"""The workload model of a pool, and the scoring by it."""
 
 from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.placement.pod_request import PodRequest
@@ -8,40 +8,40 @@ from dray_allocator.state.state import AllocatorState
 
 
 def learned_scoring(state: AllocatorState, domain: Domain) -> Scoring | None:
-    """By what was learned; None where nothing was."""
+    """The scoring by the model; None without one."""
     learned = domain.learned
     if learned is None:
         return None
-    domain.landscapes.set(state.tables.of(domain.name), learned)
-    return domain.landscapes.scoring
+    domain.node_worths.set(state.tables.of(domain.name), learned)
+    return domain.node_worths.scoring
 
 
-def see(domain: Domain, wanted: PodRequest) -> None:
-    """A pod asks for the first time."""
-    learner = _learner(domain)
-    learner.see(wanted.signature, wanted.pod.needs.cpu_milli, wanted.asks)
+def observe(domain: Domain, wanted: PodRequest) -> None:
+    """Count a pod that asks for the first time."""
+    model = _model(domain)
+    model.observe(wanted.signature, wanted.pod.needs.cpu_milli, wanted.asks)
 
 
 def is_due(state: AllocatorState, domain: Domain) -> bool:
-    """Whether it is time to learn again."""
+    """Whether to learn again."""
     cards = state.tables.of(domain.name).cards
-    return domain.learned is None or _learner(domain).is_due(cards)
+    return domain.learned is None or _model(domain).is_due(cards)
 
 
 def relearn(state: AllocatorState, domain: Domain) -> None:
-    """Learn again: what is learned counts at once, and is written with the next decision."""
+    """Learn again; the model is used at once, and written with the next decision."""
     table, nodes = state.tables.of(domain.name), state.facts.nodes
-    learned = _learner(domain).learn(
+    learned = _model(domain).learn(
         table,
         state.selectors,
         lambda name: nodes[name].node.cpu_milli,
-        domain.landscapes.latest,
+        domain.node_worths.latest,
     )
     if learned is not None:
         domain.unwritten = learned
 
 
-def _learner(domain: Domain) -> WorkloadModel:
-    if domain.learner is None:
-        domain.learner = WorkloadModel(domain.learned)
-    return domain.learner
+def _model(domain: Domain) -> WorkloadModel:
+    if domain.workload_model is None:
+        domain.workload_model = WorkloadModel(domain.learned)
+    return domain.workload_model

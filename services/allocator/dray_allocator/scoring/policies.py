@@ -1,4 +1,4 @@
-"""The score of every placement that a pool or a pod may ask for."""
+"""The scoring of each placement."""
 
 from functools import lru_cache
 
@@ -7,26 +7,26 @@ from dray_allocator.nodes.ratings import LoadScore, Scoring
 from dray_allocator.scoring.weighted import WeighedScore
 
 FRAGMENTATION_AWARE = LoadScore(node_fills=True, card_fills=True)
-"""What FragmentationAware does before it has learned anything: to fill, as CompactFirst does."""
+"""FragmentationAware before it learned anything: as CompactFirst."""
 
 
 @lru_cache(maxsize=256)
 def scoring_of(placement: Placement) -> Scoring:
-    """How a placement rates nodes and cards."""
+    """The scoring of a placement."""
     load = by_load(placement)
     if placement.is_aware or not placement.weights:
-        return _the_same(load)
+        return _constant(load)
     weights = placement.weights
     return Scoring((load, weights), lambda table, plan: WeighedScore(plan, load, weights))
 
 
 def by_load(placement: Placement) -> LoadScore:
-    """The same without weights and whatever is learned: by the share in use."""
+    """The load score of a placement, without weights and learning."""
     if placement.is_aware:
         return FRAGMENTATION_AWARE
     return LoadScore(placement.node == BINPACK, placement.gpu == BINPACK)
 
 
-def _the_same(score: LoadScore) -> Scoring:
-    """For pods of all shapes."""
+def _constant(score: LoadScore) -> Scoring:
+    """A scoring with one score for all plans."""
     return Scoring(score, lambda table, plan: score)

@@ -1,7 +1,7 @@
-"""What a pod would rather have: an order of the cards that it can have, before any score.
+"""Preferences of pods: an order of the devices that fit, before any score.
 
-A preference never refuses a card. Keys are tuples of whole numbers, the lowest is best; without
-criteria all keys are equal, and the score alone decides.
+A preference refuses no device. Keys are tuples of whole numbers, the lowest is best; without
+criteria all keys are equal, and the score decides.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ MODEL = "model"
 
 
 class PreferableDevice(Protocol):
-    """What is read of a device."""
+    """The fields of a device that preferences read."""
 
     @property
     def attributes(self) -> Mapping[str, object]: ...
@@ -29,7 +29,7 @@ class PreferableDevice(Protocol):
 
 
 def preference_of(claim: Claim, request: str) -> Preference:
-    """The criteria for a request; what the webhook would not have let in counts for nothing."""
+    """The criteria of a request; values that the webhook refuses are ignored."""
     for parameters in own_parameters(claim, request):
         try:
             return parse_preference(str(parameters.get(PREFER_FIELD, "")))
@@ -39,7 +39,7 @@ def preference_of(claim: Claim, request: str) -> Preference:
 
 
 def card_key(preference: Preference, device: PreferableDevice) -> Key:
-    """One number per criterion. A card that does not say what is asked for comes last."""
+    """One number per criterion. A device without the attribute or capacity comes last."""
     return tuple(_number(criterion, device) for criterion in preference)
 
 
@@ -55,7 +55,7 @@ def _number(criterion: ByAmount | ByModel, device: PreferableDevice) -> int:
 
 
 def model_of(device: PreferableDevice) -> str:
-    """What a device says it is; empty where it does not."""
+    """The model attribute of a device, or empty."""
     value = device.attributes.get(MODEL, device.attributes.get(f"{DRIVER}/{MODEL}"))
     return value if isinstance(value, str) else ""
 

@@ -10,11 +10,11 @@ CONNECTED: Final = "joined by NVLink, on one NUMA node or under one PCIe root"
 
 
 def concerns(asks: Sequence[DeviceRequirements], topology: str) -> bool:
-    """Whether it matters to these requests together how devices are connected."""
+    """Whether links between devices matter for these requests together."""
     is_one = len(asks) == 1 and asks[0].request.count == 1
     return bool(asks) and not is_one and topology != NO_TOPOLOGY
 
 
 def must_be_connected(asks: Sequence[DeviceRequirements], placement: Placement) -> bool:
-    """Whether only devices that are connected will do."""
+    """Whether only connected devices fit."""
     return placement.topology == HARD and concerns(asks, HARD)

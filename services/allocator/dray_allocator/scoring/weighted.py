@@ -1,10 +1,9 @@
-"""Loads in which resources count as a policy weighs them, as Volcano's binpack does.
+"""Loads with weighted resources, as in Volcano's binpack plugin.
 
-A node's load is the mean, by weight, of ``(in use + asked for) / all there is`` over the weighed
-resources that the pod asks for: cpu and memory of the node, and capacities of its cards, summed
-up over the cards. Where its cards would give different amounts (percent, whole cards) the largest
-counts. A card's load is the mean of what is in use of its own. Without any such resource loads are
-those of ``LoadScore``.
+A node's load is the weighted mean of ``(used + requested) / total`` over the weighted resources
+that the pod requests: cpu and memory of the node, and capacities summed over its cards. If cards
+would give different amounts (percent, whole cards), the largest counts. A card's load is the
+weighted mean of its own use. Without such a resource, loads are those of ``LoadScore``.
 """
 
 from collections.abc import Sequence
@@ -23,21 +22,21 @@ from dray_allocator.nodes.table import NodeTable
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 _BUDGETS: Final = {TFLOPS: VIRTUAL_TFLOPS, VRAM: VIRTUAL_VRAM}
-"""The physical amounts are never consumed; their budgets are meant."""
+"""Physical capacities are never consumed; their budgets count instead."""
 _NANO_PER_MILLI: Final = 10**6
 _MOST_MILLI: Final = 2**54
-"""Amounts of one card beyond it count as this much; the sum of 128 cards is an int64."""
+"""Limit of one card's amount, so that the sum of 128 cards is an int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Of one capacity, per kind of card: what there is, and what each request takes of it."""
+    """One capacity, per kind of card: the total, and what each request consumes."""
 
     total: Whole
     asked: tuple[Whole, ...]
 
     def is_asked(self, kinds: Places) -> Flags:
-        """Of which cards somebody takes some."""
+        """Which cards a request consumes the capacity of."""
         found = np.zeros(kinds.shape, np.bool_)
         for amounts in self.asked:
             found |= amounts[kinds] > 0
@@ -45,8 +44,10 @@ class _Table:
 
 
 class WeighedScore:
-    """The fullest first, or the emptiest. Amounts are whole thousandths, so that sums are exact
-    in any order and every replica has the same scores."""
+    """The fullest first, or the emptiest.
+
+    Amounts are whole thousandths: sums are exact in any order, so replicas agree on scores.
+    """
 
     def __init__(
         self, plan: FilterPlan, load: LoadScore, weights: tuple[tuple[str, int], ...]
@@ -66,13 +67,13 @@ class WeighedScore:
         return 0
 
     def of(self, table: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
-        """The load of one node with the pod on it, or what is missing to the most."""
+        """The load of one node with the pod, or its difference to the maximum."""
         here = table.stretch(row)
         look = Look(np.array([row]), np.arange(here.start, here.stop), suiting)
         return self.of_many(table, look).item(0)
 
     def of_many(self, table: NodeTable, look: Look) -> Whole:
-        """The same of many nodes."""
+        """The same for many nodes."""
         plan, rows = self._plan, look.rows
         height = len(table.count[rows])
         mean = _Mean(height)
@@ -116,7 +117,7 @@ class WeighedScore:
     def _summed(
         self, table: NodeTable, name: str, places: slice | Places, owner: Places, height: int
     ) -> tuple[Whole, Whole, Whole]:
-        """Per node what is asked for, what is in use and what there is."""
+        """Per node: requested, used and total amounts."""
         there, kinds = table.there[places], table.kind[places]
         asked, used, total = (np.zeros(height, np.int64) for _ in range(3))
         in_use, whole = self._use(table, name, places)
@@ -129,15 +130,14 @@ class WeighedScore:
         return asked, used, total
 
     def _use(self, table: NodeTable, name: str, places: slice | Places) -> tuple[Whole, Whole]:
-        """What is in use of each card, and what there is; nothing where there is no card. A card
-        that is taken whole is in use as such."""
+        """Per card: used and total amounts; 0 without a card. A card held whole is fully used."""
         total = self._table(table, name).total[table.kind[places]] * table.there[places]
         free = table.free[table.dimensions[name]][places] / _NANO_PER_MILLI
         left = np.clip(np.floor(free), -_MOST_MILLI, _MOST_MILLI).astype(np.int64)
         return np.where(table.open[places], total - left, total), total
 
     def _table(self, table: NodeTable, name: str) -> _Table:
-        """Cards of one kind agree in what they have, and so in what is taken of them."""
+        """The amounts per kind of card: cards of one kind have equal capacities."""
         kinds = table.card_kinds
         now = (table.numbering, kinds.count)
         if self._tables_of != now:
@@ -154,24 +154,24 @@ class WeighedScore:
 
 
 class _Mean:
-    """A mean of shares by weight."""
+    """A weighted mean of shares."""
 
     def __init__(self, length: int) -> None:
         self._sum: Amounts = np.zeros(length)
         self._weight: Whole = np.zeros(length, np.int64)
 
     def add(self, weight: int | Whole, part: Whole, whole: Whole) -> None:
-        """One more share. Of nothing it is none."""
+        """Add a share; it is 0 if the total is 0."""
         self._sum += weight * np.where(whole > 0, part / np.maximum(whole, 1), 0.0)
         self._weight += weight
 
     def load(self, otherwise: Whole) -> Whole:
-        """In millionths; ``otherwise`` where nothing weighs."""
+        """The mean in millionths; ``otherwise`` if all weights are 0."""
         mean = np.rint(self._sum / np.maximum(self._weight, 1) * FULL)
         load = np.where(self._weight > 0, mean, otherwise)
         return np.clip(load, 0, MOST_LOAD).astype(np.int64)
 
 
 def _milli(nano: Sequence[int]) -> Whole:
-    """With a nought at the end: places without a card say kind 0, of which there may be none."""
+    """Whole thousandths, with a 0 at the end for places without a card."""
     return np.array([*(min(one // _NANO_PER_MILLI, _MOST_MILLI) for one in nano), 0], np.int64)

@@ -1,9 +1,8 @@
 """Hand the facts of the pools that this replica subscribes to, in order, to the core.
 
-One reading at a time follows the stream, of everything or with a filter. When other pools are
-subscriptions it ends after a fact, and the next one goes on behind it with another filter; what the
-stream already held of the pools that are new is read at the same time. See
-docs/adr/0026-replicas-read-what-they-decide-upon.md.
+One consumer at a time follows the stream, with or without a filter. When the subscriptions change,
+it ends after a fact, and another one goes on from there with another filter. Earlier facts of newly
+subscribed pools are read at the same time. See docs/adr/0026.
 """
 
 import asyncio
@@ -33,17 +32,19 @@ from dray_allocator.values.events import (
 from dray_allocator.values.undecodable import UndecodableFact
 
 _MOST_FOLDED: Final = 256
-"""Facts folded in a row before deciding, while more are at hand."""
+"""Facts folded before the next decisions, while more are buffered."""
 _OF_POOLS: Final = (ClaimObserved, PodObserved)
 """Facts whose subjects name a pool; all others are read by every replica."""
 Pools = tuple[str, ...] | None
-"""None: all there are."""
+"""None: all pools."""
 
 
 class FactsReader:
-    """The facts of one replica. ``hand`` gives the core an event and the id of its message,
-    ``fold`` one that is followed by more; ``undecodable`` gets each fact that this release can't
-    decode, once the core has it."""
+    """The facts of one replica.
+
+    ``hand`` gives the core an event and the id of its message; ``fold`` gives it an event that is
+    followed by more. ``undecodable`` gets each fact that this release can't decode, after the core.
+    """
 
     def __init__(
         self,
@@ -64,18 +65,18 @@ class FactsReader:
         self._asked = asyncio.Event()
         """Whether the pools to read are known."""
         self._is_stale = False
-        """Read other pools than those read now."""
+        """Whether other pools are to be read than those read now."""
         self._is_waiting = True
-        """Whether the reading may be interrupted: no fact is being handed over."""
+        """Whether the reading may be cancelled: no event is being handled."""
         self._reading: asyncio.Task[None] | None = None
-        self._catching = GapTracker()
+        self._gaps = GapTracker()
         self._folded = 0
         """Facts so far."""
         self._created = ""
-        """Of the stream, as far as it was read."""
+        """When the stream that was read was created."""
         self._earlier: dict[asyncio.Task[None], Pools] = {}
         self._error: BaseException | None = None
-        """What ended one of them."""
+        """The error that ended a reading of earlier facts."""
 
     def subscribe(self, pools: Pools) -> None:
         """Read the facts of these pools from now on."""
@@ -115,9 +116,11 @@ class FactsReader:
                 continue
             except StreamMissingError as error:
                 if self._state.facts.position:
-                    self._log.warning("the facts are lost; reads them anew", why=str(error))
+                    self._log.warning(
+                        "the facts stream is lost; reading it from the start", why=str(error)
+                    )
                 elif not waits:
-                    self._log.info("waits for a claim-controller to publish the first facts")
+                    self._log.info("waiting for a claim-controller to publish the first facts")
                 waits = True
                 await self._lose()
             except BusUnavailableError as error:
@@ -125,25 +128,28 @@ class FactsReader:
             await backoff.pause()
 
     async def _lose(self) -> None:
-        self._catching, self._created = GapTracker(), ""
+        self._gaps, self._created = GapTracker(), ""
         for task in self._earlier:
             task.cancel()
-        await self._tell(FactsLost())
+        await self._handle(FactsLost())
 
     async def _switch(self) -> Pools:
-        """Subscribe what is wanted now, from behind the last fact that was read on; what that is.
-        Raises StreamMissingError: the stream is not the one that was read."""
+        """Subscribe to the wanted pools and return them; reading goes on after the last fact.
+
+        Raises:
+            StreamMissingError: the stream is not the one that was read.
+        """
         self._is_stale = False
         pools = self._pools
-        # Before anything is forgotten: half of a reading that went on would pass for all of it.
+        # First: a partial reading would otherwise count as complete.
         self._stop_reading(pools)
-        await self._tell(Subscribe(pools))
+        await self._handle(Subscribe(pools))
         await self._check_life()
         self._read_earlier()
         return pools
 
     def _stop_reading(self, wanted: Pools) -> None:
-        """Of earlier facts, what is of other pools than are wanted."""
+        """Cancel the readings of earlier facts of pools that are not wanted."""
         for task, pools in self._earlier.items():
             if wanted is not None and (pools is None or not set(pools) <= set(wanted)):
                 task.cancel()
@@ -153,14 +159,14 @@ class FactsReader:
         if state is None:
             raise StreamMissingError(f"there is no stream {FACTS_STREAM}")
         self._created = self._created or state.created
-        if state.created != self._created or state.last_sequence < self._catching.position:
+        if state.created != self._created or state.last_sequence < self._gaps.position:
             raise StreamMissingError(
-                f"the stream {FACTS_STREAM} was made anew, or its end was lost; fact "
-                f"{self._catching.position} was read from the one of {self._created}"
+                f"the stream {FACTS_STREAM} was created again, or its end was lost; fact "
+                f"{self._gaps.position} was read from the stream created at {self._created}"
             )
 
     async def _follow(self, pools: Pools, backoff: Backoff) -> None:
-        """Hand over every fact, until others are wanted."""
+        """Hand over every fact until the subscriptions change."""
         checked = False
         async with aclosing(self._batches(_subjects(pools))) as batches:
             async for batch in batches:
@@ -173,28 +179,28 @@ class FactsReader:
                     return
 
     async def _take(self, batch: Sequence[Delivered]) -> None:
-        """Fold what is at hand; it is decided upon after the last, and now and then before."""
-        catching = self._catching
+        """Fold a batch; decide after its last buffered fact, and every ``_MOST_FOLDED`` facts."""
+        gaps = self._gaps
         for delivered in batch:
             if self._is_stale:
                 return
-            catching.read(delivered.sequence, delivered.pending)
+            gaps.read(delivered.sequence, delivered.pending)
             self._folded += 1
             more = delivered.pending > 0 and self._folded % _MOST_FOLDED != 0
             fact = fact_of(delivered, self._drivers)
             if fact is None:
-                await self._tell(Continue())  # It may be the last at hand, for which others wait.
+                await self._handle(Continue())  # It may be the last buffered one.
                 continue
-            seen = FactSeen(delivered.sequence, fact, more, catching.whole)
+            seen = FactSeen(delivered.sequence, fact, more, gaps.whole)
             if more:
                 self._fold(seen)
             else:
-                await self._tell(seen, id_of(delivered))
+                await self._handle(seen, id_of(delivered))
             if isinstance(fact, UndecodableFact):
                 self._undecodable(fact)
 
     def _read_earlier(self) -> None:
-        """Begin to read what the stream holds already of pools that are new."""
+        """Begin to read the earlier facts of newly subscribed pools."""
         subscriptions = self._state.subscriptions
         if subscriptions.everything:
             wanted: Pools = None if subscriptions.whole_from is None else ()
@@ -225,14 +231,16 @@ class FactsReader:
             try:
                 last = await self._hand_earlier(pools)
             except (BusUnavailableError, StreamMissingError):
-                await backoff.pause()  # The facts' follower finds out, and ends this.
+                await backoff.pause()  # The reader of new facts sees it too, and cancels this.
                 continue
             await self._hand(EarlierFactsRead(pools, last), "")
             return
 
     async def _hand_earlier(self, pools: Pools) -> int:
-        """Sequence of the last fact that the stream holds of the pools. ``Synced`` is among what
-        is read so that there is an end to be seen also where a pool has no facts."""
+        """Hand over the earlier facts of pools; return the sequence of the last.
+
+        ``Synced`` is read, too, so that the end is seen even if a pool has no facts.
+        """
         last = 0
         subjects = [*_subjects_of(pools), subject_prefix(Synced)]
         async with aclosing(self._batches(subjects, start=1)) as batches:
@@ -252,11 +260,11 @@ class FactsReader:
     def _batches(
         self, subjects: Iterable[str], start: int = 0
     ) -> AsyncGenerator[Sequence[Delivered], None]:
-        begin = start or self._catching.position + 1
+        begin = start or self._gaps.position + 1
         reading = self._bus.read_batches(FACTS_STREAM, subjects=tuple(subjects), start=begin)
         return cast("AsyncGenerator[Sequence[Delivered], None]", reading)
 
-    async def _tell(self, event: Event, cause: str = "") -> None:
+    async def _handle(self, event: Event, cause: str = "") -> None:
         self._is_waiting = False
         try:
             await self._hand(event, cause)
@@ -265,7 +273,7 @@ class FactsReader:
 
 
 def _subjects(pools: Pools) -> tuple[str, ...]:
-    """What a replica reads that subscribes to these pools."""
+    """Subjects for a replica that subscribes to these pools."""
     if pools is None:
         return ()
     every = tuple(subject for kind in FACTS if kind not in _OF_POOLS for subject in _all_of(kind))
@@ -277,11 +285,11 @@ def _all_of(kind: type[Fact]) -> tuple[str, ...]:
 
 
 def _subjects_of(pools: Pools) -> tuple[str, ...]:
-    """Claims and pods of these pools."""
+    """Subjects of the claims and pods of these pools."""
     names = (">",) if pools is None else tuple(f"{token(pool)}.>" for pool in pools)
     return tuple(f"{subject_prefix(kind)}.{name}" for kind in _OF_POOLS for name in names)
 
 
 def id_of(delivered: Delivered) -> str:
-    """Of the message, for those that it causes."""
+    """Id of the message, recorded as the cause of what follows from it."""
     return delivered.headers.get("ce-id", "")

@@ -1,7 +1,6 @@
-"""Which domains this replica serves: leases taken where they are free, renewed, and given up where
-another replica has fewer.
+"""The leases of a replica: take free ones, renew them, and release those above a fair share.
 
-A lease only keeps replicas from wasting work; the fence is the log's last sequence.
+A lease only saves work; what protects a log is its last sequence.
 """
 
 import asyncio
@@ -19,9 +18,9 @@ from dray_allocator.state.domain import Domain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import Event, LogLost, Serve, StandBy
 
-_SEATS: Final = "replica."
+_REPLICAS: Final = "replica."
 _LOOKS: Final = 4
-"""How often it is looked for others, and for domains that they gave up, between two renewals."""
+"""How often per renewal other replicas are counted and free domains are looked for."""
 
 
 class LeaseHolder:
@@ -54,41 +53,41 @@ class LeaseHolder:
         self._served: dict[str, int] = {}
         self._leased: dict[str, None] = {}
         self._leaving: dict[str, None] = {}
-        """Domains that are handed over: nothing is decided any more, but appends are under way."""
-        self._seat = f"{_SEATS}{token(self._instance)}"
+        """Domains that are being released: nothing is decided, but appends are not answered yet."""
+        self._replica_lease = f"{_REPLICAS}{token(self._instance)}"
         self._is_able = False
-        """Whether everything was read, so that it could decide."""
+        """Whether enough was read to decide."""
         self._is_counted = False
-        """Whether others count it as one of those that share the work."""
+        """Whether other replicas count this one."""
         self._replicas = 1
         self._others: int | None = None
-        """Other replicas that can serve; None: they were not counted yet."""
+        """Other replicas that can serve; None: not counted yet."""
         self._due_s = 0.0
         """When the leases are to be renewed, by the loop's clock."""
         self._counted_s = -lease_renewal_s
         """When replicas were counted last."""
-        self._takes = 0
+        self._terms = 0
         self._wake = asyncio.Event()
-        self._unkept: dict[str, None] = {}
-        """Domains whose lost lease was logged: it is logged once."""
+        self._not_renewed: dict[str, None] = {}
+        """Domains whose failed renewal was logged."""
         self._passed_over: tuple[str, ...] = ()
-        """Domains that could not be served yet when the leases were last looked at."""
+        """Domains that could not be served at the last turn."""
 
-    def take_of(self, domain: str) -> int:
-        """Which time of serving this is, 0 for none: tells late answers to earlier appends."""
+    def term_of(self, domain: str) -> int:
+        """Number of the present term of serving; 0: none. Answers of earlier terms are ignored."""
         return self._served.get(domain, 0)
 
     def give_up(self, domain: str) -> None:
-        """An append failed, or the domain is gone: the log is read again before serving it."""
+        """Stop serving after a failed append or a lost domain, until the log is read again."""
         self._served.pop(domain, None)
         self._wake.set()
 
     def hurry(self) -> None:
-        """Look at once what may be served."""
+        """Start the next turn at once."""
         self._wake.set()
 
     def look(self) -> None:
-        """After an event: hurry where a domain that was passed over can be served now."""
+        """After an event, start the next turn if another domain can be served now."""
         if not self._passed_over:
             return
         domains = self._domains()
@@ -112,29 +111,29 @@ class LeaseHolder:
                 continue
 
     async def stand_by(self) -> None:
-        """Serve nothing any more; the leases lapse, or are released."""
+        """Stop serving; the leases expire unless they are released."""
         for domain in tuple(self._served):
             await self._stand_by(domain)
 
     async def release(self) -> None:
-        """Let other replicas serve at once."""
+        """Release all leases."""
         for domain in tuple(self._leased):
             await self._bus.release(_lease(domain), self._instance)
-        await self._bus.release(self._seat, self._instance)
+        await self._bus.release(self._replica_lease, self._instance)
 
     def _domains(self) -> dict[str, Domain]:
-        """All there are, whichever replica serves them."""
+        """All domains, whichever replica serves them."""
         return {**self._state.domains, **self._state.elsewhere}
 
     def _may_serve(self, domain: Domain) -> bool:
-        """A replica that has not read facts and the log's beginning leaves it to others."""
+        """Whether the facts and the beginning of the log are read."""
         readable = self._state.facts.synced and not self._state.undecodable_for(domain.name)
         if not readable or domain.lost:
             return False
         return not self._state.subscriptions.everything or domain.current.sequence > 0
 
     async def _turn(self) -> None:
-        """Renew what is due, hand over what is more than a fair share, take what is less."""
+        """Renew the leases that are due, take free ones, and release those above a fair share."""
         await self._leave_undecodable()
         now_s = asyncio.get_running_loop().time()
         is_due = now_s >= self._due_s
@@ -157,7 +156,7 @@ class LeaseHolder:
         await self._hand_over()
 
     async def _leave_undecodable(self) -> None:
-        """Give the leases of domains back that only a newer release can decide upon."""
+        """Release the domains that only a newer release can decide upon."""
         found = {
             name: why for name in self._domains() if (why := self._state.undecodable_for(name))
         }
@@ -169,33 +168,34 @@ class LeaseHolder:
                 self._leaving[name] = None
         for name in self.undecodable:
             if name not in found:
-                self._log.info("may serve again", domain=name)
+                self._log.info("domain can be served again", domain=name)
         self.undecodable = found
 
     async def _report(self, domain: str, why: str) -> None:
-        self._log.error("leaves a pool to others, which it can't read", domain=domain, why=why)
+        self._log.error(
+            "pool left to other replicas: its messages can't be decoded", domain=domain, why=why
+        )
         reason = f"allocator {self._instance} does not serve pool {domain}: {why}"
         about = f"allocator.{token(domain)}"
-        letter = notice(about, reason, identity=f"{self._instance}.{domain}")
+        message = notice(about, reason, identity=f"{self._instance}.{domain}")
         try:
-            await self._bus.publish(letter)
+            await self._bus.publish(message)
         except DrayError as error:
             self._log.warning("a notice was not published", why=str(error))
 
     async def _count_replicas(self, is_due: bool) -> None:
-        """Who can serve says so by a lease of its own; who can't isn't counted, nor who can't serve
-        all: what it must leave to others would count as its share."""
+        """Count the replicas that can serve every domain: each holds a lease of its own."""
         try:
             was_counted = self._is_counted
             self._is_able = self._can_serve()
             self._is_counted = self._is_able and not self.undecodable
             if self._is_counted and (is_due or not was_counted):
-                await self._acquire(self._seat)
+                await self._acquire(self._replica_lease)
             elif was_counted and not self._is_counted:
-                await self._bus.release(self._seat, self._instance)
-            seats = await self._bus.leases(_SEATS)
-            self._replicas = max(1, len(seats))
-            self._others = len([seat for seat in seats if seat != self._seat])
+                await self._bus.release(self._replica_lease, self._instance)
+            leases = await self._bus.leases(_REPLICAS)
+            self._replicas = max(1, len(leases))
+            self._others = len([one for one in leases if one != self._replica_lease])
         except BusUnavailableError as error:
             self._log.debug("the other replicas can't be counted", why=str(error))
 
@@ -207,10 +207,10 @@ class LeaseHolder:
         return partial or self._is_able or self._state.has_read_all_logs()
 
     def _wanted(self, others: int) -> tuple[str, ...] | None:
-        """The pools that are served, or are about to be, and all that have a say in them.
+        """The pools that are served or about to be, and the pools that they depend on.
 
-        Everything, where nobody shares the work, or others have all of it: who serves nothing
-        stands by with all in mind. Also where the dependencies of a pool are unknown.
+        None (all pools) for a single replica, for one that stands by without a domain, and while
+        the dependencies of a pool are unknown.
         """
         state, domains = self._state, self._domains()
         ours = {**self._leased, **self._served, **self._leaving}
@@ -222,8 +222,7 @@ class LeaseHolder:
         return tuple(sorted({pool for name in served for pool in state.ties.of(name)}))
 
     async def _holds_on(self, domain: Domain, is_due: bool) -> bool:
-        """Whether the lease on a domain whose log is lost is still this replica's: who served it
-        waits for its next log."""
+        """Keep the lease of a domain whose log is lost, and wait for its next log."""
         if domain.name not in self._leased or self._state.subscriptions.everything:
             return False
         if not is_due:
@@ -234,7 +233,7 @@ class LeaseHolder:
             return False
 
     def _wants(self, is_due: bool) -> bool:
-        """Below its fair share a replica asks often, and up to it now and then."""
+        """Whether to take another lease: every turn below the fair share, up to it when due."""
         if not self._is_able:
             return False
         held, domains = len(self._held()), len(self._domains())
@@ -244,13 +243,13 @@ class LeaseHolder:
         return -(-len(self._domains()) // self._replicas)
 
     def _held(self) -> list[str]:
-        """The domains that this replica serves or may serve, save those that it hands over."""
+        """The leased domains, without those that are being released."""
         domains = self._domains()
         return [name for name in self._leased if name in domains and name not in self._leaving]
 
     async def _hand_over(self) -> None:
-        """Stand by for what is too much; the lease goes once all appends are answered, so that
-        the next one is not met by them."""
+        """Stop serving the surplus; release each lease once all appends are answered, so that they
+        don't collide with those of the next replica."""
         for domain in self._held()[self._most() :]:
             await self._stand_by(domain)
             self._leaving[domain] = None
@@ -263,12 +262,12 @@ class LeaseHolder:
             try:
                 await self._bus.release(_lease(name), self._instance)
             except DrayError as error:
-                self._log.warning("a lease can't be given up; it lapses", why=str(error))
+                self._log.warning("a lease can't be released; it expires", why=str(error))
 
     async def _keep(self, domain: Domain) -> None:
         try:
             is_ours = await self._acquire(_lease(domain.name))
-            self._unkept.pop(domain.name, None)
+            self._not_renewed.pop(domain.name, None)
             if not is_ours:
                 self._leased.pop(domain.name, None)
                 await self._stand_by(domain.name)
@@ -277,14 +276,18 @@ class LeaseHolder:
             if domain.name not in self._served and domain.name in self._state.domains:
                 await self._serve(domain)
         except BusUnavailableError as error:
-            if domain.name not in self._unkept:
-                self._unkept[domain.name] = None
-                self._log.warning("the lease can't be kept", domain=domain.name, why=str(error))
+            if domain.name not in self._not_renewed:
+                self._not_renewed[domain.name] = None
+                self._log.warning("the lease can't be renewed", domain=domain.name, why=str(error))
             await self._stand_by(domain.name)
 
     async def _acquire(self, lease: str) -> bool:
-        """Take or renew a lease. Raises BusUnavailableError also where the bus refuses it, as one
-        whose account is full does: it is asked again as one that is away."""
+        """Take or renew a lease.
+
+        Raises:
+            BusUnavailableError: the bus is away or refuses it (an account that is full); the
+                lease is asked for again.
+        """
         try:
             return await self._bus.acquire(lease, self._instance, ttl_s=self._lease_ttl_s)
         except PermanentError as error:
@@ -298,14 +301,14 @@ class LeaseHolder:
         if state is None:
             await self._hand(LogLost(domain.name, domain.epoch))
             return
-        self._takes += 1
-        self._served[domain.name] = self._takes
-        self._log.info("serves", domain=domain.name, epoch=domain.epoch)
+        self._terms += 1
+        self._served[domain.name] = self._terms
+        self._log.info("serving a domain", domain=domain.name, epoch=domain.epoch)
         await self._hand(Serve(domain.name, domain.epoch, state.last_sequence))
 
     async def _stand_by(self, domain: str) -> None:
         if self._served.pop(domain, None) is not None:
-            self._log.info("stands by", domain=domain)
+            self._log.info("stopped serving a domain", domain=domain)
             await self._hand(StandBy(domain))
 
 

@@ -1,4 +1,4 @@
-"""What /metrics tells about the allocator."""
+"""The allocator's metrics."""
 
 import prometheus_client
 from prometheus_client import CollectorRegistry
@@ -18,7 +18,7 @@ class AllocatorMetrics:
             "dray_allocator_decisions", "Pods decided", ["domain"], registry=registry
         )
         self._waits = prometheus_client.Counter(
-            "dray_allocator_waits", "Reasons to wait told", ["domain"], registry=registry
+            "dray_allocator_waits", "Waiting records appended", ["domain"], registry=registry
         )
         self._latency = prometheus_client.Histogram(
             "dray_allocator_decision_seconds",
@@ -32,7 +32,9 @@ class AllocatorMetrics:
             registry=registry,
         )
         self.oversold = prometheus_client.Counter(
-            "dray_allocator_oversold", "Devices found used more than they have", registry=registry
+            "dray_allocator_oversold",
+            "Devices allocated beyond their capacity",
+            registry=registry,
         )
         self.undecodable = prometheus_client.Counter(
             "dray_allocator_undecodable", "Messages that could not be read", registry=registry

@@ -1,7 +1,7 @@
-"""Bus to core and back: facts, logs and leases in; appends and commands out.
+"""A replica: facts, logs and leases into the core; appends and commands out of it.
 
-Everything happens in one event loop, and the core is only entered by ``_hand``: one event
-after the other. Appends overlap; their order is the order of the calls.
+Everything runs in one event loop, and only ``_hand`` and ``_fold`` enter the core, one event at a
+time. Appends overlap, in the order of the calls.
 """
 
 import asyncio
@@ -48,13 +48,13 @@ from dray_allocator.values.events import (
 from dray_allocator.values.undecodable import UndecodableFact
 
 _WIND_UP_S = 3.0
-"""How long appends under way may take once the process is to end."""
+"""How long pending appends may take when the process ends."""
 _REFUSED_S = 1.0
-"""Until a record that the bus refused is decided again."""
+"""Pause before a record that the bus refused is decided again."""
 
 
 class Replica:
-    """One replica. ``run`` serves until cancelled; ``stop`` gives the leases back."""
+    """One replica. ``run`` serves until cancelled; ``stop`` releases the leases."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Replica:
         """Per domain, when one of its records was refused last, by the loop's clock."""
         self._broken = asyncio.Event()
         self._error: BaseException | None = None
-        """What ended a task that nobody waits for."""
+        """The error of a background task."""
 
     @property
     def problem(self) -> str | None:
@@ -113,10 +113,9 @@ class Replica:
         return f"pools left to other replicas: {', '.join(left)}: {next(iter(left.values()))}"
 
     async def run(self) -> None:
-        """Fold and serve until cancelled; then finish what is on its way to the bus.
+        """Fold and serve until cancelled; then finish the pending appends.
 
-        Raises what ends an effect or the reading of a log: nothing would be decided any more
-        where it is missing, and nobody would know.
+        Raises the error of a background task: without it nothing would be decided any more.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -127,7 +126,7 @@ class Replica:
             await self._wind_up()
 
     async def stop(self) -> None:
-        """Let another replica serve at once; after ``run``."""
+        """Release the leases, after ``run``."""
         await self._serving.release()
 
     async def _until_broken(self) -> None:
@@ -149,7 +148,7 @@ class Replica:
         backoff = Backoff(0.05, 2.0)
         created, lost = "", False
         undecodable = 0
-        """Sequence of the record from which on nothing can be folded."""
+        """Sequence of the first record that can't be decoded; nothing from there on is folded."""
         while True:
             try:
                 state = await self._bus.state(stream)
@@ -185,22 +184,24 @@ class Replica:
             await backoff.pause()
 
     def _undecodable(self, fact: UndecodableFact) -> None:
-        """The pools that depend on it are left to others; their leases name the replica."""
+        """Leave the pools that depend on the fact to other replicas."""
         self._metrics.undecodable.inc()
         if fact.stops:
             self._serving.hurry()
         else:
-            self._log.warning("a fact is passed over", subject=fact.subject, why=fact.why)
+            self._log.warning(
+                "a fact that can't be decoded is skipped", subject=fact.subject, why=fact.why
+            )
 
     def _fold(self, event: Event) -> None:
-        """Hand an event to the core that is followed by more."""
+        """Hand an event that is followed by more to the core."""
         if effects := handle(self._state, event):
             self._perform(effects, "")
 
     async def _hand(self, event: Event, cause: str = "") -> None:
-        """Hand an event to the core, and go on until it has nothing left to try.
+        """Hand an event to the core, and continue until no active pod is left.
 
-        ``cause``: id of the message that the event was.
+        ``cause``: id of the event's message.
         """
         self._perform(handle(self._state, event), cause)
         is_last = not is_followed_by_more(event)
@@ -213,7 +214,7 @@ class Replica:
         self._serving.look()
 
     def _search(self) -> None:
-        """Go on with long searches, a step at a time, between other events."""
+        """Continue long searches between other events."""
         if self._searching is None or self._searching.done():
             self._searching = self._spawn(self._search_on())
 
@@ -242,14 +243,14 @@ class Replica:
                         "a device is allocated twice, or its budget was lowered below its use",
                         device=effect.device,
                         claim=effect.claim_uid,
-                        seen=effect.detail,
+                        detail=effect.detail,
                     )
 
     def _chain(self, effect: Append) -> tuple[int, str, str]:
-        """In which time of serving it was decided, its identity, and after which it stands."""
+        """The term of serving, the append's identity, and that of the append before it."""
         after = self._last.get(effect.domain, "") if effect.chained else ""
         identity = self._last[effect.domain] = next(self._identities)
-        return self._serving.take_of(effect.domain), identity, after
+        return self._serving.term_of(effect.domain), identity, after
 
     def _unfollow(self, domain: str) -> None:
         self._serving.give_up(domain)
@@ -266,12 +267,12 @@ class Replica:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("an effect failed", error=repr(error))
+            self._log.error("a background task failed", error=repr(error))
             self._error = self._error or error
             self._broken.set()
 
     async def _append(
-        self, effect: Append, take: int, identity: str, after: str, cause: str
+        self, effect: Append, term: int, identity: str, after: str, cause: str
     ) -> None:
         record = effect.record
         try:
@@ -285,27 +286,29 @@ class Replica:
                 )
         except StaleSequenceError as error:
             self._metrics.conflicts.inc()
-            await self._failed(effect, take, str(error))
+            await self._failed(effect, term, str(error))
         except BusUnavailableError as error:
-            await self._failed(effect, take, str(error))
+            await self._failed(effect, term, str(error))
         except StreamMissingError as error:
             self._log.error("a decision log is lost", domain=effect.domain, why=str(error))
             await self._hand(LogLost(effect.domain, effect.epoch))
         except DrayError as error:
             self._log.error("a record is refused", domain=effect.domain, why=str(error))
             self._refused_s[effect.domain] = asyncio.get_running_loop().time()
-            await self._failed(effect, take, str(error))
+            await self._failed(effect, term, str(error))
         else:
             self._metrics.appended(record)
 
-    async def _failed(self, effect: Append, take: int, reason: str) -> None:
-        """Forget what was built on it, once per time of serving; then read and serve again. After
-        a refusal not at once, also where those fail that were built on what was refused."""
+    async def _failed(self, effect: Append, term: int, reason: str) -> None:
+        """Forget the appends built on it, once per term of serving; then read and serve again.
+
+        After a refusal this waits ``_REFUSED_S``, for the appends built on the refused one, too.
+        """
         if (refused_s := self._refused_s.get(effect.domain)) is not None:
             await asyncio.sleep(refused_s + _REFUSED_S - asyncio.get_running_loop().time())
-        if self._serving.take_of(effect.domain) not in (take, 0):  # 0: stands by, and waits for it.
+        if self._serving.term_of(effect.domain) not in (term, 0):  # 0: not serving.
             return
-        self._log.warning("an append failed; reads the log again", why=reason)
+        self._log.warning("an append failed; reading the log again", why=reason)
         self._serving.give_up(effect.domain)
         await self._hand(AppendFailed(effect.domain, effect.epoch, reason))
 
@@ -314,4 +317,4 @@ class Replica:
         try:
             await self._bus.publish(message)
         except DrayError as error:
-            self._log.warning("a command was not sent; it is repeated", why=str(error))
+            self._log.warning("a command was not sent; it will be repeated", why=str(error))

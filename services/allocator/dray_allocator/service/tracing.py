@@ -1,8 +1,8 @@
-"""Spans of decisions, for sampled pods alone: what was decided, and how long the pod waited.
+"""Spans of decisions, for sampled pods only: what was decided, and how long the pod waited.
 
-A decision that came to nothing (the pod waits, or another replica appended first) is a span of
-its own, failed; the one that places the pod links to them. Whom the log lets wait is read from
-the log, header by header, so that a replica that takes over knows it as well.
+A decision that placed nothing (the pod waits, or another replica appended first) is a failed span
+of its own; the span of the decision that places the pod links to it. Waiting pods are read from the
+headers of the log, so that another replica that takes over links to them, too.
 """
 
 from collections import OrderedDict
@@ -28,7 +28,7 @@ TRACEPARENT: Final = "traceparent"
 """The header that carries a decision's position to the claim-controller."""
 _MOST_PODS: Final = 10_000
 _MOST_MOMENTS: Final = 32
-"""Of one pod; a reason that flickers must not make a span without bound."""
+"""Per pod: reasons that change often must not make a span grow without bound."""
 
 Attributes = dict[str, str | int | float | bool]
 
@@ -39,32 +39,32 @@ class _Wait:
 
     began_unix_ns: int
     failed: list[str] = field(default_factory=list)
-    """Positions of the decisions that came to nothing."""
+    """Traceparents of the failed decisions."""
     moments: list[tuple[int, str]] = field(default_factory=list)
-    """When (nanoseconds since 1970) which reasons were given."""
+    """Time (nanoseconds since 1970) and reasons of each."""
 
 
 class Traces:
-    """What one replica knows of sampled pods that wait."""
+    """Sampled pods that wait, as one replica knows them."""
 
     def __init__(self) -> None:
         self._waits: OrderedDict[str, _Wait] = OrderedDict()
         self._placed: OrderedDict[str, tuple[str, str]] = OrderedDict()
-        """By claim: its pod, and the position of the decision that placed it."""
+        """Per claim: its pod, and the traceparent of the decision that placed it."""
 
     def folded(self, record: AnyRecord, headers: Mapping[str, str], at_unix_s: float) -> None:
-        """A record was read back from the log, whichever replica wrote it."""
+        """Take a record in that was read from the log."""
         if isinstance(record, Waiting):
             position = headers.get(TRACEPARENT, "")
             if position != record.traceparent and is_sampled(position):
                 at_unix_ns = int(at_unix_s * 1e9)
                 self._remember(record.pod_uid, position, at_unix_ns, in_words(record.reasons))
         elif isinstance(record, Decided):
-            self._placed_by(record, headers.get(TRACEPARENT, ""))
+            self._decided_by(record, headers.get(TRACEPARENT, ""))
         elif isinstance(record, Released):
-            self._taken_back(record, at_unix_s)
+            self._released(record, at_unix_s)
 
-    def _placed_by(self, record: Decided, position: str) -> None:
+    def _decided_by(self, record: Decided, position: str) -> None:
         if not self._waits and not is_sampled(position):
             return
         for pod in record.pods:
@@ -74,8 +74,8 @@ class Traces:
         while len(self._placed) > _MOST_PODS:
             self._placed.popitem(last=False)
 
-    def _taken_back(self, record: Released, at_unix_s: float) -> None:
-        """What was decided came to nothing: the next decision is linked to it."""
+    def _released(self, record: Released, at_unix_s: float) -> None:
+        """Remember a decision that was released: the next one links to it."""
         for release in record.releases:
             if release.why == "committed" or release.claim_uid not in self._placed:
                 continue
@@ -86,7 +86,7 @@ class Traces:
 
     @contextmanager
     def appending(self, record: AnyRecord) -> Iterator[str]:
-        """Around a record's append: the ``traceparent`` to send with it, or nothing."""
+        """Span around a record's append; yields the ``traceparent`` to send, or an empty string."""
         if isinstance(record, Waiting) and is_sampled(record.traceparent):
             with self._waiting(record) as position:
                 yield position
@@ -94,7 +94,7 @@ class Traces:
             with self._decided(record, sampled) as position:
                 yield position
         else:
-            yield _handed_on(record)
+            yield _unsampled(record)
 
     @contextmanager
     def _waiting(self, record: Waiting) -> Iterator[str]:
@@ -110,7 +110,7 @@ class Traces:
     def _decided(self, record: Decided, sampled: list[PodDecision]) -> Iterator[str]:
         with ExitStack() as stack:
             spans = [stack.enter_context(self._placing(record, pod)) for pod in sampled]
-            # Only a record about one pod has a position that all of it belongs to.
+            # A record about several pods belongs to no single trace.
             yield spans[0].traceparent if len(record.pods) == 1 else ""
 
     @contextmanager
@@ -131,7 +131,7 @@ class Traces:
                     self._remember(pod.pod_uid, span.traceparent, time_ns(), str(error))
                 raise
         if wait is not None:
-            _tell_waiting(wait, pod)
+            _record_wait(wait, pod)
             self._waits.pop(pod.pod_uid, None)
 
     def _remember(self, pod_uid: str, position: str, at_unix_ns: int, why: str) -> None:
@@ -143,8 +143,8 @@ class Traces:
             self._waits.popitem(last=False)
 
 
-def _tell_waiting(wait: _Wait, pod: PodDecision) -> None:
-    """The span of the time waited, with the reasons when they were given."""
+def _record_wait(wait: _Wait, pod: PodDecision) -> None:
+    """Record the span of the time waited, with an event for each change of reasons."""
     attributes: Attributes = {
         "k8s.namespace.name": pod.namespace,
         "k8s.pod.name": pod.name,
@@ -162,7 +162,7 @@ def _tell_waiting(wait: _Wait, pod: PodDecision) -> None:
 
 
 def _attributes(record: Record, namespace: str, pod: str) -> Attributes:
-    """Names by OpenTelemetry's conventions for Kubernetes and messaging, and dray's own."""
+    """Attributes by OpenTelemetry's conventions for Kubernetes and messaging, and dray's own."""
     return {
         "k8s.namespace.name": namespace,
         "k8s.pod.name": pod,
@@ -186,12 +186,12 @@ def _choice(pod: PodDecision) -> Attributes:
 
 
 def _sampled(record: Decided) -> list[PodDecision]:
-    """The sampled pods that were decided upon."""
+    """The sampled pods of a record."""
     return [pod for pod in record.pods if is_sampled(pod.traceparent)]
 
 
-def _handed_on(record: AnyRecord) -> str:
-    """An unsampled trace's position, as it came."""
+def _unsampled(record: AnyRecord) -> str:
+    """The traceparent of an unsampled pod, unchanged."""
     if isinstance(record, Waiting):
         return record.traceparent
     if isinstance(record, Decided) and len(record.pods) == 1:

@@ -26,8 +26,10 @@ _FACTS: dict[tuple[str, ...], type[Fact]] = {
 
 
 def fact_of(delivered: Delivered, drivers: Container[str]) -> Fact | UndecodableFact | None:
-    """The fact, or what it is about where this release can't decode it; None for a type that it
-    does not know. ``drivers``: those whose devices dray allocates."""
+    """The fact; its subject and pools if this release can't decode it; None for an unknown type.
+
+    ``drivers``: those whose devices dray allocates.
+    """
     kind = _FACTS.get(tuple(delivered.subject.split(".", 4)[:4]))
     if kind is None:
         return None
@@ -38,7 +40,7 @@ def fact_of(delivered: Delivered, drivers: Container[str]) -> Fact | Undecodable
 
 
 def decoded_fact(delivered: Delivered, drivers: Container[str]) -> Fact | None:
-    """As ``fact_of``, for who needs all facts; None also where no decision depends on it.
+    """As ``fact_of``, for readers that need every fact; None if no decision depends on it.
 
     Raises:
         UndecodableMessageError: a decision may depend on a fact that can't be decoded.
@@ -55,7 +57,7 @@ def record_of(delivered: Delivered) -> AnyRecord:
     """The record.
 
     Raises:
-        UndecodableMessageError: it is none that this version knows.
+        UndecodableMessageError: this version can't decode it.
     """
     try:
         return decode_record(delivered.payload)
@@ -67,34 +69,33 @@ def record_of(delivered: Delivered) -> AnyRecord:
 
 
 class OwnRecords:
-    """Records that this replica appends, until they are read back: what comes back as it was
-    written need not be decoded."""
+    """Records that this replica appended, until they are read back: they need no decoding."""
 
     def __init__(self) -> None:
         self._written: dict[str, dict[tuple[int, int], tuple[bytes, AnyRecord]]] = {}
-        """By domain, then by epoch and sequence."""
+        """Per domain, by epoch and sequence."""
 
     def written(self, sequence: int, payload: bytes, record: AnyRecord) -> None:
-        """A record is about to be appended, and has this sequence if nobody else appends."""
+        """Remember a record before its append; ``sequence`` is the expected one."""
         written = self._written.setdefault(record.domain, {})
         written[record.epoch, sequence] = payload, record
 
     def record_of(self, domain: str, epoch: int, delivered: Delivered) -> AnyRecord:
-        """The next record of a log, whichever replica wrote it. Raises as ``record_of``."""
+        """The record that was read; raises as ``record_of``."""
         written = self._written.get(domain, {}).pop((epoch, delivered.sequence), None)
         if written is not None and written[0] == delivered.payload:
             return written[1]
         return record_of(delivered)
 
     def forget(self, domain: str) -> None:
-        """Its log is read no more."""
+        """Forget a domain whose log is no longer read."""
         self._written.pop(domain, None)
 
 
-def answer_to(state: AllocatorState, question: bytes) -> bytes | None:
-    """The encoded DumpReply to an encoded Dump; None where another replica is to answer."""
+def answer_to(state: AllocatorState, request: bytes) -> bytes | None:
+    """The encoded DumpReply to an encoded Dump; None if another replica serves the domain."""
     try:
-        asked = msgspec.json.decode(question, type=Dump)
+        asked = msgspec.json.decode(request, type=Dump)
     except msgspec.MsgspecError as error:
         reply = DumpReply(domain="", error=f"the question can't be read: {error}")
         return msgspec.json.encode(reply)
@@ -105,10 +106,10 @@ def answer_to(state: AllocatorState, question: bytes) -> bytes | None:
 def outgoing(
     record: AnyRecord, source: str, traceparent: str, *, identity: str = "", cause: str = ""
 ) -> Outgoing:
-    """The record on its log's subject.
+    """The record as a message on its log's subject.
 
-    ``identity`` is the append's, and the message's id; ``cause`` the id of the message after
-    which it was decided.
+    ``identity`` is the append's and the message's id; ``cause`` is the id of the message that led
+    to it.
     """
     correlation_id = ""
     if isinstance(record, Waiting):
@@ -121,7 +122,7 @@ def outgoing(
         correlation_id=correlation_id,
         causation_id=cause,
         traceparent=traceparent,
-        # Two records of one moment would share the id that is made of their key.
+        # Records of one moment would otherwise share an id made of their key.
         identity=identity,
     )
     return replace(message, subject=log_subject(record.domain, record.epoch))

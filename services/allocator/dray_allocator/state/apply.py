@@ -52,7 +52,7 @@ def forget_facts(state: AllocatorState) -> None:
     """The facts stream was re-created: start from nothing; the logs stay until new epochs."""
     state.facts = Facts()
     state.ties = PoolDependencies()
-    state.subscriptions.begin_anew()
+    state.subscriptions.restart()
     state.published = PublishedDevices(state.rules.drivers)
     state.tables.forget()
     state.patterns = (
@@ -63,7 +63,7 @@ def forget_facts(state: AllocatorState) -> None:
         domain.queue.request_full_scan()
         domain.unnamed = True
         domain.renamed = 0
-        domain.landscapes = NodeWorths()  # As above, to the tables.
+        domain.node_worths = NodeWorths()  # As above, to the tables.
     state.refresh_all()
 
 

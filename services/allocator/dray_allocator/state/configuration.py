@@ -1,4 +1,4 @@
-"""Facts of configuration into the state: classes, taint rules, pools, policies, the server."""
+"""Facts of configuration: classes, taint rules, pools, policies, the server's features."""
 
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def configure(state: AllocatorState, fact: Fact) -> None:
-    """Apply a fact of what the cluster and its pools are set to do."""
+    """Apply a fact of configuration."""
     facts = state.facts
     match fact:
         case DeviceClassObserved(device_class=device_class):
@@ -56,7 +56,7 @@ def configure(state: AllocatorState, fact: Fact) -> None:
 
 
 def _stored_language(cluster: ClusterObserved) -> Environment:
-    """What the server reads in selectors of stored claims and classes."""
+    """The CEL environment of selectors in stored claims and classes."""
     return environment_of_server(
         cluster.version,
         Mode.STORED,

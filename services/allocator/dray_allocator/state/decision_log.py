@@ -1,7 +1,7 @@
-"""What a decision log says: reservations, holds, exclusions, reasons, nodes that left.
+"""The fold of a decision log: reservations, exclusions, reasons, nodes that left.
 
-A map of the records applied so far; ``pending_allocations`` says what it means together with the
-facts. Values are immutable, so that a copy is a copy of dicts.
+``pending_allocations`` interprets it together with the facts. Values are immutable, so a copy is a
+copy of dicts.
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,13 +24,13 @@ from dray.messages.decisions import (
 
 
 class Stage(StrEnum):
-    """Where a reservation stands."""
+    """Stage of a reservation."""
 
     HELD = "held"
     COMMITTED = "committed"
     """Released because ``status.allocation`` was seen."""
     OVER = "over"
-    """Voided or withdrawn."""
+    """Voided, or withdrawn after its allocation was cleared."""
 
 
 class Reservation(msgspec.Struct, frozen=True, gc=False):
@@ -44,13 +44,13 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     allocation: Allocation
     decided_unix_s: float
     node: str
-    """Where its pod goes; the allocation may be good for more nodes, or for all."""
+    """The pod's node; other nodes may be able to use the allocation, too."""
     stage: Stage = Stage.HELD
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What a record was about."""
+    """The claims and pods of a record."""
 
     claims: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
@@ -62,20 +62,20 @@ class LogFold:
 
     sequence: int = 0
     facts_sequence: int = 0
-    """The most facts that any writer had seen: nobody decides on this log with fewer."""
+    """Highest position of facts of any writer; a replica decides on this log only from there on."""
     checkpoint_unix_s: float = 0.0
-    """When the log began or was last summed up."""
+    """Time of the log's start or of its last checkpoint."""
     since_checkpoint: int = 0
     claims: dict[str, Reservation] = field(default_factory=dict)
     pods: dict[str, PodDecision] = field(default_factory=dict)
     """The latest decision of each pod that still has a live claim."""
     waiting: dict[str, Waiting] = field(default_factory=dict)
     excluded: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Per claim, nodes not to be tried soon and since when."""
+    """Per claim, excluded nodes and since when."""
     left: dict[str, int] = field(default_factory=dict)
     """Per node, the revision with which it left the domain."""
     learned: Learned | None = None
-    """What the last decisions were taken by, where the policy learns."""
+    """The workload model of the last decisions, if the policy learns."""
 
     def copy(self) -> "LogFold":
         """An independent fold of the same records."""
@@ -89,7 +89,7 @@ class LogFold:
         )
 
     def fold(self, sequence: int, record: AnyRecord) -> Touched:
-        """Take the next record in; what it was about."""
+        """Fold the next record; return its claims and pods."""
         fresh = self.sequence == 0
         self._advance(sequence, record)
         match record:
@@ -110,7 +110,7 @@ class LogFold:
                 return Touched()
 
     def fold_counted(self, sequence: int, record: Decided) -> None:
-        """Take the next record in, whose decisions count already."""
+        """Fold the next record, whose decisions are assumed already."""
         self._advance(sequence, record)
         self.learned = record.learned or self.learned
 
@@ -122,14 +122,14 @@ class LogFold:
         self.since_checkpoint += 1
 
     def count(self, pods: tuple[PodDecision, ...], now_unix_s: float) -> Touched:
-        """Let decisions count, whether they are written yet or not."""
+        """Assume decisions, written or not."""
         claims: list[str] = []
         for pod in pods:
             claims += self.take(pod, now_unix_s)
         return Touched(tuple(claims), tuple([pod.pod_uid for pod in pods]))
 
     def take(self, pod: PodDecision, now_unix_s: float) -> list[str]:
-        """Let one decision count; for which of its claims it is the latest attempt."""
+        """Assume one decision; return the claims of which it is the latest attempt."""
         pod_uid, node, reservations = pod.pod_uid, pod.node, self.claims
         self.pods[pod_uid] = pod
         self.waiting.pop(pod_uid, None)
@@ -181,12 +181,12 @@ class LogFold:
         return reservation is not None and reservation.stage is not Stage.OVER
 
     def _checkpoint(self, record: Checkpoint, fresh: bool) -> Touched:
-        """A reader that starts here begins with it; others drop pods that wait no more."""
+        """Start from a checkpoint, or drop pods that no longer wait."""
         self.checkpoint_unix_s = record.now_unix_s
         self.since_checkpoint = 0
         self.learned = record.learned or self.learned
         still = dict.fromkeys(record.waiting)
-        self.waiting = {uid: told for uid, told in self.waiting.items() if uid in still}
+        self.waiting = {uid: record for uid, record in self.waiting.items() if uid in still}
         if not fresh:
             return Touched()
         for claim_uid, nodes in record.excluded.items():

@@ -1,4 +1,4 @@
-"""What a replica remembers of one scheduling domain."""
+"""A scheduling domain: its decision log and its queue."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from dray_allocator.state.scheduling_queue import SchedulingQueue
 
 @dataclass(slots=True)
 class Domain:
-    """The fold of the domain's log, what was appended on top, and who is to be tried."""
+    """The fold of the domain's log, the pending appends, and the queue of pods."""
 
     name: str
     epoch: int
     confirmed: LogFold = field(default_factory=LogFold)
-    """As the log was read back."""
+    """The log as it was read."""
     current: LogFold = field(default_factory=LogFold)
-    """With what was appended since: decisions build on it."""
+    """With the pending appends; decisions build on it."""
     appended: deque[tuple[int, AnyRecord]] = field(default_factory=deque)
     """Sequence and record of appends not read back yet."""
     fence: int | None = None
@@ -27,39 +27,39 @@ class Domain:
     lost: bool = False
     """The log's stream is missing."""
     undecodable: str = ""
-    """Why this replica must not decide here in this epoch: a message of a newer release."""
+    """Why this replica must not decide in this epoch: a message of a newer release."""
     read: bool = False
     """Whether the log was folded to its end once."""
     unnamed: bool = False
-    """The facts that named its epoch were lost, and the new ones have not named it yet: they
-    will name the next one, and the claims of this log may be gone without a word."""
+    """The facts that named the epoch were lost, and the new ones have not named one yet; claims of
+    this log may be deleted without a fact."""
     renamed: int = 0
     """A lower epoch that the new facts name: followed as soon as this log is known to be lost."""
     queue: SchedulingQueue = field(default_factory=SchedulingQueue)
     unsettled: dict[str, None] = field(default_factory=dict)
-    """Claims with a reservation that has to end some way."""
+    """Claims with a reservation that has not ended."""
     asked: dict[str, int] = field(default_factory=dict)
-    """Per claim, which asking to void it was sent last."""
+    """Per claim, number of the last void request sent."""
     ticked: bool = False
-    """A tick passed that was not acted upon yet."""
+    """A tick was folded and not handled yet."""
     settle: bool = True
-    """Whether ``unsettled`` must be looked at."""
+    """Whether ``unsettled`` must be checked."""
 
     unwritten: Learned | None = None
-    """What is decided by, and is not in the log yet: the next decision's record has it."""
-    learner: WorkloadModel | None = None
-    """While serving, where the policy learns: the pods seen."""
-    landscapes: NodeWorths = field(default_factory=NodeWorths)
-    """A cache of what follows from ``learned``."""
+    """The workload model that is used but not in the log yet; the next decided record has it."""
+    workload_model: WorkloadModel | None = None
+    """While serving, if the policy learns: the model of the pods seen."""
+    node_worths: NodeWorths = field(default_factory=NodeWorths)
+    """Cache of what follows from ``learned``."""
 
     @property
     def learned(self) -> Learned | None:
-        """What FragmentationAware decides by; None before the first decision."""
+        """The workload model of FragmentationAware; None before the first decision."""
         return self.unwritten or self.current.learned
 
     @property
     def serving(self) -> bool:
-        """Whether this replica may append, once it has folded what there is."""
+        """Whether this replica may append, once it is caught up."""
         return self.fence is not None
 
     def expected_last(self) -> int:
@@ -67,7 +67,7 @@ class Domain:
         return self.current.sequence
 
     def forget_appended(self) -> list[AnyRecord]:
-        """Go back to what is confirmed; the records that no longer count."""
+        """Return to the confirmed log; return the forgotten records."""
         forgotten = [record for _, record in self.appended]
         self.appended.clear()
         self.current = self.confirmed.copy()
@@ -75,5 +75,5 @@ class Domain:
         return forgotten
 
     def forget_learned(self) -> None:
-        """What was learned and isn't in the log does not count."""
-        self.unwritten = self.learner = None
+        """Drop the workload model that is not in the log."""
+        self.unwritten = self.workload_model = None

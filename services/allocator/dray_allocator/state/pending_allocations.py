@@ -1,7 +1,7 @@
-"""What a reservation means, given the facts: whether it counts, and how it ends.
+"""Reservations together with the facts: whether one counts, and how it ends.
 
-Both questions are answered from the claim's latest fact and the latest attempt in the log,
-so the order in which facts and records arrived does not matter.
+Both follow from the claim's latest fact and its latest attempt in the log; the order in which facts
+and records arrived does not matter.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ def counts(reservation: Reservation, claim: Claim | None, gone: bool) -> bool:
     """Whether a claim without ``status.allocation`` still uses what is reserved for it.
 
     A void of the attempt, or the claim's deletion, proves that it can never be committed.
-    An allocation that was committed and cleared counts until the void, because an executor
-    that slept through both could still write it.
+    An allocation that was committed and cleared counts until the void, because a paused executor
+    could still write it.
     """
     if gone or reservation.stage is Stage.OVER:
         return False
@@ -25,12 +25,12 @@ def counts(reservation: Reservation, claim: Claim | None, gone: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """The end of a reservation that the facts show: why, and which node not to try soon."""
+    """The end of a reservation: why, and which node to exclude for a while."""
 
     why: WhyReleased
     exclude_node: str = ""
     urgent: bool = True
-    """Whether something waits for it; commits can wait for the tick."""
+    """Whether to record it at once; else with the next tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class VoidRequest:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a reservation's end depends on besides its claim."""
+    """Further conditions of a reservation's end."""
 
     age_s: float
-    """Of the reservation."""
+    """Age of the reservation."""
     uncommitted_after_s: float
     pod_wants: bool
     """Whether the pod exists and is neither ending nor ended."""
@@ -57,9 +57,9 @@ class Surroundings:
 def end_of(
     reservation: Reservation, claim: Claim | None, around: Surroundings
 ) -> AttemptEnd | VoidRequest | None:
-    """How the reservation ends now, what must happen first, or None: nothing to do yet.
+    """The reservation's end, the void that must come first, or None: nothing to do yet.
 
-    ``claim`` is None only where the facts are complete: then the claim is gone.
+    ``claim`` is None only if the facts are complete: the claim is deleted.
     """
     if reservation.stage is Stage.OVER:
         return AttemptEnd("deleted", urgent=False) if claim is None else None
@@ -72,7 +72,7 @@ def end_of(
         return _voided(reservation, around)
     if reservation.stage is Stage.COMMITTED:
         return VoidRequest(reservation.attempt, "the allocation was cleared")
-    return _wish(reservation, around)
+    return _void_request(reservation, around)
 
 
 def _voided(reservation: Reservation, around: Surroundings) -> AttemptEnd:
@@ -84,7 +84,7 @@ def _voided(reservation: Reservation, around: Surroundings) -> AttemptEnd:
     return AttemptEnd("voided", "" if unwanted else node)
 
 
-def _wish(reservation: Reservation, around: Surroundings) -> VoidRequest | None:
+def _void_request(reservation: Reservation, around: Surroundings) -> VoidRequest | None:
     if not around.pod_wants:
         return VoidRequest(reservation.attempt, "the pod is gone")
     if not around.node_serves:
@@ -97,7 +97,7 @@ def _wish(reservation: Reservation, around: Surroundings) -> VoidRequest | None:
 
 
 def merely_held(reservation: Reservation | None, claim: Claim | None) -> bool:
-    """Whether the claim alone demands nothing before the next tick."""
+    """Whether the claim needs no action before the next tick."""
     return (
         reservation is not None
         and reservation.stage is Stage.HELD
@@ -108,6 +108,6 @@ def merely_held(reservation: Reservation | None, claim: Claim | None) -> bool:
 
 def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:
     """Whether an execution has begun that is neither voided nor in this log: an older epoch's,
-    or one whose record was trimmed. It could still be written, so it is voided first."""
+    or one whose record was trimmed. It could still be committed, so it is voided first."""
     known = reservation.attempt if reservation else 0
     return claim.allocation is None and claim.decision > max(claim.void, known)

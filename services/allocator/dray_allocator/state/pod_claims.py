@@ -1,4 +1,4 @@
-"""What the facts show of pods and the claims that they refer to."""
+"""Claims that pods refer to, by the facts."""
 
 from dray.api import names
 from dray.api.claims import Claim

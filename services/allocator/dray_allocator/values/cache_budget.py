@@ -1,24 +1,25 @@
-"""What caches may hold: so many bytes, as far as what tells their entries apart says how many."""
+"""Byte budget of a cache, estimated from its keys."""
 
 from typing import Final
 
-_OF_EACH: Final = 1024
+_ENTRY_BYTES: Final = 1024
 _PER_BYTE: Final = 3
-"""An entry takes some three times the memory of the bytes that tell it apart: it has most of what
-they say in words of its own."""
+"""Memory of an entry per byte of its key: the entry repeats most of the key as objects."""
 
 
 class CacheBudget:
-    """Room for the entries of one cache, which goes as a whole where it is outgrown."""
+    """Budget of one cache, which is emptied as a whole when the budget is exceeded."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self._held = 0
 
-    def takes(self, told: int) -> bool:
-        """Count in an entry that so many bytes tell apart; False where there is no room for it
-        besides the others, which are to go and count no more."""
-        size = _OF_EACH + _PER_BYTE * told
+    def takes(self, key_bytes: int) -> bool:
+        """Count an entry with a key of so many bytes.
+
+        False: the budget is exceeded; the caller empties the cache, and only this entry counts.
+        """
+        size = _ENTRY_BYTES + _PER_BYTE * key_bytes
         self._held += size
         if self._held <= self._most:
             return True

@@ -24,14 +24,14 @@ class FactSeen(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """From now on the facts and logs of these pools are taken in, and no others; None: of all."""
+    """Fold the facts and logs of these pools from now on, and no others; None: of all pools."""
 
     pools: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierFact:
-    """A fact of a newly subscribed pool, besides those that are read in order."""
+    """A fact of a newly subscribed pool, read apart from those in order."""
 
     sequence: int
     fact: Fact | UndecodableFact
@@ -39,7 +39,7 @@ class EarlierFact:
 
 @dataclass(frozen=True, slots=True)
 class EarlierFactsRead:
-    """What there was of these pools, or of all, was read; the last one had ``sequence``."""
+    """All earlier facts of these pools (None: all) were read; the last has ``sequence``."""
 
     pools: tuple[str, ...] | None
     sequence: int
@@ -80,7 +80,7 @@ class LogLost:
 
 @dataclass(frozen=True, slots=True)
 class LogShortened:
-    """The log is there without its newest records: what is left is read from its beginning."""
+    """The log lost its newest records; the others are read from the start."""
 
     domain: str
     epoch: int
@@ -113,11 +113,11 @@ class AppendFailed:
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Go on with what ``unfinished`` says is left to be tried."""
+    """Continue with active pods and unfinished searches."""
 
 
 READ = (FactSeen, RecordSeen)
-"""What is read from a stream, one after the other."""
+"""Events that are read from a stream, in order."""
 
 Event = (
     FactSeen
@@ -176,7 +176,7 @@ class Unfollow:
 
 @dataclass(frozen=True, slots=True)
 class DoublyAllocated:
-    """A device is used more than it can be: a fault to be reported loudly."""
+    """A device is allocated beyond its capacity: an alarm."""
 
     device: str
     claim_uid: str

@@ -1,4 +1,4 @@
-"""The numbers that decisions depend on, handed in by the settings."""
+"""Options that decisions depend on, from the settings."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -19,7 +19,7 @@ class AllocatorOptions:
     exclusion_s: float = 300.0
     checkpoint_interval_s: float = 600.0
     waiting_repeat_s: float = 10.0
-    """A waiting pod whose reasons differ only in their counts is reported again after this."""
+    """A waiting pod whose reasons changed only in their counts is recorded again after this."""
     pods_per_record: int = 64
     unconfirmed_records: int = 256
     """Records appended ahead of their confirmation."""
@@ -30,8 +30,7 @@ class AllocatorOptions:
     the rest is for the record's other fields."""
 
     def changed(self) -> dict[str, Any]:
-        """What is not as the defaults have it, by name; not the writer's name. As JSON has it:
-        a record that is read back equals the one that was written."""
+        """Options that differ from the defaults, by name, as JSON values; without the writer."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name in _SETTINGS

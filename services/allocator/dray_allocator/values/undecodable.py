@@ -1,19 +1,19 @@
-"""Facts of a newer release that this one can't decode: which pools must not be decided upon. Pure.
+"""Facts of a newer release that this one can't decode, and the pools that they stop. Pure.
 
-What such a fact says is unknown, so a decision that depends on it could allocate a device twice.
-Each kind of fact stops the fewest pools for which that is so:
+The content of such a fact is unknown, so a decision that depends on it could allocate a device
+twice. Each kind of fact stops the fewest pools:
 
 - a claim: its pool, and the pools of the nodes on which it holds devices;
-- a pod: its pool; one of no pool is not decided upon anyway;
-- a tombstone of either: none, for what is known of the object goes on counting;
-- a node: the pool that it was in, and those that it is in or leaves by now;
+- a pod: its pool (a pod without a pool is never decided about);
+- a tombstone of either: none (the last known state of the object still counts);
+- a node: the pool that it was in, and those that it is in or leaves now;
 - a slice of our drivers: the pool of its node;
 - a GPUPool, a decision log's name: that pool; a policy: the pools that name it;
 - classes, taint rules, the server, ``Synced`` and ticks: all pools;
 - templates and terms, which allocators do not use: none.
 
-Where what a fact is about can't be read either, it is all pools. Whoever can decode it may serve
-them, and a later fact of the same object that can be decoded lifts it.
+If not even the object can be read, all pools are stopped. A replica that can decode the fact may
+serve them, and a later decodable fact of the object starts them again.
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -39,16 +39,15 @@ from dray.messages.facts import (
 )
 
 Stopped = dict[str, dict[str, None]]
-"""Subjects of the facts, by the name of what they stop."""
+"""Subjects of the facts, by the name of the pool, node or policy."""
 _OF_POOLS: Final = (ClaimObserved, PodObserved)
 _UNUSED: Final = (InventoryObserved, TemplateObserved, TermBegun)
-"""A node's health can only take devices away, and stays as it was known."""
+"""Allocators ignore them; a node's health only removes devices, and its last state stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndecodableFact:
-    """A fact, as far as it is known what it is about; if it is about none of that, nothing depends
-    on it."""
+    """An undecodable fact, and what depends on it; with no pools, nodes or policy, nothing does."""
 
     subject: str
     why: str
@@ -56,17 +55,17 @@ class UndecodableFact:
     """The pool that the subject names."""
     pools: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
-    """Of whichever pool they are in."""
+    """Nodes, in any pool."""
     policy: str = ""
     everywhere: bool = False
 
     def subject_pool(self) -> str:
-        """As of ``Fact``."""
+        """See ``Fact.subject_pool``."""
         return self.pool
 
     @property
     def stops(self) -> bool:
-        """Whether any pool must not be decided upon for it."""
+        """Whether it stops any pool."""
         return bool(self.pools or self.nodes or self.policy or self.everywhere)
 
 
@@ -88,7 +87,7 @@ class _Claim(msgspec.Struct):
 
 
 class _Place(msgspec.Struct):
-    """Of a claim or pod."""
+    """Fields of a claim's or pod's fact."""
 
     deleted: bool = False
     moved_to: str | None = None
@@ -121,7 +120,7 @@ _SLICE_PLACE: Final = msgspec.json.Decoder(_SlicePlace)
 def undecodable(
     kind: type[Fact], subject: str, payload: bytes, why: str, drivers: Container[str]
 ) -> UndecodableFact:
-    """What a fact that can't be decoded is about.
+    """The pools, nodes or policy that depend on an undecodable fact.
 
     ``drivers``: those whose devices dray allocates.
     """
@@ -173,13 +172,13 @@ def _named(*names: str) -> tuple[str, ...]:
 
 
 def _name(token: str) -> str:
-    """The name that a token of a subject was made of: DNS names have no underscores."""
+    """The name encoded in a token of a subject; DNS names have no underscores."""
     return "" if token == "-" else token.replace("_", ".")
 
 
 @dataclass(slots=True)
 class UndecodableFacts:
-    """The facts that can't be decoded, and what follows."""
+    """The undecodable facts, and what they stop."""
 
     _facts: dict[str, UndecodableFact] = field(default_factory=dict)
     _pools: Stopped = field(default_factory=dict)
@@ -191,7 +190,7 @@ class UndecodableFacts:
         return bool(self._facts)
 
     def put(self, fact: UndecodableFact) -> None:
-        """The newest fact of an object can't be decoded."""
+        """Add: the newest fact of an object can't be decoded."""
         self.drop(fact.subject)
         if not fact.stops:
             return
@@ -202,7 +201,7 @@ class UndecodableFacts:
             self._everywhere[fact.subject] = None
 
     def drop(self, subject: str) -> None:
-        """The newest fact of an object can be decoded."""
+        """Remove: the newest fact of an object can be decoded."""
         fact = self._facts.pop(subject, None)
         if fact is None:
             return
@@ -213,13 +212,13 @@ class UndecodableFacts:
                 del stopped[name]
 
     def forget_pools(self, keep: Callable[[str], bool]) -> None:
-        """Facts of these pools are read no more."""
+        """Remove the facts of pools that are no longer read."""
         for fact in tuple(self._facts.values()):
             if not keep(fact.pool):
                 self.drop(fact.subject)
 
     def stop(self, pool: str, members: Container[str], policy: str) -> str:
-        """Why the pool must not be decided upon, or empty. ``members``: nodes known to be in it."""
+        """Why the pool is stopped; empty: it is not. ``members``: the pool's nodes."""
         if not self._facts:
             return ""
         subjects = (
@@ -231,7 +230,7 @@ class UndecodableFacts:
         return self._facts[next(iter(subjects))].why if subjects else ""
 
     def any(self) -> str:
-        """Why a pool whose devices every pool may use must not be decided upon, or empty."""
+        """Why a pool with devices that span nodes is stopped; empty: it is not."""
         return next((fact.why for fact in self._facts.values()), "")
 
     def _entries(self, fact: UndecodableFact) -> Iterable[tuple[Stopped, str]]:

@@ -9,7 +9,7 @@ from tests.contract.kubernetes.client import Refused
 
 from dray.api.names import OWN_ANNOTATIONS, POD_ANNOTATIONS
 from dray_sandbox.access import CLAIM_CONTROLLER
-from dray_sandbox.admission_policies import admission_policies
+from dray_sandbox.chart import admission_policies
 
 P = "tensor-fusion.ai/"
 PLURALS = {

@@ -84,7 +84,7 @@ def rule(world: Any, *, deleted: bool = False, key: str = "repair", **selects: s
     world.see(TaintRuleObserved(revision=world.next(), rule=taint_rule_from(obj), deleted=deleted))
 
 
-@pytest.mark.parametrize("in_full", [False, True], ids=["table", "lane"])
+@pytest.mark.parametrize("in_full", [False, True], ids=["table", "search"])
 def test_rules_taint_devices_as_long_as_they_are_there(kube: Any, in_full: bool) -> None:
     wish = kube.first_of(kube.request("any")) if in_full else kube.request()
     kube.node("n1")

@@ -20,10 +20,10 @@ def domain_of(world):
     return world.state.domains["pool"]
 
 
-def learn(world, learner):
+def learn(world, model):
     table = world.state.tables.of("pool")
     nodes = world.state.facts.nodes
-    return learner.learn(table, world.state.selectors, lambda name: nodes[name].node.cpu_milli)
+    return model.learn(table, world.state.selectors, lambda name: nodes[name].node.cpu_milli)
 
 
 def decided(world):
@@ -74,12 +74,12 @@ def test_worths_are_those_of_the_formula(make_world):
 
 def test_pods_seen_long_ago_count_for_less(make_world):
     world = make_world().open(MODE).nodes(make_world.a_node("n"), cards=4)
-    learner = WorkloadModel(None)
-    learner.see(b"old", 1000, ())
+    model = WorkloadModel(None)
+    model.observe(b"old", 1000, ())
     for _ in range(HALF_LIFE):
-        learner.see(b"new", 2000, ())
+        model.observe(b"new", 2000, ())
 
-    counts = {pod.cpu_milli: pod.count for pod in learn(world, learner).pods}
+    counts = {pod.cpu_milli: pod.count for pod in learn(world, model).pods}
 
     assert counts[1000] == 500
     assert counts[2000] == pytest.approx(1000 * HALF_LIFE / 2 / 0.6931, rel=0.001)
@@ -88,45 +88,45 @@ def test_pods_seen_long_ago_count_for_less(make_world):
 
 def test_counts_stay_the_same_however_long_it_goes_on(make_world):
     world = make_world().open(MODE).nodes(make_world.a_node("n"), cards=4)
-    learner = WorkloadModel(None)
+    model = WorkloadModel(None)
     for _ in range(50 * HALF_LIFE):
-        learner.see(b"new", 2000, ())
+        model.observe(b"new", 2000, ())
 
-    (pod,) = [one for one in learn(world, learner).pods if one.cpu_milli == 2000]
+    (pod,) = [one for one in learn(world, model).pods if one.cpu_milli == 2000]
 
     assert pod.count == pytest.approx(1000 * HALF_LIFE / 0.6931, rel=0.001)
 
 
 def test_weights_are_computed_after_twice_as_many_pods_and_later_periodically():
-    learner, due = WorkloadModel(None), []
+    model, due = WorkloadModel(None), []
     for number in range(2000):
-        learner.see(b"x", 0, ())
-        if learner.is_due(cards=8):
+        model.observe(b"x", 0, ())
+        if model.is_due(cards=8):
             due.append(number + 1)
-            learner.pods = 0
+            model.pods = 0
 
     assert due[:7] == [1, 2, 3, 5, 9, 17, 33]
     assert {later - earlier for earlier, later in pairwise(due[10:])} == {256}
 
 
 def test_of_many_signatures_the_rare_ones_are_forgotten():
-    learner = WorkloadModel(None)
+    model = WorkloadModel(None)
     for number in range(5000):
-        learner.see(b"often", 0, ())
-        learner.see(str(number).encode(), 0, ())
+        model.observe(b"often", 0, ())
+        model.observe(str(number).encode(), 0, ())
 
-    assert b"often" in learner._seen
-    assert len(learner._seen) <= 2048
+    assert b"often" in model._seen
+    assert len(model._seen) <= 2048
 
 
 def test_what_hardly_differs_is_not_learned(make_world):
     world = make_world().open(MODE).nodes(make_world.a_node("n"), cards=4)
-    learner = WorkloadModel(None)
-    assert learn(world, learner).version == 1
-    assert learn(world, learner) is None
+    model = WorkloadModel(None)
+    assert learn(world, model).version == 1
+    assert learn(world, model) is None
     for _ in range(100):
-        learner.see(b"new", 2000, ())
-    assert learn(world, learner).version == 2
+        model.observe(b"new", 2000, ())
+    assert learn(world, model).version == 2
 
 
 def test_a_pool_without_cards_learns_nothing(make_world):
@@ -161,12 +161,12 @@ def test_pods_that_wait_are_counted_once(make_world):
     world = make_world().open(MODE).nodes(make_world.a_node("n"), cards=1)
     world.submit(world.a_pod("a"), world.ask("300", "1Gi"))
     world.submit(world.a_pod("b"), world.ask("300", "1Gi"))
-    total = domain_of(world).learner.total
+    total = domain_of(world).workload_model.total
     for number in range(5):
         world.node(world.a_node("n", labels={"x": str(number)}))
         world.tick(60)
 
-    assert domain_of(world).learner.total == total == 2
+    assert domain_of(world).workload_model.total == total == 2
 
 
 def state_from(world, log, facts):
@@ -219,12 +219,12 @@ def test_who_takes_over_goes_on_from_what_the_log_says(make_world):
     world = filled(make_world)
     learned = domain_of(world).learned
     world.serve()
-    assert domain_of(world).learner is None
+    assert domain_of(world).workload_model is None
 
     world.submit(world.a_pod("next"), world.ask("31", "1Gi"))
 
     counts = {pod.milli: pod.count for pod in learned.pods}
-    learner = domain_of(world).learner
-    assert learner.total >= sum(counts.values()) // 1000
+    model = domain_of(world).workload_model
+    assert model.total >= sum(counts.values()) // 1000
     assert domain_of(world).learned.version >= learned.version
     assert msgspec.json.encode(domain_of(world).current.learned)

@@ -17,7 +17,7 @@ from dray_allocator.nodes.load import FULL, TIE_BITS
 from dray_allocator.nodes.plan import plan_of
 from dray_allocator.placement.pod_request import wanted
 from dray_allocator.placement.schedule import choose, index_of
-from dray_allocator.scoring.fragmentation.losses import UNIT
+from dray_allocator.scoring.fragmentation.cost import UNIT
 from dray_allocator.scoring.fragmentation.shapes import CARD, class_of, taken_of
 
 MODE = "FragmentationAware"
@@ -115,7 +115,7 @@ def test_one_by_one_is_as_many_together_and_as_from_nothing(make_world):
         _, want = look(world, uid, tflops, count=count)
         index = index_of(state, domain, want)
         plan = plan_of(index.table, state.selectors, want.asks, want.pod.needs, alone=want.alone)
-        fresh = NodeIndex(index.table, plan, domain.landscapes.scoring.make(index.table, plan))
+        fresh = NodeIndex(index.table, plan, domain.node_worths.scoring.make(index.table, plan))
         fresh.catch_up(state.selectors)
         assert np.array_equal(fresh.keys(), index.keys())
         for row in index.table.rows.values():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.messages.decisions import TypicalPod
-from dray_allocator.scoring.fragmentation.ample_cpu import Ample
+from dray_allocator.scoring.fragmentation.ample_cpu import AmpleCpu
 from dray_allocator.scoring.fragmentation.table import STRIDE, NodeStateTable, code_of
 
 
@@ -103,7 +103,7 @@ def test_worth_is_exact_in_any_order_of_addition(by_hand, pods, states):
 @settings(max_examples=200, deadline=None)
 @given(PODS, st.tuples(st.integers(0, 300_000), CODES), st.integers(0, 1000))
 def test_where_cpu_is_ample_no_pod_needs_a_look(by_hand, pods, state, taken):
-    ample = Ample(NodeStateTable(2, pods))
+    ample = AmpleCpu(NodeStateTable(2, pods))
     cpu, codes = state
 
     found = ample.worth_of(codes, cpu)
@@ -132,6 +132,6 @@ def test_the_largest_numbers_are_still_whole(by_hand):
 def test_a_pod_that_asks_for_more_cpu_than_64_bits_hold_makes_no_cpu_ample():
     pods = [typical(10**23, 1, 500, 500)]
     state = on(10**6, 1000)
-    ample = Ample(NodeStateTable(2, pods))
+    ample = AmpleCpu(NodeStateTable(2, pods))
 
     assert ample.worth_of(state[1], state[0]) is None

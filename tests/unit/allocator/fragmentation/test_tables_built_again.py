@@ -25,9 +25,9 @@ def of_models(make_world, *models):
     return world
 
 
-def learn(world, learner):
+def learn(world, model):
     table, nodes = world.state.tables.of("pool"), world.state.facts.nodes
-    return learner.learn(table, world.state.selectors, lambda name: nodes[name].node.cpu_milli)
+    return model.learn(table, world.state.selectors, lambda name: nodes[name].node.cpu_milli)
 
 
 def numbers(table):
@@ -40,14 +40,14 @@ def takes(learned):
 
 
 def test_models_are_distinguished_after_the_facts_were_lost(make_world):
-    landscapes, before = NodeWorths(), of_models(make_world, "A100", "T4")
+    node_worths, before = NodeWorths(), of_models(make_world, "A100", "T4")
     learned = learn(before, WorkloadModel(None))
-    landscapes.set(before.state.tables.of("pool"), learned)
+    node_worths.set(before.state.tables.of("pool"), learned)
     table = of_models(make_world, "A100", "T4").state.tables.of("pool")
     table.tell_cards_apart(attributes([Read("attributes", names.DRIVER, "uuid")]))
     assert numbers(table) == numbers(before.state.tables.of("pool"))
 
-    landscapes.set(table, learned)
+    node_worths.set(table, learned)
 
     assert table.card_kinds.tells(("attribute", names.DRIVER, "model"))
 
@@ -58,13 +58,13 @@ def test_what_pods_asked_for_is_looked_up_among_the_kinds_that_there_are(make_wo
     before.state.domains["pool"].fence = None
     before.see(PodObserved(revision=before.next(), pod=before.a_pod("p")))
     asks = wanted(before.state, "pool", before.state.facts.pods["p"]).asks
-    learner, fresh = WorkloadModel(None), WorkloadModel(None)
-    for one in (learner, fresh):
-        one.see(b"p", 10, asks)
-    learn(before, learner)
+    model, fresh = WorkloadModel(None), WorkloadModel(None)
+    for one in (model, fresh):
+        one.observe(b"p", 10, asks)
+    learn(before, model)
     after = of_models(make_world, "A100", "L4")
 
-    again, expected = learn(after, learner), learn(after, fresh)
+    again, expected = learn(after, model), learn(after, fresh)
 
     assert numbers(after.state.tables.of("pool")) == numbers(before.state.tables.of("pool"))
     assert again.classes == expected.classes

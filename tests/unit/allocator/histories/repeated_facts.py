@@ -1,5 +1,5 @@
 """A cluster with more kinds of facts, published again: rules that taint devices, claims that
-several pods share, devices that are not ready at once, attributes of other types, other policies."""
+several pods share, devices that are not ready at once, attributes of other types, and policies."""
 
 from random import Random
 from typing import Any

@@ -1,8 +1,7 @@
-"""What nodes with enough cpu are worth: as long as it suffices for all copies of pods that the
-cards could hold, it doesn't matter how much there is.
+"""The worth of nodes with ample cpu: enough for all typical pods that their cards could hold.
 
-Then each card is worth something of its own to the pods that ask for one card. Sums over these are
-made once per code of a card, and scores are found without a look at single pods.
+Then the exact cpu does not matter, and each card has a worth of its own to pods that ask for one
+card. It is computed once per code of a card; scores need no loop over pods.
 """
 
 from collections.abc import Sequence
@@ -13,27 +12,26 @@ from dray_allocator.nodes.columns import Whole
 from dray_allocator.scoring.fragmentation.table import NodeStateTable
 
 _Part = tuple[int, int, int]
-"""Of pods with several cards: whether a card can be one of theirs, and then what it holds and what
-is left of it."""
+"""For pods with several cards: whether a card can be used, and what it holds and leaves."""
 
 
-class Ample:
-    """Cards by their code. What isn't asked for isn't computed."""
+class AmpleCpu:
+    """Worth of cards by their code, computed on demand."""
 
     def __init__(self, table: NodeStateTable) -> None:
         self._table = table
         self.is_by_card = not table.several
-        """Whether no pods ask for several cards."""
+        """Whether no typical pod asks for several cards."""
         self.worth: Whole = np.zeros(table.codes, np.int64)
-        """To pods that ask for one card, less what it costs to leave idle."""
+        """Worth to pods that ask for one card, minus the cost of idle capacity."""
         self.cpu_milli: Whole = np.full(table.codes, -1, np.int64)
-        """Enough for all copies that it could hold; below 0 where nothing is known yet."""
+        """Cpu for all copies that the card could hold; below 0: not computed."""
         self._cards: dict[int, tuple[int, int]] = {}
-        """The same two, where it is one node that is looked at."""
+        """The same two for single nodes."""
         self._parts: dict[int, list[_Part]] = {}
         """Per column of pods with several cards."""
 
-    def know(self, codes: Whole) -> None:
+    def compute(self, codes: Whole) -> None:
         """Compute the worth for these codes."""
         unknown = codes[self.cpu_milli[codes] < 0]
         if unknown.size:
@@ -41,7 +39,7 @@ class Ample:
             self.worth[codes], self.cpu_milli[codes] = self._table.by_card(codes)
 
     def worth_of(self, codes: Sequence[int], cpu_milli: int) -> int | None:
-        """The worth of a node with such cards; None where so much cpu may be too little."""
+        """The worth of a node with such cards; None if its cpu may not be ample."""
         cards, total = self._cards, 0
         for code in codes:
             worth, needed = cards.get(code) or self._card(code)
@@ -52,24 +50,24 @@ class Ample:
         return total if self.is_by_card else total + self._to_several(codes)
 
     def worth_with(self, codes: Sequence[int], code: int, after: int) -> int:
-        """The worth of a node with enough cpu once a card with that code has another one."""
+        """The worth of a node with ample cpu after one card changes its code."""
         at = codes.index(code)
         changed = (*codes[:at], after, *codes[at + 1 :])
         return sum([self._card(one)[0] for one in changed]) + self._to_several(changed)
 
     def gain(self, code: int, after: int) -> int:
-        """What a card becomes worth more, to pods that ask for one, by having another code."""
+        """The worth that a card gains by another code, for pods that ask for one card."""
         return self._card(after)[0] - self._card(code)[0]
 
     def _card(self, code: int) -> tuple[int, int]:
         known = self._cards.get(code)
         if known is None:
-            self.know(np.array((code,), np.int64))
+            self.compute(np.array((code,), np.int64))
             known = self._cards[code] = self.worth.item(code), self.cpu_milli.item(code)
         return known
 
     def _to_several(self, codes: Sequence[int]) -> int:
-        """The same to pods that ask for several cards."""
+        """The worth to pods that ask for several cards."""
         total = 0
         for number, (cards, gain, waste) in enumerate(self._table.several):
             parts = [self._part(code, number) for code in codes]

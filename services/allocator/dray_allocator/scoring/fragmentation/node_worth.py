@@ -1,4 +1,4 @@
-"""What nodes are worth by what was learned last."""
+"""The worth of a pool's nodes by one version of the workload model."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,49 +8,49 @@ import numpy as np
 from dray.messages.decisions import Learned
 from dray_allocator.nodes.columns import Whole
 from dray_allocator.nodes.table import NodeTable
-from dray_allocator.scoring.fragmentation.ample_cpu import Ample
-from dray_allocator.scoring.fragmentation.nodes import Nodes
+from dray_allocator.scoring.fragmentation.ample_cpu import AmpleCpu
+from dray_allocator.scoring.fragmentation.nodes import PoolNodes
 from dray_allocator.scoring.fragmentation.table import NodeStateTable, uses_cards
 
 _TOGETHER: Final = 2**15
-"""Nodes times pods that are looked at in one go: what is in between takes memory."""
+"""Nodes times pods that are computed together; intermediate arrays take memory."""
 
 
 class NodeWorth:
-    """One node table under one version of what was learned."""
+    """One node table under one version of the workload model."""
 
     def __init__(
         self, table: NodeTable, learned: Learned, number: int, like: "NodeWorth | None" = None
     ) -> None:
         self.learned = learned
         self.number = number
-        """Differs from that of every other landscape of the pool."""
-        self.nodes: Nodes = Nodes(table, learned.classes)
+        """Unique among the pool's."""
+        self.nodes: PoolNodes = PoolNodes(table, learned.classes)
         if like is not None and like.nodes.is_of(table, learned.classes):
             self.nodes = like.nodes
         self.states = NodeStateTable(len(learned.classes), learned.pods)
-        self.ample = Ample(self.states)
+        self.ample = AmpleCpu(self.states)
 
     def is_of(self, table: NodeTable, learned: Learned) -> bool:
-        """Whether it is of this table and of the same that was learned."""
+        """Whether it is of this table and this version of the model."""
         if self.nodes.table is not table:
             return False
         if self.learned is not learned and self.learned == learned:
-            self.learned = learned  # the next look is faster
+            self.learned = learned  # The next comparison is faster.
         return self.learned is learned
 
-    def some(self, rows: Whole) -> Iterator[slice]:
-        """Nodes, as many at a time as can be looked at together."""
+    def batches(self, rows: Whole) -> Iterator[slice]:
+        """Slices of nodes that are computed together."""
         step = max(1, _TOGETHER // max(self.states.pods, 1))
         return (slice(start, start + step) for start in range(0, len(rows), step))
 
     def shares(self) -> list[float]:
-        """Per pod of ``learned``, the share of the idle milli of all nodes that it could use."""
+        """Per pod of ``learned``, the share of all idle thousandths that it could use."""
         nodes, table, states = self.nodes, self.nodes.table, self.states
         rows = np.array(list(table.rows.values()), np.int64)
         rows = rows[table.count[rows] > 0]
         usable, idle = np.zeros(states.pods, np.float64), 0.0
-        for part in self.some(rows):
+        for part in self.batches(rows):
             cards = nodes.cards(rows[part])
             sums = states.sums(cards.codes, cards.first)
             usable += states.usable(sums, nodes.cpu_milli(rows[part]))

@@ -1,5 +1,7 @@
-"""The nodes of a table as the score sees them: free cpu, and of each card its class and what is
-left. A node is read again only when it changed."""
+"""The nodes of a table as the score sees them: free cpu, and class and free share of each card.
+
+A node is read again only after it changed.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,30 +19,29 @@ from dray_allocator.nodes.table import NodeTable
 from dray_allocator.scoring.fragmentation.shapes import CARD, class_of
 from dray_allocator.scoring.fragmentation.table import code_of
 
-Sight = tuple[int, tuple[int, ...]]
-"""A node: free cpu in milli, and the code of each card; 0 where nothing is left, or where nothing
-was learned about it."""
+NodeKey = tuple[int, tuple[int, ...]]
+"""A node: free cpu in milli, and the code of each card; 0: nothing free, or class unknown."""
 KindsSeen = tuple[EquivalenceClasses[Card], int, int]
-"""Of a node table, with the number of their numbering, and how many there were."""
+"""The kinds of cards of a node table, the version of their numbering, and their count."""
 MOST_CPU_MILLI: Final = 10**8
-"""More of a node's cpu counts as this much."""
+"""Limit of a node's cpu."""
 _MOST_NUMBERS: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceColumns:
-    """The cards of some nodes that have any, node by node."""
+    """The cards of some nodes, node by node."""
 
     places: Places
     codes: Whole
     owner: Places
-    """Of which of the nodes, by its number among them."""
+    """Per card, the position of its node."""
     first: Places
-    """Where each node's begin."""
+    """Per node, the position of its first card."""
 
 
-class Nodes:
-    """What is on one node table, by the classes of cards that something was learned about."""
+class PoolNodes:
+    """The nodes of one table, by the classes of cards in the workload model."""
 
     def __init__(self, table: NodeTable, classes: tuple[str, ...]) -> None:
         self.table = table
@@ -50,21 +51,20 @@ class Nodes:
         self._kinds = (-1, 0)
         self._position = -1
         self.codes: Whole = np.zeros(0, np.int64)
-        """By place of the node table, of its card; 0 where nothing is left of it, where nothing was
-        learned about its class, and where there is none."""
+        """Per place of the table, the card's code; 0: nothing free, class unknown, or no card."""
         self.numbers: Whole = np.zeros(0, np.int64)
-        """By row of the node table: equal for nodes that look alike, card by card."""
+        """Per row of the node table: equal for nodes with equal keys."""
         self.generation = 0
-        """Moves whenever numbers mean something else than before."""
-        self._number_of: dict[Sight, int] = {}
-        self._sights: list[Sight] = []
+        """Moves when numbers change their meaning."""
+        self._number_of: dict[NodeKey, int] = {}
+        self._keys: list[NodeKey] = []
 
     def is_of(self, table: NodeTable, classes: tuple[str, ...]) -> bool:
-        """Whether they are of this table, and in these classes."""
+        """Whether they are of this table and these classes."""
         return self.table is table and self.classes == classes
 
     def catch_up(self) -> None:
-        """Look at the nodes that changed since this was called last."""
+        """Read the nodes that changed since the last call."""
         table = self.table
         kinds = (table.numbering, table.card_kinds.count)
         if kinds != self._kinds:
@@ -77,7 +77,7 @@ class Nodes:
             return
         self._fit_length()
         if len(self._number_of) > _MOST_NUMBERS + 4 * table.height:
-            self._number_of, self._sights, self._position = {}, [], -1
+            self._number_of, self._keys, self._position = {}, [], -1
             self.generation += 1
         if self._position < table.log_start:
             rows: Iterable[int] = range(table.height)
@@ -91,19 +91,19 @@ class Nodes:
         self._position = table.version
 
     def class_number(self, kind: int) -> int:
-        """The class of a kind of cards; below 0 where nothing was learned about it."""
+        """The class of a kind of cards; below 0: unknown."""
         return self._class_of_kind[kind]
 
-    def sight(self, row: int) -> Sight:
-        """A node."""
-        return self._sights[self.numbers.item(row)]
+    def key_of(self, row: int) -> NodeKey:
+        """The key of a node."""
+        return self._keys[self.numbers.item(row)]
 
     def cpu_milli(self, rows: Whole) -> Whole:
-        """What is free on nodes."""
+        """The free cpu of nodes."""
         return np.minimum(np.maximum(self.table.cpu_milli[rows], 0), MOST_CPU_MILLI)
 
     def cards(self, rows: Whole) -> DeviceColumns:
-        """The cards of nodes, each of which has some."""
+        """The cards of nodes, each of which has at least one."""
         count = self.table.count[rows]
         places, owner = spread(self.table.first[rows], count)
         return DeviceColumns(places, self.codes[places], owner, np.add.accumulate(count) - count)
@@ -111,15 +111,15 @@ class Nodes:
     def _number(self, row: int) -> int:
         table = self.table
         free = max(0, min(table.cpu_milli.item(row), MOST_CPU_MILLI))
-        sight = free, tuple(self.codes[table.stretch(row)].tolist())
-        number = self._number_of.get(sight)
+        key = free, tuple(self.codes[table.stretch(row)].tolist())
+        number = self._number_of.get(key)
         if number is None:
-            number = self._number_of[sight] = len(self._sights)
-            self._sights.append(sight)
+            number = self._number_of[key] = len(self._keys)
+            self._keys.append(key)
         return number
 
     def _read(self, row: int) -> None:
-        """The codes of one node's cards; for so few, without columns."""
+        """Read the codes of one node's cards, without numpy."""
         table, classes = self.table, self._class_of_kind
         here = table.stretch(row)
         self.codes[here] = [
@@ -135,7 +135,7 @@ class Nodes:
         ]
 
     def _read_all(self) -> Whole:
-        """The codes in all places."""
+        """The codes of all places."""
         table, there = self.table, slice(0, self.table.places)
         classes = np.array([*self._class_of_kind, -1])[table.kind[there]]  # never empty
         load = table.load[there]
@@ -151,13 +151,12 @@ class Nodes:
 
 
 def kinds_of(table: NodeTable) -> KindsSeen:
-    """Equal while the numbers of kinds of cards stand for the same ones; those of another table
-    never do, even where there are as many."""
+    """Equal while the numbers of kinds of cards keep their meaning; never equal for two tables."""
     return table.card_kinds, table.numbering, table.card_kinds.count
 
 
-def tell_models_apart(table: NodeTable) -> None:
-    """See to it that cards of one kind are of one class. Kinds may have other numbers then."""
+def distinguish_models(table: NodeTable) -> None:
+    """Let kinds of cards distinguish classes; kinds may get other numbers."""
     examples = map(table.card_kinds.example, range(table.card_kinds.count))
     drivers = dict.fromkeys(card.id.driver for card in examples)
     table.tell_cards_apart(

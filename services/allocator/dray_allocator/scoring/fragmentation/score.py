@@ -1,8 +1,8 @@
-"""How pods of one signature rate nodes and cards: by what placing them there costs all others.
+"""The scores of nodes and cards for pods of one signature: what a placement costs other pods.
 
-The score of a node is its worth before less its worth after, with the best card for the pod: the
-lowest is best. Requests of several cards, or several requests, are rated by taking the card with
-the least left each time; a search may find other ones.
+The score of a node is the worth that it loses with the best card for the pod; the lowest is best.
+Several cards are scored by using the card with the least left each time; the search may choose
+other ones.
 """
 
 from collections.abc import Sequence
@@ -15,18 +15,17 @@ from dray_allocator.nodes.columns import Flags, Whole
 from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import MOST_SCORE, Look, NodeScore, Rank, Scoring
 from dray_allocator.nodes.table import NodeTable
-from dray_allocator.scoring.fragmentation.losses import UNIT, Losses
+from dray_allocator.scoring.fragmentation.cost import UNIT, FragmentationCost
 from dray_allocator.scoring.fragmentation.node_worth import NodeWorth
-from dray_allocator.scoring.fragmentation.nodes import KindsSeen, kinds_of, tell_models_apart
+from dray_allocator.scoring.fragmentation.nodes import KindsSeen, distinguish_models, kinds_of
 
 _MOST_KNOWN: Final = 50_000
 _KEY_BITS: Final = 40
-"""All that a score reads is the number of a node, and which of its cards suit each request; for
-nodes with so many cards the two are one whole number."""
+"""Bits of a cache key for the suitable cards of a node; the rest is the node's number."""
 
 
 class NodeWorths:
-    """A pool's landscape under what it decides by now; that of before, where it was another one."""
+    """The current ``NodeWorth`` of a pool."""
 
     def __init__(self) -> None:
         self._current: NodeWorth | None = None
@@ -35,12 +34,12 @@ class NodeWorths:
 
     @property
     def scoring(self) -> Scoring:
-        """How pods are scored by it. Not kept: it is a value, and this is none."""
+        """The scoring by it; made on each call, because this object is mutable."""
         return Scoring(self, self._score)
 
     @property
     def latest(self) -> NodeWorth | None:
-        """The one set last, if any was."""
+        """The one set last, or None."""
         return self._current
 
     @property
@@ -51,14 +50,16 @@ class NodeWorths:
             RuntimeError: none was; set one before scoring.
         """
         if self._current is None:
-            raise RuntimeError("no landscape was set")
+            raise RuntimeError("no NodeWorth was set")
         return self._current
 
     def set(self, table: NodeTable, learned: Learned) -> None:
-        """Decide by what was learned, on this table. Comes before an index is asked for: kinds of
-        cards may have other numbers afterwards."""
+        """Use this version of the model on this table.
+
+        Call it before an index is read: kinds of cards may get other numbers.
+        """
         if kinds_of(table) != self._kinds:
-            tell_models_apart(table)
+            distinguish_models(table)
             self._kinds = kinds_of(table)
         known = self._current
         if known is not None and known.is_of(table, learned):
@@ -73,31 +74,31 @@ class NodeWorths:
 class FragmentationScore:
     """The scores for the pods of one plan."""
 
-    def __init__(self, landscapes: NodeWorths, plan: FilterPlan) -> None:
-        self._landscapes = landscapes
+    def __init__(self, node_worths: NodeWorths, plan: FilterPlan) -> None:
+        self._worths = node_worths
         self._plan = plan
         self._bits = _KEY_BITS // max(len(plan.cards), 1)
         self._known: dict[int, int] = {}
-        """Scores by all that they read."""
+        """Scores by cache key."""
         self._known_for: tuple[int, int, tuple[int, int, int]] | None = None
-        self._losses: Losses
+        self._cost: FragmentationCost
 
     @property
     def version(self) -> int:
-        """Another one for everything that was learned."""
-        return self._landscapes.current.number
+        """Changes with the model."""
+        return self._worths.current.number
 
     def of(self, table: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
-        """The score of one node."""
-        losses, count = self._up_to_date(), table.count.item(row)
-        worths = losses.with_ample_cpu(row)
+        """The score of one node on which the pod fits."""
+        cost, count = self._up_to_date(), table.count.item(row)
+        worths = cost.with_ample_cpu(row)
         if worths is not None:
             now, after = worths
             left = [one for one, suits in zip(after, suiting[0].tolist(), strict=True) if suits]
             return _bounded((now - max(left, default=now)) // UNIT)
         if not 0 < count <= self._bits:
             return self._scores(np.array((row,), np.int64)).item() if count else 0
-        key = losses.nodes.numbers.item(row)
+        key = cost.nodes.numbers.item(row)
         for suits in suiting:
             flags = np.packbits(suits, bitorder="little").tobytes()
             key = key << self._bits | int.from_bytes(flags, "little")
@@ -107,10 +108,10 @@ class FragmentationScore:
         return known
 
     def of_many(self, table: NodeTable, look: Look) -> Whole:
-        """The scores of many nodes; 0 for those on which the pod does not fit."""
-        losses = self._up_to_date()
+        """The scores of many nodes; 0 if the pod does not fit."""
+        cost = self._up_to_date()
         rows = np.arange(table.height)[look.rows]
-        lost, is_done = losses.of_those_with_ample_cpu(look, rows)
+        lost, is_done = cost.of_those_with_ample_cpu(look, rows)
         scores = _within_bounds(lost)
         if is_done.all():
             return scores
@@ -121,18 +122,18 @@ class FragmentationScore:
             if table.count[rows].max() > self._bits:
                 scores[at] = self._scores(rows)
             else:
-                keys = losses.nodes.numbers[rows]
+                keys = cost.nodes.numbers[rows]
                 for mask in masks:
                     keys = keys << self._bits | mask[at]
                 scores[at] = self._looked_up(keys, rows)
         return scores
 
     def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
-        """The card that leaves most first; of several cards those with the least left."""
-        losses = self._up_to_date()
-        _, codes = losses.nodes.sight(row)
+        """The card that costs least first; for several cards, those with the least left."""
+        cost = self._up_to_date()
+        _, codes = cost.nodes.key_of(row)
         differ = len({codes[at] for at in cards}) > 1
-        rates = losses.rates(row) if differ else [0] * len(codes)
+        rates = cost.rates(row) if differ else [0] * len(codes)
         ties = table.card_tie[table.stretch(row)].tolist()
         return sorted(cards, key=lambda at: (rates[at], ties[at], at))
 
@@ -141,23 +142,23 @@ class FragmentationScore:
         rates = self._up_to_date().rates(row)
         return lambda ask, card: rates[card.index]
 
-    def _up_to_date(self) -> Losses:
-        landscape, plan = self._landscapes.current, self._plan
-        landscape.nodes.catch_up()
-        known_for = (landscape.number, landscape.nodes.generation, plan.known)
+    def _up_to_date(self) -> FragmentationCost:
+        worths, plan = self._worths.current, self._plan
+        worths.nodes.catch_up()
+        known_for = (worths.number, worths.nodes.generation, plan.known)
         if known_for != self._known_for:
-            self._known_for, self._losses = known_for, Losses(landscape, plan)
+            self._known_for, self._cost = known_for, FragmentationCost(worths, plan)
             self._known.clear()
         elif len(self._known) > _MOST_KNOWN:
             self._known.clear()
-        return self._losses
+        return self._cost
 
     def _masks(self, table: NodeTable, look: Look, rows: Whole) -> tuple[Flags, list[Whole]]:
-        """On which nodes the pod fits as far as cpu and cards go, and per request, as bits, which
-        of a node's cards suit it."""
+        """Nodes on which the pod fits by cpu and cards, and per request a bit mask of suitable
+        cards."""
         plan, masks = self._plan, []
         fits = table.present[rows] & (table.count[rows] > 0)
-        if plan.cpu_milli:  # Who needs none may go where more is used than there is.
+        if plan.cpu_milli:  # A pod without cpu fits on overcommitted nodes.
             fits &= table.cpu_milli[rows] >= plan.cpu_milli
         owner = look.owner(table)
         places = np.arange(table.places) if isinstance(look.places, slice) else look.places
@@ -170,7 +171,7 @@ class FragmentationScore:
         return fits, masks
 
     def _looked_up(self, keys: Whole, rows: Whole) -> Whole:
-        """The scores of nodes by all that they read; those not known are computed."""
+        """The scores of nodes by cache key; missing ones are computed."""
         keys, first, alike = np.unique(keys, return_index=True, return_inverse=True)
         listed, known = keys.tolist(), self._known
         missing = [at for at, key in enumerate(listed) if key not in known]
@@ -180,8 +181,8 @@ class FragmentationScore:
         return np.array([known[key] for key in listed], np.int64)[alike]
 
     def _scores(self, rows: Whole) -> Whole:
-        """The scores of nodes, each of which has cards."""
-        return _within_bounds(self._losses.of(rows))
+        """The scores of nodes with cards."""
+        return _within_bounds(self._cost.of(rows))
 
 
 def _within_bounds(lost: Whole) -> Whole:

@@ -1,4 +1,4 @@
-"""Pods and cards as far as the score looks at them. Amounts are thousandths of a card."""
+"""Pods and cards as the score sees them. Amounts are thousandths of a card."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ CARD: Final = 1000
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodShape:
-    """A pod: its cpu, how many cards, and how much it takes of each, per class that it can use."""
+    """A pod: its cpu, its number of cards, and the thousandths of a card per usable class."""
 
     cpu_milli: int
     cards: int
@@ -21,7 +21,7 @@ class PodShape:
 
 
 def class_of(card: Card) -> str:
-    """Driver, model and capacities: equal for cards that pods tell apart hardly ever."""
+    """Driver, model and capacities: equal for cards that most pods treat alike."""
     device = card.device
     model = device.attributes.get("model", device.attributes.get(f"{card.id.driver}/model", ""))
     amounts = " ".join(f"{key}={one.value}" for key, one in sorted(device.capacity.items()))
@@ -30,7 +30,7 @@ def class_of(card: Card) -> str:
 
 
 def taken_of(ask: DeviceRequirements, card: Card) -> int:
-    """How much of a card a request takes, by the capacity of which it takes most; rounded up."""
+    """Thousandths of a card that a request takes: its largest share of a capacity, rounded up."""
     consumed = ask.of(card)
     if consumed is None:
         return 0
@@ -50,9 +50,9 @@ def shape_of(
     examples: Sequence[Card],
     selectors: SelectorCache,
 ) -> PodShape:
-    """A pod's shape; of several requests what takes most of a class counts for all of them.
+    """A pod's shape; of several requests the largest of a class counts for all.
 
-    ``examples``: a card of every kind that there is.
+    ``examples``: a card of every kind.
     """
     milli: dict[str, int] = {}
     for card in examples:

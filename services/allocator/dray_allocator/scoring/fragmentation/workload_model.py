@@ -1,14 +1,14 @@
-"""Which pods are typical, and what they count for: the policy that decisions are taken by.
+"""The workload model: typical pods and their weights, learned from the pods seen.
 
-For a typical pod m with frequency p, of all nodes n and their idle milli of cards,
+For a typical pod m with frequency p, over all nodes n and their idle thousandths of cards,
 
-    u = Σ cap(n) / Σ idle(n)        the share of what is idle that m could use, cpu included
-    w = p · max(u, 1/1000)^-1.5     what few nodes can hold is dear
-    ρ = (cpu per card that typical pods ask for) / (cpu per card that the nodes have)
-    α = 0.25 · ρ², from 0.02 to 0.6 what can be used counts where cpu is scarce, else what can't
+    u = Σ cap(n) / Σ idle(n)        share of idle capacity that m could use, cpu included
+    w = p · max(u, 1/1000)^-1.5     capacity that fits few nodes weighs more
+    ρ = (cpu per card that typical pods request) / (cpu per card of the nodes)
+    α = 0.25 · ρ², from 0.02 to 0.6
 
-a milli that m can use is worth α·w, and an idle one that it can't costs (1-α)·p. What is computed
-here is rounded to whole numbers and written to the decision log; only those are decided by.
+a thousandth that m can use is worth α·w, and an idle one that it can't use costs (1-α)·p. The
+weights are rounded to whole numbers and written to the decision log; decisions use only those.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +22,13 @@ from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.scoring.fragmentation.node_worth import NodeWorth
-from dray_allocator.scoring.fragmentation.nodes import KindsSeen, kinds_of, tell_models_apart
+from dray_allocator.scoring.fragmentation.nodes import KindsSeen, distinguish_models, kinds_of
 from dray_allocator.scoring.fragmentation.shapes import CARD, PodShape, class_of, shape_of
 
 HALF_LIFE: Final = 4000
-"""A pod seen so many pods ago counts for half."""
+"""A pod counts half after so many later ones."""
 PRIOR: Final = 50.0
-"""Pods that are taken to have been seen before the first one, a whole card of every class."""
+"""Pods assumed before the first one: a whole card of every class."""
 MOST_SHAPES: Final = 384
 MOST_SIGNATURES: Final = 2048
 _EXPONENT: Final = -1.5
@@ -38,11 +38,11 @@ _LEAST_ALPHA: Final = 0.02
 _MOST_ALPHA: Final = 0.6
 _MICRO: Final = 1_000_000
 _OFTEN: Final = 256
-"""The model is learned again when as many pods were seen, but at least this often, or"""
+"""The model is learned again after as many pods as before, at the latest after this many, or"""
 _CARDS_PER_POD: Final = 24
-"""in a large pool, when there was a pod for so many cards."""
+"""in a large pool, after one pod per so many cards."""
 _SAME: Final = 0.05
-"""What differs by less is not worth learning, which scores every node again."""
+"""A new model that differs by less is dropped: using it would score every node again."""
 
 
 @dataclass(slots=True)
@@ -53,20 +53,20 @@ class ObservedPods:
     asks: Sequence[DeviceRequirements]
     count: float = 0.0
     shape: PodShape | None = None
-    """None: not known for the kinds of cards that there are."""
+    """None: not computed for the present kinds of cards."""
 
 
 @dataclass(slots=True)
 class WorkloadModel:
-    """The pods that one replica saw, and what those saw that wrote the log before it."""
+    """The pods that this replica saw, on top of the last model in the log."""
 
     before: Learned | None
-    """What the log says."""
+    """The model in the log."""
     pods: int = 0
-    """Seen since ``learned``."""
+    """Pods since the last model."""
     total: int = 0
     _weight: float = 1.0
-    """Of the next pod: instead of letting all others fade, a new one counts for more."""
+    """Weight of the next pod: it grows, instead of shrinking all earlier ones."""
     _seen: dict[bytes, ObservedPods] = field(default_factory=dict)
     _prior: dict[PodShape, float] = field(default_factory=dict)
     _kinds: KindsSeen | None = None
@@ -76,8 +76,8 @@ class WorkloadModel:
             self._prior = dict(_counts(self.before))
             self.total = int(sum(self._prior.values()))
 
-    def see(self, signature: bytes, cpu_milli: int, asks: Sequence[DeviceRequirements]) -> None:
-        """A pod asks for something for the first time."""
+    def observe(self, signature: bytes, cpu_milli: int, asks: Sequence[DeviceRequirements]) -> None:
+        """Count a pod that asks for the first time."""
         known = self._seen.get(signature)
         if known is None:
             if len(self._seen) >= MOST_SIGNATURES:
@@ -91,7 +91,7 @@ class WorkloadModel:
             self._scale(1 / self._weight)
 
     def is_due(self, cards: int) -> bool:
-        """Whether enough was seen to learn again, in a pool of so many cards."""
+        """Whether enough pods were seen to learn again, in a pool of so many cards."""
         return self.pods >= min(max(self.total // 2, 1), max(_OFTEN, cards // _CARDS_PER_POD))
 
     def learn(
@@ -101,17 +101,19 @@ class WorkloadModel:
         cpu_of: Callable[[str], int],
         like: NodeWorth | None = None,
     ) -> Learned | None:
-        """What to decide by from now on; None where it is as good as before, or nothing is there
-        to learn about. ``cpu_of``: all cpu of a node, in milli. ``like``: the landscape by now,
-        whose nodes need not be looked at again."""
+        """The new model; None if it hardly differs, or without cards.
+
+        ``cpu_of``: cpu of a node in milli. ``like``: the current node worths, whose nodes are
+        reused.
+        """
         self.pods = 0
-        tell_models_apart(table)
-        fleet = _fleet(table, cpu_of)
-        if not fleet.cards:
+        distinguish_models(table)
+        hardware = _hardware(table, cpu_of)
+        if not hardware.cards:
             return None
         if not self._prior:
-            self._prior = _cold_start(table, fleet, cpu_of)
-        found = _learned(self._shapes(table, selectors), table, fleet, like)
+            self._prior = _cold_start(table, hardware, cpu_of)
+        found = _learned(self._shapes(table, selectors), table, hardware, like)
         if self.before is not None:
             found = _numbered(found, self.before.version + 1)
             if _is_same(found, self.before):
@@ -120,7 +122,7 @@ class WorkloadModel:
         return found
 
     def _shapes(self, table: NodeTable, selectors: SelectorCache) -> dict[PodShape, float]:
-        """The shapes seen and their counts: what is typical of the pool's cards."""
+        """The most frequent shapes and their counts."""
         kinds = kinds_of(table)
         if kinds != self._kinds:
             self._kinds = kinds
@@ -149,16 +151,16 @@ class WorkloadModel:
 
 @dataclass(slots=True)
 class PoolHardware:
-    """All that a pool's nodes have."""
+    """The hardware of a pool."""
 
     cards: int
     cpu_milli: int
-    """Of nodes with cards."""
+    """Cpu of the nodes with cards."""
     cards_of: dict[str, int]
     """Per class."""
 
 
-def _fleet(table: NodeTable, cpu_of: Callable[[str], int]) -> PoolHardware:
+def _hardware(table: NodeTable, cpu_of: Callable[[str], int]) -> PoolHardware:
     kinds = table.card_kinds.count
     there = table.kind[: table.places][table.there[: table.places]]
     cards_of: dict[str, int] = {}
@@ -172,20 +174,20 @@ def _fleet(table: NodeTable, cpu_of: Callable[[str], int]) -> PoolHardware:
 
 
 def _cold_start(
-    table: NodeTable, fleet: PoolHardware, cpu_of: Callable[[str], int]
+    table: NodeTable, hardware: PoolHardware, cpu_of: Callable[[str], int]
 ) -> dict[PodShape, float]:
-    """Before anything was seen: a whole card of every class, as often as there are such cards."""
-    per_card, cpu_milli_of = fleet.cpu_milli / fleet.cards, _cpu_milli_of(table, cpu_of)
+    """Shapes before the first pod: a whole card per class, by the number of such cards."""
+    per_card, cpu_milli_of = hardware.cpu_milli / hardware.cards, _cpu_milli_of(table, cpu_of)
     return {
         PodShape(int(min(per_card, cpu_milli_of[name] / cards)), 1, ((name, CARD),)): PRIOR
         * cards
-        / fleet.cards
-        for name, cards in sorted(fleet.cards_of.items())
+        / hardware.cards
+        for name, cards in sorted(hardware.cards_of.items())
     }
 
 
 def _cpu_milli_of(table: NodeTable, cpu_of: Callable[[str], int]) -> dict[str, float]:
-    """Per class, the cpu of its cards: a node's is theirs in equal parts."""
+    """Per class, the cpu of its cards: a node's cpu is divided equally among its cards."""
     found: dict[str, float] = {}
     classes = [class_of(table.card_kinds.example(kind)) for kind in range(table.card_kinds.count)]
     for name, row in sorted(table.rows.items()):
@@ -197,13 +199,16 @@ def _cpu_milli_of(table: NodeTable, cpu_of: Callable[[str], int]) -> dict[str, f
 
 
 def _learned(
-    counts: Mapping[PodShape, float], table: NodeTable, fleet: PoolHardware, like: NodeWorth | None
+    counts: Mapping[PodShape, float],
+    table: NodeTable,
+    hardware: PoolHardware,
+    like: NodeWorth | None,
 ) -> Learned:
-    classes = tuple(sorted(fleet.cards_of))
+    classes = tuple(sorted(hardware.cards_of))
     shapes = sorted(counts)
     total = sum(counts[shape] for shape in shapes)
     shares = [counts[shape] / total for shape in shapes]
-    alpha = _alpha(shapes, shares, fleet)
+    alpha = _alpha(shapes, shares, hardware)
     usable = _usable(shapes, classes, table, like)
     pods = []
     for shape, share, could in zip(shapes, shares, usable, strict=True):
@@ -213,29 +218,31 @@ def _learned(
     return Learned(version=1, classes=classes, pods=tuple(pods))
 
 
-def _alpha(shapes: Sequence[PodShape], shares: Sequence[float], fleet: PoolHardware) -> float:
-    asked = sum(share * _milli(shape, fleet) for shape, share in zip(shapes, shares, strict=True))
+def _alpha(shapes: Sequence[PodShape], shares: Sequence[float], hardware: PoolHardware) -> float:
+    asked = sum(
+        share * _milli(shape, hardware) for shape, share in zip(shapes, shares, strict=True)
+    )
     cpu = sum(share * shape.cpu_milli for shape, share in zip(shapes, shares, strict=True))
-    there = fleet.cpu_milli / (CARD * fleet.cards)
+    there = hardware.cpu_milli / (CARD * hardware.cards)
     scarcity = cpu / asked / there if asked and there else 1.0
     return min(max(_ALPHA * scarcity**2, _LEAST_ALPHA), _MOST_ALPHA)
 
 
-def _milli(shape: PodShape, fleet: PoolHardware) -> float:
-    """What a pod takes of cards, in the mean over those that it can use."""
-    cards = sum(fleet.cards_of.get(name, 0) for name, _ in shape.milli)
-    taken = sum(milli * fleet.cards_of.get(name, 0) for name, milli in shape.milli)
+def _milli(shape: PodShape, hardware: PoolHardware) -> float:
+    """Mean thousandths of cards that a pod takes, over the cards that it can use."""
+    cards = sum(hardware.cards_of.get(name, 0) for name, _ in shape.milli)
+    taken = sum(milli * hardware.cards_of.get(name, 0) for name, milli in shape.milli)
     return shape.cards * taken / cards if cards else 0.0
 
 
 def _usable(
     shapes: Sequence[PodShape], classes: tuple[str, ...], table: NodeTable, like: NodeWorth | None
 ) -> list[float]:
-    """Per shape, the share of the idle milli on all nodes that such pods could have."""
+    """Per shape, the share of all idle thousandths that such pods could use."""
     pods = tuple(_typical(shape, classes, 0, 0, 0) for shape in shapes)
-    landscape = NodeWorth(table, Learned(version=0, classes=classes, pods=pods), 0, like)
-    landscape.nodes.catch_up()
-    return landscape.shares()
+    worths = NodeWorth(table, Learned(version=0, classes=classes, pods=pods), 0, like)
+    worths.nodes.catch_up()
+    return worths.shares()
 
 
 def _typical(
@@ -253,7 +260,7 @@ def _typical(
 
 
 def _counts(learned: Learned) -> dict[PodShape, float]:
-    """What was counted, as it was written."""
+    """The counts in a model."""
     found: dict[PodShape, float] = {}
     for pod in learned.pods:
         milli = zip(learned.classes, pod.milli, strict=True)
@@ -267,14 +274,14 @@ def _numbered(learned: Learned, version: int) -> Learned:
 
 
 def _is_same(now: Learned, before: Learned) -> bool:
-    """Whether nodes would be scored much alike."""
+    """Whether two models score nodes almost alike."""
     if now.classes != before.classes:
         return False
     return all(_differ(weigh, now, before) < _SAME for weigh in (_gain, _waste))
 
 
 def _differ(weigh: Callable[[TypicalPod], int], now: Learned, before: Learned) -> float:
-    """By how much two weigh the same pods differently, as a share of all weights."""
+    """The difference of two models' weights, as a share of all weights."""
     weights = {(one.cpu_milli, one.cards, one.milli): weigh(one) for one in before.pods}
     moved = total = 0
     for one in now.pods:

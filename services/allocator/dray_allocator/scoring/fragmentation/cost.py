@@ -1,4 +1,4 @@
-"""What nodes lose in worth when a pod of one plan is placed there, and with which cards least."""
+"""The worth that nodes lose by a pod of one plan, and which cards lose least."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -11,20 +11,20 @@ from dray_allocator.nodes.columns import Flags, Places, Whole
 from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import Look
 from dray_allocator.scoring.fragmentation.node_worth import NodeWorth
-from dray_allocator.scoring.fragmentation.nodes import Nodes
+from dray_allocator.scoring.fragmentation.nodes import PoolNodes
 from dray_allocator.scoring.fragmentation.shapes import CARD, taken_of
 from dray_allocator.scoring.fragmentation.table import STRIDE
 
 UNIT: Final = 100_000
-"""Scores are in tenths of a thousandth of a card; worths in millionths of one."""
+"""Worths (millionths of a thousandth of a card) per unit of a score."""
 
 
-class Losses:
-    """Those by one landscape, as long as its nodes and the plan know the same kinds of cards."""
+class FragmentationCost:
+    """Costs by one ``NodeWorth`` and plan, while both know the same kinds of cards."""
 
-    def __init__(self, landscape: NodeWorth, plan: FilterPlan) -> None:
-        self.nodes = landscape.nodes
-        self._landscape = landscape
+    def __init__(self, worth: NodeWorth, plan: FilterPlan) -> None:
+        self.nodes = worth.nodes
+        self._worth = worth
         self._plan = plan
         self._is_single = len(plan.cards) == 1 and plan.cards[0].count == 1
         kinds = [need.suits.nonzero()[0].tolist() for need in plan.cards]
@@ -32,22 +32,22 @@ class Losses:
             _takes(self.nodes, need.ask, suited)
             for need, suited in zip(plan.cards, kinds, strict=True)
         ]
-        """Per request and class, what it takes of a card."""
+        """Per request and class, thousandths of a card that it takes."""
         self._gains: dict[int, int] = {}
-        """By code of a card, what a node with enough cpu gains in worth when it is taken of."""
+        """Per code of a card, the change in worth of a node with ample cpu when it is used."""
 
     def of(self, rows: Whole) -> Whole:
-        """What nodes with cards lose, computed pod by pod."""
+        """The cost on nodes with cards, computed with every typical pod."""
         lost = self._by_one if self._is_single else self._by_several
-        return np.concatenate([lost(rows[part]) for part in self._landscape.some(rows)])
+        return np.concatenate([lost(rows[part]) for part in self._worth.batches(rows)])
 
     def with_ample_cpu(self, row: int) -> tuple[int, list[int]] | None:
-        """What a node is worth now, and once each of its cards was taken of. None where its cpu may
-        be too little for that not to matter, or where several cards are taken."""
+        """The worth of a node now, and after use of each of its cards; None if its cpu may not be
+        ample, or for several cards."""
         if not self._is_single:
             return None
-        ample = self._landscape.ample
-        cpu_milli, codes = self.nodes.sight(row)
+        ample = self._worth.ample
+        cpu_milli, codes = self.nodes.key_of(row)
         now = ample.worth_of(codes, cpu_milli - self._plan.cpu_milli)
         if now is None:
             return None
@@ -61,33 +61,35 @@ class Losses:
         return now, [after[code] for code in codes]
 
     def of_those_with_ample_cpu(self, look: Look, rows: Whole) -> tuple[Whole, Flags]:
-        """What nodes lose, and for which of them that is found; the values of others, or of those
-        on which the pod does not fit, means nothing."""
-        nodes, ample, table = self.nodes, self._landscape.ample, self.nodes.table
+        """The cost on nodes, and for which of them it was computed.
+
+        Other values, and those of nodes on which the pod does not fit, are meaningless.
+        """
+        nodes, ample, table = self.nodes, self._worth.ample, self.nodes.table
         lost = np.zeros(len(rows), np.int64)
         if not self._is_single or not ample.is_by_card:
             return lost, np.zeros(len(rows), np.bool_)
         codes, owner = nodes.codes[look.places], look.owner(table)
         if isinstance(look.places, slice):
             codes, owner = codes[: table.places], owner[: table.places]
-        ample.know(codes)
+        ample.compute(codes)
         enough = np.bincount(owner, ample.cpu_milli[codes], len(rows))
         at = look.suiting[0].nonzero()[0]
         if at.size:
             after = self._after(codes[at])
-            ample.know(after)
+            ample.compute(after)
             first = _first_of_each(owner[at])
             gained = ample.worth[after] - ample.worth[codes[at]]
             lost[owner[at[first]]] = -np.maximum.reduceat(gained, first)
         return lost, enough <= nodes.cpu_milli(rows) - self._plan.cpu_milli
 
     def rates(self, row: int) -> list[int]:
-        """Per card of a node, for a single one what is left when it is taken of, else what is left
-        of it; the lowest is best."""
+        """Ratings of a node's cards, the lowest is best: for a single card, the worth lost by its
+        use; else its free thousandths."""
         worths = self.with_ample_cpu(row)
         if worths is not None:
             return [-worth // UNIT for worth in worths[1]]
-        states, (cpu_milli, codes) = self._landscape.states, self.nodes.sight(row)
+        states, (cpu_milli, codes) = self._worth.states, self.nodes.key_of(row)
         if not self._is_single or not codes:
             return [code % STRIDE for code in codes]
         count, left = len(codes), [self._less(code) for code in codes]
@@ -99,11 +101,11 @@ class Losses:
         return rates
 
     def _by_one(self, rows: Whole) -> Whole:
-        """Where the best of the cards that suit is taken of."""
-        nodes, states, now = self.nodes, self._landscape.states, len(rows)
+        """Cost with the best suitable card."""
+        nodes, states, now = self.nodes, self._worth.states, len(rows)
         cards, cpu_milli = nodes.cards(rows), nodes.cpu_milli(rows)
         suits = self._plan.cards[0].suiting(nodes.table, cards.places)
-        if not suits.any():  # a node that a pod names may have no card for it
+        if not suits.any():  # A node named by the pod may have no suitable card.
             return self._by_several(rows)
         # Devices of a node with equal codes leave the same remainder.
         alike = np.unique(cards.owner[suits] * states.codes + cards.codes[suits])
@@ -117,8 +119,8 @@ class Losses:
         return worth[:now] - np.maximum.reduceat(worth[now:], owner.searchsorted(np.arange(now)))
 
     def _by_several(self, rows: Whole) -> Whole:
-        """Where the cards with the least left are taken of, for one request after the other."""
-        nodes, states = self.nodes, self._landscape.states
+        """Cost with the cards that have the least left, request by request."""
+        nodes, states = self.nodes, self._worth.states
         cards, cpu_milli = nodes.cards(rows), nodes.cpu_milli(rows)
         codes = cards.codes.copy()
         for need, takes in zip(self._plan.cards, self._takes, strict=True):
@@ -138,7 +140,7 @@ class Losses:
         return code - min(code % STRIDE, self._takes[0].item(code // STRIDE))
 
 
-def _takes(nodes: Nodes, ask: DeviceRequirements, kinds: Iterable[int]) -> Whole:
+def _takes(nodes: PoolNodes, ask: DeviceRequirements, kinds: Iterable[int]) -> Whole:
     takes = [CARD] * len(nodes.classes)
     seen: dict[int, int] = {}
     for kind in kinds:
@@ -152,12 +154,12 @@ def _takes(nodes: Nodes, ask: DeviceRequirements, kinds: Iterable[int]) -> Whole
 
 
 def _after(codes: Whole, takes: Whole) -> Whole:
-    """The codes of cards once they were taken of; ``takes``: per class."""
+    """The codes of cards after use; ``takes``: thousandths per class."""
     return codes - np.minimum(codes % STRIDE, takes[codes // STRIDE])
 
 
 def _first_of_each(owners: Places) -> Places:
-    """Where each of some stretches of equal numbers begins."""
+    """Positions at which runs of equal numbers begin."""
     is_first = np.ones(len(owners), np.bool_)
     np.not_equal(owners[1:], owners[:-1], out=is_first[1:])
     return is_first.nonzero()[0]

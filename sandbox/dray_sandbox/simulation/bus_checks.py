@@ -1,4 +1,4 @@
-"""Whether the bus says what Kubernetes holds, once it is quiet."""
+"""Checks of the bus' streams: facts match Kubernetes' objects, logs have one writer at a time."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -11,6 +11,7 @@ from dray.kube.convert import claim_from, pod_from, slice_from
 from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import CLAIMS, NODES, PODS, SLICES
 from dray.messages.base import decode, subject_prefix
+from dray.messages.decisions import Decided, decode_record
 from dray.messages.facts import (
     ClaimObserved,
     Fact,
@@ -29,8 +30,8 @@ _HOLDER = "a possible holder"
 def stale_facts(
     bus: MemoryBus, store: MemoryStore, refusals: Sequence[LastingRefusal] = ()
 ) -> Iterator[str]:
-    """Facts that are not what Kubernetes' objects say, or are of objects that are gone; but for
-    those that can't be published, and those of objects that nobody can read."""
+    """Facts that differ from Kubernetes' objects or whose objects were deleted, except facts that
+    can't be published and facts of unreadable objects."""
     stream = bus.server.streams.get(FACTS_STREAM)
     if stream is None:
         yield "there are no facts"
@@ -42,17 +43,17 @@ def stale_facts(
     nodes = {name for _, name in store.of(NODES)}
     for message in stream.after(1, ()):
         kind = kinds.get(".".join(message.subject.split(".")[:4]))
-        if kind is None or any(one.is_of_fact(message) for one in refusals):
+        if kind is None or any(one.concerns_fact(message) for one in refusals):
             continue
         fact: Fact = decode(message, kind)
         if isinstance(fact, SliceObserved) and any(one.hides_claims for one in refusals):
-            fact = _as_offered(fact)
+            fact = _without_possible_holders(fact)
         if not fact.deleted and not any(one.is_read(*_object_of(fact)) for one in refusals):
             yield from _compared(fact, claims, pods, slices, nodes)
 
 
-def _as_offered(fact: SliceObserved) -> SliceObserved:
-    """Also the devices that a claim may hold which nobody can read: these are kept from others."""
+def _without_possible_holders(fact: SliceObserved) -> SliceObserved:
+    """The slice without marks of devices that an unreadable claim may hold."""
     devices = (
         replace(one, unsupported=tuple(why for why in one.unsupported if _HOLDER not in why))
         for one in fact.slice.devices
@@ -61,7 +62,7 @@ def _as_offered(fact: SliceObserved) -> SliceObserved:
 
 
 def _object_of(fact: Fact) -> tuple[str, str]:
-    """Plural and name of the object that a fact is of; empty: of no one."""
+    """Plural and name of a fact's object; empty if it has none."""
     match fact:
         case ClaimObserved(claim=claim):
             return CLAIMS.plural, claim.name
@@ -81,24 +82,38 @@ def _compared(
 ) -> Iterator[str]:
     match fact:
         case ClaimObserved(claim=claim) if _with_void(claims.get(claim.uid), fact) != claim:
-            yield f"the facts say of claim {claim.name} what {_gone(claims.get(claim.uid))}"
+            yield f"the fact of claim {claim.name} is {_state(claims.get(claim.uid))}"
         case PodObserved(pod=pod) if pods.get(pod.uid) != pod:
-            yield f"the facts say of pod {pod.name} what {_gone(pods.get(pod.uid))}"
+            yield f"the fact of pod {pod.name} is {_state(pods.get(pod.uid))}"
         case SliceObserved(slice=observed) if slices.get(observed.name) != observed:
-            yield f"the facts say of slice {observed.name} what {_gone(slices.get(observed.name))}"
+            yield f"the fact of slice {observed.name} is {_state(slices.get(observed.name))}"
         case NodeObserved(node=node) if node.name not in nodes:
-            yield f"the facts know node {node.name}, which is gone"
+            yield f"there is a fact of node {node.name}, which was deleted"
         case InventoryObserved(node=name) if name not in nodes:
-            yield f"the facts know the health of node {name}, which is gone"
+            yield f"there is an inventory of node {name}, which was deleted"
 
 
 def _with_void(claim: Claim | None, fact: ClaimObserved) -> Claim | None:
-    """The claim with those of its attempts void that count as void although Kubernetes takes no
-    write that says so."""
+    """The claim, with attempts void that dray gave up although the claim can't be written."""
     if claim is None or fact.given_up is None:
         return claim
     return replace(claim, void=max(claim.void, fact.given_up.void))
 
 
-def _gone(known: object | None) -> str:
-    return "it was, but it is gone" if known is None else "it is no more"
+def _state(known: object | None) -> str:
+    return "left although the object was deleted" if known is None else "outdated"
+
+
+def repeated_attempts(bus: MemoryBus) -> Iterator[str]:
+    """Decisions of a claim that do not raise its attempt: their writer had not read the log."""
+    for name, stream in bus.server.streams.items():
+        if not name.startswith("DRAY_DECISIONS"):
+            continue
+        highest: dict[str, int] = {}
+        for message in stream.after(1, ()):
+            record = decode_record(message.payload)
+            for pod in record.pods if isinstance(record, Decided) else ():
+                for claim in pod.claims:
+                    if claim.attempt <= highest.get(claim.uid, 0):
+                        yield f"{name} has attempt {claim.attempt} of {claim.name} twice"
+                    highest[claim.uid] = claim.attempt

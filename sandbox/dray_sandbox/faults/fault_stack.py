@@ -1,4 +1,4 @@
-"""The stack that faults happen to: every time-out divided by ten, two pools, two of each."""
+"""The stack for faults: a tenth of every timeout, two pools, two replicas."""
 
 import shutil
 from collections.abc import AsyncIterator, Mapping
@@ -7,25 +7,25 @@ from pathlib import Path
 
 from dray.api.names import DRIVER, TEMPLATE_LABEL
 from dray.kube.ports import NAMESPACES, POLICIES, POOLS, TEMPLATES, Kube, Object, Resource
-from dray_sandbox.faults.plan import CARDS_PER_NODE, DEDICATED, NAMESPACE, SHARED, TENANT
+from dray_sandbox.faults.plan import DEDICATED, GPUS_PER_NODE, NAMESPACE, SHARED, TENANT
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
 from dray_sandbox.paths import stack_directory
-from dray_sandbox.retry import connect_patiently
+from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
 
 NODES = 4
-HURRIED: Mapping[str, str] = {
+FAST_SETTINGS: Mapping[str, str] = {
     "DRAY_LEASE__DURATION": "1500ms",
     "DRAY_LEASE__RENEW_DEADLINE": "1s",
     "DRAY_LEASE__RETRY": "200ms",
     "DRAY_EXECUTION__WATCH_TIMEOUT": "200ms",
-    # Twice a tenth: a busy machine binds within that, mostly.
+    # Two tenths: a busy machine mostly binds in this time.
     "DRAY_EXECUTION__WITHDRAW_AFTER": "2s",
     "DRAY_EXECUTION__SCHEDULER_BACKOFF": "1s",
     "DRAY_EXECUTION__FINISH_AFTER": "200ms",
     "DRAY_EXECUTION__GIVE_UP_AFTER": "2s",
     "DRAY_EXECUTION__WITHDRAW_EVERY": "100ms",
-    # Less than a tenth, so that a run ends soon: the last are waited for.
+    # Less than a tenth, because the end of a run waits for it.
     "DRAY_TEMPLATES__UNUSED_AFTER": "2s",
     "DRAY_TEMPLATES__COLLECT_EVERY": "500ms",
     "DRAY_PUBLISHING__TICK": "100ms",
@@ -35,7 +35,7 @@ HURRIED: Mapping[str, str] = {
     "DRAY_ALLOCATOR__EXCLUSION": "3s",
     "DRAY_ALLOCATOR__CHECKPOINT_INTERVAL": "5s",
     "DRAY_ALLOCATOR__WAITING_REPEAT": "1s",
-    # The bus counts a lease's life in whole seconds.
+    # The bus counts a lease's TTL in whole seconds.
     "DRAY_ALLOCATOR__LEASE_TTL": "1s",
     "DRAY_ALLOCATOR__LEASE_RENEWAL": "300ms",
     "DRAY_NODE__POLL": "200ms",
@@ -43,27 +43,27 @@ HURRIED: Mapping[str, str] = {
     "DRAY_NODE__PATIENCE": "500ms",
     "DRAY_NODE__SWEEP": "5s",
 }
-"""Settings for all services, a tenth of their defaults where nothing else is said."""
+"""Settings of all services: a tenth of their defaults unless a comment says otherwise."""
 
 
 def options(control_plane: ControlPlane, name: str) -> StackOptions:
-    """A stack with two replicas of what may have two, and little room on its nodes."""
+    """A stack with two replicas of each replicated service, and small nodes."""
     return StackOptions(
         name=name,
         control_plane=control_plane,
         nodes=simulated_nodes(
-            NODES, gpus=CARDS_PER_NODE, models=("A100",), pools=(DEDICATED, SHARED)
+            NODES, gpus=GPUS_PER_NODE, models=("A100",), pools=(DEDICATED, SHARED)
         ),
         node_capacity={"cpu": "6", "memory": "64Gi", "pods": "110"},
         allocators=2,
         claim_controllers=2,
-        settings=HURRIED,
+        settings=FAST_SETTINGS,
         wipe_slices_after_s=3.0,
     )
 
 
-class Arena:
-    """Runs the stack that seeds share; after a failed seed the next one gets a new one."""
+class FaultStack:
+    """Runs a stack that seeds share; after a failed seed, the next one gets a new stack."""
 
     def __init__(self, control_plane: ControlPlane, name: str = "") -> None:
         self.control_plane: ControlPlane = control_plane
@@ -71,25 +71,25 @@ class Arena:
         self._stack: Stack | None = None
 
     async def stack(self) -> Stack:
-        """The running stack with its pools; starts it if there is none."""
+        """The running stack with its pools; started if there is none."""
         if self._stack is None:
             self._stack = Stack(self._options)
             await self._stack.start()
             async with connected(self._stack) as kube:
-                await furnish(kube)
+                await create_pools(kube)
         return self._stack
 
     async def stop(self) -> list[str]:
-        """End the stack; what is left of it that should not be."""
+        """Stop the stack; remaining processes and sockets."""
         if self._stack is None:
             return []
         stack, self._stack = self._stack, None
         ever = stack.runner.pids()
         await stack.stop()
-        return _survivors(ever) + _sockets(stack.directory)
+        return _remaining_processes(ever) + _sockets(stack.directory)
 
-    def keep_logs(self, seed: int) -> Path:
-        """Copy the logs to where no later stack wipes them."""
+    def copy_logs(self, seed: int) -> Path:
+        """Copy the logs to a folder that no later stack empties."""
         source = stack_directory(self._options.name)
         kept = source.parent / f"{self._options.name}-seed-{seed}"
         shutil.rmtree(kept, ignore_errors=True)
@@ -99,16 +99,16 @@ class Arena:
 
 @asynccontextmanager
 async def connected(stack: Stack) -> AsyncIterator[Kube]:
-    """The stack's API, as its administrator."""
-    kube = await connect_patiently(stack.record.kubeconfig, user_agent="dray-faults")
+    """The stack's API with the administrator's rights."""
+    kube = await connect_with_retries(stack.record.kubeconfig, user_agent="dray-faults")
     try:
         yield kube
     finally:
         await kube.close()
 
 
-async def furnish(kube: Kube) -> None:
-    """A policy, a dedicated pool and a shared one, and two namespaces with a base template."""
+async def create_pools(kube: Kube) -> None:
+    """Create a policy, a dedicated and a shared pool, and base templates in two namespaces."""
     policy = "default-scheduling-config"
     dra = {"enable": True, "resourceClaimTemplateName": "base"}
     request = {
@@ -143,10 +143,10 @@ def _pool(name: str, policy: str, **spec: bool) -> Object:
     return {"metadata": {"name": name}, "spec": {"schedulingConfigTemplate": policy, **spec}}
 
 
-def _survivors(processes: Mapping[str, int]) -> list[str]:
-    """Processes, and what they started, that outlived their stack."""
+def _remaining_processes(processes: Mapping[str, int]) -> list[str]:
+    """Processes that still run."""
     return [
-        f"process {pid} of {name} outlived its stack"
+        f"process {pid} of {name} still runs after its stack stopped"
         for name, pid in processes.items()
         if Path(f"/proc/{pid}").exists()
     ]

@@ -1,4 +1,4 @@
-"""What the stand-in knows of the cluster. Pure: fed with objects, asked for nodes and claims."""
+"""The stand-in scheduler's cache of nodes, pods and claims. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,31 +9,31 @@ from dray.kube.convert import node_from, pod_from
 from dray.kube.ports import Object
 from dray_sandbox.scheduler.readiness import Readiness, readiness_of
 
-_OVER = ("Succeeded", "Failed")
+_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class CachedClaim:
-    """A ResourceClaim as far as placing its pod depends on it."""
+    """The parts of a ResourceClaim that scheduling needs."""
 
     namespace: str
     name: str
     uid: str
     resource_version: str
     owner_uid: str = ""
-    """The pod that a generated claim belongs to, or empty."""
+    """The uid of a generated claim's pod, or empty."""
     allocated: bool = False
     stamped: bool = False
-    """Whether the allocation carries an ``allocationTimestamp``."""
+    """Whether the allocation has an ``allocationTimestamp``."""
     node_terms: tuple[NodeTerm, ...] | None = None
     """The allocation's node selector; None: any node."""
     reserved_for: tuple[str, ...] = ()
     deleting: bool = False
     readiness: Readiness = field(default_factory=Readiness)
-    """Of the devices that are allocated."""
+    """Of the allocated devices."""
 
 
-def claim_seen(obj: Object) -> CachedClaim:
+def cached_claim(obj: Object) -> CachedClaim:
     """The claim in a ResourceClaim object."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     allocation = status.get("allocation") or {}
@@ -55,17 +55,17 @@ def claim_seen(obj: Object) -> CachedClaim:
 
 @dataclass(slots=True)
 class NodeUsage:
-    """What the pods on a node sum to."""
+    """The sum of the pods on a node."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
     pods: int = 0
     others: Counter[str] = field(default_factory=Counter)
-    """Of the other resources."""
+    """Amounts of other resources."""
     ports: Counter[HostPort] = field(default_factory=Counter)
 
     def add(self, pod: Pod, sign: int) -> None:
-        """Count a pod in (1) or out (-1)."""
+        """Add a pod (1) or subtract it (-1)."""
         self.cpu_milli += sign * pod.needs.cpu_milli
         self.memory_bytes += sign * pod.needs.memory_bytes
         self.pods += sign
@@ -77,7 +77,7 @@ class NodeUsage:
 
 @dataclass(slots=True)
 class SchedulerCache:
-    """Nodes, pods and claims as last seen, with what is assumed of pods being bound."""
+    """The newest known nodes, pods and claims, with assumed pods."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     claims: dict[tuple[str, str], CachedClaim] = field(default_factory=dict)
@@ -85,22 +85,22 @@ class SchedulerCache:
     """By uid."""
     usage: dict[str, NodeUsage] = field(default_factory=dict)
     assumed: dict[str, str] = field(default_factory=dict)
-    """Pods being bound, and to which node."""
+    """Nodes of pods that are being bound, by pod uid."""
 
-    def see_node(self, obj: Object) -> bool:
-        """A node was added or changed; whether that could make a pod fit."""
+    def update_node(self, obj: Object) -> bool:
+        """Apply an added or changed node; whether that could make a pod schedulable."""
         node = node_from(obj)
         before = self.nodes.get(node.name)
         self.nodes[node.name] = node
         return before != node
 
-    def forget_node(self, name: str) -> None:
-        """A node is gone."""
+    def remove_node(self, name: str) -> None:
+        """Apply a deleted node."""
         self.nodes.pop(name, None)
 
-    def see_claim(self, obj: Object) -> CachedClaim | None:
-        """A claim was added or changed; what it is now if that matters to its pods."""
-        claim = claim_seen(obj)
+    def update_claim(self, obj: Object) -> CachedClaim | None:
+        """Apply an added or changed claim; the claim if its pods may be affected, else None."""
+        claim = cached_claim(obj)
         before = self.claims.get((claim.namespace, claim.name))
         self.claims[claim.namespace, claim.name] = claim
         same = before is not None and claim == replace(
@@ -108,12 +108,12 @@ class SchedulerCache:
         )
         return None if same else claim
 
-    def forget_claim(self, obj: Object) -> None:
-        """A claim is gone."""
+    def remove_claim(self, obj: Object) -> None:
+        """Apply a deleted claim."""
         self.claims.pop((obj["metadata"]["namespace"], obj["metadata"]["name"]), None)
 
-    def see_pod(self, obj: Object) -> tuple[Pod | None, Pod]:
-        """A pod was added or changed: as it was before, and as it is."""
+    def update_pod(self, obj: Object) -> tuple[Pod | None, Pod]:
+        """Apply an added or changed pod; its former and its new state."""
         pod = pod_from(obj)
         before = self.pods.get(pod.uid)
         if before is not None:
@@ -124,21 +124,21 @@ class SchedulerCache:
         self._count(pod, 1)
         return before, pod
 
-    def forget_pod(self, uid: str) -> None:
-        """A pod is gone."""
+    def remove_pod(self, uid: str) -> None:
+        """Apply a deleted pod."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self._count(pod, -1)
         self.assumed.pop(uid, None)
 
     def assume(self, pod: Pod, node: str) -> None:
-        """Count the pod on ``node`` from now on: it is being bound."""
+        """Count the pod on ``node``, to which it is being bound."""
         self._count(pod, -1)
         self.assumed[pod.uid] = node
         self._count(pod, 1)
 
-    def withdraw(self, uid: str) -> None:
-        """Binding failed: the pod counts nowhere again."""
+    def forget_assumed(self, uid: str) -> None:
+        """Uncount an assumed pod whose binding failed."""
         pod = self.pods.get(uid)
         if pod is None or uid not in self.assumed:
             return
@@ -147,7 +147,7 @@ class SchedulerCache:
         self._count(pod, 1)
 
     def claims_of(self, pod: Pod) -> list[CachedClaim]:
-        """The claims of a pod that there are."""
+        """The existing claims of a pod."""
         keys = ((pod.namespace, one.claim) for one in pod.claims if one.claim)
         return [self.claims[key] for key in keys if key in self.claims]
 
@@ -157,14 +157,14 @@ class SchedulerCache:
             if pod.namespace == claim.namespace and any(c.claim == claim.name for c in pod.claims):
                 yield pod
 
-    def used(self, node: str) -> NodeUsage:
-        """What the node's pods sum to."""
+    def usage_of(self, node: str) -> NodeUsage:
+        """The sum of the node's pods."""
         return self.usage.setdefault(node, NodeUsage())
 
     def _count(self, pod: Pod, sign: int) -> None:
         node = pod.node or self.assumed.get(pod.uid, "")
-        if node and pod.phase not in _OVER:
-            self.used(node).add(pod, sign)
+        if node and pod.phase not in _ENDED:
+            self.usage_of(node).add(pod, sign)
 
 
 def _terms(selector: Object | None) -> tuple[NodeTerm, ...] | None:

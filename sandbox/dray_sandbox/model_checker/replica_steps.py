@@ -1,10 +1,10 @@
-"""What replicas do and what the bus does with it: acts, appends, publication."""
+"""The steps of replicas and of the bus: decisions, appends, publications."""
 
 from collections.abc import Iterator
 
 from dray.api.claims import last_attempt_before
 from dray.messages.decisions import Decided
-from dray_sandbox.model_checker.bound import Bound, PublicationMode
+from dray_sandbox.model_checker.bounds import Bound, PublicationMode
 from dray_sandbox.model_checker.executors import Executors
 from dray_sandbox.model_checker.replicas import EPOCH, Appended, ModelReplicas
 from dray_sandbox.model_checker.state import (
@@ -25,8 +25,8 @@ from dray_sandbox.model_checker.state import (
 from dray_sandbox.model_checker.subjects import NONE, Subjects
 
 
-class Turns:
-    """The steps of replicas. Whatever changes is read by all of them at once."""
+class ReplicaSteps:
+    """The steps of replicas, which all read every change at once."""
 
     def __init__(
         self, bound: Bound, bus: ModelBus, subjects: Subjects, executors: Executors
@@ -38,32 +38,32 @@ class Turns:
         self._executors = executors
         self._decisions: dict[int, tuple[int, ...]] = {}
 
-    def acts(self, state: State, index: int) -> Iterator[Next]:
-        """A replica decides, if there is anything to decide."""
+    def decisions(self, state: State, index: int) -> Iterator[Next]:
+        """A replica decides, if it has something to decide."""
         one = state.replicas[index]
         if len(one.sent) > self._bound.ahead:
             return
-        acted = self.replicas.act(one.local, len(state.log))
-        voids = self._commands(state, acted.voids)
-        if acted.appends or acted.alarms or voids != state.voids:
-            sent = (*one.sent, *(_sent(append) for append in acted.appends))
-            after = with_replica(state._replace(voids=voids), index, ReplicaAt(acted.local, sent))
-            yield Next(Action("act", index), after, False, acted.alarms)
+        step = self.replicas.act(one.local, len(state.log))
+        voids = self._commands(state, step.voids)
+        if step.appends or step.alarms or voids != state.voids:
+            sent = (*one.sent, *(_sent(append) for append in step.appends))
+            after = with_replica(state._replace(voids=voids), index, ReplicaAt(step.local, sent))
+            yield Next(Action("act", index), after, False, step.alarms)
 
-    def hasty_voids(self, state: State) -> Iterator[Next]:
-        """A replica that has not read the log's last records asks for claims to be voided."""
-        if state.spent.hasty_voids >= self._bound.hasty_voids:
+    def lagging_voids(self, state: State) -> Iterator[Next]:
+        """A replica that has not read the log's last records voids claims."""
+        if state.spent.lagging_voids >= self._bound.lagging_voids:
             return
-        spent = state.spent._replace(hasty_voids=state.spent.hasty_voids + 1)
+        spent = state.spent._replace(lagging_voids=state.spent.lagging_voids + 1)
         for end in range(1, len(state.log)):
-            acted = self.replicas.act(self._fresh(state, end), end)
-            voids = self._commands(state, acted.voids)
+            step = self.replicas.act(self._restarted(state, end), end)
+            voids = self._commands(state, step.voids)
             if voids != state.voids:
                 after = state._replace(voids=voids, spent=spent)
-                yield Next(Action("hasty", what=end), after, True)
+                yield Next(Action("lagging-void", what=end), after, True)
 
     def arrivals(self, state: State, index: int) -> Iterator[Next]:
-        """The replica's oldest append reaches the bus; its answer arrives, or not."""
+        """The replica's oldest append reaches the bus; its answer may be lost."""
         one = state.replicas[index]
         if not one.sent:
             return
@@ -75,7 +75,7 @@ class Turns:
             made = with_replica(state, index, ReplicaAt(local, rest if heard else sent))
             yield Next(Action("refused", index, head.record), made, False)
             return
-        if self._goes_on_too_long(head.record):
+        if self._exceeds_attempts(head.record):
             yield Next(Action("cut"), state, False)
             return
         stored = self._stored(state, index)
@@ -88,10 +88,10 @@ class Turns:
             yield Next(Action("stored unheard", index, head.record), made, True)
 
     def _stored(self, state: State, index: int) -> State:
-        """With the replica's oldest append as the log's last record, read by all.
+        """The state after the replica's oldest append was stored and read by all.
 
-        Others whose appends are sure to be refused now hear of it at once: until they do they
-        could only send more that is refused.
+        Others whose pending appends will certainly be refused get the refusals at once: until then
+        they could only send more refused appends.
         """
         head, *rest = state.replicas[index].sent
         log = (*state.log, head.record)
@@ -107,20 +107,20 @@ class Turns:
                 local, sent = self.replicas.failed(local), ()
             local = self.replicas.read(local, (), ((end, head.record, number == index),))
             replicas.append(ReplicaAt(local, sent))
-        return self._rested(state._replace(log=log, replicas=tuple(replicas)))
+        return self._after_idle_decisions(state._replace(log=log, replicas=tuple(replicas)))
 
-    def _rested(self, state: State) -> State:
-        """Replicas that have nothing to say now have seen to it."""
+    def _after_idle_decisions(self, state: State) -> State:
+        """The state after all replicas decided whose decisions have no effects."""
         end = len(state.log)
         replicas = []
         for one in state.replicas:
-            acted = self.replicas.act(one.local, end)
-            asks = self._commands(state, acted.voids) != state.voids
-            quiet = not (acted.appends or acted.alarms or asks)
-            replicas.append(one._replace(local=acted.local) if quiet else one)
+            step = self.replicas.act(one.local, end)
+            asks = self._commands(state, step.voids) != state.voids
+            quiet = not (step.appends or step.alarms or asks)
+            replicas.append(one._replace(local=step.local) if quiet else one)
         return state._replace(replicas=tuple(replicas))
 
-    def _goes_on_too_long(self, record: int) -> bool:
+    def _exceeds_attempts(self, record: int) -> bool:
         decided = map(self._executors.decisions.__getitem__, self.decisions_of(record))
         most = last_attempt_before(EPOCH) + self._bound.attempts
         return any(claim.attempt > most for one in decided for claim in one.claims)
@@ -133,15 +133,17 @@ class Turns:
     def crashes(self, state: State, index: int) -> Iterator[Next]:
         if state.spent.crashes < self._bound.crashes:
             spent = state.spent._replace(crashes=state.spent.crashes + 1)
-            after = ReplicaAt(self._fresh(state, len(state.log)))
-            made = self._rested(with_replica(state._replace(spent=spent), index, after))
+            after = ReplicaAt(self._restarted(state, len(state.log)))
+            made = self._after_idle_decisions(
+                with_replica(state._replace(spent=spent), index, after)
+            )
             yield Next(Action("crash", index), made, True)
 
-    def _fresh(self, state: State, end: int) -> int:
-        """A replica that has just read what is published, and the log up to there."""
+    def _restarted(self, state: State, end: int) -> int:
+        """A restarted replica that has read all published facts and the log up to ``end``."""
         given_up = newest_of(state)
         facts = tuple(
-            (subject, history[at], self._lived(history), given_up.get(subject, NONE))
+            (subject, history[at], self._last_existing(history), given_up.get(subject, NONE))
             for subject, (history, at) in enumerate(
                 zip(state.objects, state.published, strict=True)
             )
@@ -153,10 +155,10 @@ class Turns:
     # --- facts -------------------------------------------------------------------------
 
     def publications(self, state: State) -> Iterator[Next]:
-        """Facts overtake each other as far as the bound says, and are read by all."""
+        """Facts are published in an order that the bound allows."""
         if self._bound.publication is PublicationMode.IN_ORDER:
             return
-        news = self._news(state)
+        news = self._unpublished(state)
         parts: list[tuple[int, ...]]
         if self._bound.publication is PublicationMode.BY_OBJECT:
             parts = [(one,) for one in news]
@@ -168,7 +170,7 @@ class Turns:
         for part in parts:
             yield Next(Action("publish", part[0]), self._publish(state, part), False)
 
-    def _news(self, state: State) -> tuple[int, ...]:
+    def _unpublished(self, state: State) -> tuple[int, ...]:
         return tuple(
             subject
             for subject, history in enumerate(state.objects)
@@ -176,26 +178,28 @@ class Turns:
         )
 
     def _publish(self, state: State, subjects: tuple[int, ...]) -> State:
-        """The newest version of each of these subjects."""
+        """The state after the newest versions of these subjects were published."""
         facts, published = [], list(state.published)
         given_up = newest_of(state)
         for subject in subjects:
             history = state.objects[subject]
             published[subject] = len(history) - 1
             record = given_up.get(subject, NONE)
-            facts.append((subject, history[-1], self._lived(history), record))
+            facts.append((subject, history[-1], self._last_existing(history), record))
         replicas = tuple(
             one._replace(local=self.replicas.read(one.local, tuple(facts), ()))
             for one in state.replicas
         )
-        return self._rested(state._replace(published=tuple(published), replicas=replicas))
+        return self._after_idle_decisions(
+            state._replace(published=tuple(published), replicas=replicas)
+        )
 
-    def _lived(self, history: tuple[int, ...]) -> int:
-        """The version that a tombstone is made of."""
+    def _last_existing(self, history: tuple[int, ...]) -> int:
+        """The last existing version, for a tombstone."""
         return next(one for one in reversed(history) if one != self._subjects.gone)
 
     def changed(self, state: State, subject: int, version: int) -> State:
-        """With a new version of a subject."""
+        """The state with a new version of a subject."""
         objects = state.objects
         history = (*objects[subject], version)
         made = state._replace(objects=(*objects[:subject], history, *objects[subject + 1 :]))
@@ -205,13 +209,13 @@ class Turns:
         return made
 
     def given_up(self, state: State, claim: int, record: int) -> State:
-        """With attempts of a claim given up, as its newest version is read, and published."""
+        """The state after attempts of a claim were given up and that was published."""
         at = len(state.objects[claim]) - 1
         made = state._replace(given_up=(*state.given_up, ModelGivenUp(claim, record, at)))
         return self._publish(made._replace(voids=self._commands(made)), (claim,))
 
     def _commands(self, state: State, sent: tuple[tuple[int, int], ...] = ()) -> Commands:
-        """Those sent and those on their way; one that can do nothing any more is forgotten."""
+        """Commands that still have an effect, with new ones."""
         return tuple(
             (claim, attempt)
             for claim, attempt in sorted({*state.voids, *sent})

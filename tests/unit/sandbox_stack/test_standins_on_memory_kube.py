@@ -9,8 +9,8 @@ import pytest
 
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS, TEMPLATES, NotFoundError, Resource
-from dray_sandbox.controllers.shell import ResourceClaimController
-from dray_sandbox.scheduler.shell import Scheduler
+from dray_sandbox.controllers.claim_controller import ResourceClaimController
+from dray_sandbox.scheduler.scheduler import Scheduler
 
 Object = dict[str, Any]
 NODE: Object = {

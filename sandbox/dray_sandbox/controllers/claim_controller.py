@@ -1,37 +1,33 @@
-"""Watches pods, claims and templates, and carries out what the rules say."""
+"""Watches pods, claims and templates, and carries out the rules' effects."""
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
-import structlog
-
-from dray.api.errors import DrayError, TemporaryError
+from dray.api.errors import TemporaryError
 from dray.api.names import CLAIM_FINALIZER
 from dray.kube.ports import (
     CLAIMS,
     EVENTS,
     PODS,
     TEMPLATES,
-    Changed,
-    Deleted,
     Kube,
-    Listed,
     NotFoundError,
     Object,
     Resource,
 )
-from dray_sandbox.controllers.queue import ControllerQueue
+from dray.runtime.clock import SystemClock
+from dray_claim_controller.work_queue import FairWorkQueue
 from dray_sandbox.controllers.rules import (
-    AskForPod,
-    Complain,
     CreateClaim,
     DeleteClaim,
     DropFinalizer,
     PodEffect,
+    ReadPod,
     RecordClaims,
     Reserve,
+    TemplateMissing,
     UpdateStatus,
     claims_of,
     is_done,
@@ -39,15 +35,17 @@ from dray_sandbox.controllers.rules import (
     sync_claim,
     sync_pod,
 )
-from dray_sandbox.events import counted_again, event_of
+from dray_sandbox.events import count_patch, event_object
+from dray_sandbox.informer import changes, key_of
 
 COMPONENT = "resource_claim"
-_WORKERS = 4
-_REMEMBERED_PODS = 10_000
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.005, 1000.0
+"""client-go's DefaultTypedControllerRateLimiter."""
+_MOST_DELETED_UIDS = 10_000
 
 
 class _TemplateMissingError(TemporaryError):
-    """A pod's template does not exist: the pod is tried again later."""
+    """A pod's template does not exist; the pod is retried."""
 
 
 class _Cache:
@@ -60,117 +58,94 @@ class _Cache:
         return self.objects.get((namespace, name))
 
     def put(self, obj: Object) -> None:
-        """Keep the newer of what is known and ``obj``."""
-        known = self.objects.get(_key(obj))
+        """Store ``obj`` unless a newer one is stored."""
+        known = self.objects.get(key_of(obj))
         if known is None or _revision(known) < _revision(obj):
-            self.objects[_key(obj)] = obj
+            self.objects[key_of(obj)] = obj
 
     def drop(self, obj: Object) -> None:
-        known = self.objects.get(_key(obj))
+        known = self.objects.get(key_of(obj))
         if known is not None and known["metadata"]["uid"] == obj["metadata"]["uid"]:
-            del self.objects[_key(obj)]
+            del self.objects[key_of(obj)]
 
 
 class ResourceClaimController:
-    """Makes claims from templates, and releases what no pod uses."""
+    """Generates claims from templates, and releases claims that no pod uses."""
 
     def __init__(self, kube: Kube, *, watch_templates: bool = True) -> None:
         self._kube = kube
         self._watch_templates = watch_templates
         self._pods, self._claims, self._templates = _Cache(), _Cache(), _Cache()
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._deleted_uids: OrderedDict[str, None] = OrderedDict()
         self._warned: dict[tuple[str, str], Object] = {}
-        self._queue = ControllerQueue()
+        self._queue = FairWorkQueue(
+            SystemClock(),
+            self._sync,
+            name="resourceclaims",
+            group_of=lambda key: key.partition("/")[0],
+            first_s=_FIRST_PAUSE_S,
+            most_s=_LAST_PAUSE_S,
+        )
         self._synced: set[str] = set()
         self._ready = asyncio.Event()
-        self._log = structlog.get_logger()
 
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch(TEMPLATES, self._templates, self._see_template))
-            group.create_task(self._watch(CLAIMS, self._claims, self._see_claim))
-            group.create_task(self._watch(PODS, self._pods, self._see_pod))
+            group.create_task(self._watch(TEMPLATES, self._templates, self._handle_template))
+            group.create_task(self._watch(CLAIMS, self._claims, self._handle_claim))
+            group.create_task(self._watch(PODS, self._pods, self._handle_pod))
             await self._ready.wait()
-            for _ in range(_WORKERS):
-                group.create_task(self._work())
+            group.create_task(self._queue.run())
 
     async def _watch(
-        self, resource: Resource, cache: _Cache, see: Callable[[Object, bool], None]
+        self, resource: Resource, cache: _Cache, handle: Callable[[Object, bool], None]
     ) -> None:
-        async for event in self._kube.watch(resource):
-            match event:
-                case Listed(objects):
-                    present = {_key(obj): obj for obj in objects}
-                    for key, obj in list(cache.objects.items()):
-                        if key not in present:
-                            cache.drop(obj)
-                            see(obj, True)
-                    for obj in objects:
-                        self._replace(cache, obj, see)
-                    self._synced.add(resource.plural)
-                    if len(self._synced) == 3:
-                        self._ready.set()
-                case Changed(obj):
-                    self._replace(cache, obj, see)
-                case Deleted(obj):
-                    cache.drop(obj)
-                    see(obj, True)
+        async for batch in changes(self._kube, resource):
+            for obj, deleted in batch:
+                (cache.drop if deleted else cache.put)(obj)
+                handle(obj, deleted)
+            self._synced.add(resource.plural)
+            if len(self._synced) == 3:
+                self._ready.set()
 
-    def _replace(self, cache: _Cache, obj: Object, see: Callable[[Object, bool], None]) -> None:
-        known = cache.get(*_key(obj))
-        if known is not None and known["metadata"]["uid"] != obj["metadata"]["uid"]:
-            cache.drop(known)
-            see(known, True)
-        cache.put(obj)
-        see(obj, False)
-
-    def _see_template(self, template: Object, deleted: bool) -> None:
-        """1.36 looks at once at the pods that wait for a template; older servers don't."""
+    def _handle_template(self, template: Object, deleted: bool) -> None:
+        """Retry the pods that wait for the template at once, as 1.36 does."""
         if deleted or not self._watch_templates:
             return
-        namespace, name = _key(template)
+        namespace, name = key_of(template)
         for pod in self._pods.objects.values():
             references = pod["spec"].get("resourceClaims") or ()
             if pod["metadata"]["namespace"] == namespace and any(
                 reference.get("resourceClaimTemplateName") == name for reference in references
             ):
-                self._queue.add("pod:" + "/".join(_key(pod)))
+                self._queue.add(f"{namespace}/pod/{pod['metadata']['name']}")
 
-    def _see_claim(self, claim: Object, deleted: bool) -> None:
-        namespace, name = _key(claim)
+    def _handle_claim(self, claim: Object, deleted: bool) -> None:
+        namespace, name = key_of(claim)
         if not deleted:
-            self._queue.add(f"claim:{namespace}/{name}")
+            self._queue.add(f"{namespace}/claim/{name}")
         for pod in self._pods.objects.values():
             if pod["metadata"]["namespace"] == namespace and name in claims_of(pod):
-                self._queue.add("pod:" + "/".join(_key(pod)))
+                self._queue.add(f"{namespace}/pod/{pod['metadata']['name']}")
 
-    def _see_pod(self, pod: Object, deleted: bool) -> None:
+    def _handle_pod(self, pod: Object, deleted: bool) -> None:
         if not pod["spec"].get("resourceClaims"):
             return
-        namespace, name = _key(pod)
+        namespace, name = key_of(pod)
         if deleted:
-            self._remember_gone(pod["metadata"]["uid"])
+            self._remember_deleted(pod["metadata"]["uid"])
         if deleted or is_done(pod):
             for claim in claims_of(pod):
-                self._queue.add(f"claim:{namespace}/{claim}")
+                self._queue.add(f"{namespace}/claim/{claim}")
         if not deleted:
-            self._queue.add(f"pod:{namespace}/{name}")
+            self._queue.add(f"{namespace}/pod/{name}")
 
-    async def _work(self) -> None:
-        while True:
-            key = await self._queue.take()
-            kind, _, rest = key.partition(":")
-            namespace, name = rest.split("/")
-            try:
-                await (self._pod if kind == "pod" else self._claim)(namespace, name)
-            except DrayError as error:
-                pause_s = self._queue.failed(key)
-                self._log.info("retrying", item=key, pause_s=pause_s, error=str(error))
-            else:
-                self._queue.done(key)
+    async def _sync(self, key: str) -> None:
+        namespace, kind, name = key.split("/")
+        await (self._sync_pod if kind == "pod" else self._sync_claim)(namespace, name)
 
-    async def _pod(self, namespace: str, name: str) -> None:
+    async def _sync_pod(self, namespace: str, name: str) -> None:
         pod = self._pods.get(namespace, name)
         if pod is None:
             return
@@ -182,7 +157,7 @@ class ResourceClaimController:
             await self._record(pod, made)
 
     async def _carry_out(self, pod: Object, effect: PodEffect) -> dict[str, str]:
-        """Do one thing for a pod; the claims it now has, by reference."""
+        """Carry out an effect for a pod; the new claims, by reference."""
         match effect:
             case CreateClaim(reference, claim):
                 created = await self._kube.create(CLAIMS, claim, pod["metadata"]["namespace"])
@@ -192,7 +167,7 @@ class ResourceClaimController:
                 return names
             case Reserve(claim):
                 self._claims.put(await self._kube.update(CLAIMS, claim, subresource="status"))
-            case Complain(message):
+            case TemplateMissing(message):
                 await self._warn(pod, message)
                 raise _TemplateMissingError(message)
         return {}
@@ -211,15 +186,15 @@ class ResourceClaimController:
         )
         self._pods.put(patched)
 
-    async def _claim(self, namespace: str, name: str) -> None:
+    async def _sync_claim(self, namespace: str, name: str) -> None:
         claim = self._claims.get(namespace, name)
         if claim is None:
             return
-        for effect in sync_claim(claim, self._pods.get, self._gone.__contains__):
+        for effect in sync_claim(claim, self._pods.get, self._deleted_uids.__contains__):
             match effect:
-                case AskForPod(pod, uid):
-                    await self._ask(namespace, pod, uid)
-                    self._queue.add(f"claim:{namespace}/{name}")
+                case ReadPod(pod, uid):
+                    await self._read_pod(namespace, pod, uid)
+                    self._queue.add(f"{namespace}/claim/{name}")
                 case UpdateStatus(changed):
                     claim = await self._kube.update(CLAIMS, changed, subresource="status")
                     self._claims.put(claim)
@@ -230,36 +205,36 @@ class ResourceClaimController:
                     uid = claim["metadata"]["uid"]
                     await self._kube.delete(CLAIMS, name, namespace, uid=uid)
 
-    async def _ask(self, namespace: str, name: str, uid: str) -> None:
-        """A live read before a reservation is dropped: the cache may be behind a scheduler."""
+    async def _read_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Read a pod before its reservation is removed: the cache may be behind the scheduler."""
         try:
             pod = await self._kube.get(PODS, name, namespace)
         except NotFoundError:
-            self._remember_gone(uid)
+            self._remember_deleted(uid)
             return
         if pod["metadata"]["uid"] != uid:
-            self._remember_gone(uid)
+            self._remember_deleted(uid)
         else:
             self._pods.put(pod)
 
-    def _remember_gone(self, uid: str) -> None:
-        for said in [key for key in self._warned if key[0] == uid]:
-            del self._warned[said]
-        self._gone[uid] = None
-        if len(self._gone) > _REMEMBERED_PODS:
-            self._gone.popitem(last=False)
+    def _remember_deleted(self, uid: str) -> None:
+        for warning in [key for key in self._warned if key[0] == uid]:
+            del self._warned[warning]
+        self._deleted_uids[uid] = None
+        if len(self._deleted_uids) > _MOST_DELETED_UIDS:
+            self._deleted_uids.popitem(last=False)
 
     async def _warn(self, pod: Object, message: str) -> None:
-        """A Warning on the pod; the same again only counts up, as client-go's recorder does."""
+        """Write a Warning on the pod, or count it if it exists, as client-go's recorder does."""
         metadata = pod["metadata"]
-        namespace, said = metadata["namespace"], (metadata["uid"], message)
-        if (known := self._warned.get(said)) is not None:
-            patch = counted_again(known)
+        namespace, warning = metadata["namespace"], (metadata["uid"], message)
+        if (known := self._warned.get(warning)) is not None:
+            patch = count_patch(known)
             with suppress(NotFoundError):
                 name = known["metadata"]["name"]
-                self._warned[said] = await self._kube.patch(EVENTS, name, patch, namespace)
+                self._warned[warning] = await self._kube.patch(EVENTS, name, patch, namespace)
                 return
-        event = event_of(
+        event = event_object(
             "Pod",
             namespace,
             metadata["name"],
@@ -269,7 +244,7 @@ class ResourceClaimController:
             message,
             COMPONENT,
         )
-        self._warned[said] = await self._kube.create(EVENTS, event, namespace)
+        self._warned[warning] = await self._kube.create(EVENTS, event, namespace)
 
 
 def _without_finalizer(claim: Object) -> Object:
@@ -278,10 +253,6 @@ def _without_finalizer(claim: Object) -> Object:
         name for name in metadata.get("finalizers") or () if name != CLAIM_FINALIZER
     ]
     return claim | {"metadata": metadata}
-
-
-def _key(obj: Object) -> tuple[str, str]:
-    return obj["metadata"]["namespace"], obj["metadata"]["name"]
 
 
 def _revision(obj: Object) -> int:

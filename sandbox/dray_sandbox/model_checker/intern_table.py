@@ -1,35 +1,64 @@
-"""Copies of a core's state that share what never changes."""
+"""Values and states by number, so that states of the search are small and shared."""
 
 import io
 import pickle
-from typing import Any
+from collections.abc import Hashable
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from dray_allocator.state.state import AllocatorState
 
+T = TypeVar("T")
 
-class Copies:
-    """States as bytes; frozen values in them are kept once and named by number."""
+
+class Interned(Generic[T]):
+    """Values by number, from 0. Equal values share a number."""
+
+    def __init__(self) -> None:
+        self._of: dict[Hashable, int] = {}
+        self._values: list[T] = []
+
+    def of(self, key: Hashable, value: T) -> int:
+        """The number of the value with this key; ``value`` is stored if the key is new."""
+        known = self._of.get(key)
+        if known is None:
+            known = self._of[key] = len(self._values)
+            self._values.append(value)
+        return known
+
+    def find(self, key: Hashable) -> int | None:
+        """The number of the value with this key, if there is one."""
+        return self._of.get(key)
+
+    def __getitem__(self, number: int) -> T:
+        return self._values[number]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class StateCopies:
+    """Pickled states, which share frozen values by number."""
 
     def __init__(self) -> None:
         self._shared: list[object] = []
         self._number_of: dict[int, int] = {}
         self._frozen: dict[type, bool] = {}
 
-    def made(self, state: AllocatorState) -> bytes:
-        """The state, to be taken as often as wanted."""
+    def dump(self, state: AllocatorState) -> bytes:
+        """The state as bytes."""
         written = io.BytesIO()
         _Writer(written, self).dump(state)
         return written.getvalue()
 
-    def taken(self, copy: bytes) -> AllocatorState:
-        """A state of its own."""
+    def load(self, copy: bytes) -> AllocatorState:
+        """A new copy of the state."""
         state: AllocatorState = _Reader(io.BytesIO(copy), self._shared).load()
         return state
 
     def number(self, value: object) -> int | None:
-        """Of a frozen value; None for any other, which is copied."""
+        """The number of a frozen value; None for another value, which is copied."""
         kind = value.__class__
         frozen = self._frozen.get(kind)
         if frozen is None:
@@ -44,7 +73,7 @@ class Copies:
 
 
 class _Writer(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, copies: Copies) -> None:
+    def __init__(self, file: io.BytesIO, copies: StateCopies) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self._copies = copies
 
