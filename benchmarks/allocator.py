@@ -239,16 +239,16 @@ def _compared(report: Report, gpus: tuple[int, ...]) -> Iterator[Figure]:
     if (FIRST_FIT_GPUS, Fits.MIDDLE.value) in measured:
         theirs = report.of(FIRST_FIT_GPUS, "first fit", Fits.MIDDLE, go)
         ratio = theirs / report.of(FIRST_FIT_GPUS, "choose", Fits.MIDDLE)
-        name, beside = f"decide, {FIRST_FIT_GPUS:,} GPUs", f"{go}, first fit, node in the middle"
-        yield Figure(name, report.policy, ratio, "× faster", 300.0, True, beside)
+        name, other = f"decide, {FIRST_FIT_GPUS:,} GPUs", f"{go}, first fit, node in the middle"
+        yield Figure(name, report.policy, ratio, "× faster", 300.0, True, other)
         ratio = theirs / report.of(FIRST_FIT_GPUS, "first fit", Fits.MIDDLE, COMPATIBLE)
         name = f"compatible mode, {FIRST_FIT_GPUS:,} GPUs"
-        yield Figure(name, COMPATIBLE, ratio, "× faster", 20.0, True, beside)
+        yield Figure(name, COMPATIBLE, ratio, "× faster", 20.0, True, other)
     if (FIRST_FIT_GPUS, Fits.FIRST.value) in measured:
         theirs = report.of(FIRST_FIT_GPUS, "first fit", Fits.FIRST, go)
         ratio = report.of(FIRST_FIT_GPUS, "choose", Fits.FIRST) / theirs
-        name, beside = f"decide, {FIRST_FIT_GPUS:,} GPUs", f"{go}, first fit, on the first node"
-        yield Figure(name, report.policy, ratio, "× slower", 4.0, False, beside)
+        name, other = f"decide, {FIRST_FIT_GPUS:,} GPUs", f"{go}, first fit, on the first node"
+        yield Figure(name, report.policy, ratio, "× slower", 4.0, False, other)
 
 
 def _million(report: Report) -> Iterator[Figure]:

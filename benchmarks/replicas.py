@@ -54,7 +54,7 @@ _TFLOPS = 312
 
 
 class WrongError(Exception):
-    """A claim was decided twice, or a device was sold twice over."""
+    """A claim was decided twice, or a device was allocated twice."""
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ async def test_what_fits_is_no_violation(stage: Any) -> None:
     assert stage.invariants.bound == 2
 
 
-async def test_a_card_sold_twice_is_named_with_both_buyers(stage: Any) -> None:
+async def test_a_card_allocated_twice_is_named_with_both_pods(stage: Any) -> None:
     for name in ("a", "b"):
         await stage.claim(name, "157", pod=await stage.pod(name))
     (violation,) = stage.invariants.violations

@@ -20,7 +20,7 @@ if ONE := os.environ.get("DRAY_CHAOS_SEED"):
 
 
 @pytest.mark.parametrize(("seed", "keep"), RUNS, ids=[str(seed) for seed, _ in RUNS])
-def test_nothing_is_sold_twice_and_every_pod_that_fits_is_placed(seed: int, keep: int) -> None:
+def test_nothing_is_allocated_twice_and_every_pod_that_fits_is_placed(seed: int, keep: int) -> None:
     outcome = simulate(seed, keep=keep)
     assert not outcome.failures, outcome.report()
     assert outcome.bound

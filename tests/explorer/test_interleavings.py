@@ -1,5 +1,5 @@
-"""Every interleaving of small worlds: nothing is sold twice, nothing void is carried out, and who
-is not placed has a reason. ``make explore`` searches the larger bounds."""
+"""Every interleaving of small worlds: nothing is allocated twice, nothing void is carried out,
+and a pod that is not placed has a reason. ``make explore`` searches the larger bounds."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A pool changes its owner, both ways, while pods come and go: nothing sold twice, nothing lost."""
+"""A pool changes its owner, both ways, while pods come and go: no device is lost or shared."""
 
 import asyncio
 import random
@@ -53,7 +53,9 @@ async def stand() -> AsyncIterator[Stand]:
         yield made
 
 
-async def test_nothing_is_sold_twice_or_lost_while_owners_change_under_load(stand: Stand) -> None:
+async def test_nothing_is_allocated_twice_or_lost_while_owners_change_under_load(
+    stand: Stand,
+) -> None:
     async with watch_history(stand.kube) as history, gone_after(stand) as stays:
         dice = random.Random(11)
         over = asyncio.Event()

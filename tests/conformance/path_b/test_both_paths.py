@@ -148,7 +148,7 @@ def _pod(pool: str, name: str) -> Object:
 
 
 def _check_history(fleet: Fleet) -> None:
-    """At no moment was a device sold twice, a pod bound past its claim, or refused by a node."""
+    """No device was ever allocated twice, no pod bound past its claim or refused by a node."""
     assert fleet.history.check_all().violations == []
     rejected = [
         (change.key[1], (change.object.get("status") or {}).get("reason"))

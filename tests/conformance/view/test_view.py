@@ -69,7 +69,7 @@ async def test_dray_has_left_pods_and_room_behind(view: View) -> None:
     assert len(view.before) >= (20 if view.kept.consumable_capacity else 5)
 
 
-async def test_nothing_is_sold_twice(view: View) -> None:
+async def test_nothing_is_allocated_twice(view: View) -> None:
     await view.stand.recounted()
 
 

@@ -36,7 +36,7 @@ async def test_a_restart_keeps_the_epoch(world: Any) -> None:
     assert second.controller.term.epochs.opened == {"default-pool": 1}
 
 
-async def test_an_emptied_bus_means_a_new_epoch_and_nothing_is_sold_twice(world: Any) -> None:
+async def test_an_emptied_bus_means_a_new_epoch_and_nothing_is_allocated_twice(world: Any) -> None:
     """An executor of the old epoch sleeps before its commit, NATS loses its store, another
     controller opens the new epoch, and only then the sleeper wakes."""
     held, wake = asyncio.Event(), asyncio.Event()

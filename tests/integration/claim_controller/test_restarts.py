@@ -249,7 +249,7 @@ async def test_a_committed_claim_is_not_voided(world: Any) -> None:
     assert claim.void == 0
 
 
-async def test_a_device_sold_twice_by_a_wrong_log_is_allocated_once(world: Any) -> None:
+async def test_a_device_allocated_twice_by_a_wrong_log_is_allocated_once(world: Any) -> None:
     running = await world.ready(await world.start())
     await world.pod("first")
     await world.pod("second")

@@ -68,8 +68,8 @@ CAPACITIES = (
 TOLERATIONS = (
     (),
     (),
-    (Toleration("ill", "Exists"),),
-    (Toleration("ill", "Equal", "b"),),
+    (Toleration("faulty", "Exists"),),
+    (Toleration("faulty", "Equal", "b"),),
     (Toleration("", "Exists", "", "NoSchedule"),),
     (Toleration("", "Equal", "b"),),
 )
@@ -259,7 +259,9 @@ def a_slice(world: Any, random: Random, name: str) -> Any:
         capacity = dict(card.capacity)
         if random.random() < 0.2:
             capacity["virtual_vram"] = Capacity(vram, STEPS)
-        taints = (Taint("ill", random.choice("ab"), "NoSchedule"),) if random.random() < 0.2 else ()
+        taints = (
+            (Taint("faulty", random.choice("ab"), "NoSchedule"),) if random.random() < 0.2 else ()
+        )
         made = replace(
             card,
             attributes=attributes,

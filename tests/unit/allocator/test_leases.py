@@ -158,7 +158,7 @@ async def test_who_shares_the_work_attends_what_it_serves_and_who_is_alone_every
     await one.stop()
 
 
-async def test_what_has_a_say_in_a_pool_is_attended_with_it(bus, make_world):
+async def test_dependencies_of_a_pool_are_subscribed_with_it(bus, make_world):
     one, two = Replica("one", bus), Replica("two", bus)
     await until(lambda: evenly(one, two) and one.attends == tuple(sorted(one.serves)))
     mine, other = next(iter(one.serves)), next(iter(two.serves))

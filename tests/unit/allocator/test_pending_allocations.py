@@ -206,7 +206,7 @@ def test_a_node_leaves_no_domain_before_its_deleted_pods_are_confirmed(world):
     assert [r for r in world.logs["pool"] if isinstance(r, NodeLeft)]
 
 
-def test_a_device_sold_twice_is_reported(world):
+def test_a_device_allocated_twice_is_reported(world):
     world.nodes(world.a_node("n1"))
     world.submit(world.a_pod("p"), world.ask("312", "40Gi"))
     decision = world.decisions()["p"]
@@ -219,7 +219,7 @@ def test_a_device_sold_twice_is_reported(world):
     assert alarm.device.endswith("n1-gpu0")
 
 
-def test_a_device_sold_twice_is_reported_at_once_where_dray_decided_so(world):
+def test_a_device_allocated_twice_is_reported_at_once_where_dray_decided_so(world):
     world.nodes(world.a_node("n1"))
     world.submit(world.a_pod("p"), world.ask("312", "40Gi"))
     decision = world.decisions()["p"]

@@ -1,4 +1,4 @@
-"""Replicas that take in the pools that they serve, and what else has a say in these."""
+"""Replicas subscribe to the pools that they serve and to the dependencies of these."""
 
 import pytest
 from msgspec.structs import replace

@@ -60,7 +60,7 @@ async def test_an_answer_that_makes_no_sense_leaves_the_outcome_unknown(answer):
     ids=["disk full", "store failed", "no stream", "another sequence"],
 )
 async def test_only_what_the_server_can_do_nothing_about_is_for_good(code, err_code, expected):
-    problem = {"code": code, "err_code": err_code, "description": "said the server"}
+    problem = {"code": code, "err_code": err_code, "description": "the server refused"}
     assert type(error_of(problem, "S")) is expected
-    with pytest.raises(expected, match="said the server"):
+    with pytest.raises(expected, match="the server refused"):
         await ask(Session(msgspec.json.encode({"error": problem})), "STREAM.INFO.S")

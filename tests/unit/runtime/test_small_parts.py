@@ -83,9 +83,9 @@ def lines(stream: io.StringIO) -> list[dict]:
 
 
 def test_a_log_is_one_json_line_with_its_process(stream: io.StringIO) -> None:
-    structlog.get_logger().warning("said", count=3, password="x", error=ValueError("y"))
+    structlog.get_logger().warning("message", count=3, password="x", error=ValueError("y"))
     (line,) = lines(stream)
-    assert line["event"] == "said"
+    assert line["event"] == "message"
     assert (line["service"], line["instance"], line["level"]) == ("webhook", "w-0", "warning")
     assert line["count"] == 3
     assert line["password"] == "(hidden)"

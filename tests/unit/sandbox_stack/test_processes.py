@@ -71,8 +71,8 @@ async def test_a_program_is_started_when_it_is_ready_and_gone_when_stopped(
 async def test_a_program_that_ends_early_is_reported_with_its_last_words(
     runner: Runner, tmp_path: Path
 ) -> None:
-    broken = python("broken", "print('no such board'); raise SystemExit(3)", tmp_path)
-    with pytest.raises(ProgramFailedError, match=r"exit code 3[\s\S]*no such board"):
+    broken = python("broken", "print('no such device'); raise SystemExit(3)", tmp_path)
+    with pytest.raises(ProgramFailedError, match=r"exit code 3[\s\S]*no such device"):
         await runner.start(broken)
 
 

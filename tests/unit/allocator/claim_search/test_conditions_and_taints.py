@@ -57,16 +57,18 @@ def test_elsewhere_they_are_for_pods_that_kube_scheduler_binds(kube: Any, droppe
 
 def test_tolerations_are_repeated_in_the_result_with_their_seconds(kube: Any) -> None:
     kube.node("n1")
-    taint = {"key": "ill", "value": "", "effect": "NoExecute"}
+    taint = {"key": "faulty", "value": "", "effect": "NoExecute"}
     kube.publish("n1", kube.device("a", taints=[taint]))
     kube.submit("p", kube.request())
     kube.submit(
         "q",
-        kube.request(tolerations=[{"key": "ill", "operator": "Exists", "tolerationSeconds": 5}]),
+        kube.request(tolerations=[{"key": "faulty", "operator": "Exists", "tolerationSeconds": 5}]),
     )
-    assert "device taint ill=:NoExecute is not tolerated" in kube.reasons_of("p")
+    assert "device taint faulty=:NoExecute is not tolerated" in kube.reasons_of("p")
     written = allocation_to(kube.allocation("q"))["devices"]["results"][0]
-    assert written["tolerations"] == [{"key": "ill", "operator": "Exists", "tolerationSeconds": 5}]
+    assert written["tolerations"] == [
+        {"key": "faulty", "operator": "Exists", "tolerationSeconds": 5}
+    ]
 
 
 def test_the_owner_taint_keeps_nobody_of_drays_away(kube: Any) -> None:

@@ -99,7 +99,7 @@ def is_sound(kube: Any, kinds_by_node: list[list[str]]) -> None:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(kinds_by_node=clusters(), wishes=WISHES, gone=st.sets(st.integers(0, 7), max_size=4))
-def test_nothing_is_sold_twice_and_statuses_tell_what_is_held(
+def test_nothing_is_allocated_twice_and_statuses_tell_what_is_held(
     make_world: Any, kube: Any, kinds_by_node: list[list[str]], wishes: list[str], gone: set[int]
 ) -> None:
     rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))

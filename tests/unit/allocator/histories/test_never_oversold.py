@@ -16,7 +16,7 @@ from dray.messages.facts import ClaimObserved, TaintRuleObserved
 def test_the_histories_commit_void_and_decide_on_all_replicas(
     cluster_of: Callable[[int], Any], act: Callable[[Any, int], Any]
 ) -> None:
-    """What the test below is worth: with nothing committed, nothing could be sold twice."""
+    """What the test below is worth: with nothing committed, nothing could be allocated twice."""
     cluster, draw = cluster_of(2), Random(0)
     done = {act(cluster, draw.randrange(2**24)) for _ in range(400)}
     claims = [fact.claim for fact in cluster.facts if isinstance(fact, ClaimObserved)]

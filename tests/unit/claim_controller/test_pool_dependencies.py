@@ -57,13 +57,13 @@ def seen(*objects: Object) -> ObjectCache:
 MOVED = Node("n", "u", "b")
 
 
-def test_a_pool_whose_claims_are_on_the_node_has_a_say_however_they_got_there() -> None:
+def test_a_pool_whose_claims_are_on_the_node_is_a_dependency_for_any_allocator() -> None:
     assert former_pools(seen(claim(5, "a", node="n")), MOVED, None) == ("a",)
     assert former_pools(seen(claim(5, "b", node="n")), MOVED, None) == ()
     assert former_pools(seen(claim(5, "a", node="m")), MOVED, None) == ()
 
 
-def test_a_pool_that_was_left_has_a_say_while_one_of_its_claims_is_without_allocation() -> None:
+def test_a_former_pool_is_a_dependency_while_one_of_its_claims_is_without_allocation() -> None:
     """It may have been cleared, and be written again."""
     for before in (
         node("", leaving="a"),
