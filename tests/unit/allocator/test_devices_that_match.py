@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from dray.api import names
-from dray.api.claims import ClaimSpec, Constraint, DeviceRequest
-from dray.api.devices import DeviceClass, OpaqueConfig, Taint, Toleration
+from dray.api.claims import ClaimSpec, Constraint, DeviceRequest, DeviceToleration
+from dray.api.devices import DeviceClass, OpaqueConfig, Taint
 from dray.messages.facts import (
     ClusterObserved,
     DeviceClassObserved,
@@ -105,7 +105,7 @@ def test_only_dray_s_own_taint_is_ignored(world):
     world.see(SliceObserved(revision=9, slice=world.a_slice("n1", [ill], generation=2)))
     world.submit(world.a_pod("p"))
     assert [reason.kind for reason in world.waits("p")[0].reasons] == ["taint"]
-    tolerant = world.ask(tolerations=(Toleration("ill", "Exists"),))
+    tolerant = world.ask(tolerations=(DeviceToleration("ill", "Exists"),))
     world.submit(world.a_pod("q"), tolerant)
     assert "q" in world.decisions()
 
