@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dray.api import names
-from dray.api.devices import Device, DeviceId, Taint
+from dray.api.devices import Capacity, Device, DeviceId, Taint
 from dray.api.dra.slices import Device as PublishedDevice
 from dray.api.dra.slices import Slice
 from dray.cel.device import view_of
@@ -29,7 +29,7 @@ class DeviceShape:
 
 def shape_of(device: Device) -> DeviceShape:
     """The shape of a device."""
-    return DeviceShape(totals_of(device), ", ".join(faults_of(device)))
+    return DeviceShape(totals_of(device.capacity), ", ".join(faults_of(device)))
 
 
 @dataclass(slots=True)
@@ -99,9 +99,9 @@ def without_owner(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
     return tuple([one for one in taints if one.key != names.OWNER_TAINT])
 
 
-def totals_of(device: Device) -> Mapping[str, int]:
+def totals_of(capacity: Mapping[str, Capacity]) -> Mapping[str, int]:
     """Published capacity in billionths of a unit; none where it is no amount."""
-    return {key: amount_of(one.value) or 0 for key, one in device.capacity.items()}
+    return {key: amount_of(one.value) or 0 for key, one in capacity.items()}
 
 
 def faults_of(device: Device) -> Iterator[str]:

@@ -10,8 +10,8 @@ from dray.kube.convert import allocation_from, allocation_to
 from dray.messages.facts import (
     ClusterObserved,
 )
-from dray_allocator.claim_search import node_equivalence_cache
-from dray_allocator.claim_search.visible_devices import seen_by
+from dray_allocator.devices.visible_devices import visible_devices
+from dray_allocator.placement import node_equivalence_cache
 
 NVIDIA = "gpu.nvidia.com"
 MIG = {"selectors": [{"cel": {"expression": f'device.attributes["{NVIDIA}"].model == "MIG"'}}]}
@@ -102,11 +102,11 @@ def test_where_the_board_has_looked_only_odd_nodes_are_tried_again(
 ) -> None:
     tried = []
 
-    def noted(state: Any, node: str, *order: Any) -> Any:
+    def noted(published: Any, usage: Any, node: str) -> Any:
         tried.append(node)
-        return seen_by(state, node, *order)
+        return visible_devices(published, usage, node)
 
-    monkeypatch.setattr(node_equivalence_cache, "seen_by", noted)
+    monkeypatch.setattr(node_equivalence_cache, "visible_devices", noted)
     for node in ("n1", "n2", "n3"):
         lane.node(node)
         lane.publish(node, lane.device("plain"))
