@@ -202,8 +202,13 @@ class Informers:
     async def _fold(self, resource: Resource, event: WatchEvent) -> None:
         await self._apply(resource, event)
         self._complain()
-        for listener in self.listeners:
-            listener(resource, event)
+        for listener in tuple(self.listeners):
+            try:
+                listener(resource, event)
+            except Exception as error:
+                # One part's failure must not keep the event from the others.
+                log = structlog.get_logger()
+                log.error("unforeseen", work="listener", kind=resource.kind, exc_info=error)
         self._wake()
 
     def _wake(self) -> None:
