@@ -85,6 +85,7 @@ class ResourceClaimController:
             group_of=lambda key: key.partition("/")[0],
             first_s=_FIRST_PAUSE_S,
             most_s=_LAST_PAUSE_S,
+            add_ends_rest=True,
         )
         self._synced: set[str] = set()
         self._ready = asyncio.Event()

@@ -146,12 +146,16 @@ class FairWorkQueue(Generic[K]):
         workers: int = 4,
         first_s: float = FIRST_S,
         most_s: float = MOST_S,
+        add_ends_rest: bool = False,
     ) -> None:
+        """``add_ends_rest``: whether a key that is added while it rests is handled at once, as
+        client-go's queue does."""
         self._clock = clock
         self._handle = handle
         self._name = name
         self._group_of = group_of
         self._first_s, self._most_s = first_s, most_s
+        self._add_ends_rest = add_ends_rest
         self._slots = FairSlots(clock, workers)
         self._queued: dict[K, bool] = {}
         """Those that wait for their turn, and whether for a later one."""
@@ -179,8 +183,10 @@ class FairWorkQueue(Generic[K]):
         return len(self._rests)
 
     def add(self, key: K, *, later: bool = False) -> None:
-        """Work on the key when it is its turn, ``later`` when nothing else waits; one that rests
-        goes on resting."""
+        """Work on the key when it is its turn, ``later`` when nothing else waits. A key that rests
+        continues to rest, unless ``add_ends_rest``."""
+        if self._add_ends_rest:
+            self._rests.pop(key, None)
         if key in self._busy:
             self._again[key] = None
         elif key not in self._rests and (key not in self._queued or later < self._queued[key]):
@@ -243,9 +249,9 @@ class FairWorkQueue(Generic[K]):
         if fails:
             backoff = self._backoffs.setdefault(key, Backoff(self._first_s, self._most_s))
             self._rest_for(key, backoff.next_s(at_least_s))
-            return
-        self._backoffs.pop(key, None)
-        if is_news:
+        else:
+            self._backoffs.pop(key, None)
+        if is_news and (self._add_ends_rest or not fails):
             self.add(key)
 
     def _report(self, key: K, error: DrayError) -> None:

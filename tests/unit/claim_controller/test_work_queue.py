@@ -144,6 +144,29 @@ def test_a_key_that_fails_rests_longer_each_time_up_to_five_minutes() -> None:
     assert len(tried_s) < 25
 
 
+@pytest.mark.parametrize("work_s", [0.0, 2.0], ids=["while it rests", "while it is worked on"])
+def test_an_add_ends_the_rest_of_a_queue_made_so(work_s: float) -> None:
+    async def main(clock: LoopClock) -> list[float]:
+        tried_s: list[float] = []
+
+        async def handle(key: Key) -> None:
+            tried_s.append(clock.monotonic_s())
+            await clock.sleep(work_s)
+            raise KubeUnavailableError("too many requests", retry_after_s=50.0)
+
+        queue = FairWorkQueue(clock, handle, name="test", group_of=group_of, add_ends_rest=True)
+        running = asyncio.create_task(queue.run())
+        queue.add(("a", 1))
+        await clock.sleep(1)
+        queue.add(("a", 1))
+        await clock.sleep(49)
+        assert queue.resting == len(queue) == 1
+        assert not running.done()
+        return tried_s
+
+    assert [round(one) for one in run_virtually(main)] == [0, max(1, round(work_s))]
+
+
 def test_a_rest_is_as_long_as_the_server_asks() -> None:
     async def main(clock: LoopClock) -> None:
         tried_s: list[float] = []
