@@ -22,11 +22,8 @@ from benchmarks import decision
 from benchmarks.allocator_peer import NoPeerError, build
 from benchmarks.machine import machine
 from dray.api import names
-from dray.api.dra.nodes import Node
-from dray.kube.convert import claim_from, slice_from
-from dray.kube.convert_dra_claims import claim_from as full_claim_from
-from dray.kube.convert_dra_slices import class_from
-from dray.kube.convert_dra_slices import slice_from as full_slice_from
+from dray.api.pods import Node
+from dray.kube.convert import claim_from, class_from, slice_from
 from dray.messages.decisions import Waiting
 from dray.messages.facts import ClaimObserved, ClusterObserved
 from dray_allocator.devices.allocate import Problem, allocate
@@ -173,11 +170,11 @@ def compatible(one: Input) -> Row:
     """`dray allocate`'s compatible mode."""
     asked = one.question()
     problem = Problem(
-        Node(NODE),
-        [full_slice_from(part, "slice") for part in asked["slices"]],
-        [class_from(of_class, "class") for of_class in asked["classes"]],
+        Node(NODE, f"uid-{NODE}"),
+        [*map(slice_from, asked["slices"])],
+        [*map(class_from, asked["classes"])],
         Usage(),
-        [full_claim_from(claim, "claim") for claim in asked["claims"]],
+        [*map(claim_from, asked["claims"])],
     )
     clock = Clock(resource.RUSAGE_SELF)
     try:

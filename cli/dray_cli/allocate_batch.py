@@ -3,12 +3,26 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from msgspec.json import Decoder
+
+from dray.api.claims import UNREAD, AllocatedDevice, Claim
+from dray.api.devices import DeviceClass, ResourceSlice
 from dray.api.errors import InvalidInputError
-from dray.kube.convert_dra_claims import allocation_to, claim_from, holdings_from
-from dray.kube.convert_dra_slices import class_from, node_from, slice_from
-from dray.kube.dra_fields import JsonFields
+from dray.api.json_codec import checked
+from dray.api.pods import Node
+from dray.kube.convert import (
+    UNREADABLE,
+    allocation_from,
+    allocation_to,
+    claim_from,
+    class_from,
+    node_from,
+    slice_from,
+    why_unreadable,
+)
 from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.errors import AllocationError
+from dray_allocator.devices.published_capacity import amount_of, quantities_of
 from dray_allocator.devices.usage import usage_of
 from dray_allocator.devices.versions import SchedulerVersion, rules_for
 from dray_cli import json_lines
@@ -40,24 +54,25 @@ def answer(question: Question) -> Answer:
 
 
 def _rules(question: Question) -> SchedulerVersion:
-    fields = JsonFields(question, "line")
-    features = fields.texts_if_stated("features")
-    return rules_for(fields.text("k8s") or DEFAULT_VERSION, features)
+    version, features = question.get("k8s"), question.get("features")
+    if features is not None and not isinstance(features, list):
+        raise InvalidInputError(f"features is {type(features).__name__}, expected a list")
+    return rules_for(str(version or DEFAULT_VERSION), features)
 
 
 def _problem(question: Question, rules: SchedulerVersion) -> Problem:
-    claims = _converted(question, "allocated", lambda obj, path: list(holdings_from(obj, path)))
+    held = _converted(question, "allocated", _held, tuple[AllocatedDevice, ...])
     return Problem(
-        node=node_from(question.get("node"), "node"),
-        slices=list(_converted(question, "slices", slice_from)),
-        classes=list(_converted(question, "classes", class_from)),
-        usage=usage_of((holding for held in claims for holding in held), rules),
-        claims=list(_converted(question, "claims", claim_from)),
+        node=_read(node_from, question.get("node"), "node", Node),
+        slices=[*_converted(question, "slices", _slice, ResourceSlice)],
+        classes=[*_converted(question, "classes", class_from, DeviceClass)],
+        usage=usage_of((device for devices in held for device in devices), rules),
+        claims=[*_converted(question, "claims", _claim, Claim)],
     )
 
 
 def _converted(
-    question: Question, name: str, convert: Callable[[Any, str], Value]
+    question: Question, name: str, convert: Callable[[Any], Value], kind: type[Value]
 ) -> Iterator[Value]:
     entries = question.get(name)
     if entries is None:
@@ -65,4 +80,35 @@ def _converted(
     if not isinstance(entries, list):
         raise InvalidInputError(f"{name} is {type(entries).__name__}, expected a list")
     for index, entry in enumerate(entries):
-        yield convert(entry, f"{name}[{index}]")
+        yield _read(convert, entry, f"{name}[{index}]", kind)
+
+
+def _read(convert: Callable[[Any], Value], entry: Any, path: str, kind: type[Value]) -> Value:
+    try:
+        return checked(convert(entry), Decoder(kind))
+    except UNREADABLE as error:
+        raise InvalidInputError(f"{path} {why_unreadable(error)}") from error
+
+
+def _slice(obj: Any) -> ResourceSlice:
+    part = slice_from(obj)
+    for device in part.devices:
+        for name, capacity in device.capacity.items():
+            for text in quantities_of(capacity):
+                if amount_of(text) is None:
+                    raise InvalidInputError(
+                        f"device {device.name}: {name} {text!r} is not a quantity"
+                    )
+    return part
+
+
+def _claim(obj: Any) -> Claim:
+    claim = claim_from({**obj, "metadata": {"uid": "", **obj["metadata"]}})
+    if claim.spec.unreadable:
+        raise InvalidInputError(claim.spec.unreadable.removeprefix(UNREAD))
+    return claim
+
+
+def _held(obj: Any) -> tuple[AllocatedDevice, ...]:
+    allocation = (obj.get("status") or {}).get("allocation")
+    return allocation_from(allocation).devices if allocation else ()

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from dray.api.names import DRIVER, OWNER_DRAY
 from dray.api.pods import Node
 from dray.kube.convert import claim_from, pod_from, pool_from
-from dray.kube.convert_dra_slices import slice_in_full
 from dray.kube.ports import CLASSES, NODES, SLICES, Object
 from dray.messages.facts import (
     ClaimObserved,
@@ -56,12 +55,10 @@ def reasons_on_cards(pod: Object, pool: Object, cluster: CardOverview) -> tuple[
 def _facts(pod: Object, pool: Object, cluster: CardOverview) -> Iterable[Fact]:
     """Objects that can't be read are left out, as from dray's own decisions."""
     observed = replace(pool_from(pool), owner=OWNER_DRAY)
-    slices = [
-        (obj, slice_) for obj in cluster.slices if (slice_ := read(SLICES, obj)[0]) is not None
-    ]
+    slices = [slice_ for obj in cluster.slices if (slice_ := read(SLICES, obj)[0]) is not None]
     pool_of_node = {
         slice_.node: str(device.attributes.get("pool_name", ""))
-        for _, slice_ in slices
+        for slice_ in slices
         for device in slice_.devices
         if slice_.driver == DRIVER and slice_.node
     }
@@ -79,8 +76,8 @@ def _facts(pod: Object, pool: Object, cluster: CardOverview) -> Iterable[Fact]:
         elif assigned and selects(observed, node.labels):
             elsewhere = replace(node, assigned_pool=assigned)
             yield NodeObserved(revision=1, node=elsewhere, also_selected_by=(observed.name,))
-    for obj, slice_ in slices:
-        yield SliceObserved(revision=1, slice=slice_, in_full=slice_in_full(obj, slice_))
+    for slice_ in slices:
+        yield SliceObserved(revision=1, slice=slice_)
     for obj in cluster.claims:
         yield ClaimObserved(revision=1, claim=claim_from(obj))
     seen = pod_from(pod)

@@ -44,7 +44,8 @@ out, of a claim's fact the record or VoidClaim that had the claim written. What 
 users caused has none. A subject is `dray.<kind>.<name>.v<version>`
 and the identifiers of the message, each one token: dots become `_`, slashes `__`, and nothing
 `-`. Fields of facts, records, commands and events that have their default are left out; the
-values inside them that are not messages, such as a claim, are written whole.
+values inside them that are not messages, such as a claim, are written whole, but for fields
+with defaults that a device, slice or request got after the first release.
 
 ```mermaid
 flowchart LR
@@ -234,14 +235,18 @@ def _markdown(text: str) -> str:
 
 
 def _own_fields(kind: type[Any]) -> Iterator[FieldRow]:
-    body = _definition(kind).body
+    body, written = _definition(kind).body, {}
+    if issubclass(kind, msgspec.Struct):
+        names = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+        written = dict(names)
     for statement, following in zip(body, [*body[1:], None], strict=True):
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
         shown = ast.unparse(statement.annotation)
         if not shown.startswith("ClassVar"):
             default = _default(kind, statement.value)
-            yield FieldRow(statement.target.id, _cell(shown), default, _meaning(following))
+            name = statement.target.id
+            yield FieldRow(written.get(name, name), _cell(shown), default, _meaning(following))
 
 
 def _definition(kind: type[Any]) -> ast.ClassDef:
@@ -261,6 +266,10 @@ def _default(kind: type[Any], value: ast.expr | None) -> str:
         return ""
     if isinstance(value, ast.Name):
         return f"`{_cell(repr(getattr(sys.modules[kind.__module__], value.id)))}`"
+    if isinstance(value, ast.Call):
+        stated = [*value.args, *(one.value for one in value.keywords if one.arg == "default")]
+        if stated:
+            return _default(kind, stated[0])
     text = ast.unparse(value)
     for factory, empty in (("default_factory=dict", "{}"), ("default_factory=list", "[]")):
         if factory in text:

@@ -6,7 +6,6 @@ from dray.api.claims import TOO_LARGE
 from dray.api.devices import ResourceSlice
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
-from dray.kube.convert_dra_slices import slice_in_full
 from dray.kube.ports import SLICES, Kube, KubeUnavailableError, Object, RefusedError
 from dray.messages.base import UndecodableMessageError, decode, subject_prefix
 from dray.messages.facts import ClaimObserved, Fact, PodObserved, SliceObserved, TemplateObserved
@@ -86,7 +85,4 @@ def _lacks(fact: SliceObserved, written: Object | None) -> str:
         return ""
     if seen.devices and not fact.slice.devices:
         return f"{TOO_LARGE}published without its devices"
-    same = seen.devices == fact.slice.devices
-    if same and fact.in_full is None and slice_in_full(written, seen) is not None:
-        return f"{TOO_LARGE}published without its counters and node selectors"
     return ""

@@ -1,13 +1,14 @@
 """Claims, what is allocated to them, and the attempts to do so."""
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 
 from dray.api.constraints import Constraint as Constraint
-from dray.api.devices import DeviceId, OpaqueConfig, Toleration
-from dray.api.dra.asks import DeviceToleration, Request
-from dray.api.dra.nodes import NodeSelector
+from dray.api.devices import DeviceId, OpaqueConfig, Taint
+from dray.api.fields import always_written
+from dray.api.nodes import NodeSelector
 
 EPOCH_SPAN = 1_000_000
 """Attempts of epoch *e* are ``e * EPOCH_SPAN + 1`` and up, so that attempts of a claim only
@@ -24,20 +25,54 @@ def last_attempt_before(epoch: int) -> int:
     return epoch * EPOCH_SPAN
 
 
-class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
-    """One entry of ``spec.devices.requests`` in its ``exactly`` form."""
+class DeviceToleration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """``DeviceToleration``, as stated: it is copied into the result."""
+
+    key: str = always_written("")
+    operator: str = always_written("")
+    """``Exists``, or ``Equal``, which an empty one stands for."""
+    value: str = always_written("")
+    effect: str = always_written("")
+    seconds: int | None = None
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether it covers ``taint``; an empty effect or key covers all.
+
+        Other than a pod's toleration, one without a key need not be ``Exists``
+        (``ToleratesTaint`` of k8s.io/dynamic-resource-allocation/resourceclaim).
+        """
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        if self.operator in ("", "Equal"):
+            return self.value == taint.value
+        return self.operator == "Exists"
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One entry of ``spec.devices.requests``: what it asks for exactly, or its alternatives
+    (``DeviceSubRequest``), which are requests, too."""
 
     name: str
     device_class: str
-    selectors: tuple[str, ...] = ()
-    mode: str = "ExactCount"
+    """Empty where the request lists alternatives, or is of a kind unknown to dray."""
+    selectors: tuple[str, ...] = always_written(())
+    mode: str = always_written("ExactCount")
     """``allocationMode``: ``ExactCount`` (of ``count`` devices) or ``All``."""
-    count: int = 1
-    capacity: dict[str, str] = msgspec.field(default_factory=dict)
+    count: int = always_written(1)
+    capacity: dict[str, str] = always_written({})
     """``capacity.requests``: quantities as text, keyed as the device publishes them."""
-    tolerations: tuple[Toleration, ...] = ()
-    admin_access: bool = False
-    """Administrative access: consumes nothing."""
+    tolerations: tuple[DeviceToleration, ...] = always_written(())
+    admin_access: bool = always_written(False)
+    """Administrative access to devices, in use or not: consumes nothing."""
+    derived_attributes: tuple[str, ...] = ()
+    """Names (1.37 alpha); only whether there are any is read."""
+    first_available: tuple["DeviceRequest", ...] = ()
+    """Of these the first that is available."""
+
+    @property
+    def alternatives(self) -> tuple["DeviceRequest", ...]:
+        """What it lists, or itself."""
+        return self.first_available or (self,)
 
 
 UNREAD: Final = "can't be read: "
@@ -54,8 +89,14 @@ class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     constraints: tuple[Constraint, ...] = ()
     config: tuple[OpaqueConfig, ...] = ()
     unsupported: tuple[str, ...] = ()
-    in_full: tuple[Request, ...] = ()
-    """The complete requests; empty if ``requests`` represents them."""
+    in_full: tuple[dict[str, Any], ...] = ()
+    """Of facts of earlier releases, until they are read (``dray.messages.earlier``)."""
+
+    def alternatives(self) -> Iterator[tuple[DeviceRequest, DeviceRequest]]:
+        """Every request, with itself or each of its alternatives."""
+        for request in self.requests:
+            for one in request.alternatives:
+                yield request, one
 
     @property
     def unreadable(self) -> str:
@@ -132,6 +173,9 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """Attempts up to this one must never be committed (annotation)."""
     deleting: bool = False
     created_unix_s: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
     @property
     def marked(self) -> int:

@@ -4,6 +4,9 @@ from typing import Final
 
 import msgspec
 
+from dray.api.fields import always_written
+from dray.api.nodes import NOWHERE, NodeSelection
+
 IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of the extended resource that every DeviceClass stands for."""
 
@@ -15,6 +18,11 @@ class Version(msgspec.Struct, frozen=True, gc=False):
 
 
 AttributeValue = bool | int | str | Version
+Attribute = AttributeValue | tuple[AttributeValue, ...] | None
+"""One value, several (a list attribute), or none, which no selector can read."""
+NEWER_FIELDS: Final = "fields of a later release"
+"""What ``Device.unsupported`` says to earlier releases about a device with fields that they pass
+over: they must not allocate it."""
 
 
 # Used as a dictionary key far more often than created: cache the hash.
@@ -94,20 +102,43 @@ class Capacity(msgspec.Struct, frozen=True, gc=False):
     policy: RequestPolicy | None = None
 
 
-class Device(msgspec.Struct, frozen=True, gc=False):
+class CounterSet(msgspec.Struct, frozen=True, gc=False):
+    """Counters that the devices of a pool share. Quantities as text."""
+
+    name: str
+    counters: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class DeviceCounterConsumption(msgspec.Struct, frozen=True, gc=False):
+    """What a device takes of one counter set while it is allocated. Quantities as text."""
+
+    counter_set: str
+    counters: dict[str, str] = msgspec.field(default_factory=dict)
+    compatibility_groups: tuple[str, ...] = ()
+    """1.37 alpha: such a slice counts as unpublished where the gate is off."""
+
+
+class Device(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One allocatable unit. Attribute and capacity keys are as published (domain optional)."""
 
     name: str
-    attributes: dict[str, AttributeValue] = msgspec.field(default_factory=dict)
-    capacity: dict[str, Capacity] = msgspec.field(default_factory=dict)
-    allow_multiple_allocations: bool = False
-    taints: tuple[Taint, ...] = ()
-    unsupported: tuple[str, ...] = ()
-    """Fields that dray does not support, such as "consumesCounters": never allocated then."""
+    attributes: dict[str, Attribute] = always_written({})
+    capacity: dict[str, Capacity] = always_written({})
+    allow_multiple_allocations: bool = always_written(False)
+    taints: tuple[Taint, ...] = always_written(())
+    unsupported: tuple[str, ...] = always_written(())
+    """Why it is never allocated; see also ``NEWER_FIELDS``."""
+    consumes: tuple[DeviceCounterConsumption, ...] = ()
+    reach: NodeSelection = NOWHERE
+    """Read only if the slice delegates node selection to its devices."""
+    binds_to_node: bool = False
+    """Once allocated, the claim can be used only on the chosen node."""
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
 
 
-class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
-    """One published part of a pool of devices, bound to a node."""
+class ResourceSlice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One published part of a pool: devices, or the counter sets that they share."""
 
     name: str
     uid: str
@@ -119,8 +150,39 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
     slice_count: int
     """Slices of this generation; with fewer published, the pool is incomplete."""
     node: str
-    """Empty for slices that are not of one node; dray's own always are."""
-    devices: tuple[Device, ...] = ()
+    """The only node that can use it; empty for slices that are not of one node. dray's own always
+    are."""
+    devices: tuple[Device, ...] = always_written(())
+    nodes: NodeSelection = msgspec.field(default=NOWHERE, name="reach")
+    """The nodes that can use it, if it is not of one node."""
+    per_device_reach: bool | None = None
+    """Whether each device states its own nodes; None: not stated."""
+    counter_sets: tuple[CounterSet, ...] = ()
+
+    @property
+    def reach(self) -> NodeSelection:
+        """The nodes that can use it."""
+        return NodeSelection(self.node) if self.node else self.nodes
+
+    def reach_of(self, device: Device) -> NodeSelection:
+        """The nodes that can use ``device`` of this slice."""
+        return device.reach if self.per_device_reach else self.reach
+
+
+class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
+    """``DeviceTaintRule``: a taint that an administrator puts on devices from outside. Of driver,
+    pool and device those that are not empty must be the device's."""
+
+    name: str
+    taint: Taint
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+    def selects(self, driver: str, pool: str, device: str) -> bool:
+        """Whether the rule is about a device."""
+        wanted = ((self.driver, driver), (self.pool, pool), (self.device, device))
+        return all(not stated or stated == own for stated, own in wanted)
 
 
 class OpaqueConfig(msgspec.Struct, frozen=True, gc=False):

@@ -1,7 +1,7 @@
 """Views of devices that are published in ResourceSlices."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from dray.api.devices import AttributeValue, Device, Version
 from dray.api.errors import InvalidInputError
@@ -12,17 +12,24 @@ _KINDS = {"int": int, "bool": bool, "string": str, "version": str}
 """Fields of an attribute that hold one value; with an s they hold several."""
 
 
-def view_of(driver: str, device: Device) -> DeviceView:
-    """The view of a device of a slice of ``driver``; what can't be read makes it broken."""
-    capacity, broken = {}, ""
+def view_of(driver: str, device: Device, *, shows_sharing: bool = True) -> DeviceView:
+    """The view of a device of a slice of ``driver``; what can't be read makes it broken.
+
+    ``shows_sharing``: whether selectors see that the device can be shared.
+    """
+    published, broken = device.attributes, ""
+    if None in published.values():
+        unknown = next(name for name, value in published.items() if value is None)
+        published, broken = {}, f"attribute {unknown}: unsupported attribute value"
+    attributes = cast(Mapping[str, Published], published)
+    capacity = {}
     for name, amount in device.capacity.items():
         try:
             capacity[name] = parse_quantity(amount.value)
         except InvalidInputError as error:
             broken = broken or f"capacity {name}: {error}"
-    return DeviceView(
-        driver, device.attributes, capacity, device.allow_multiple_allocations, broken
-    )
+    is_shared = shows_sharing and device.allow_multiple_allocations
+    return DeviceView(driver, attributes, capacity, is_shared, broken)
 
 
 def view_from_json(driver: str, device: Mapping[str, Any]) -> DeviceView:

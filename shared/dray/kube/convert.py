@@ -11,7 +11,7 @@ from dray.kube.convert_claims import (
     status_to,
     why_unreadable,
 )
-from dray.kube.convert_devices import class_from, slice_from
+from dray.kube.convert_devices import class_from, slice_from, taint_rule_from
 from dray.kube.convert_metadata import revision_of, time_from, time_to
 from dray.kube.convert_needs import given_by_classes, host_ports, pod_needs
 from dray.kube.convert_pods import node_from, pod_from
@@ -35,6 +35,7 @@ __all__ = [
     "revision_of",
     "slice_from",
     "status_to",
+    "taint_rule_from",
     "time_from",
     "time_to",
     "why_unreadable",

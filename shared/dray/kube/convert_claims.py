@@ -16,15 +16,18 @@ from dray.api.claims import (
     Constraint,
     DeviceRequest,
     DeviceTerms,
+    DeviceToleration,
 )
 from dray.api.devices import DeviceId, OpaqueConfig
-from dray.api.dra.asks import Request
-from dray.api.dra.nodes import NAME_FIELD
 from dray.api.errors import DrayError, InvalidInputError
 from dray.api.names import DECISION, POOL_LABEL, VOID
-from dray.kube import convert_dra_claims as in_full
-from dray.kube.convert_devices import configs_from, selectors_from
-from dray.kube.convert_dra_slices import node_selector_from
+from dray.api.nodes import (
+    NAME_FIELD,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
+from dray.kube.convert_devices import configs_from, node_selector_from, selectors_from
 from dray.kube.convert_metadata import (
     LONGEST_ATTEMPT,
     annotation,
@@ -35,9 +38,7 @@ from dray.kube.convert_metadata import (
     revision_of,
     time_from,
     time_to,
-    tolerations_from,
 )
-from dray.kube.dra_fields import JsonFields
 from dray.kube.ports import Object
 
 T = TypeVar("T")
@@ -140,7 +141,7 @@ def _readable_allocation(status: Any) -> Allocation | None:
     if not (allocation := status.get("allocation")):
         return None
     try:
-        selector = node_selector_from(JsonFields(allocation, "status.allocation"), "nodeSelector")
+        selector = node_selector_from(allocation.get("nodeSelector"))
         node = "" if selector is None else selector.only_node
     except UNREADABLE:
         node = ""
@@ -176,18 +177,16 @@ def _reserved_for(status: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def claim_spec_from(spec: Mapping[str, Any]) -> ClaimSpec:
-    """``ResourceClaimSpec``. Fields that the values can't represent are named in
-    ``unsupported``."""
+    """``ResourceClaimSpec``. Kinds of requests and constraints that are unknown to dray are named
+    in ``unsupported``."""
     devices = spec.get("devices") or {}
     requests = devices.get("requests") or ()
     constraints = devices.get("constraints") or ()
-    whole, fault = _in_full(devices) if any(map(_says_more, requests)) else ((), "")
     return ClaimSpec(
-        requests=tuple(_request(entry) for entry in requests if entry.get("exactly")),
+        requests=tuple(map(_request, requests)),
         constraints=tuple(_constraint(entry) for entry in constraints),
         config=configs_from(devices.get("config"), "FromClaim"),
         unsupported=(
-            *((fault,) if fault else ()),
             *(
                 f"request {entry['name']} is neither exactly nor firstAvailable"
                 for entry in requests
@@ -199,34 +198,13 @@ def claim_spec_from(spec: Mapping[str, Any]) -> ClaimSpec:
                 if not (entry.get("matchAttribute") or entry.get("distinctAttribute"))
             ),
         ),
-        in_full=whole,
     )
-
-
-def _says_more(request: Mapping[str, Any]) -> bool:
-    """Whether a request has fields that ``DeviceRequest`` can't represent, or that need all of
-    structured parameters."""
-    exactly = request.get("exactly") or {}
-    return (
-        bool(request.get("firstAvailable"))
-        or exactly.get("allocationMode") not in (None, "ExactCount")
-        or bool(exactly.get("adminAccess") or exactly.get("derivedAttributes"))
-        or any("tolerationSeconds" in entry for entry in exactly.get("tolerations") or ())
-    )
-
-
-def _in_full(devices: Mapping[str, Any]) -> tuple[tuple[Request, ...], str]:
-    """The requests, or why they can't be represented."""
-    try:
-        return in_full.requests_from(JsonFields(devices, "spec.devices")), ""
-    except InvalidInputError as error:
-        return (), str(error)
 
 
 def allocation_from(allocation: Mapping[str, Any]) -> Allocation:
     """``status.allocation``. ``node`` is the one node of its node selector, or empty."""
     devices = allocation.get("devices") or {}
-    selector = node_selector_from(JsonFields(allocation, "status.allocation"), "nodeSelector")
+    selector = node_selector_from(allocation.get("nodeSelector"))
     node = "" if selector is None else selector.only_node
     return Allocation(
         devices=tuple(_result(entry) for entry in devices.get("results") or ()),
@@ -249,7 +227,7 @@ def allocation_to(
         devices["config"] = [_config_to(entry) for entry in allocation.config]
     value: dict[str, Any] = {"devices": devices}
     if allocation.selector is not None:
-        value["nodeSelector"] = in_full.node_selector_to(allocation.selector)
+        value["nodeSelector"] = _node_selector_to(allocation.selector)
     elif allocation.node:
         field = {"key": NAME_FIELD, "operator": "In", "values": [allocation.node]}
         value["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
@@ -276,17 +254,43 @@ def status_to(
 
 
 def _request(entry: Mapping[str, Any]) -> DeviceRequest:
-    exactly = entry["exactly"]
-    capacity = (exactly.get("capacity") or {}).get("requests") or {}
+    if alternatives := entry.get("firstAvailable"):
+        found = tuple(_exactly(one["name"], one) for one in alternatives)
+        return DeviceRequest(entry["name"], "", first_available=found)
+    if exactly := entry.get("exactly"):
+        return _exactly(entry["name"], exactly)
+    return DeviceRequest(entry["name"], "")
+
+
+def _exactly(name: str, entry: Mapping[str, Any]) -> DeviceRequest:
+    capacity = (entry.get("capacity") or {}).get("requests") or {}
+    derived = entry.get("derivedAttributes") or ()
     return DeviceRequest(
-        name=entry["name"],
-        device_class=exactly["deviceClassName"],
-        selectors=selectors_from(exactly.get("selectors")),
-        mode=exactly.get("allocationMode") or "ExactCount",
-        count=int(exactly.get("count") or 1),
+        name=name,
+        device_class=entry["deviceClassName"],
+        selectors=selectors_from(entry.get("selectors")),
+        mode=entry.get("allocationMode") or "ExactCount",
+        count=int(entry.get("count") or 1),
         capacity={name: str(amount) for name, amount in capacity.items()},
-        tolerations=tolerations_from(exactly.get("tolerations")),
-        admin_access=bool(exactly.get("adminAccess")),
+        tolerations=_tolerations(entry),
+        admin_access=bool(entry.get("adminAccess")),
+        derived_attributes=tuple([one["name"] for one in derived]) if derived else (),
+    )
+
+
+def _tolerations(entry: Mapping[str, Any]) -> tuple[DeviceToleration, ...]:
+    """Of a request, or of its result."""
+    return tuple(
+        [
+            DeviceToleration(
+                key=one.get("key") or "",
+                operator=one.get("operator") or "",
+                value=one.get("value") or "",
+                effect=one.get("effect") or "",
+                seconds=one.get("tolerationSeconds"),
+            )
+            for one in entry.get("tolerations") or ()
+        ]
     )
 
 
@@ -301,7 +305,7 @@ def _constraint(entry: Mapping[str, Any]) -> Constraint:
 def _result(entry: Mapping[str, Any]) -> AllocatedDevice:
     consumed = entry.get("consumedCapacity") or {}
     terms = DeviceTerms(
-        tolerations=in_full.tolerations_from(JsonFields(entry, "result")),
+        tolerations=_tolerations(entry),
         binding_conditions=tuple(entry.get("bindingConditions") or ()),
         binding_failure_conditions=tuple(entry.get("bindingFailureConditions") or ()),
     )
@@ -330,7 +334,7 @@ def _result_to(device: AllocatedDevice) -> dict[str, Any]:
         result["consumedCapacity"] = dict(device.consumed)
     if device.terms is not None:
         stated = {
-            "tolerations": [in_full.toleration_to(one) for one in device.terms.tolerations],
+            "tolerations": [_toleration_to(one) for one in device.terms.tolerations],
             "bindingConditions": list(device.terms.binding_conditions),
             "bindingFailureConditions": list(device.terms.binding_failure_conditions),
         }
@@ -346,3 +350,30 @@ def _config_to(config: OpaqueConfig) -> dict[str, Any]:
     if config.requests:
         value["requests"] = list(config.requests)
     return value
+
+
+def _toleration_to(toleration: DeviceToleration) -> dict[str, Any]:
+    stated = {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+    }
+    value: dict[str, Any] = {name: text for name, text in stated.items() if text}
+    if toleration.seconds is not None:
+        value["tolerationSeconds"] = toleration.seconds
+    return value
+
+
+def _node_selector_to(selector: NodeSelector) -> dict[str, Any]:
+    return {"nodeSelectorTerms": [_term_to(term) for term in selector.terms]}
+
+
+def _term_to(term: NodeSelectorTerm) -> dict[str, Any]:
+    parts = {"matchExpressions": term.expressions, "matchFields": term.fields}
+    return {name: [_requirement_to(one) for one in part] for name, part in parts.items() if part}
+
+
+def _requirement_to(requirement: NodeSelectorRequirement) -> dict[str, Any]:
+    value: dict[str, Any] = {"key": requirement.key, "operator": requirement.operator}
+    return value | ({"values": list(requirement.values)} if requirement.values else {})

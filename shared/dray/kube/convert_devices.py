@@ -1,37 +1,51 @@
-"""ResourceSlices and DeviceClasses (resource.k8s.io/v1) as domain values."""
+"""ResourceSlices, DeviceClasses and DeviceTaintRules (resource.k8s.io/v1) as domain values."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from dray.api.devices import (
-    AttributeValue,
+    NEWER_FIELDS,
+    Attribute,
     Capacity,
+    CounterSet,
     Device,
     DeviceClass,
+    DeviceCounterConsumption,
+    DeviceTaintRule,
     OpaqueConfig,
     RequestPolicy,
     ResourceSlice,
     Version,
 )
+from dray.api.nodes import (
+    NOWHERE,
+    NodeSelection,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
 from dray.kube.convert_metadata import taints_from
 from dray.kube.ports import Object
 
-_UNREAD_IN_DEVICE: Final = (
+_NODES: Final = ("nodeName", "nodeSelector", "allNodes")
+_NEWER_FIELDS: Final = (
     "consumesCounters",
     "bindsToNode",
     "bindingConditions",
-    "nodeName",
-    "nodeSelector",
-    "allNodes",
+    *_NODES,
     "nodeAllocatableResources",
 )
-_LIST_ATTRIBUTES: Final = ("ints", "bools", "strings", "versions")
+"""Of a device, those that earlier releases pass over."""
+_LIST_ATTRIBUTES: Final = ("ints", "bools", "strings")
 
 
 def slice_from(obj: Object) -> ResourceSlice:
-    """A ResourceSlice. ``node`` is empty for slices that are not of one node."""
+    """A ResourceSlice."""
     spec = obj["spec"]
     pool = spec["pool"]
+    node = spec.get("nodeName") or ""
     return ResourceSlice(
         name=obj["metadata"]["name"],
         uid=obj["metadata"].get("uid", ""),
@@ -39,8 +53,42 @@ def slice_from(obj: Object) -> ResourceSlice:
         pool=pool["name"],
         generation=int(pool.get("generation", 0)),
         slice_count=int(pool.get("resourceSliceCount", 1)),
-        node=spec.get("nodeName") or "",
+        node=node,
         devices=tuple(_device(entry) for entry in spec.get("devices") or ()),
+        nodes=NOWHERE if node else _nodes(spec),
+        per_device_reach=spec.get("perDeviceNodeSelection"),
+        counter_sets=tuple(
+            CounterSet(entry["name"], _counters(entry))
+            for entry in spec.get("sharedCounters") or ()
+        ),
+    )
+
+
+def taint_rule_from(obj: Object) -> DeviceTaintRule:
+    """A DeviceTaintRule."""
+    spec = obj["spec"]
+    selector = spec.get("deviceSelector") or {}
+    (taint,) = taints_from([spec["taint"]])
+    return DeviceTaintRule(
+        obj["metadata"]["name"],
+        taint,
+        selector.get("driver") or "",
+        selector.get("pool") or "",
+        selector.get("device") or "",
+    )
+
+
+def node_selector_from(selector: Mapping[str, Any] | None) -> NodeSelector | None:
+    """A ``NodeSelector``, or None where there is none."""
+    if selector is None:
+        return None
+    return NodeSelector(
+        tuple(
+            NodeSelectorTerm(
+                _requirements(term.get("matchExpressions")), _requirements(term.get("matchFields"))
+            )
+            for term in selector.get("nodeSelectorTerms") or ()
+        )
     )
 
 
@@ -77,33 +125,79 @@ def configs_from(
 
 
 def _device(entry: Mapping[str, Any]) -> Device:
-    attributes = entry.get("attributes") or {}
-    lists = [name for name, value in attributes.items() if _is_list(value)]
-    unread = [key for key in _UNREAD_IN_DEVICE if entry.get(key)]
-    return Device(
+    attributes = {
+        name: _attribute(value) for name, value in (entry.get("attributes") or {}).items()
+    }
+    device = Device(
         name=entry["name"],
-        attributes={
-            name: _attribute(value) for name, value in attributes.items() if name not in lists
-        },
+        attributes=attributes,
         capacity={name: _capacity(value) for name, value in (entry.get("capacity") or {}).items()},
         allow_multiple_allocations=bool(entry.get("allowMultipleAllocations")),
         taints=taints_from(entry.get("taints")),
-        unsupported=(*unread, *(f"list attribute {name}" for name in lists)),
+    )
+    lists = any(isinstance(value, tuple) for value in attributes.values())
+    return (
+        _with_newer_fields(device, entry) if lists or any(map(entry.get, _NEWER_FIELDS)) else device
     )
 
 
-def _is_list(value: Mapping[str, Any]) -> bool:
-    return any(value.get(kind) is not None for kind in _LIST_ATTRIBUTES)
+def _with_newer_fields(device: Device, entry: Mapping[str, Any]) -> Device:
+    return replace(
+        device,
+        unsupported=(NEWER_FIELDS,),
+        consumes=tuple(
+            DeviceCounterConsumption(
+                use["counterSet"], _counters(use), tuple(use.get("compatibilityGroups") or ())
+            )
+            for use in entry.get("consumesCounters") or ()
+        ),
+        reach=_nodes(entry),
+        binds_to_node=bool(entry.get("bindsToNode")),
+        binding_conditions=_texts(entry.get("bindingConditions")),
+        binding_failure_conditions=_texts(entry.get("bindingFailureConditions")),
+    )
 
 
-def _attribute(value: Mapping[str, Any]) -> AttributeValue:
+def _nodes(within: Mapping[str, Any]) -> NodeSelection:
+    if not any(map(within.get, _NODES)):
+        return NOWHERE
+    return NodeSelection(
+        within.get("nodeName") or "",
+        bool(within.get("allNodes")),
+        node_selector_from(within.get("nodeSelector")),
+    )
+
+
+def _requirements(
+    entries: Iterable[Mapping[str, Any]] | None,
+) -> tuple[NodeSelectorRequirement, ...]:
+    return tuple(
+        NodeSelectorRequirement(entry["key"], entry["operator"], tuple(entry.get("values") or ()))
+        for entry in entries or ()
+    )
+
+
+def _counters(entry: Mapping[str, Any]) -> dict[str, str]:
+    counters = entry.get("counters") or {}
+    return {name: str(counter["value"]) for name, counter in counters.items()}
+
+
+def _attribute(value: Mapping[str, Any]) -> Attribute:
     if (version := value.get("version")) is not None:
         return Version(version)
     for kind in ("string", "bool", "int"):
         if (found := value.get(kind)) is not None:
-            plain: AttributeValue = found
+            plain: Attribute = found
             return plain
-    return ""
+    return _list_attribute(value)
+
+
+def _list_attribute(value: Mapping[str, Any]) -> Attribute:
+    if (versions := value.get("versions")) is not None:
+        return tuple(map(Version, versions))
+    return next(
+        (tuple(value[kind]) for kind in _LIST_ATTRIBUTES if value.get(kind) is not None), None
+    )
 
 
 def _capacity(value: Mapping[str, Any]) -> Capacity:
@@ -120,6 +214,11 @@ def _policy(policy: Mapping[str, Any]) -> RequestPolicy:
         maximum=_text(valid.get("max")),
         step=_text(valid.get("step")),
     )
+
+
+def _texts(entries: Iterable[str] | None) -> tuple[str, ...] | None:
+    """None: not stated."""
+    return None if entries is None else tuple(entries)
 
 
 def _text(amount: object) -> str | None:

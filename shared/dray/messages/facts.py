@@ -7,10 +7,12 @@ carries the resourceVersion (or generation) it was read at, and never goes back.
 
 from typing import Any, ClassVar
 
+from msgspec.structs import force_setattr
+
 from dray.api.claims import Claim, GivenUp
-from dray.api.devices import DeviceClass, ResourceSlice
-from dray.api.dra.slices import Slice, TaintRule
+from dray.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from dray.api.pods import Node, Pod, Policy, Pool
+from dray.messages import earlier
 from dray.messages.base import Kind, Message
 
 TOMBSTONE_S = 3600
@@ -48,6 +50,10 @@ class ClaimObserved(Fact, frozen=True, kw_only=True):
     """Of a tombstone: the claim still exists, but in this pool."""
     given_up: GivenUp | None = None
     """Attempts void beyond the claim's annotation, and why that can't be written."""
+
+    def __post_init__(self) -> None:
+        if self.claim.spec.in_full:
+            force_setattr(self, "claim", earlier.complete_claim(self.claim))
 
     def subject_pool(self) -> str:
         return self.claim.pool
@@ -100,8 +106,13 @@ class SliceObserved(Fact, frozen=True, kw_only=True):
 
     NAME: ClassVar[str] = "slice"
     slice: ResourceSlice
-    in_full: Slice | None = None
-    """The complete slice, if ``slice`` can't represent it: counters, node selectors …"""
+    in_full: dict[str, Any] | None = None
+    """Of earlier releases, until it is read: the complete slice (``dray.messages.earlier``)."""
+
+    def __post_init__(self) -> None:
+        if self.in_full is not None:
+            force_setattr(self, "slice", earlier.complete_slice(self.slice, self.in_full))
+            force_setattr(self, "in_full", None)
 
     def ids(self) -> tuple[str, ...]:
         return (self.slice.name,)
@@ -121,7 +132,7 @@ class TaintRuleObserved(Fact, frozen=True, kw_only=True):
     """A DeviceTaintRule."""
 
     NAME: ClassVar[str] = "taintrule"
-    rule: TaintRule
+    rule: DeviceTaintRule
 
     def ids(self) -> tuple[str, ...]:
         return (self.rule.name,)

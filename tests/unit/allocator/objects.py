@@ -4,7 +4,6 @@ from typing import Any
 
 from dray.api import names
 from dray.kube.convert import claim_from, slice_from
-from dray.kube.convert_dra_slices import slice_in_full
 from dray.messages.facts import ClaimObserved, PodObserved, SliceObserved
 
 Object = dict[str, Any]
@@ -54,8 +53,7 @@ def publish(world: Any, node: str, *cards: Object, count: int = 1, **spec: Any) 
         },
     }
     known = slice_from(obj)
-    whole = slice_in_full(obj, known)
-    world.see(SliceObserved(revision=world.next(), slice=known, in_full=whole))
+    world.see(SliceObserved(revision=world.next(), slice=known))
     world.node(world.a_node(node))
 
 

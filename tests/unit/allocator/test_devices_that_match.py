@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from dray.api import names
-from dray.api.claims import ClaimSpec, Constraint, DeviceRequest
-from dray.api.devices import DeviceClass, OpaqueConfig, Taint, Toleration
+from dray.api.claims import ClaimSpec, Constraint, DeviceRequest, DeviceToleration
+from dray.api.devices import DeviceClass, OpaqueConfig, Taint
 from dray.messages.facts import (
     ClusterObserved,
     DeviceClassObserved,
@@ -109,7 +109,7 @@ def test_only_dray_s_own_taint_is_ignored(world):
     )
     world.submit(world.a_pod("p"))
     assert [reason.kind for reason in world.waits("p")[0].reasons] == ["taint"]
-    tolerant = world.ask(tolerations=(Toleration("unhealthy_device", "Exists"),))
+    tolerant = world.ask(tolerations=(DeviceToleration("unhealthy_device", "Exists"),))
     world.submit(world.a_pod("q"), tolerant)
     assert "q" in world.decisions()
 

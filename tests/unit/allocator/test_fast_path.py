@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dray.api import names
-from dray.api.claims import Claim, ClaimSpec, Constraint, DeviceRequest
-from dray.api.devices import Capacity, OpaqueConfig, RequestPolicy, Taint, Toleration
+from dray.api.claims import Claim, ClaimSpec, Constraint, DeviceRequest, DeviceToleration
+from dray.api.devices import Capacity, OpaqueConfig, RequestPolicy, Taint
 from dray.api.placement import HARD
 from dray.api.pods import Pod, PodNeeds
 from dray.messages.facts import SliceObserved
@@ -68,10 +68,10 @@ CAPACITIES = (
 TOLERATIONS = (
     (),
     (),
-    (Toleration("faulty", "Exists"),),
-    (Toleration("faulty", "Equal", "b"),),
-    (Toleration("", "Exists", "", "NoSchedule"),),
-    (Toleration("", "Equal", "b"),),
+    (DeviceToleration("faulty", "Exists"),),
+    (DeviceToleration("faulty", "Equal", "b"),),
+    (DeviceToleration("", "Exists", "", "NoSchedule"),),
+    (DeviceToleration("", "Equal", "b"),),
 )
 CONSTRAINTS = (
     (),

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from tests.unit.allocator.reference_reasons import Plain
 
 from dray.api import names
-from dray.api.claims import ClaimSpec, Constraint, DeviceRequest
-from dray.api.devices import Capacity, Taint, Toleration
+from dray.api.claims import ClaimSpec, Constraint, DeviceRequest, DeviceToleration
+from dray.api.devices import Capacity, Taint
 from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
 from dray.reasons import Nearest
@@ -40,7 +40,7 @@ def spec(random: Random) -> ClaimSpec:
             capacity=random.choice(
                 ({}, {"virtual_tflops": "250", "virtual_vram": "16Gi"}, {"virtual_vram": "60G"})
             ),
-            tolerations=random.choice(((), (Toleration("unhealthy_names", "Exists"),))),
+            tolerations=random.choice(((), (DeviceToleration("unhealthy_names", "Exists"),))),
         )
         for number in range(random.choice((1, 1, 2)))
     )

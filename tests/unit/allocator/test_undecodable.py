@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from tests.unit.allocator.conftest import World, claim_of, fraction, node, pod
 
 from dray.api.claims import AllocatedDevice, Allocation
-from dray.api.devices import DeviceClass, DeviceId, ResourceSlice
-from dray.api.dra.slices import TaintRule
+from dray.api.devices import DeviceClass, DeviceId, DeviceTaintRule, ResourceSlice
 from dray.api.names import DRIVER
 from dray.api.pods import Node, Policy, Pool
 from dray.messages.base import Delivered, encode
@@ -88,7 +87,7 @@ CASES: list[tuple[Fact, UndecodableFact]] = [
         UndecodableFact("", "", everywhere=True),
     ),
     (
-        TaintRuleObserved(revision=1, rule=TaintRule("r", "k", "v", "NoSchedule")),
+        TaintRuleObserved(revision=1, rule=DeviceTaintRule("r", "k", "v", "NoSchedule")),
         UndecodableFact("", "", everywhere=True),
     ),
     (ClusterObserved(revision=1), UndecodableFact("", "", everywhere=True)),

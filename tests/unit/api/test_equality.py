@@ -4,14 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from dray.api.devices import Device, OpaqueConfig, Version
-from dray.api.dra import slices
 from dray.api.equality import strictly_equal
 
 VALUES = (True, 1, "1", Version("1"), 2, False, 0)
 
 
-def of_slice(value: object) -> slices.Device:
-    return slices.Device("a", attributes={"x": (value,)})  # type: ignore[arg-type]
+def with_list(value: object) -> Device:
+    return Device("a", attributes={"x": (value,)})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("one", VALUES)
@@ -20,7 +19,7 @@ def test_only_what_is_of_one_type_is_the_same(one: object, other: object) -> Non
     expected = one is other
     assert strictly_equal(one, other) is expected
     assert strictly_equal({"a": [one]}, {"a": [other]}) is expected
-    assert strictly_equal(of_slice(one), of_slice(other)) is expected
+    assert strictly_equal(with_list(one), with_list(other)) is expected
     config = OpaqueConfig("d", {"on": one})
     assert strictly_equal(config, replace(config, parameters={"on": other})) is expected
 

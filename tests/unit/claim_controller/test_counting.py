@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dray.api.claims import AllocatedDevice, Allocation
 from dray.api.devices import DeviceId
+from dray.kube.convert import slice_from
 from dray.kube.ports import CLAIMS, SLICES, Changed
 from dray.messages.decisions import ClaimDecision
 from dray_claim_controller.cache.counters import SharedCounters, shared_counters
@@ -18,6 +19,10 @@ from dray_claim_controller.execution.in_flight_allocations import MayCommit
 DRIVER, NODE = "gpu.nvidia.com", "node-1"
 KEY = (DRIVER, NODE)
 TOO_MUCH = f"is 40Gi, and {60 * 2**30} of it would be consumed"
+
+
+def counters_of(obj: dict[str, Any]) -> SharedCounters | None:
+    return shared_counters(slice_from(obj))
 
 
 def partition(name: str, memory: str, card: str = "gpu-0") -> dict[str, Any]:
@@ -43,7 +48,7 @@ PARTS = [partition("a", "20Gi"), partition("b", "20Gi"), partition("whole", "40G
 
 
 def pool(memory: str = "40Gi") -> dict[tuple[str, str], SharedCounters]:
-    card, parts = shared_counters(sets(memory)), shared_counters(published("parts", devices=PARTS))
+    card, parts = counters_of(sets(memory)), counters_of(published("parts", devices=PARTS))
     assert card is not None
     assert parts is not None
     return {KEY: SharedCounters(card.sets, parts.uses)}
@@ -78,19 +83,19 @@ def test_administrative_access_takes_nothing_of_counters() -> None:
 
 
 def test_what_is_not_published_has_no_say() -> None:
-    parts = shared_counters(published("parts", devices=PARTS))
+    parts = counters_of(published("parts", devices=PARTS))
     assert parts is not None
 
     assert overdrawn_counter(holding("p", "a", "b", "whole"), [], {KEY: parts}) is None
     assert overdrawn_counter(holding("p", "a", "b", "whole"), [], {}) is None
-    assert shared_counters(published("plain", devices=[{"name": "a"}])) is None
+    assert counters_of(published("plain", devices=[{"name": "a"}])) is None
 
 
 @given(st.lists(st.integers(1, 30), max_size=8))
 def test_what_passes_one_after_the_other_never_exceeds_a_counter(takes: list[int]) -> None:
     names = [f"part-{index}" for index in range(len(takes))]
     parts = [partition(name, f"{take}Gi") for name, take in zip(names, takes, strict=True)]
-    card, uses = shared_counters(sets()), shared_counters(published("parts", devices=parts))
+    card, uses = counters_of(sets()), counters_of(published("parts", devices=parts))
     assert card is not None
     pools = {KEY: SharedCounters(card.sets, uses.uses if uses is not None else {})}
     held: list[ClaimHolding] = []

@@ -14,9 +14,20 @@ from dray.api.claims import (
     DeviceRequest,
     DeviceTerms,
 )
-from dray.api.devices import Device, DeviceClass, DeviceId, OpaqueConfig, ResourceSlice
-from dray.api.dra.nodes import NodeSelector, Reach, Requirement, Term
-from dray.api.dra.slices import Slice
+from dray.api.devices import (
+    CounterSet,
+    Device,
+    DeviceClass,
+    DeviceId,
+    OpaqueConfig,
+    ResourceSlice,
+)
+from dray.api.nodes import (
+    NodeSelection,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
 from dray.api.pods import NodeExpression, Pod, PodNeeds
 from dray.messages.facts import (
     ClaimObserved,
@@ -82,22 +93,17 @@ def test_no_node_meets_what_a_reduced_pod_needs() -> None:
     assert (found.pod.needs.cpu_milli, found.pod.needs.unread) == (1, ("volumes",))
 
 
-def a_slice(*devices: Device, in_full: Slice | None = None) -> SliceObserved:
-    known = ResourceSlice("s", "u", "d", "p", 4, 1, "n", devices)
-    return SliceObserved(revision=1, slice=known, in_full=in_full)
+def a_slice(*devices: Device, **more: Any) -> SliceObserved:
+    return SliceObserved(
+        revision=1, slice=ResourceSlice("s", "u", "d", "p", 4, 1, "", devices, **more)
+    )
 
 
-def test_a_slice_first_loses_everything_but_its_devices() -> None:
-    terms = NodeSelector((Term((Requirement("a", "In", (LONG,)),)),))
-    whole = Slice("s", "d", "p", 4, reach=Reach(selector=terms))
-    found = reduced(a_slice(Device("gpu"), in_full=whole))
-    assert (found.slice.devices, found.in_full) == ((Device("gpu"),), None)
-
-
-def test_of_a_slice_that_is_still_too_large_no_device_is_offered() -> None:
-    found = reduced(a_slice(Device(LONG)))
-    assert found.slice.devices == ()
-    assert (found.slice.driver, found.slice.pool, found.slice.generation) == ("d", "p", 4)
+def test_of_a_slice_no_device_is_offered() -> None:
+    terms = NodeSelector((NodeSelectorTerm((NodeSelectorRequirement("a", "In", (LONG,)),)),))
+    counters = (CounterSet("c", {LONG: "1"}),)
+    fact = a_slice(Device(LONG), nodes=NodeSelection(selector=terms), counter_sets=counters)
+    assert reduced(fact) == a_slice()
 
 
 def test_a_template_says_why_it_can_t_be_used() -> None:

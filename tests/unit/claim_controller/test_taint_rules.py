@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from dray.api.devices import Taint
-from dray.api.dra.slices import TaintRule
+from dray.api.devices import DeviceTaintRule, Taint
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import (
     TAINT_RULES,
@@ -97,7 +96,7 @@ def test_a_rule_says_which_devices_it_is_about() -> None:
     cache = ObjectCache()
     cache.apply(TAINT_RULES, Listed((RULE,), 7))
     taint = Taint("repair", "", "NoExecute")
-    rule = TaintRule("rule", taint, "d.x", "", "gpu-0")
+    rule = DeviceTaintRule("rule", taint, "d.x", "", "gpu-0")
     assert reported(cache) == TaintRuleObserved(revision=7, rule=rule)
     assert rule.selects("d.x", "any", "gpu-0")
     assert not rule.selects("d.x", "any", "gpu-1")

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.api.claims import AllocatedDevice, Allocation, Constraint
-from dray.api.devices import DeviceId, OpaqueConfig, Toleration
+from dray.api.claims import (
+    AllocatedDevice,
+    Allocation,
+    Constraint,
+    DeviceRequest,
+    DeviceTerms,
+    DeviceToleration,
+)
+from dray.api.devices import DeviceId, OpaqueConfig
+from dray.api.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dray.kube.convert import allocation_from, allocation_to, claim_from, status_to
 
 POD = {"kind": "Pod", "name": "p", "uid": "pu", "controller": True}
@@ -73,7 +81,7 @@ def test_requests_and_constraints_are_read() -> None:
     assert (request.mode, request.count, request.admin_access) == ("All", 1, True)
     assert request.selectors == ("true",)
     assert request.capacity == {"vram": "16Gi"}
-    assert request.tolerations == (Toleration("k", "Exists"),)
+    assert request.tolerations == (DeviceToleration("k", "Exists"),)
     assert spec.constraints == (
         Constraint(("gpu",), match_attribute="d/a"),
         Constraint((), distinct_attribute="d/b"),
@@ -89,37 +97,36 @@ def test_what_can_not_be_represented_is_named() -> None:
             constraints=[{"newKind": "x"}],
         )
     ).spec
-    assert spec.requests == ()
+    assert spec.requests == (DeviceRequest("any", ""),)
     assert spec.unsupported == (
         "request any is neither exactly nor firstAvailable",
         "constraint 0 of an unknown kind",
     )
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        {"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]},
-        {"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All"}},
-        {"name": "r", "exactly": {"deviceClassName": "c", "adminAccess": True}},
-        {
-            "name": "r",
-            "exactly": {"deviceClassName": "c", "tolerations": [{"tolerationSeconds": 1}]},
-        },
-    ],
-)
-def test_what_a_plain_request_has_no_place_for_is_kept_in_full(request_: Any) -> None:
-    plain = {"name": "p", "exactly": {"deviceClassName": "c"}}
-    spec = claim_from(claim(requests=[plain, request_])).spec
-    assert [one.name for one in spec.in_full] == ["p", "r"]
-    assert not claim_from(claim(requests=[plain])).spec.in_full
+def test_alternatives_and_what_is_asked_of_each_are_read() -> None:
+    toleration = {"key": "k", "operator": "Exists", "tolerationSeconds": 1}
+    alternatives = [
+        {"name": "a", "deviceClassName": "c", "count": 2, "tolerations": [toleration]},
+        {"name": "b", "deviceClassName": "c", "derivedAttributes": [{"name": "d"}]},
+    ]
+    spec = claim_from(claim(requests=[{"name": "r", "firstAvailable": alternatives}])).spec
+    (request,) = spec.requests
+    first = DeviceRequest(
+        "a", "c", count=2, tolerations=(DeviceToleration("k", "Exists", seconds=1),)
+    )
+    second = DeviceRequest("b", "c", derived_attributes=("d",))
+    assert request == DeviceRequest("r", "", first_available=(first, second))
+    assert list(spec.alternatives()) == [(request, first), (request, second)]
+    assert spec.unsupported == ()
 
 
-def test_a_request_that_can_t_be_read_in_full_is_named() -> None:
-    alternatives = [{"name": "a", "deviceClassName": "c", "count": "many"}]
-    spec = claim_from(claim(requests=[{"name": "any", "firstAvailable": alternatives}])).spec
-    assert spec.in_full == ()
-    assert "count" in spec.unsupported[0]
+@pytest.mark.parametrize("wrong", [{"count": "many"}, {"deviceClassName": 1}, {"selectors": [{}]}])
+def test_a_claim_with_a_request_of_another_shape_is_unreadable(wrong: Any) -> None:
+    alternative = {"name": "a", "deviceClassName": "c"} | wrong
+    spec = claim_from(claim(requests=[{"name": "any", "firstAvailable": [alternative]}])).spec
+    assert spec.requests == ()
+    assert spec.unreadable
 
 
 names = st.text("abcdefgh-0123456789", min_size=1, max_size=12)
@@ -180,6 +187,45 @@ def test_an_allocation_is_written_as_the_server_wants_it() -> None:
         },
         "reservedFor": [{"resource": "pods", "name": "p", "uid": "pu"}],
     }
+
+
+def test_the_terms_of_an_allocation_and_its_nodes_are_written_and_read() -> None:
+    terms = DeviceTerms((DeviceToleration("k", "Exists", seconds=0),), ("up",), ("down",))
+    device = AllocatedDevice("r/s", DeviceId("d", "p", "a"), "u", {"m": "1"}, True, terms)
+    expression = NodeSelectorRequirement("zone", "Exists")
+    selector = NodeSelector((NodeSelectorTerm((expression,)),))
+    config = OpaqueConfig("d", {"a": 1}, ("r",), "FromClass")
+    allocation = Allocation((device,), "", (config,), selector)
+    written = allocation_to(allocation)
+    assert written == {
+        "devices": {
+            "results": [
+                {
+                    "request": "r/s",
+                    "driver": "d",
+                    "pool": "p",
+                    "device": "a",
+                    "adminAccess": True,
+                    "tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": 0}],
+                    "bindingConditions": ["up"],
+                    "bindingFailureConditions": ["down"],
+                    "shareID": "u",
+                    "consumedCapacity": {"m": "1"},
+                }
+            ],
+            "config": [
+                {
+                    "source": "FromClass",
+                    "requests": ["r"],
+                    "opaque": {"driver": "d", "parameters": {"a": 1}},
+                }
+            ],
+        },
+        "nodeSelector": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]
+        },
+    }
+    assert allocation_from(written) == allocation
 
 
 def test_an_allocation_that_several_nodes_may_use_is_pinned_to_none() -> None:

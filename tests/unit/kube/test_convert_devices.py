@@ -1,6 +1,23 @@
 """Slices, classes, pools and policies as domain values."""
 
-from dray.api.devices import Capacity, OpaqueConfig, RequestPolicy, Taint, Version
+import pytest
+
+from dray.api.devices import (
+    Capacity,
+    CounterSet,
+    DeviceCounterConsumption,
+    OpaqueConfig,
+    RequestPolicy,
+    Taint,
+    Version,
+)
+from dray.api.nodes import (
+    NOWHERE,
+    NodeSelection,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
 from dray.kube.convert import class_from, policy_from, pool_from, slice_from, time_from, time_to
 
 
@@ -59,22 +76,51 @@ def test_a_slice_is_read() -> None:
     assert device.unsupported == ()
 
 
-def test_what_a_device_has_beyond_dray_is_named() -> None:
+def test_everything_that_decides_is_read() -> None:
+    requirement = {"key": "zone", "operator": "In", "values": ["b"]}
+    field = {"key": "metadata.name", "operator": "NotIn", "values": ["n"]}
+    terms = [{"matchExpressions": [requirement], "matchFields": [field]}]
     device = {
-        "name": "g0",
-        "attributes": {"links": {"strings": ["a", "b"]}, "plain": {"int": 1}},
-        "consumesCounters": [{"counterSet": "c"}],
-        "bindingConditions": ["x"],
+        "name": "a",
+        "nodeSelector": {"nodeSelectorTerms": terms},
+        "attributes": {"list": {"strings": ["x"]}, "v": {"versions": ["1.0.0"]}, "empty": {}},
+        "consumesCounters": [{"counterSet": "card", "counters": {"m": {"value": "1"}}}],
+        "bindsToNode": True,
+        "bindingConditions": [],
     }
-    spec = {"driver": "d", "allNodes": True, "pool": {"name": "p"}, "devices": [device]}
+    spec = {
+        "driver": "d",
+        "pool": {"name": "p", "generation": 3, "resourceSliceCount": 2},
+        "perDeviceNodeSelection": True,
+        "sharedCounters": [{"name": "card", "counters": {"m": {"value": "4Gi"}}}],
+        "devices": [device],
+    }
     read = slice_from({"metadata": {"name": "s"}, "spec": spec})
-    assert read.node == ""
-    assert read.devices[0].attributes == {"plain": 1}
-    assert read.devices[0].unsupported == (
-        "consumesCounters",
-        "bindingConditions",
-        "list attribute links",
+    term = NodeSelectorTerm(
+        (NodeSelectorRequirement("zone", "In", ("b",)),),
+        (NodeSelectorRequirement("metadata.name", "NotIn", ("n",)),),
     )
+    reach = NodeSelection(selector=NodeSelector((term,)))
+    (found,) = read.devices
+    assert (read.node, read.per_device_reach, read.reach.is_stated) == ("", True, False)
+    assert read.counter_sets == (CounterSet("card", {"m": "4Gi"}),)
+    assert found.attributes == {"list": ("x",), "v": (Version("1.0.0"),), "empty": None}
+    assert found.consumes == (DeviceCounterConsumption("card", {"m": "1"}),)
+    assert (found.binds_to_node, read.reach_of(found)) == (True, reach)
+    assert (found.binding_conditions, found.binding_failure_conditions) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reach"),
+    [
+        ({"nodeName": "n"}, NodeSelection("n")),
+        ({"allNodes": True}, NodeSelection(all_nodes=True)),
+        ({}, NOWHERE),
+    ],
+)
+def test_the_nodes_of_a_slice_are_read(nodes: dict[str, object], reach: NodeSelection) -> None:
+    spec = {"driver": "d", "pool": {"name": "p"}} | nodes
+    assert slice_from({"metadata": {"name": "s"}, "spec": spec}).reach == reach
 
 
 def test_a_class_is_read() -> None:

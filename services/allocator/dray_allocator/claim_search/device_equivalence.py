@@ -8,9 +8,15 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from dray.api import names
-from dray.api.devices import Capacity, DeviceClass, Version
-from dray.api.dra.asks import Claim
-from dray.api.dra.slices import Attribute, Device, Slice
+from dray.api.claims import Claim
+from dray.api.devices import (
+    Attribute,
+    Capacity,
+    Device,
+    DeviceClass,
+    ResourceSlice,
+    Version,
+)
 from dray.cel.errors import CelError
 from dray.cel.eval.program import compile
 from dray.cel.reads import OWN_DOMAIN, Read
@@ -29,7 +35,7 @@ def questions_of(
     """The attributes that the claims ask about; None where they may read any of them."""
     found: dict[Question, None] = {(names.DRIVER, MODEL): None}  # What a preference may name.
     for claim in claims:
-        for constraint in claim.constraints:
+        for constraint in claim.spec.constraints:
             for name in (constraint.match_attribute, constraint.distinct_attribute):
                 domain, _, own = (name or "").rpartition("/")
                 found[domain, own] = None
@@ -42,11 +48,9 @@ def questions_of(
 
 
 def _selectors(claims: Iterable[Claim], classes: dict[str, DeviceClass]) -> Iterator[str]:
-    for request in (request for claim in claims for request in claim.requests):
-        for ask in (request.exactly, *request.first_available):
-            if ask is not None:
-                of_class = classes.get(ask.device_class)
-                yield from (*(of_class.selectors if of_class else ()), *ask.selectors)
+    for _, ask in (one for claim in claims for one in claim.spec.alternatives()):
+        of_class = classes.get(ask.device_class)
+        yield from (*(of_class.selectors if of_class else ()), *ask.selectors)
 
 
 def _reads(text: str, rules: SchedulerVersion) -> Sequence[Read] | None:
@@ -65,7 +69,7 @@ class DeviceEquivalence:
         self._capacities: dict[int, tuple[dict[str, Capacity], int]] = {}
         """By identity: devices have capacities in common with all that have equal ones."""
 
-    def of(self, part: Slice, device: Device) -> int:
+    def of(self, part: ResourceSlice, device: Device) -> int:
         """The number of a device of a slice; its name does not count."""
         form = (
             part.driver,

@@ -3,14 +3,15 @@
 from collections.abc import Hashable, Iterable
 from itertools import groupby
 
-from dray.api.dra.nodes import Node, Reach
-from dray.api.dra.slices import Slice
+from dray.api.devices import ResourceSlice
+from dray.api.nodes import NodeSelection
+from dray.api.pods import Node
 from dray_allocator.claim_search.device_equivalence import DeviceEquivalence
 from dray_allocator.claim_search.visible_devices import Use, VisibleDevices
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.node_selection import is_reached
 
-Entry = tuple[Slice, tuple[Use, ...]]
+Entry = tuple[ResourceSlice, tuple[Use, ...]]
 
 
 def key_of(node: Node, seen: VisibleDevices, forms: DeviceEquivalence) -> Hashable:
@@ -44,12 +45,12 @@ def _pool(node: Node, entries: list[Entry], forms: DeviceEquivalence) -> Hashabl
 
 
 def _part(
-    node: Node, part: Slice, generation: int, uses: Iterable[Use], forms: DeviceEquivalence
+    node: Node, part: ResourceSlice, generation: int, uses: Iterable[Use], forms: DeviceEquivalence
 ) -> Hashable:
-    if not part.reach.node:  # What else there is to it is the same for all who see it.
+    if not part.node:  # What else there is to it is the same for all who see it.
         return part.name, generation, _told(node, part)
     return (
-        part.reach.node == node.name,
+        part.node == node.name,
         generation,
         part.slice_count,
         forms.number(repr(part.counter_sets)) if part.counter_sets else -1,
@@ -58,14 +59,14 @@ def _part(
     )
 
 
-def _told(node: Node, part: Slice) -> Hashable:
+def _told(node: Node, part: ResourceSlice) -> Hashable:
     """Of what the slice, or each of its devices, says about nodes, the part on this one."""
     if not part.per_device_reach:
         return _is_reached(part.reach, node)
     return tuple(_is_reached(device.reach, node) for device in part.devices)
 
 
-def _is_reached(reach: Reach, node: Node) -> Hashable:
+def _is_reached(reach: NodeSelection, node: Node) -> Hashable:
     try:
         return is_reached(reach, node)
     except AllocationError as error:

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from dray.api.dra.nodes import Node
+from dray.api.pods import Node
 from dray_allocator.claim_search.device_equivalence import DeviceEquivalence, questions_of
 from dray_allocator.claim_search.node_equivalence import key_of
 from dray_allocator.claim_search.node_trial import Feasibility
@@ -139,4 +139,4 @@ def prospect_of(
 
 def node_of(state: AllocatorState, name: str) -> Node:
     """The node as slices see it."""
-    return Node(name, state.facts.nodes[name].node.labels)
+    return state.facts.nodes[name].node

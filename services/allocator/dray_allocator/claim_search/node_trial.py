@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dray.api.claims import Allocation, Claim, DeviceRequest
 from dray.api.devices import DeviceClass, DeviceId
-from dray.api.dra.asks import Ask, Claim
-from dray.api.dra.nodes import Node
-from dray.api.dra.results import AllocationResult
+from dray.api.pods import Node
 from dray_allocator.claim_search.pod_search import PodSearch, worth
 from dray_allocator.claim_search.visible_devices import VisibleDevices
 from dray_allocator.devices.allocate import Problem, allocate
@@ -42,7 +41,7 @@ class NodeTrial:
     """What came of one node."""
 
     verdict: Feasibility
-    results: tuple[AllocationResult, ...] = ()
+    results: tuple[Allocation, ...] = ()
     error: str = ""
     looks: int = 0
     """Devices looked at."""
@@ -77,19 +76,17 @@ def tried(
     return NodeTrial(verdict, tuple(found), "", budget.most - budget.left)
 
 
-def _rank(asked: PodSearch, results: Sequence[AllocationResult], seen: VisibleDevices) -> Rank:
+def _rank(asked: PodSearch, results: Sequence[Allocation], seen: VisibleDevices) -> Rank:
     steps = 0
     for claim, result in zip(asked.claims, results, strict=True):
         taken = {device.request for device in result.devices}
-        for request in claim.requests:
+        for request in claim.spec.requests:
             names = [f"{request.name}/{one.name}" for one in request.first_available]
             steps += next((at for at, name in enumerate(names) if name in taken), 0)
     return steps, worst_first(_worths(asked, results, seen)) if asked.preferences else ()
 
 
-def _worths(
-    asked: PodSearch, results: Sequence[AllocationResult], seen: VisibleDevices
-) -> Iterator[Key]:
+def _worths(asked: PodSearch, results: Sequence[Allocation], seen: VisibleDevices) -> Iterator[Key]:
     devices = {
         DeviceId(part.driver, part.pool, device.name): device
         for part in seen.slices
@@ -109,7 +106,9 @@ class LenientSelectors(DeviceSelectors):
         super().__init__(node, rules)
         self._state = state
 
-    def _verdict(self, claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
+    def _verdict(
+        self, claim: Claim, ask: DeviceRequest, of_class: DeviceClass, candidate: Candidate
+    ) -> bool:
         card = self._state.published.card(candidate.id)
         if card is not None and not card.fault:
             return self._state.selectors.matches((*of_class.selectors, *ask.selectors), card)

@@ -3,22 +3,14 @@
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from dray.api.devices import DeviceId
-from dray.api.dra.asks import Ask, Claim
-from dray.api.dra.slices import Device, Slice
+from dray.api.claims import Claim, DeviceRequest
+from dray.api.devices import Device, DeviceId, ResourceSlice
 from dray.api.preference import Preference
 from dray.messages.facts import ClusterObserved
 from dray_allocator.claim_search.visible_devices import Rate, load_of
 from dray_allocator.devices.capacity import Stated
-from dray_allocator.devices.claim_conversion import (
-    Share,
-    alternatives_of,
-    claim_of,
-    rules_of,
-    shares_of,
-)
 from dray_allocator.devices.ordered_search import Key
-from dray_allocator.devices.percentages import amounts
+from dray_allocator.devices.percentages import Share, amounts, shares_of
 from dray_allocator.devices.versions import (
     CONSUMABLE_CAPACITY,
     DEVICE_BINDING,
@@ -28,6 +20,7 @@ from dray_allocator.devices.versions import (
     PRIORITIZED_LIST,
     SchedulerVersion,
     rules_for,
+    rules_of,
 )
 from dray_allocator.nodes.ratings import LoadScore
 from dray_allocator.placement import affected_requests
@@ -57,21 +50,21 @@ class PodSearch:
         """Equal for pods of one signature that are decided alike."""
         return self.rules, self.load, self.preferences, self.shares
 
-    def asks(self) -> Iterator[tuple[Ask, Share]]:
+    def asks(self) -> Iterator[tuple[DeviceRequest, Share]]:
         """Every request and alternative, and which share of a card it asks for."""
-        found = (ask for claim in self.claims for _, ask in alternatives_of(claim))
+        found = (ask for claim in self.claims for _, ask in claim.spec.alternatives())
         return zip(found, self.shares, strict=True)
 
-    def named(self) -> Iterator[tuple[str, Ask, Share]]:
+    def named(self) -> Iterator[tuple[str, DeviceRequest, Share]]:
         """The same with their names, as results have them: ``main`` or ``main/sub``."""
         named = (
             affected_requests.named(
-                request.name if ask is request.exactly else f"{request.name}/{ask.name}",
+                request.name if ask is request else f"{request.name}/{ask.name}",
                 number,
                 self.claims,
             )
             for number, claim in enumerate(self.claims)
-            for request, ask in alternatives_of(claim)
+            for request, ask in claim.spec.alternatives()
         )
         return ((name, *one) for name, one in zip(named, self.asks(), strict=True))
 
@@ -79,9 +72,9 @@ class PodSearch:
         """What these very asks request of a device: a share of a card is an amount only there."""
         shares = {id(ask): dict(share) for ask, share in self.asks() if share}
 
-        def stated(ask: Ask, device: Device) -> Mapping[str, str] | None:
+        def stated(ask: DeviceRequest, device: Device) -> Mapping[str, str]:
             share = shares.get(id(ask))
-            return amounts(share, ask.capacity or {}, device.capacity) if share else ask.capacity
+            return amounts(share, ask.capacity, device.capacity) if share else ask.capacity
 
         return stated
 
@@ -93,7 +86,7 @@ class PodSearch:
         sign = -1 if load.card_fills else 1
         liked = next((one for some in self.preferences for _, one in some), ())
 
-        def rate(part: Slice, device: Device) -> tuple[object, ...]:
+        def rate(part: ResourceSlice, device: Device) -> tuple[object, ...]:
             use = state.device_usage.of(DeviceId(part.driver, part.pool, device.name))
             return worth(liked, device), sign * load_of(device.capacity, use)
 
@@ -108,17 +101,17 @@ def asked_of(state: AllocatorState, wanted: PodRequest) -> PodSearch:
         list_attributes=facts.list_attributes,
         binding_conditions=facts.binding_conditions,
     )
-    claims = tuple(map(claim_of, wanted.claims))
+    claims = wanted.claims
     shares = tuple(share for claim in wanted.claims for share in shares_of(claim))
     if wanted.placement.is_compatible:
         return PodSearch(claims, _of_server(state, rules), None, (), shares)
     preferences = tuple(
         tuple(
             (request.name, found)
-            for request in claim.requests
-            if (found := preference_of(known, request.name))
+            for request in claim.spec.requests
+            if (found := preference_of(claim, request.name))
         )
-        for known, claim in zip(wanted.claims, claims, strict=True)
+        for claim in claims
     )
     if not any(preferences):
         preferences = ()

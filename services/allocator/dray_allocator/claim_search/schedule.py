@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from dray.api.dra.results import AllocationResult
+from dray.api.claims import Allocation
 from dray_allocator.claim_search.node_equivalence_cache import (
     NodeEquivalence,
     NodeEquivalenceCache,
@@ -79,7 +79,7 @@ class NodeSearch:
     """Nodes on which the first looks were not enough, the best first."""
     ended_at: str = ""
     """The node that ended the attempt with an error."""
-    _found: dict[str, tuple[AllocationResult, ...]] = field(init=False, default_factory=dict)
+    _found: dict[str, tuple[Allocation, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.asked = asked_of(self.state, self.wanted)
@@ -225,7 +225,7 @@ class NodeSearch:
         most = looks + _EACH * seen.devices
         return tried(self.state, self.asked, node_of(self.state, node), seen, most)
 
-    def _results_on(self, node: str) -> tuple[AllocationResult, ...]:
+    def _results_on(self, node: str) -> tuple[Allocation, ...]:
         self._tried(node, NODE_LOOKS)
         return self._found[node]
 

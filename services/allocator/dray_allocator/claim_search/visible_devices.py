@@ -1,21 +1,22 @@
 """What one node sees: the slices that concern it, and who holds their devices."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from dray.api.devices import Capacity, DeviceId
-from dray.api.dra.slices import Device, Slice
+from msgspec.structs import replace
+
+from dray.api.devices import Capacity, Device, DeviceId, ResourceSlice
 from dray_allocator.devices.device_usage import DeviceUse
 from dray_allocator.devices.published_capacity import amount_of
-from dray_allocator.devices.slice_conversion import part_of
+from dray_allocator.devices.published_device import readable_part
 from dray_allocator.devices.usage import Usage
 from dray_allocator.devices.versions import SchedulerVersion
 from dray_allocator.nodes.load import FULL
 from dray_allocator.state.state import AllocatorState
 
-Rate = Callable[[Slice, Device], tuple[object, ...]]
+Rate = Callable[[ResourceSlice, Device], tuple[object, ...]]
 """What a device of a slice is worth, as it is now; the lowest is tried first."""
 Use = str | tuple[tuple[str, int], ...] | None
 """Of a device: ``HELD`` as a whole, ``ILL``, what its shares take in billionths, or nothing."""
@@ -27,7 +28,7 @@ ILL: Final = "ill"
 class VisibleDevices:
     """The slices for one node, and the use of their devices."""
 
-    slices: tuple[Slice, ...]
+    slices: tuple[ResourceSlice, ...]
     uses: tuple[tuple[Use, ...], ...]
     """Of the devices of each slice, in their order."""
     unread: tuple[tuple[DeviceId, str], ...] = ()
@@ -59,15 +60,15 @@ def seen_by(state: AllocatorState, node: str, rate: Rate | None) -> VisibleDevic
     """What ``node`` sees. Within a slice the devices are in the order of ``rate``; those that are
     rated alike, and all where there is none, stay as the driver has them."""
     parts = [
-        state.published.remembered(known.name, partial(part_of, known, full))
-        for known, full in state.published.published_for(node)
+        state.published.remembered(part.name, partial(readable_part, part))
+        for part in state.published.published_for(node)
     ]
     slices = tuple(_ordered(one.slice, rate) if rate else one.slice for one in parts)
     unread = tuple(fault for one in parts for fault in one.unread)
     return VisibleDevices(slices, tuple(tuple(_uses(state, part)) for part in slices), unread)
 
 
-def _ordered(part: Slice, rate: Rate) -> Slice:
+def _ordered(part: ResourceSlice, rate: Rate) -> ResourceSlice:
     return replace(part, devices=tuple(sorted(part.devices, key=partial(rate, part))))
 
 
@@ -83,8 +84,8 @@ def load_of(capacity: Mapping[str, Capacity], use: DeviceUse) -> int:
     return load
 
 
-def _uses(state: AllocatorState, part: Slice) -> Iterator[Use]:
-    ill = state.published.unhealthy(part.reach.node, part.driver)
+def _uses(state: AllocatorState, part: ResourceSlice) -> Iterator[Use]:
+    ill = state.published.unhealthy(part.node, part.driver)
     for device in part.devices:
         use = state.device_usage.of(DeviceId(part.driver, part.pool, device.name))
         if device.name in ill:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dray.api.dra.nodes import Node
+from dray.api.pods import Node
 from dray_allocator.claim_search.device_equivalence import DeviceEquivalence
 from dray_allocator.claim_search.visible_devices import Use, VisibleDevices
 from dray_allocator.devices.candidates import Candidate, candidates_of
@@ -52,7 +52,7 @@ def account_of(
     """Count what ``node`` sees."""
     pools = pools_of(node, seen, rules)
     account = VisiblePools()
-    of_many = {(part.driver, part.pool) for part in seen.slices if not part.reach.node}
+    of_many = {(part.driver, part.pool) for part in seen.slices if not part.node}
     for pool in pools:
         if (pool.driver, pool.name) in of_many:
             account.shared_pools[str(pool)] = is_bad(pool)
@@ -60,7 +60,7 @@ def account_of(
             account.own_pools += 1
             account.bad_pools += is_bad(pool)
     for key, one in keyed(pools, seen, rules, forms):
-        is_own = bool(one.part.reach.node)
+        is_own = bool(one.part.node)
         groups = account.own if is_own else account.shared.setdefault(one.part.name, {})
         groups.setdefault(key, Group(key, one)).count += 1
     return account

@@ -5,7 +5,6 @@ import msgspec
 from dray.api.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.reasons import Reason
-from dray_allocator.devices.claim_conversion import allocation_of
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.schedule import Choice
 from dray_allocator.state.domain import Domain
@@ -61,7 +60,7 @@ def too_large(rules: AllocatorOptions, decision: PodDecision) -> tuple[Reason, .
 def _allocations(wanted: PodRequest, choice: Choice) -> list[Allocation]:
     """What each claim gets."""
     if choice.results:
-        return [allocation_of(one) for one in choice.results]
+        return list(choice.results)
     devices: list[list[AllocatedDevice]] = [[] for _ in wanted.claims]
     for share in choice.shares:
         ask = share.ask

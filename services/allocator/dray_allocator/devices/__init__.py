@@ -14,10 +14,11 @@ amounts       as Go holds them        ordered_search    in another order; connec
 
 Devices that the node table reads, and claims in their form:
 
-published_device    a device with what is computed from it; published_capacity, slice_conversion
+published_device    a device with what is computed from it; published_capacity
 node_devices        the devices of each node; their device_usage and device_taints
+table_scope         what the node table can decide
 selector_cache      selectors, once per distinct device
-driver_parameters   dray's part of a claim; percentages, claim_conversion
+driver_parameters   dray's part of a claim; percentages
 device_requests     what a request asks of these devices; node_search searches them
 
 Pure: the same question has the same answer, and nothing is asked but what is given.

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray.api.devices import DeviceClass
-from dray.api.dra.asks import Ask, Claim
-from dray.api.dra.nodes import Node
-from dray.api.dra.results import AllocationResult
-from dray.api.dra.slices import Slice
+from dray.api.claims import Allocation, Claim, DeviceRequest
+from dray.api.devices import DeviceClass, ResourceSlice
+from dray.api.pods import Node
 from dray_allocator.devices.allocation_state import AllocationState
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate, candidates_of
@@ -31,7 +29,7 @@ class Problem:
     """What is to be decided: ``claims`` on ``node``, all of them or none."""
 
     node: Node
-    slices: Sequence[Slice]
+    slices: Sequence[ResourceSlice]
     classes: Sequence[DeviceClass]
     usage: Usage
     """What other claims hold."""
@@ -45,7 +43,7 @@ def allocate(
     budget: SearchBudget | None = None,
     selectors: DeviceSelectors | None = None,
     stated: Stated = as_stated,
-) -> list[AllocationResult] | None:
+) -> list[Allocation] | None:
     """What each claim gets, in the order of the claims; None where they don't fit on the node.
 
     ``budget`` bounds the devices that the search looks at; by default to ``MOST_LOOKED_AT``.
@@ -62,7 +60,7 @@ def allocate(
     state = AllocationState(problem.claims, problem.usage, rules, demand_by(rules, stated))
     selectors = selectors or DeviceSelectors(problem.node, rules)
 
-    def has_room(ask: Ask, candidate: Candidate) -> bool:
+    def has_room(ask: DeviceRequest, candidate: Candidate) -> bool:
         return state.has_room(ask, candidate, now=rules.all_by_what_is_left)
 
     classes = {one.name: one for one in problem.classes}

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from dray.api.claims import Claim, DeviceRequest, DeviceToleration
 from dray.api.devices import Taint
-from dray.api.dra.asks import Ask, Claim, DeviceToleration
 from dray_allocator.devices.amounts import Amount
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import Demand, DemandOf
@@ -49,19 +49,20 @@ class AllocationState:
         self._counters = Counters(usage.holds, rules)
         self._claims = claims
         self._constraints: list[list[Tracked]] = [
-            [tracked(constraint, rules) for constraint in claim.constraints] for claim in claims
+            [tracked(constraint, rules) for constraint in claim.spec.constraints]
+            for claim in claims
         ]
         self.taken: list[list[Taken]] = [[] for _ in claims]
         """Per claim, in the order of taking."""
 
-    def is_free(self, claim: int, ask: Ask, candidate: Candidate) -> bool:
+    def is_free(self, claim: int, ask: DeviceRequest, candidate: Candidate) -> bool:
         """Whether nothing holds the device as a whole; for admin access, nothing in the claim."""
         device_state = self._device(candidate)
         if ask.admin_access:
             return claim not in device_state.picked
         return not device_state.picked and not device_state.is_held
 
-    def has_room(self, ask: Ask, candidate: Candidate, *, now: bool = True) -> bool:
+    def has_room(self, ask: DeviceRequest, candidate: Candidate, *, now: bool = True) -> bool:
         """Whether the device has the capacities asked for: of what is left now, or ever.
 
         Raises:
@@ -161,7 +162,7 @@ class AllocationState:
             return True
         return not self._rules.bare_share_frees_counters and candidate.id in self._usage.shared
 
-    def _demand(self, ask: Ask, candidate: Candidate) -> Demand | None:
+    def _demand(self, ask: DeviceRequest, candidate: Candidate) -> Demand | None:
         key = id(ask), candidate
         if key not in self._demands:
             self._demands[key] = self._demand_of(ask, candidate)

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dray.api.devices import DeviceId
-from dray.api.dra.slices import Device, Slice
+from dray.api.devices import Device, DeviceId, ResourceSlice
 from dray_allocator.devices.pools import ResourcePool
 
 
@@ -14,7 +13,7 @@ class Candidate:
 
     id: DeviceId
     device: Device
-    part: Slice
+    part: ResourceSlice
     pool: ResourcePool
 
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from dray.api.devices import Capacity, RequestPolicy
-from dray.api.dra.asks import Ask
-from dray.api.dra.slices import Device
+from dray.api.claims import DeviceRequest
+from dray.api.devices import Capacity, Device, RequestPolicy
 from dray.api.quantities import parse_quantity
 from dray_allocator.devices.amounts import Amount, is_same_to_go, stated
 from dray_allocator.devices.candidates import Candidate
@@ -45,16 +44,16 @@ WHOLE: Final = Demand({}, {}, {})
 """Of a device that is not shared."""
 
 
-Stated = Callable[[Ask, Device], Mapping[str, str] | None]
+Stated = Callable[[DeviceRequest, Device], Mapping[str, str]]
 """The capacities that an ask requests of a device."""
-DemandOf = Callable[[Ask, Candidate], Demand | None]
+DemandOf = Callable[[DeviceRequest, Candidate], Demand | None]
 """What an ask takes of a device; None where it can't have it.
 
 Raises AllocationError for an amount that Kubernetes refuses to reckon with.
 """
 
 
-def as_stated(ask: Ask, device: Device) -> Mapping[str, str] | None:
+def as_stated(ask: DeviceRequest, device: Device) -> Mapping[str, str]:
     """The same of every device."""
     return ask.capacity
 
@@ -67,7 +66,7 @@ def demand_by(rules: SchedulerVersion, stated: Stated = as_stated) -> DemandOf:
 
 
 def demand(
-    asked: Mapping[str, str] | None, capacities: Mapping[str, Capacity], rules: SchedulerVersion
+    asked: Mapping[str, str], capacities: Mapping[str, Capacity], rules: SchedulerVersion
 ) -> Demand | None:
     """What each capacity of a device would lose; None where its policies don't allow it, or
     where it lacks one that is asked for. Names count as they are published: none is completed.
@@ -75,7 +74,6 @@ def demand(
     Raises:
         AllocationError: an amount that Kubernetes refuses to reckon with.
     """
-    asked = asked or {}
     if any(name not in capacities for name in asked):
         return None
     amounts = {

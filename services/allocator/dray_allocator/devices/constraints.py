@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dray.api.claims import Constraint
-from dray.api.devices import AttributeValue
-from dray.api.dra.slices import Attribute
+from dray.api.devices import Attribute, AttributeValue
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.requirements import Alternative
 from dray_allocator.devices.versions import SchedulerVersion

@@ -6,7 +6,6 @@ import msgspec
 
 from dray.api.claims import Constraint, DeviceRequest
 from dray.api.devices import DeviceId, Taint
-from dray.api.dra.asks import DeviceToleration
 from dray.api.preference import Preference as Criteria
 from dray.api.quantities import Quantity
 from dray_allocator.devices.allocation_state import untolerated
@@ -15,12 +14,11 @@ from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.node_devices import Card, NodeDevices
 from dray_allocator.devices.percentages import amounts
-from dray_allocator.devices.published_device import without_owner
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.devices.versions import NEWEST, rules_for
 
 RULES = rules_for(NEWEST)
-"""See ``devices.claim_conversion.rules_of``."""
+"""See ``devices.versions.rules_of``."""
 NO_PERCENTS: Mapping[str, int] = {}
 
 
@@ -34,8 +32,6 @@ class DeviceRequirements(msgspec.Struct, frozen=True, gc=False):
     constraints: tuple[Constraint, ...]
     signature: bytes
     """Equal for requests that the same devices satisfy."""
-    tolerations: tuple[DeviceToleration, ...] = ()
-    """The request's."""
     percents: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Shares that depend on the device (``devices.percentages``)."""
     preference: Criteria = ()
@@ -53,8 +49,8 @@ class DeviceRequirements(msgspec.Struct, frozen=True, gc=False):
         return amounts[shape]
 
     def untolerated(self, card: Card) -> Taint | None:
-        """A taint that keeps it away. dray's own owner taint is for other allocators."""
-        return untolerated(without_owner(card.device.taints), self.tolerations)
+        """A taint that keeps it away."""
+        return untolerated(card.device.taints, self.request.tolerations)
 
 
 class Share(msgspec.Struct, frozen=True, gc=False):

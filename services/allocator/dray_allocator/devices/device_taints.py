@@ -1,33 +1,33 @@
-"""Taints that rules put on devices from outside, as Kubernetes' tracker of slices does it."""
+"""Taints of devices that slices do not say: those of rules come to them, and dray's own goes."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
-from msgspec import structs
+from msgspec.structs import replace
 
-from dray.api.devices import ResourceSlice, Taint
-from dray.api.dra.slices import Slice, TaintRule
+from dray.api.devices import DeviceTaintRule, ResourceSlice, Taint
+from dray.api.names import OWNER_TAINT
 
 
-def tainted(
-    part: ResourceSlice, in_full: Slice | None, rules: Sequence[TaintRule]
-) -> tuple[ResourceSlice, Slice | None]:
-    """A slice, in both forms, with the taints of the rules behind its own; as it is where none is
-    about it."""
+def tainted(part: ResourceSlice, rules: Sequence[DeviceTaintRule]) -> ResourceSlice:
+    """A slice with the taints of the rules behind its own, as Kubernetes' tracker of slices does
+    it; as it is if none is about it."""
     added = {one.name: _added(part, one.name, rules) for one in part.devices}
     if not any(added.values()):
-        return part, in_full
+        return part
     devices = tuple(
-        structs.replace(one, taints=(*one.taints, *added[one.name])) if added[one.name] else one
+        replace(one, taints=(*one.taints, *added[one.name])) if added[one.name] else one
         for one in part.devices
     )
-    if in_full is not None:
-        whole = tuple(
-            replace(one, taints=(*one.taints, *added.get(one.name, ()))) for one in in_full.devices
-        )
-        in_full = replace(in_full, devices=whole)
-    return structs.replace(part, devices=devices), in_full
+    return replace(part, devices=devices)
 
 
-def _added(part: ResourceSlice, device: str, rules: Sequence[TaintRule]) -> tuple[Taint, ...]:
-    return tuple(rule.taint for rule in rules if rule.selects(part.driver, part.pool, device))
+def without_owner(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+    """Taints but dray's own one, which is for other allocators."""
+    if not any(one.key == OWNER_TAINT for one in taints):
+        return taints
+    return tuple([one for one in taints if one.key != OWNER_TAINT])
+
+
+def _added(part: ResourceSlice, device: str, rules: Iterable[DeviceTaintRule]) -> tuple[Taint, ...]:
+    selecting = (rule for rule in rules if rule.selects(part.driver, part.pool, device))
+    return without_owner(tuple(rule.taint for rule in selecting))

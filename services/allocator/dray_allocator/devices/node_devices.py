@@ -10,13 +10,13 @@ from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
-from dray.api.devices import Capacity, Device, DeviceId, ResourceSlice
-from dray.api.dra.slices import Slice, TaintRule
+from dray.api.devices import Capacity, Device, DeviceId, DeviceTaintRule, ResourceSlice
 from dray.api.equality import strictly_equal
-from dray_allocator.devices.device_taints import tainted
+from dray_allocator.devices.device_taints import tainted, without_owner
 from dray_allocator.devices.links import names_links
 from dray_allocator.devices.published_device import Card as Card
 from dray_allocator.devices.published_device import DeviceShape, shape_of
+from dray_allocator.devices.table_scope import fields_beyond_table, is_slice_beyond_table
 
 _SIGNATURES_KEPT = 256
 _SLICES_REMEMBERED = 20_000
@@ -63,10 +63,10 @@ class PublishedDevices:
     def __init__(self, drivers: tuple[str, ...]) -> None:
         self._drivers = drivers
         self._slices: dict[str, ResourceSlice] = {}
-        self._in_full: dict[str, Slice] = {}
-        """Those of them that say more than is looked at here."""
-        self._rules: tuple[TaintRule, ...] = ()
-        self._untainted: dict[str, tuple[ResourceSlice, Slice | None]] = {}
+        self._beyond_table: dict[str, None] = {}
+        """Those of them with fields that the node table does not read."""
+        self._rules: tuple[DeviceTaintRule, ...] = ()
+        self._untainted: dict[str, ResourceSlice] = {}
         """As published, the slices on which rules put taints."""
         self._remembered: dict[str, object] = {}
         """What others made of slices; forgotten with them."""
@@ -105,18 +105,17 @@ class PublishedDevices:
     @property
     def says_more(self) -> bool:
         """Whether there are slices with fields that the node table ignores."""
-        return bool(self._in_full)
+        return bool(self._beyond_table)
 
     def nodes_that_say_more(self) -> frozenset[str]:
         """Nodes with such slices; "" among them means all nodes."""
-        return frozenset(self._slices[name].node for name in self._in_full)
+        return frozenset(self._slices[name].node for name in self._beyond_table)
 
-    def published_for(self, node: str) -> list[tuple[ResourceSlice, Slice | None]]:
-        """The slices of every pool that has one of this node or of no single node, by name; with
-        each all that it says, where that is more."""
+    def published_for(self, node: str) -> list[ResourceSlice]:
+        """The slices of every pool that has one of this node or of no single node, by name."""
         pools = dict.fromkeys((*self._pools_of.get(node, ()), *self._pools_of.get("", ())))
         found = sorted({name: None for pool in pools for name in self._pools[pool]})
-        return [(self._slices[name], self._in_full.get(name)) for name in found]
+        return [self._slices[name] for name in found]
 
     def remembered(self, name: str, make: Callable[[], T]) -> T:
         """What ``make`` makes of a slice, made once for as long as the slice is as it is."""
@@ -131,52 +130,48 @@ class PublishedDevices:
         """Names of the devices that the node-agent reports as unhealthy."""
         return self._unhealthy.get((node, driver), ())
 
-    def put(self, slice_: ResourceSlice, in_full: Slice | None = None) -> tuple[str, ...]:
+    def put(self, slice_: ResourceSlice) -> tuple[str, ...]:
         """Take a slice in; the nodes whose devices changed, "" for those of no single node."""
-        if slice_.driver not in self._drivers or strictly_equal(
-            self._known(slice_.name), (slice_, in_full)
-        ):
+        if slice_.driver not in self._drivers:
+            return ()
+        devices = tuple([self._lean(device) for device in slice_.devices])
+        slice_ = replace(slice_, devices=devices)
+        if strictly_equal(self._known(slice_.name), slice_):
             return ()
         touched = self.drop(slice_.name) if slice_.name in self._slices else ()
         if self._rules:
-            published = slice_, in_full
-            slice_, in_full = tainted(slice_, in_full, self._rules)
-            if published != (slice_, in_full):
+            published, slice_ = slice_, tainted(slice_, self._rules)
+            if published is not slice_:
                 self._untainted[slice_.name] = published
-        if in_full is not None:
-            self._in_full[slice_.name] = in_full
-        devices = tuple([self._lean(device) for device in slice_.devices])
-        self._slices[slice_.name] = replace(slice_, devices=devices)
+        if is_slice_beyond_table(slice_):
+            self._beyond_table[slice_.name] = None
+        self._slices[slice_.name] = slice_
         pool = (slice_.driver, slice_.pool)
         self._pools[pool] = (*self._pools.get(pool, ()), slice_.name)
         if pool not in self._pools_of.get(slice_.node, ()):
             self._pools_of[slice_.node] = (*self._pools_of.get(slice_.node, ()), pool)
         return _distinct((*touched, *self._rebuild(pool)))
 
-    def taint(self, rules: tuple[TaintRule, ...]) -> tuple[str, ...]:
+    def taint(self, rules: tuple[DeviceTaintRule, ...]) -> tuple[str, ...]:
         """Taint devices by ``rules``, and no others any more; the nodes whose devices changed."""
         if rules == self._rules:
             return ()
         self._rules = rules
         touched: list[str] = []
         for name in tuple(self._slices):
-            part, in_full = self._known(name)
-            if part is not None and tainted(part, in_full, rules) != (
-                self._slices[name],
-                self._in_full.get(name),
-            ):
-                touched += (*self.drop(name), *self.put(part, in_full))
+            part = self._known(name)
+            if part is not None and tainted(part, rules) != self._slices[name]:
+                touched += (*self.drop(name), *self.put(part))
         return _distinct(touched)
 
-    def _known(self, name: str) -> tuple[ResourceSlice | None, Slice | None]:
+    def _known(self, name: str) -> ResourceSlice | None:
         """A slice as it was published."""
-        found = self._untainted.get(name)
-        return found or (self._slices.get(name), self._in_full.get(name))
+        return self._untainted.get(name) or self._slices.get(name)
 
     def drop(self, name: str) -> tuple[str, ...]:
         """Forget a slice; the nodes whose devices changed."""
         slice_ = self._slices.pop(name, None)
-        self._in_full.pop(name, None)
+        self._beyond_table.pop(name, None)
         self._untainted.pop(name, None)
         self._remembered.pop(name, None)
         if slice_ is None:
@@ -241,16 +236,20 @@ class PublishedDevices:
         return [one for slice_ in current if slice_.node == node for one in slice_.devices]
 
     def _lean(self, device: Device) -> Device:
-        """The device with capacities that it has in common with all that have equal ones: they
-        are most of what a device takes in memory."""
+        """The device without dray's own taint, and with capacities that it has in common with all
+        that have equal ones: they are most of what a device takes in memory."""
         shared = self._latest
         if shared is None or shared != device.capacity:  # mostly it is like the one before
             items = tuple(sorted(device.capacity.items(), key=lambda item: item[0]))
             shared = self._latest = self._capacities.setdefault(items, device.capacity)
-        return device if shared is device.capacity else replace(device, capacity=shared)
+        taints = without_owner(device.taints)
+        if shared is device.capacity and taints is device.taints:
+            return device
+        return replace(device, capacity=shared, taints=taints)
 
     def _card(self, id_: DeviceId, device: Device, node: str, index: int) -> Card:
-        key = (id(device.capacity), device.allow_multiple_allocations, device.unsupported)
+        unread = (*device.unsupported, *fields_beyond_table(device))
+        key = (id(device.capacity), device.allow_multiple_allocations, unread)
         number = self._numbers.setdefault(key, len(self._numbers))
         if number == len(self._shapes):
             self._shapes.append(shape_of(device))

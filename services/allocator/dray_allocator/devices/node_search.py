@@ -6,13 +6,11 @@ from typing import Final
 
 import msgspec
 
+from dray.api.claims import Claim, ClaimSpec, DeviceRequest
 from dray.api.devices import DeviceClass, DeviceId
-from dray.api.dra.asks import Ask as StructuredAsk
-from dray.api.dra.asks import Claim
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import Demand
-from dray_allocator.devices.claim_conversion import request_of
 from dray_allocator.devices.device_requests import (
     RULES,
     DeviceRequirements,
@@ -51,13 +49,12 @@ def plan_of(asks: Sequence[DeviceRequirements], claims: int) -> SearchPlan:
 def _claim(asks: Sequence[DeviceRequirements]) -> Claim:
     """As far as the search reads it: who it is does not matter."""
     constraints = dict.fromkeys(one for ask in asks for one in ask.constraints)
-    return Claim("", "", constraints=tuple(constraints))
+    return Claim("", "", "", 0, "", ClaimSpec(constraints=tuple(constraints)))
 
 
 def _wanted(ask: DeviceRequirements) -> RequestAlternatives:
-    request = request_of(ask.request)
-    assert request.exactly is not None
-    alternative = Alternative(request.name, "", request.exactly, _CLASS, request.exactly.count)
+    request = ask.request
+    alternative = Alternative(request.name, "", request, _CLASS, request.count)
     return RequestAlternatives((alternative,), is_choice=False)
 
 
@@ -89,7 +86,7 @@ class DeviceSearch:
             fitting[id(one)] = [card.candidate for card in found]
             cards.update(zip(fitting[id(one)], found, strict=True))
 
-        def demand_of(ask: StructuredAsk, candidate: Candidate) -> Demand | None:
+        def demand_of(ask: DeviceRequest, candidate: Candidate) -> Demand | None:
             return asks[id(ask)].of(cards[candidate])
 
         def rate(alternative: Alternative, candidate: Candidate) -> Rating:

@@ -4,7 +4,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from dray.api.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
+from dray.api.nodes import (
+    NodeSelection,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
+from dray.api.pods import Node
 from dray_allocator.devices.errors import AllocationError
 
 _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -17,7 +23,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _INT64: Final = range(-(2**63), 2**63)
 
 
-def is_reached(reach: Reach, node: Node) -> bool:
+def is_reached(reach: NodeSelection, node: Node) -> bool:
     """Whether ``node`` is one of those that ``reach`` names.
 
     Raises:
@@ -38,14 +44,14 @@ def _selects(selector: NodeSelector, node: Node) -> bool:
     return any(_term_holds(term, node) for term in terms)
 
 
-def _term_holds(term: Term, node: Node) -> bool:
+def _term_holds(term: NodeSelectorTerm, node: Node) -> bool:
     if not all(_label_holds(one, node.labels) for one in term.expressions):
         return False
     fields = {"metadata.name": node.name} if node.name else {}
     return not fields or all(_field_holds(one, fields) for one in term.fields)
 
 
-def _label_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def _label_holds(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
     seen = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -60,25 +66,25 @@ def _label_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
             return _compares(requirement, seen)
 
 
-def _compares(requirement: Requirement, seen: str | None) -> bool:
+def _compares(requirement: NodeSelectorRequirement, seen: str | None) -> bool:
     left, right = _integer(seen or ""), _integer(requirement.values[0])
     if left is None or right is None:
         return False
     return left > right if requirement.operator == "Gt" else left < right
 
 
-def _field_holds(requirement: Requirement, fields: Mapping[str, str]) -> bool:
+def _field_holds(requirement: NodeSelectorRequirement, fields: Mapping[str, str]) -> bool:
     is_equal = fields.get(requirement.key, "") == requirement.values[0]
     return is_equal if requirement.operator == "In" else not is_equal
 
 
-def _faults(term: Term) -> list[str]:
+def _faults(term: NodeSelectorTerm) -> list[str]:
     labels = (_label_fault(one) for one in term.expressions)
     fields = (_field_fault(one) for one in term.fields)
     return [fault for fault in (*labels, *fields) if fault]
 
 
-def _label_fault(requirement: Requirement) -> str:
+def _label_fault(requirement: NodeSelectorRequirement) -> str:
     key, operator, values = requirement.key, requirement.operator, requirement.values
     if not _is_label_key(key):
         return f"{key!r} is no label key"
@@ -96,7 +102,7 @@ def _label_fault(requirement: Requirement) -> str:
             return f"operator {operator!r} of {key} is unknown"
 
 
-def _field_fault(requirement: Requirement) -> str:
+def _field_fault(requirement: NodeSelectorRequirement) -> str:
     if requirement.operator not in ("In", "NotIn"):
         return f"operator {requirement.operator!r} of field {requirement.key} is unknown"
     return "" if len(requirement.values) == 1 else f"field {requirement.key} needs one value"

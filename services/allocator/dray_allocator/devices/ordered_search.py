@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from dray.api.claims import Claim, DeviceRequest
 from dray.api.devices import DeviceClass
-from dray.api.dra.asks import Ask, Claim
 from dray_allocator.devices.allocation_state import AllocationState, Taken
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate
@@ -51,7 +51,7 @@ class SearchPlan:
             one for wanted in self.requests for request in wanted for one in request.alternatives
         )
         object.__setattr__(self, "alternatives", tuple(every))
-        is_free = not any(claim.constraints for claim in self.claims)
+        is_free = not any(claim.spec.constraints for claim in self.claims)
         is_one = len(self.alternatives) == 1 and self.alternatives[0].every is None
         object.__setattr__(self, "is_single", is_free and is_one)
 
@@ -190,6 +190,6 @@ def _only(candidates: Candidates, among: frozenset[Candidate]) -> Candidates:
     return {key: [one for one in some if one in among] for key, some in candidates.items()}
 
 
-def _suits(claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
+def _suits(claim: Claim, ask: DeviceRequest, of_class: DeviceClass, candidate: Candidate) -> bool:
     """What ``candidates`` found out before."""
     return True

@@ -13,6 +13,8 @@ from dray.api.names import PERCENT_FIELDS, TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM,
 from dray.api.quantities import NANO, InvalidQuantityError, Quantity, parse_quantity
 from dray_allocator.devices.driver_parameters import own_parameters
 
+Share = tuple[tuple[str, int], ...]
+"""Billionths of a percent by consumed capacity; none: amounts are stated."""
 PHYSICAL = {VIRTUAL_TFLOPS: TFLOPS, VIRTUAL_VRAM: VRAM}
 """What a share of a capacity is a percentage of."""
 WHOLE = 100 * NANO
@@ -30,6 +32,13 @@ def percents(claim: Claim, *request: str) -> dict[str, int]:
             if percent is not None:
                 found[capacity] = percent
     return found
+
+
+def shares_of(claim: Claim) -> Iterator[Share]:
+    """The percentages of every request, or of each of its alternatives."""
+    for request, one in claim.spec.alternatives():
+        found = percents(claim, request.name, f"{request.name}/{one.name}")
+        yield tuple(sorted(found.items()))
 
 
 def unreadable(claim: Claim) -> Iterator[str]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dray.api.dra.nodes import Node
-from dray.api.dra.slices import CounterSet, Device, Slice
+from dray.api.devices import CounterSet, Device, ResourceSlice
+from dray.api.pods import Node
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.node_selection import is_reached
 from dray_allocator.devices.versions import SchedulerVersion
@@ -16,9 +16,9 @@ class ResourcePool:
 
     driver: str
     name: str
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
     """With devices, of those that reach the node, in the order in which they are tried."""
-    elsewhere: tuple[Slice, ...] = ()
+    elsewhere: tuple[ResourceSlice, ...] = ()
     """Slices of other nodes: their devices may use counters of the pool."""
     counter_sets: dict[str, CounterSet] = field(default_factory=dict)
     incomplete: bool = False
@@ -34,20 +34,22 @@ class ResourcePool:
         """Whether a device, once allocated, waits for conditions before the pod is bound."""
         return any(device.binding_conditions is not None for _, device in self.devices())
 
-    def devices(self) -> Iterator[tuple[Slice, Device]]:
+    def devices(self) -> Iterator[tuple[ResourceSlice, Device]]:
         """Every device on a slice that reaches the node, in the order of trying."""
         for part in self.slices:
             for device in part.devices:
                 yield part, device
 
 
-def gather(slices: Sequence[Slice], node: Node, rules: SchedulerVersion) -> list[ResourcePool]:
+def gather(
+    slices: Sequence[ResourceSlice], node: Node, rules: SchedulerVersion
+) -> list[ResourcePool]:
     """The pools that ``node`` sees, in the order in which they are tried.
 
     Raises:
         AllocationError: a node selector can't be read.
     """
-    seen: dict[tuple[str, str], list[Slice]] = {}
+    seen: dict[tuple[str, str], list[ResourceSlice]] = {}
     for part in _in_order_of_reading(slices, node, rules):
         if _is_seen(part, node, rules):
             _add(seen.setdefault((part.driver, part.pool), []), part)
@@ -59,23 +61,23 @@ def gather(slices: Sequence[Slice], node: Node, rules: SchedulerVersion) -> list
 
 
 def _in_order_of_reading(
-    slices: Sequence[Slice], node: Node, rules: SchedulerVersion
-) -> Iterator[Slice]:
+    slices: Sequence[ResourceSlice], node: Node, rules: SchedulerVersion
+) -> Iterator[ResourceSlice]:
     """Slices of the node, then those that are of no single node; the first one counts most."""
     if not rules.sorts:
         yield from slices
         return
     own = [part for part in slices if _is_of_one_node(part, rules)]
-    yield from (part for part in own if part.reach.node == node.name)
+    yield from (part for part in own if part.node == node.name)
     yield from (part for part in slices if not _is_of_one_node(part, rules))
 
 
-def _is_of_one_node(part: Slice, rules: SchedulerVersion) -> bool:
+def _is_of_one_node(part: ResourceSlice, rules: SchedulerVersion) -> bool:
     everywhere = rules.counter_sets_seen_everywhere and part.counter_sets
-    return bool(part.reach.node) and not everywhere
+    return bool(part.node) and not everywhere
 
 
-def _is_seen(part: Slice, node: Node, rules: SchedulerVersion) -> bool:
+def _is_seen(part: ResourceSlice, node: Node, rules: SchedulerVersion) -> bool:
     if not rules.partitionable and (part.per_device_reach is not None or _counts(part, rules)):
         return False
     if rules.knows_compatibility_groups and _has_groups(part):
@@ -92,16 +94,16 @@ def _is_seen(part: Slice, node: Node, rules: SchedulerVersion) -> bool:
     return False
 
 
-def _counts(part: Slice, rules: SchedulerVersion) -> bool:
+def _counts(part: ResourceSlice, rules: SchedulerVersion) -> bool:
     return bool(part.counter_sets) and not rules.sees_own_slices_only
 
 
-def _has_groups(part: Slice) -> bool:
+def _has_groups(part: ResourceSlice) -> bool:
     uses = (use for device in part.devices for use in device.consumes)
     return any(use.compatibility_groups for use in uses)
 
 
-def _add(parts: list[Slice], part: Slice) -> None:
+def _add(parts: list[ResourceSlice], part: ResourceSlice) -> None:
     """A newer generation replaces what was seen of an older one."""
     if parts and part.generation < parts[0].generation:
         return
@@ -111,7 +113,7 @@ def _add(parts: list[Slice], part: Slice) -> None:
 
 
 def _pool(
-    parts: list[Slice], slices: Sequence[Slice], rules: SchedulerVersion
+    parts: list[ResourceSlice], slices: Sequence[ResourceSlice], rules: SchedulerVersion
 ) -> ResourcePool | None:
     """The pool of the slices that the node sees; None where they are out of date.
 
@@ -136,7 +138,9 @@ def _pool(
     return _checked(parts, [part for part in current if part.name not in names], rules)
 
 
-def _checked(parts: list[Slice], others: list[Slice], rules: SchedulerVersion) -> ResourcePool:
+def _checked(
+    parts: list[ResourceSlice], others: list[ResourceSlice], rules: SchedulerVersion
+) -> ResourcePool:
     first = parts[0]
     if rules.sorts:
         parts = sorted(parts, key=lambda part: part.name)
@@ -157,7 +161,7 @@ def _checked(parts: list[Slice], others: list[Slice], rules: SchedulerVersion) -
     return ResourcePool(first.driver, first.pool, tuple(usable), tuple(elsewhere), sets)
 
 
-def _twice(parts: Sequence[Slice]) -> str:
+def _twice(parts: Sequence[ResourceSlice]) -> str:
     names: set[str] = set()
     for part in parts:
         for device in part.devices:
@@ -167,7 +171,7 @@ def _twice(parts: Sequence[Slice]) -> str:
     return ""
 
 
-def _counter_sets(parts: Sequence[Slice]) -> tuple[dict[str, CounterSet], str]:
+def _counter_sets(parts: Sequence[ResourceSlice]) -> tuple[dict[str, CounterSet], str]:
     sets: dict[str, CounterSet] = {}
     for part in parts:
         for one in part.counter_sets:
@@ -177,7 +181,7 @@ def _counter_sets(parts: Sequence[Slice]) -> tuple[dict[str, CounterSet], str]:
     return sets, ""
 
 
-def _unknown_counter(sets: dict[str, CounterSet], parts: Sequence[Slice]) -> str:
+def _unknown_counter(sets: dict[str, CounterSet], parts: Sequence[ResourceSlice]) -> str:
     for use in (use for part in parts for device in part.devices for use in device.consumes):
         if use.counter_set not in sets:
             return f"counter set {use.counter_set} not found"

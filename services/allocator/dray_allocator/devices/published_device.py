@@ -3,17 +3,17 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from dray.api import names
-from dray.api.devices import Device, DeviceId, Taint
-from dray.api.dra.slices import Device as PublishedDevice
-from dray.api.dra.slices import Slice
+from msgspec.structs import replace
+
+from dray.api.devices import NEWER_FIELDS, Device, DeviceId, ResourceSlice
 from dray.cel.device import view_of
 from dray.cel.view import DeviceView
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.pools import ResourcePool
 from dray_allocator.devices.published_capacity import amount_of, quantities_of
+from dray_allocator.devices.table_scope import fields_beyond_table
 
-_SLICE, _POOL = Slice("", "", ""), ResourcePool("", "")
+_SLICE, _POOL = ResourceSlice("", "", "", "", 0, 1, ""), ResourcePool("", "")
 """Of devices of which their slices and pools say nothing that the search reads."""
 
 
@@ -24,12 +24,23 @@ class DeviceShape:
     totals: Mapping[str, int]
     """Published capacity in billionths of a unit; nothing where it can't be read."""
     fault: str
-    """Why such a device is never allocated: what of it can't be read; empty where all can."""
+    """Why the node table never allocates such a device: what of it can't be read, or is not read
+    there; empty if all is."""
 
 
 def shape_of(device: Device) -> DeviceShape:
     """The shape of a device."""
-    return DeviceShape(totals_of(device), ", ".join(faults_of(device)))
+    beyond = (f"has {what}" for what in fields_beyond_table(device))
+    return DeviceShape(totals_of(device), ", ".join((*faults_of(device), *beyond)))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadablePart:
+    """The devices of a slice of which everything can be read."""
+
+    slice: ResourceSlice
+    unread: tuple[tuple[DeviceId, str], ...] = ()
+    """The other devices, and what of them can't be read."""
 
 
 @dataclass(slots=True)
@@ -70,7 +81,7 @@ class Card:
     def candidate(self) -> Candidate:
         """The device as the search tries it."""
         if self._candidate is None:
-            self._candidate = Candidate(self.id, in_full(self.device), _SLICE, _POOL)
+            self._candidate = Candidate(self.id, self.device, _SLICE, _POOL)
         return self._candidate
 
     @property
@@ -81,35 +92,30 @@ class Card:
         return self._view
 
 
-def in_full(device: Device) -> PublishedDevice:
-    """A device as the search reads it, without what keeps other allocators away."""
-    return PublishedDevice(
-        device.name,
-        dict(device.attributes),
-        device.capacity,
-        device.allow_multiple_allocations,
-        taints=without_owner(device.taints),
-    )
-
-
-def without_owner(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
-    """Taints but dray's own one, which is for other allocators."""
-    if not any(one.key == names.OWNER_TAINT for one in taints):
-        return taints
-    return tuple([one for one in taints if one.key != names.OWNER_TAINT])
-
-
 def totals_of(device: Device) -> Mapping[str, int]:
     """Published capacity in billionths of a unit; none where it is no amount."""
     return {key: amount_of(one.value) or 0 for key, one in device.capacity.items()}
 
 
 def faults_of(device: Device) -> Iterator[str]:
-    """What of a device can't be read."""
+    """Why a device is never allocated: what of it can't be read."""
     for what in device.unsupported:
-        yield f"has {what}"
+        if what != NEWER_FIELDS:
+            yield f"has {what}"
     for key, one in sorted(device.capacity.items()):
         yield from (f"{key} is {text}" for text in quantities_of(one) if not _is_sound(text))
+
+
+def readable_part(part: ResourceSlice) -> ReadablePart:
+    """A slice without the devices of which something can't be read."""
+    faults = {one.name: fault for one in part.devices if (fault := ", ".join(faults_of(one)))}
+    if not faults:
+        return ReadablePart(part)
+    devices = tuple(one for one in part.devices if one.name not in faults)
+    unread = tuple(
+        (DeviceId(part.driver, part.pool, name), fault) for name, fault in faults.items()
+    )
+    return ReadablePart(replace(part, devices=devices), unread)
 
 
 def _is_sound(text: str) -> bool:

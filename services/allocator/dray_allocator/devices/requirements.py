@@ -3,16 +3,17 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dray.api.claims import Claim, DeviceRequest
 from dray.api.devices import DeviceClass
-from dray.api.dra.asks import MOST_DEVICES, Ask, Claim, Request
+from dray.api.names import MAX_GPUS_PER_CLAIM
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.pools import ResourcePool
 from dray_allocator.devices.versions import SchedulerVersion
 
-Selects = Callable[[Claim, Ask, DeviceClass, Candidate], bool]
+Selects = Callable[[Claim, DeviceRequest, DeviceClass, Candidate], bool]
 """Whether the selectors of an ask and of its class take a device."""
-HasRoom = Callable[[Ask, Candidate], bool]
+HasRoom = Callable[[DeviceRequest, Candidate], bool]
 """Whether a device has the capacities asked for."""
 
 
@@ -23,7 +24,7 @@ class Alternative:
     request: str
     sub: str
     """Name of the alternative; empty where the request has none."""
-    ask: Ask
+    ask: DeviceRequest
     of_class: DeviceClass
     count: int
     every: tuple[Candidate, ...] | None = None
@@ -77,14 +78,14 @@ class Planner:
         Raises:
             AllocationError: Kubernetes can't or won't allocate such a claim.
         """
-        wanted = tuple(self._wanted(claim, request) for request in claim.requests)
+        wanted = tuple(self._wanted(claim, request) for request in claim.spec.requests)
         fewest = sum(one.fewest for one in wanted)
-        if fewest > MOST_DEVICES:
+        if fewest > MAX_GPUS_PER_CLAIM:
             raise AllocationError(
                 f"claim {claim}: number of requested devices {fewest} exceeds the claim limit of "
-                f"{MOST_DEVICES}: spread them over several claims"
+                f"{MAX_GPUS_PER_CLAIM}: spread them over several claims"
             )
-        for number, constraint in enumerate(claim.constraints):
+        for number, constraint in enumerate(claim.spec.constraints):
             is_known = constraint.match_attribute or (
                 constraint.distinct_attribute and self._rules.knows_distinct
             )
@@ -95,26 +96,23 @@ class Planner:
                 )
         return wanted
 
-    def _wanted(self, claim: Claim, request: Request) -> RequestAlternatives:
+    def _wanted(self, claim: Claim, request: DeviceRequest) -> RequestAlternatives:
         is_choice = bool(request.first_available)
         where = f"claim {claim}, request {request.name}"
         if is_choice and not self._rules.prioritized_list:
             raise AllocationError(
                 f"{where}: has subrequests, but the DRAPrioritizedList feature is disabled"
             )
-        if not is_choice and request.exactly is None:
-            raise AllocationError(f"{where}: is neither exactly nor firstAvailable")
         found: list[Alternative] = []
-        for ask in request.first_available or (request.exactly,):
-            if ask is not None:
-                found.append(self._alternative(claim, request.name, ask, found, is_choice))
+        for ask in request.alternatives:
+            found.append(self._alternative(claim, request.name, ask, found, is_choice))
         return RequestAlternatives(tuple(found), is_choice)
 
     def _alternative(
         self,
         claim: Claim,
         request: str,
-        ask: Ask,
+        ask: DeviceRequest,
         before: Sequence[Alternative],
         is_choice: bool,
     ) -> Alternative:
@@ -142,13 +140,13 @@ class Planner:
         )
         return Alternative(request, sub, ask, of_class, len(every), every)
 
-    def _faults(self, ask: Ask) -> Iterator[str]:
+    def _faults(self, ask: DeviceRequest) -> Iterator[str]:
         rules = self._rules
-        if ask.capacity is not None and not rules.consumable_capacity and not rules.is_simple:
+        if ask.capacity and not rules.consumable_capacity and not rules.is_simple:
             yield "has capacity requests, but the DRAConsumableCapacity feature is disabled"
         if ask.derived_attributes and rules.minor >= 37:
             yield "cannot handle request with derived attributes, the feature is disabled"
-        if ask.admin_access is not None and not rules.admin_access:
+        if ask.admin_access and not rules.admin_access:
             yield "admin access is requested, but the feature is disabled"
         if not ask.device_class:
             yield "missing device class name (unsupported request type?)"

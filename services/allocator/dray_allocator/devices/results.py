@@ -3,10 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import NAMESPACE_OID, uuid5
 
+from dray.api.claims import AllocatedDevice, Allocation, Claim, DeviceTerms
 from dray.api.devices import OpaqueConfig
-from dray.api.dra.asks import Claim
-from dray.api.dra.nodes import Node, NodeSelector, Requirement, Term
-from dray.api.dra.results import AllocationResult, DeviceResult
+from dray.api.nodes import (
+    NAME_FIELD,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
+from dray.api.pods import Node
 from dray_allocator.devices.allocation_state import Taken
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.requirements import Alternative
@@ -19,31 +24,37 @@ def result_of(
     taken: Sequence[Taken],
     node: Node,
     rules: SchedulerVersion,
-) -> AllocationResult:
+) -> Allocation:
     """What ``claim`` gets. ``alternatives`` are those chosen, one for each request.
 
     Raises:
         AllocationError: a slice has a node selector of several terms.
     """
-    return AllocationResult(
+    selector = _node_selector(taken, node, rules)
+    only_node = "" if selector is None else selector.only_node
+    return Allocation(
         devices=tuple(_device(claim, number, one, rules) for number, one in enumerate(taken)),
+        node=only_node,
         config=tuple(_config(claim, alternatives, rules)),
-        node_selector=_node_selector(taken, node, rules),
+        selector=None if only_node else selector,
     )
 
 
-def _device(claim: Claim, number: int, taken: Taken, rules: SchedulerVersion) -> DeviceResult:
+def _device(claim: Claim, number: int, taken: Taken, rules: SchedulerVersion) -> AllocatedDevice:
     device, ask = taken.candidate.device, taken.alternative.ask
     binds = rules.device_binding
-    return DeviceResult(
+    terms = DeviceTerms(
+        tolerations=ask.tolerations if rules.copies_tolerations else (),
+        binding_conditions=(device.binding_conditions or ()) if binds else (),
+        binding_failure_conditions=(device.binding_failure_conditions or ()) if binds else (),
+    )
+    return AllocatedDevice(
         request=taken.alternative.name,
         id=taken.candidate.id,
         share_id=_share_id(claim, number, taken) if taken.is_share else None,
         consumed={name: str(amount) for name, amount in taken.consumed.items()},
-        admin_access=bool(ask.admin_access),
-        tolerations=ask.tolerations if rules.copies_tolerations else (),
-        binding_conditions=(device.binding_conditions or ()) if binds else (),
-        binding_failure_conditions=(device.binding_failure_conditions or ()) if binds else (),
+        admin_access=ask.admin_access,
+        terms=terms if terms != DeviceTerms() else None,
     )
 
 
@@ -79,7 +90,7 @@ def _of_classes(alternatives: Sequence[Alternative]) -> Iterator[OpaqueConfig]:
 def _of_claim(
     claim: Claim, alternatives: Sequence[Alternative], rules: SchedulerVersion
 ) -> Iterator[OpaqueConfig]:
-    for config in claim.config:
+    for config in claim.spec.config:
         times = sum(alternative.is_named_in(config.requests) for alternative in alternatives)
         if not config.requests:
             times = 1
@@ -92,12 +103,12 @@ def _node_selector(
     taken: Sequence[Taken], node: Node, rules: SchedulerVersion
 ) -> NodeSelector | None:
     """The one node if any device is bound to it, else what the devices' slices require."""
-    expressions: dict[object, Requirement] = {}
-    fields: dict[object, Requirement] = {}
+    expressions: dict[object, NodeSelectorRequirement] = {}
+    fields: dict[object, NodeSelectorRequirement] = {}
     for one in taken:
         reach = one.candidate.part.reach_of(one.candidate.device)
         if reach.node or (one.candidate.device.binds_to_node and not rules.is_simple):
-            return NodeSelector((Term(fields=(Requirement("metadata.name", "In", (node.name,)),)),))
+            return _only(node)
         terms = reach.selector.terms if reach.selector is not None else ()
         if len(terms) > 1:
             raise AllocationError(f"unsupported ResourceSlice.NodeSelector with {len(terms)} terms")
@@ -106,10 +117,17 @@ def _node_selector(
             _merge(expressions, term.expressions)
     if not expressions and not fields:
         return None
-    return NodeSelector((Term(tuple(expressions.values()), tuple(fields.values())),))
+    return NodeSelector((NodeSelectorTerm(tuple(expressions.values()), tuple(fields.values())),))
 
 
-def _merge(known: dict[object, Requirement], more: Sequence[Requirement]) -> None:
+def _only(node: Node) -> NodeSelector:
+    field = NodeSelectorRequirement(NAME_FIELD, "In", (node.name,))
+    return NodeSelector((NodeSelectorTerm(fields=(field,)),))
+
+
+def _merge(
+    known: dict[object, NodeSelectorRequirement], more: Sequence[NodeSelectorRequirement]
+) -> None:
     for one in more:
         known.setdefault((one.key, one.operator, frozenset(one.values)), one)
 

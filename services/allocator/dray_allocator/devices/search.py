@@ -9,8 +9,9 @@ from collections.abc import Callable, Generator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from dray.api.claims import Claim, DeviceRequest
 from dray.api.devices import DeviceClass
-from dray.api.dra.asks import MOST_DEVICES, Ask, Claim
+from dray.api.names import MAX_GPUS_PER_CLAIM
 from dray_allocator.devices.allocation_state import AllocationState
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate
@@ -19,7 +20,7 @@ from dray_allocator.devices.pools import ResourcePool
 from dray_allocator.devices.requirements import Alternative, RequestAlternatives
 from dray_allocator.devices.versions import SchedulerVersion
 
-Take = Callable[[Claim, Ask, DeviceClass, Candidate], bool]
+Take = Callable[[Claim, DeviceRequest, DeviceClass, Candidate], bool]
 
 
 class SearchEnd(Enum):
@@ -101,7 +102,7 @@ class Search:
         if ending is SearchEnd.TOO_MANY:
             raise AllocationError(
                 f"claim {self._claims[0]}: allocation max size exceeded: each alternative comes to "
-                f"more than {MOST_DEVICES} devices"
+                f"more than {MAX_GPUS_PER_CLAIM} devices"
             )
         return False
 
@@ -118,7 +119,7 @@ class Search:
         if place.device >= alternative.count:
             return self._next_request(place)
         missing = alternative.count - place.device
-        if len(self._state.taken[place.claim]) + missing > MOST_DEVICES:
+        if len(self._state.taken[place.claim]) + missing > MAX_GPUS_PER_CLAIM:
             return _refused(SearchEnd.TOO_MANY)
         if alternative.every is not None:
             return self._this_device(place, alternative, alternative.every[place.device])

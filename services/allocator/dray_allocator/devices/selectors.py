@@ -1,16 +1,15 @@
 """Which devices the selectors of a class and of a request take: CEL, exactly as stored."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from dray.api.claims import Claim, DeviceRequest
 from dray.api.devices import DeviceClass
-from dray.api.dra.asks import Ask, Claim
-from dray.api.dra.nodes import Node
-from dray.api.dra.slices import Attribute
-from dray.api.quantities import parse_quantity
+from dray.api.pods import Node
 from dray.cel.admission import kubernetes_words
+from dray.cel.device import view_of
 from dray.cel.errors import CelCompileError, CelEvaluationError
 from dray.cel.eval.program import Program, compile
-from dray.cel.view import DeviceView, Published
+from dray.cel.view import DeviceView
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.node_selection import is_reached
@@ -32,7 +31,9 @@ class DeviceSelectors:
         self._views: dict[Candidate, DeviceView] = {}
         self._verdicts: dict[tuple[int, Candidate], bool] = {}
 
-    def take(self, claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
+    def take(
+        self, claim: Claim, ask: DeviceRequest, of_class: DeviceClass, candidate: Candidate
+    ) -> bool:
         """Whether ``candidate`` is what ``ask`` is about, and can be used from the node.
 
         Raises:
@@ -47,7 +48,9 @@ class DeviceSelectors:
             found = self._verdicts[key] = self._verdict(claim, ask, of_class, candidate)
         return found
 
-    def _verdict(self, claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
+    def _verdict(
+        self, claim: Claim, ask: DeviceRequest, of_class: DeviceClass, candidate: Candidate
+    ) -> bool:
         for owner, number, expression in _expressions(claim, ask, of_class):
             program = self._compiled(owner, number, expression)
             try:
@@ -75,35 +78,16 @@ class DeviceSelectors:
         view = self._views.get(candidate)
         if view is None:
             shown = self._rules.sharing_seen_by_selectors
-            view = self._views[candidate] = view_of(candidate, shows_sharing=shown)
+            view = self._views[candidate] = view_of(
+                candidate.id.driver, candidate.device, shows_sharing=shown
+            )
         return view
 
 
-def _expressions(claim: Claim, ask: Ask, of_class: DeviceClass) -> Iterator[tuple[str, int, str]]:
+def _expressions(
+    claim: Claim, ask: DeviceRequest, of_class: DeviceClass
+) -> Iterator[tuple[str, int, str]]:
     for number, expression in enumerate(of_class.selectors):
         yield f"class {of_class.name}", number, expression
     for number, expression in enumerate(ask.selectors):
         yield f"claim {claim}", number, expression
-
-
-def view_of(candidate: Candidate, *, shows_sharing: bool) -> DeviceView:
-    """What selectors see of a device."""
-    device = candidate.device
-    return DeviceView(
-        driver=candidate.id.driver,
-        attributes=_readable(device.attributes),
-        capacity={name: parse_quantity(one.value) for name, one in device.capacity.items()},
-        allow_multiple_allocations=shows_sharing and device.allow_multiple_allocations,
-        broken=next(
-            (
-                f"attribute {name}: unsupported attribute value"
-                for name, value in device.attributes.items()
-                if value is None
-            ),
-            "",
-        ),
-    )
-
-
-def _readable(attributes: Mapping[str, Attribute]) -> dict[str, Published]:
-    return {name: value for name, value in attributes.items() if value is not None}

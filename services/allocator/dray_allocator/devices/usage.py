@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
+from dray.api.claims import AllocatedDevice
 from dray.api.devices import DeviceId
-from dray.api.dra.asks import Holding
 from dray.api.quantities import parse_quantity
 from dray_allocator.devices.versions import SchedulerVersion
 
@@ -24,21 +24,20 @@ class Usage:
         return device in self.whole or device in self.shared
 
 
-def usage_of(holdings: Iterable[Holding], rules: SchedulerVersion) -> Usage:
-    """The usage that ``holdings`` make. Shares count as such only where capacity is consumable."""
+def usage_of(held: Iterable[AllocatedDevice], rules: SchedulerVersion) -> Usage:
+    """The usage of what claims hold. Shares count as such only where capacity is consumable."""
     whole: set[DeviceId] = set()
     shared: set[DeviceId] = set()
     consumed: dict[DeviceId, dict[str, int]] = {}
-    for holding in holdings:
-        if holding.admin_access:
+    for share in held:
+        if share.admin_access:
             continue
-        device = DeviceId(holding.driver, holding.pool, holding.device)
-        if not (holding.is_share and rules.consumable_capacity):
-            whole.add(device)
+        if share.share_id is None or not rules.consumable_capacity:
+            whole.add(share.id)
             continue
-        shared.add(device)
-        if holding.consumed is not None:
-            sums = consumed.setdefault(device, {})
-            for name, amount in holding.consumed.items():
+        shared.add(share.id)
+        if share.consumed:
+            sums = consumed.setdefault(share.id, {})
+            for name, amount in share.consumed.items():
                 sums[name] = sums.get(name, 0) + parse_quantity(amount).nano
     return Usage(whole, shared, consumed)

@@ -7,9 +7,12 @@ the difference has a name here; `docs/kubernetes-differences.md` tells which and
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
+from dray.api import names
 from dray.api.errors import InvalidInputError
+from dray.api.pods import Pod
 from dray.cel.environment import Environment, Mode, environment
 
 ADMIN_ACCESS: Final = "DRAAdminAccess"
@@ -229,3 +232,21 @@ def rules_for(version: str, features: Iterable[str] | None = None) -> SchedulerV
             f"{', '.join(sorted(KNOWN))}"
         )
     return SchedulerVersion(minor, stated)
+
+
+def rules_of(pod: Pod, *, list_attributes: bool, binding_conditions: bool) -> SchedulerVersion:
+    """The rules for a pod: the newest, whatever the server's version, for earlier ones differ in
+    faults only. What the server does not keep is in no slice and no claim.
+
+    If dray binds the pod, ``binding_conditions`` says whether conditions of devices are waited for.
+    """
+    waits = binding_conditions or pod.binder != names.OWNER_DRAY
+    return _newest_rules(waits, list_attributes)
+
+
+@cache
+def _newest_rules(waits: bool, list_attributes: bool) -> SchedulerVersion:
+    features = rules_for(NEWEST).features
+    if list_attributes:
+        features |= {LIST_ATTRIBUTES}
+    return rules_for(NEWEST, features if waits else features - {DEVICE_BINDING})

@@ -6,14 +6,14 @@ All of it is known from the search already: the nodes are in kinds, and each kin
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
-from dray.api.dra.asks import Ask
+from dray.api.claims import DeviceRequest
 from dray.reasons import Reason
 from dray_allocator.claim_search.node_equivalence_cache import NodeEquivalence, node_of
 from dray_allocator.claim_search.schedule import FIRST_LOOKS, HARD_NODES, NodeSearch
 from dray_allocator.claim_search.visible_devices import seen_by
 from dray_allocator.claim_search.visible_pools import VisiblePools, is_bad, pools_of
 from dray_allocator.devices.budget import NODE_LOOKS
-from dray_allocator.devices.claim_conversion import Share
+from dray_allocator.devices.percentages import Share
 from dray_allocator.explain.device_failures import Devices
 from dray_allocator.explain.nodes import of_the_pool, on_nodes
 from dray_allocator.explain.pods import TOO_MANY, constrained, together
@@ -97,7 +97,7 @@ class _NodeClasses:
         for key, (_, account) in self.kinds.items():
             devices.see(account, self.first[key], self.counts[key])
         found = [*self._pools(), *self._unread(devices.found)]
-        alike: dict[Hashable, list[tuple[str, Ask, Share]]] = {}
+        alike: dict[Hashable, list[tuple[str, DeviceRequest, Share]]] = {}
         for one in walk.asked.named():
             alike.setdefault(_same(*one[1:]), []).append(one)
         found += each_once(
@@ -175,7 +175,7 @@ def _of_error(walk: NodeSearch, node: str, failed: int, nodes: int) -> Iterator[
     yield Reason("count", "the search for devices failed", failed, nodes, "node", error)
 
 
-def _same(ask: Ask, share: Share) -> Hashable:
+def _same(ask: DeviceRequest, share: Share) -> Hashable:
     """Equal for requests that fail alike on every device."""
     amounts = str(ask.capacity)
     return ask.device_class, ask.selectors, amounts, ask.tolerations, ask.admin_access, share

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from dray.api.claims import DeviceRequest
 from dray.api.devices import Capacity, Device
-from dray.api.dra.asks import Ask
 from dray.api.quantities import parse_quantity
+from dray.cel.device import view_of
 from dray.cel.errors import CelError
 from dray.cel.eval.program import ClauseResult, compile
 from dray.reasons import Reason, not_enough
@@ -15,11 +16,9 @@ from dray_allocator.claim_search.visible_pools import Group, GroupKey, VisiblePo
 from dray_allocator.devices.allocation_state import untolerated
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import demand
-from dray_allocator.devices.claim_conversion import Share
 from dray_allocator.devices.errors import AllocationError
-from dray_allocator.devices.percentages import PHYSICAL, in_percent
+from dray_allocator.devices.percentages import PHYSICAL, Share, in_percent
 from dray_allocator.devices.published_capacity import amount_of
-from dray_allocator.devices.selectors import view_of
 from dray_allocator.explain import formatting
 from dray_allocator.explain.failure_counts import FailureCounts, Miss, Rank
 from dray_allocator.explain.representative_devices import RepresentativeDevices
@@ -69,7 +68,7 @@ class Devices:
                 mine.count += group.count * times
                 self._naming.first(key, node)
 
-    def reasons(self, ask: Ask, share: Share) -> Iterator[Reason]:
+    def reasons(self, ask: DeviceRequest, share: Share) -> Iterator[Reason]:
         """Clauses of the selectors, then what fails on the devices that they take."""
         of_class = self._state.facts.classes[ask.device_class]
         selectors = (*of_class.selectors, *ask.selectors)
@@ -92,7 +91,7 @@ class Devices:
             program = compile(expression, self._rules.language)
         except CelError as error:
             return (ClauseResult(expression, None, str(error).splitlines()[0]),)
-        return program.explain(view_of(one, shows_sharing=True))
+        return program.explain(view_of(one.id.driver, one.device))
 
     def _of_clauses(self, groups: Sequence[Group], told: Told, at: int) -> Iterator[Reason]:
         """What of a selector is false, and what can't be evaluated where nothing is false."""
@@ -111,7 +110,7 @@ class Devices:
             yield self._reason(kind, text, tally, total, detail)
 
     def _of_causes(
-        self, ask: Ask, percents: Mapping[str, int], groups: Sequence[Group]
+        self, ask: DeviceRequest, percents: Mapping[str, int], groups: Sequence[Group]
     ) -> Iterator[Reason]:
         """Taints, use and what is too little."""
         found: dict[Cause, FailureCounts] = {}
@@ -130,7 +129,7 @@ class Devices:
         return Reason(kind, what, tally.count, total, "device", detail or of_nearest, nearest)
 
     def _causes(
-        self, ask: Ask, percents: Mapping[str, int], group: Group
+        self, ask: DeviceRequest, percents: Mapping[str, int], group: Group
     ) -> Iterator[tuple[Cause, Miss | None]]:
         device, use = group.one.device, group.use
         if use == ILL:
@@ -150,19 +149,19 @@ class Devices:
                 yield from _of_counters(group)
 
     def _of_capacity(
-        self, ask: Ask, percents: Mapping[str, int], group: Group
+        self, ask: DeviceRequest, percents: Mapping[str, int], group: Group
     ) -> Iterator[tuple[Cause, Miss | None]]:
         device, use = group.one.device, group.use
         used = dict(use) if isinstance(use, tuple) and device.allow_multiple_allocations else {}
         capacity, stated = device.capacity, self._stated(ask, device)
-        shares = in_percent(percents, ask.capacity or {}, capacity)
+        shares = in_percent(percents, ask.capacity, capacity)
         try:
             wanted = demand(stated, capacity, self._rules)
         except AllocationError as error:
             yield (4, "capacity", "the amounts asked are invalid", str(error)), None
             return
         if wanted is None:
-            asked = dict(sorted((stated or {}).items()))
+            asked = dict(sorted(stated.items()))
             what = formatting.too_small(formatting.asked(asked, shares))
             miss = Miss(_below(capacity, asked), formatting.published(asked, capacity))
             yield (5, "capacity", what, ""), miss

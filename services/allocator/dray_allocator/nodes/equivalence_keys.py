@@ -50,7 +50,12 @@ def _label(key: str, node: Node) -> Hashable:
 
 
 def _is_frail(value: object) -> bool:
-    """A version may be none, a number may have too many digits, a list may be refused."""
+    """A version may be none, a number may have too many digits, a list may be refused, and no
+    selector can read a value of an unknown kind."""
     if isinstance(value, bool):
         return False
-    return isinstance(value, Version | tuple) or (isinstance(value, int) and value not in _INT64)
+    return (
+        value is None
+        or isinstance(value, Version | tuple)
+        or (isinstance(value, int) and value not in _INT64)
+    )

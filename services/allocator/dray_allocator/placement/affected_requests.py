@@ -5,14 +5,13 @@ from dataclasses import replace
 from typing import Final
 
 from dray.api.claims import Claim
-from dray.api.dra.asks import Claim as ClaimInFull
 from dray.reasons import Reason
 
 _MOST_NAMED: Final = 4
 """A claim may have hundreds of requests and alternatives, and a line is for people."""
 
 
-def named(request: str, claim: int, claims: Sequence[Claim | ClaimInFull]) -> str:
+def named(request: str, claim: int, claims: Sequence[Claim]) -> str:
     """A request, with its claim's number where there are several: pods that ask for the same share
     their reasons, whatever the names of their claims."""
     return request if len(claims) == 1 else f"{request} of claim {claim + 1}"

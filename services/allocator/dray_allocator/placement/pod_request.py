@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from dray.api.claims import Claim
-from dray.api.dra.nodes import NodeSelector
+from dray.api.nodes import NodeSelector
 from dray.api.pods import Pod
 from dray.reasons import Reason, bounded, name_list
 from dray_allocator.placement.unallocatable_claims import refusals

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from dray.api.dra.nodes import Node, Reach
-from dray.api.dra.results import AllocationResult
+from dray.api.claims import Allocation
+from dray.api.nodes import NodeSelection
 from dray.api.pods import PodNeeds
 from dray_allocator.devices.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
 from dray_allocator.devices.device_requests import Share
@@ -43,7 +43,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     considered_devices: int
     link_level: int = 0
     """Of its cards (``devices.links``); 0 is best."""
-    results: tuple[AllocationResult, ...] = ()
+    results: tuple[Allocation, ...] = ()
     """What each claim gets, where structured parameters decided; else ``shares`` tell."""
 
 
@@ -113,9 +113,9 @@ def candidates(state: AllocatorState, domain: Domain, wanted: PodRequest) -> lis
 
 def is_reached_by(state: AllocatorState, wanted: PodRequest, name: str) -> bool:
     """Whether a node can use what the pod's other claims hold already."""
-    node = Node(name, state.facts.nodes[name].node.labels)
+    node = state.facts.nodes[name].node
     try:
-        return all(is_reached(Reach(selector=one), node) for one in wanted.reach)
+        return all(is_reached(NodeSelection(selector=one), node) for one in wanted.reach)
     except AllocationError:
         return False
 

@@ -267,7 +267,7 @@ def _described(fact: NodeFact) -> tuple[object, ...]:
 
 def _slice(state: AllocatorState, fact: SliceObserved) -> None:
     published, one = state.published, fact.slice
-    for node in published.drop(one.name) if fact.deleted else published.put(one, fact.in_full):
+    for node in published.drop(one.name) if fact.deleted else published.put(one):
         if node:
             state.tables.node_changed(node, cards=True)
             state.capacity_changed_on_node(node)

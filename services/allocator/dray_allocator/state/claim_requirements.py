@@ -8,10 +8,10 @@ from dray.api.claims import Claim, DeviceRequest
 from dray.api.devices import DeviceClass, OpaqueConfig
 from dray.api.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
 from dray.api.placement import Placement
-from dray_allocator.devices.claim_conversion import asks_of, needs_lane, tolerations_of
 from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.driver_parameters import own_parameters
 from dray_allocator.devices.percentages import percents
+from dray_allocator.devices.table_scope import is_claim_beyond_table
 from dray_allocator.scoring.preference import preference_of
 from dray_allocator.state.claim_specs import beside
 from dray_allocator.state.facts import Facts
@@ -24,10 +24,10 @@ _MOST_BYTES: Final = 2**24
 class ClaimRequirements(msgspec.Struct, frozen=True):
     """What follows from a claim's spec and the classes that it names."""
 
-    needs_lane: bool
-    """Whether it asks for what only structured parameters can decide."""
+    is_beyond_table: bool
+    """Whether it asks for what the node table can't decide (``devices.table_scope``)."""
     asks: tuple[DeviceRequirements, ...]
-    """As of a pod's first claim; none where the claim is refused or needs the lane."""
+    """As of a pod's first claim; none if the claim is refused or beyond the table."""
     nonsense: tuple[str, ...]
     """What is wrong with it, in words."""
     nonsense_as_kubernetes: tuple[str, ...]
@@ -66,7 +66,8 @@ class ClaimRequirementsCache:
 
 
 def _said(facts: Facts, claim: Claim) -> ClaimRequirements:
-    in_full, named = needs_lane(claim), [ask.device_class for ask in asks_of(claim)]
+    in_full = is_claim_beyond_table(claim.spec)
+    named = [ask.device_class for _, ask in claim.spec.alternatives() if ask.device_class]
     nonsense = tuple(validate_claim(claim, is_compatible=False))
     asks = () if in_full or nonsense else claim.spec.requests
     known = facts.classes
@@ -97,7 +98,6 @@ def _ask(facts: Facts, claim: Claim, request: DeviceRequest) -> DeviceRequiremen
         selectors,
         constraints,
         signature,
-        tolerations_of(request),
         shares,
         preference_of(claim, request.name),
     )

@@ -7,8 +7,7 @@ says. Held once they leave the processor's caches to what differs.
 import msgspec
 
 from dray.api.claims import Claim, ClaimSpec, DeviceRequest
-from dray_allocator.devices.claim_conversion import shares_of
-from dray_allocator.devices.percentages import percents
+from dray_allocator.devices.percentages import percents, shares_of
 
 _KEPT = 1024
 Part = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
@@ -39,8 +38,8 @@ def signature(claim: Claim) -> bytes:
     """Equal for claims that ask for the same."""
     shares = [percents(claim, request.name) for request in claim.spec.requests]
     asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
-    if claim.spec.in_full:
-        asked = (*asked, claim.spec.in_full, tuple(shares_of(claim)))
+    if any(request.first_available for request in claim.spec.requests):
+        asked = (*asked, tuple(shares_of(claim)))
     return msgspec.json.encode(asked, order="deterministic")
 
 

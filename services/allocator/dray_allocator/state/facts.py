@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from dray.api.claims import Claim
-from dray.api.devices import DeviceClass
-from dray.api.dra.slices import TaintRule
+from dray.api.devices import DeviceClass, DeviceTaintRule
 from dray.api.placement import Placement, placement_of
 from dray.api.pods import Node, Pod, Policy, Pool
 from dray.messages.facts import ClaimObserved, ClusterObserved, NodeObserved, PodObserved, Tick
@@ -72,7 +71,7 @@ class Facts:
     in_other_pools: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per pool, nodes that it selects and another pool has."""
     classes: dict[str, DeviceClass] = field(default_factory=dict)
-    taint_rules: dict[str, TaintRule] = field(default_factory=dict)
+    taint_rules: dict[str, DeviceTaintRule] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     """Extended resources for which kube-scheduler allocates devices of a class."""
     cluster: ClusterObserved | None = None

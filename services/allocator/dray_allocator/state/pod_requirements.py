@@ -127,7 +127,7 @@ def _pattern(
     alone: bool,
 ) -> PodPattern:
     placement = _placement(policy, said)
-    in_full = placement.is_compatible or any(one.needs_lane for one in said)
+    in_full = placement.is_compatible or any(one.is_beyond_table for one in said)
     asks = () if in_full else _asks(said)
     modes = _modes(pod, placement, in_full or published.says_more)
     needed = msgspec.json.encode((pod.needs, alone, *modes), order="deterministic")

@@ -4,11 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dray.api import names
-from dray.api.claims import Claim
-from dray.api.dra.asks import Ask, Request
+from dray.api.claims import Claim, DeviceRequest
 from dray.api.placement import HARD, Placement
-from dray_allocator.devices.claim_conversion import asks_of, claim_of, shares_of
-from dray_allocator.devices.percentages import unreadable
+from dray_allocator.devices.percentages import shares_of, unreadable
 from dray_allocator.devices.published_capacity import amount_of
 
 _MANY: Final = 2
@@ -23,7 +21,7 @@ def validate_claim(claim: Claim, *, is_compatible: bool) -> list[str]:
     """What is wrong with a claim, in words; ``is_compatible``: it is decided as in
     kube-scheduler."""
     found = [*claim.spec.unsupported, *unreadable(claim)]
-    for ask in asks_of(claim):
+    for _, ask in claim.spec.alternatives():
         found += _of_ask(ask)
     if is_compatible and any(shares_of(claim)):
         found.append(
@@ -32,7 +30,7 @@ def validate_claim(claim: Claim, *, is_compatible: bool) -> list[str]:
             f"({names.TFLOPS_REQUEST}, {names.VRAM_REQUEST}), or have another placement "
             f"({names.PLACEMENT})"
         )
-    if sum(map(_fewest, claim_of(claim).requests)) > names.MAX_GPUS_PER_CLAIM:
+    if sum(map(_fewest, claim.spec.requests)) > names.MAX_GPUS_PER_CLAIM:
         found.append(f"more than {names.MAX_GPUS_PER_CLAIM} devices")
     return list(dict.fromkeys(found))
 
@@ -55,30 +53,28 @@ def refused_topology(placement: Placement, topologies: Sequence[str], most: int)
 
 def most_devices(claim: Claim) -> int:
     """As many as a claim may get; mode All may get many, and who only looks on gets none."""
-    return sum(max(map(_most, _asks(request)), default=0) for request in claim_of(claim).requests)
+    return sum(max(map(_most, request.alternatives), default=0) for request in claim.spec.requests)
 
 
-def _most(ask: Ask) -> int:
+def _most(ask: DeviceRequest) -> int:
     if ask.admin_access:
         return 0
     return ask.count if ask.mode == "ExactCount" else _MANY
 
 
-def _fewest(request: Request) -> int:
+def _fewest(request: DeviceRequest) -> int:
     """Devices that a request takes at least; of mode All nothing is known yet."""
-    return min((one.count if one.mode == "ExactCount" else 0 for one in _asks(request)), default=0)
+    return min(
+        (one.count if one.mode == "ExactCount" else 0 for one in request.alternatives), default=0
+    )
 
 
-def _asks(request: Request) -> tuple[Ask, ...]:
-    return request.first_available or ((request.exactly,) if request.exactly else ())
-
-
-def _of_ask(ask: Ask) -> Iterator[str]:
+def _of_ask(ask: DeviceRequest) -> Iterator[str]:
     if ask.mode not in ("ExactCount", "All"):
         yield f"request {ask.name}: allocationMode {ask.mode}"
     elif ask.mode == "ExactCount" and ask.count < 1:
         yield f"request {ask.name}: count {ask.count} is below 1"
-    for key, text in sorted((ask.capacity or {}).items()):
+    for key, text in sorted(ask.capacity.items()):
         if (amount := amount_of(text)) is None or amount < 0:
             what = "is no quantity" if amount is None else "is negative"
             yield f"request {ask.name}: {key} {text} {what}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from dray.api.claims import Allocation, Claim
 from dray.api.devices import Device, DeviceId, ResourceSlice
-from dray_claim_controller.cache.counters import SharedCounters, merge_counters
+from dray_claim_controller.cache.counters import SharedCounters, merge_counters, shared_counters
 
 
 class DeviceCache:
@@ -76,17 +76,11 @@ class DeviceCache:
         parts = [self._counted[name] for name in names if self.slices[name][0].generation == newest]
         return merge_counters(parts) if parts else None
 
-    def keep(
-        self,
-        name: str,
-        observed: ResourceSlice,
-        revision: int,
-        counters: SharedCounters | None = None,
-    ) -> None:
+    def keep(self, name: str, observed: ResourceSlice, revision: int) -> None:
         """A slice was published, or changed."""
         self.slices[name] = (observed, revision)
         self._counted.pop(name, None)
-        if counters is not None:
+        if (counters := shared_counters(observed)) is not None:
             self._counted[name] = counters
         pool = (observed.driver, observed.pool)
         self._slices_of_pool.setdefault(pool, {})[name] = None

@@ -34,7 +34,6 @@ from dray_claim_controller.cache.cached_objects import (
     unreadable_pod,
 )
 from dray_claim_controller.cache.claim_users import ClaimUsers
-from dray_claim_controller.cache.counters import shared_counters
 from dray_claim_controller.cache.devices import DeviceCache, is_vague, nodes_of
 from dray_claim_controller.cache.pool_selectors import PoolSelectors
 from dray_claim_controller.cache.resources import FACTS_OF, WATCHED, name_of, read
@@ -288,7 +287,7 @@ class ObjectCache:
         if why:
             return
         if resource is SLICES:
-            self.devices.keep(name, value, revision, shared_counters(obj))
+            self.devices.keep(name, value, revision)
             self.mark(FactKey("slice", name), revision)
             self._mark_contested(value.node)
         elif resource is NODES:

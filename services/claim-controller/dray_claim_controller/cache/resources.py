@@ -5,8 +5,7 @@ from typing import Any
 
 from msgspec.json import Decoder
 
-from dray.api.devices import DeviceClass, ResourceSlice
-from dray.api.dra.slices import TaintRule
+from dray.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from dray.api.json_codec import checked
 from dray.api.pods import Node, Policy, Pool
 from dray.kube.convert import (
@@ -16,9 +15,9 @@ from dray.kube.convert import (
     policy_from,
     pool_from,
     slice_from,
+    taint_rule_from,
     why_unreadable,
 )
-from dray.kube.convert_dra_slices import taint_rule_from
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
@@ -61,7 +60,7 @@ _READ_AS: Mapping[str, tuple[Callable[[Object], Any], Decoder[Any]]] = {
     POLICIES.plural: (policy_from, Decoder(Policy)),
     NODES.plural: (node_from, Decoder(Node)),
     SLICES.plural: (slice_from, Decoder(ResourceSlice)),
-    TAINT_RULES.plural: (taint_rule_from, Decoder(TaintRule)),
+    TAINT_RULES.plural: (taint_rule_from, Decoder(DeviceTaintRule)),
     TEMPLATES.plural: (lambda obj: obj.get("spec") or {}, Decoder(dict[str, Any])),
 }
 """By plural, what facts are made of."""

@@ -13,7 +13,6 @@ from dray.kube.ports import CLAIMS, PODS, SLICES, Object
 from dray.recording.redaction import redacted
 from dray_claim_controller.cache.abandoned_attempts import with_void
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim, is_ours
-from dray_claim_controller.cache.counters import shared_counters
 from dray_claim_controller.cache.object_cache import ObjectCache
 
 
@@ -69,7 +68,7 @@ def restore_snapshot(state: CacheSnapshot) -> ObjectCache:
     for name, obj in state.plain[SLICES.plural].items():
         # A slice that is unreadable now was unreadable then.
         with contextlib.suppress(KeyError, TypeError, ValueError, DrayError):
-            cache.devices.keep(name, slice_from(obj), revision_of(obj), shared_counters(obj))
+            cache.devices.keep(name, slice_from(obj), revision_of(obj))
     cache.devices.holders = {device: dict.fromkeys(uids) for device, uids in state.holders}
     cache.node_revision = dict(state.node_revision)
     cache.revision = state.revision

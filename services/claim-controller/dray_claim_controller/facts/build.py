@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from dray.api.devices import DeviceClass, ResourceSlice, Taint
-from dray.api.dra.slices import TaintRule
+from dray.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice, Taint
 from dray.api.names import (
     BASE_TEMPLATE,
     DEDICATED_TAINT,
@@ -19,8 +18,7 @@ from dray.api.names import (
 )
 from dray.api.pods import Node, Policy, Pool
 from dray.kube.convert import revision_of
-from dray.kube.convert_dra_slices import slice_in_full
-from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, SLICES, TAINT_RULES, TEMPLATES, Object
+from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, TAINT_RULES, TEMPLATES, Object
 from dray.messages.facts import (
     ClaimObserved,
     DeviceClassObserved,
@@ -115,10 +113,7 @@ def fact_of(cache: ObjectCache, key: FactKey, known: NodeHistory) -> Fact | None
             observed, revision = cache.devices.slices[key.identity]
             if holder := cache.devices.possible_holder(observed):
                 observed = _withheld(observed, holder)
-                return SliceObserved(revision=revision, slice=observed)
-            written = cache.plain[SLICES.plural].get(key.identity) or {}
-            whole = slice_in_full(written, observed)
-            return SliceObserved(revision=revision, slice=observed, in_full=whole)
+            return SliceObserved(revision=revision, slice=observed)
         case "node":
             return _node_fact(cache, key.identity, known)
         case _:
@@ -157,7 +152,7 @@ def _plain_fact(cache: ObjectCache, key: FactKey) -> Fact | None:
     match read(resource, obj)[0]:
         case DeviceClass() as known:
             return DeviceClassObserved(revision=revision, device_class=known)
-        case TaintRule() as rule:
+        case DeviceTaintRule() as rule:
             return TaintRuleObserved(revision=revision, rule=rule)
         case Pool() as pool:
             return PoolObserved(revision=revision, pool=pool)

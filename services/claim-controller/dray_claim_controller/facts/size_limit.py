@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from dray.api.claims import TOO_LARGE, ClaimSpec
+from dray.api.nodes import NOWHERE
 from dray.api.pods import NodeExpression
 from dray.messages.base import encode, sent_bytes
 from dray.messages.facts import ClaimObserved, Fact, PodObserved, SliceObserved, TemplateObserved
@@ -61,7 +62,6 @@ def _reduced(fact: Fact, why: str) -> Iterator[Fact]:
             needs = replace(pod.needs, node_terms=terms, tolerations=())
             yield replace(fact, pod=replace(pod, needs=needs))
         case SliceObserved(slice=slice_):
-            yield replace(fact, in_full=None)
-            yield replace(fact, slice=replace(slice_, devices=()), in_full=None)
+            yield replace(fact, slice=replace(slice_, devices=(), nodes=NOWHERE, counter_sets=()))
         case TemplateObserved():
             yield replace(fact, spec={}, unusable=why)

@@ -7,7 +7,6 @@ import pytest
 from dray.api import names
 from dray.api.devices import DeviceClass
 from dray.kube.convert import claim_from, slice_from
-from dray.kube.convert_dra_slices import slice_in_full
 from dray.messages.facts import ClaimObserved, DeviceClassObserved, PodObserved, SliceObserved
 from dray_allocator.values.options import AllocatorOptions
 
@@ -78,9 +77,7 @@ class KubernetesWorld:
             },
         }
         known = slice_from(obj)
-        fact = SliceObserved(
-            revision=self.world.next(), slice=known, in_full=slice_in_full(obj, known)
-        )
+        fact = SliceObserved(revision=self.world.next(), slice=known)
         self.world.see(fact)
 
     def submit(self, name: str, *requests: Object, pod: Any = None, **devices: Any) -> None:

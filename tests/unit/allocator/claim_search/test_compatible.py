@@ -9,13 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dray.api import names
-from dray.api.dra.asks import Holding
-from dray.api.dra.nodes import Node
 from dray.messages.facts import ClusterObserved, PodObserved
 from dray_allocator.devices.allocate import Problem, allocate
-from dray_allocator.devices.claim_conversion import claim_of
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError
-from dray_allocator.devices.slice_conversion import part_of
+from dray_allocator.devices.published_device import readable_part
 from dray_allocator.devices.usage import usage_of
 from dray_allocator.devices.versions import DEVICE_BINDING, rules_for
 from dray_allocator.nodes.load import tie
@@ -73,29 +70,21 @@ def expected(kube: Any, uid: str, version: str) -> tuple[str, list[Any]] | str |
     known = rules_for(version.removeprefix("v").rpartition(".")[0])
     rules = replace(known, features=known.features - {DEVICE_BINDING})
     slices = [
-        part_of(part, full).slice
+        readable_part(part).slice
         for node in (*sorted(state.facts.nodes), "")
-        for part, full in state.published.published_for(node)
+        for part in state.published.published_for(node)
         if part.node == node
     ]
-    held = [
-        Holding(
-            one.id.driver,
-            one.id.pool,
-            one.id.device,
-            is_share=one.share_id is not None,
-            consumed=one.consumed or None,
-        )
-        for _, allocation in state.device_usage.claims()
-        for one in allocation.devices
-    ]
-    claims = [claim_of(state.facts.claims[f"claim-{uid}"])]
+    held = [one for _, allocation in state.device_usage.claims() for one in allocation.devices]
+    claims = [state.facts.claims[f"claim-{uid}"]]
     classes = tuple(state.facts.classes.values())
     usage = usage_of(held, rules)
     best: tuple[int, str, list[Any]] | None = None
     for node in sorted(state.facts.nodes, key=lambda name: tie(f"uid-{name}")):
         try:
-            found = allocate(Problem(Node(node), slices, classes, usage, claims), rules)
+            found = allocate(
+                Problem(state.facts.nodes[node].node, slices, classes, usage, claims), rules
+            )
         except NodeAllocationError:
             continue
         except AllocationError as error:
@@ -103,7 +92,7 @@ def expected(kube: Any, uid: str, version: str) -> tuple[str, list[Any]] | str |
         if found is None:
             continue
         devices = [(one.request, one.id, one.consumed) for one in found[0].devices]
-        alternatives = [one.name for one in claims[0].requests[0].first_available]
+        alternatives = [one.name for one in claims[0].spec.requests[0].first_available]
         rank = alternatives.index(devices[0][0].partition("/")[2]) if alternatives else 0
         if best is None or rank < best[0]:
             best = rank, node, devices

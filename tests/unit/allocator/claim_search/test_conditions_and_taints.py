@@ -7,8 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from dray.api import names
-from dray.kube.convert import allocation_to
-from dray.kube.convert_dra_slices import taint_rule_from
+from dray.kube.convert import allocation_to, taint_rule_from
 from dray.messages.facts import (
     ClusterObserved,
     InventoryObserved,

@@ -11,7 +11,7 @@ from tests.unit.allocator.histories.truth import NODES, POOLS, SICK
 
 from dray.api import names
 from dray.api.claims import Claim
-from dray.api.dra.slices import TaintRule
+from dray.api.devices import DeviceTaintRule
 from dray.api.pods import PodClaim, Policy, Pool
 from dray.kube.convert import claim_from
 from dray.messages.facts import (
@@ -44,7 +44,7 @@ class RepeatedFactsCluster(SecondDriverCluster):
     def configure(self) -> None:
         """See ``Cluster.configure``."""
         self.fast = FAST[0]
-        self.rules: dict[str, TaintRule] = {}
+        self.rules: dict[str, DeviceTaintRule] = {}
         self.see(ClusterObserved(revision=1, version="v1.36.3", waits_for_devices=True))
         super().configure()
         for pool in POOLS:
@@ -80,7 +80,7 @@ class RepeatedFactsCluster(SecondDriverCluster):
             self.see(TaintRuleObserved(revision=self.next(), rule=rule, deleted=True))
             return
         driver = random.choice((second_driver.NVIDIA, names.DRIVER, ""))
-        made = self.rules[name] = TaintRule(name, SICK, driver, random.choice((*NODES, "")))
+        made = self.rules[name] = DeviceTaintRule(name, SICK, driver, random.choice((*NODES, "")))
         self.see(TaintRuleObserved(revision=self.next(), rule=made))
 
     def share(self, random: Random) -> None:

@@ -13,7 +13,6 @@ from dray.api.claims import Claim
 from dray.api.devices import DeviceClass
 from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, slice_from
-from dray.kube.convert_dra_slices import slice_in_full
 from dray.messages.facts import DeviceClassObserved, SliceObserved
 
 NVIDIA = "gpu.nvidia.com"
@@ -54,8 +53,7 @@ class SecondDriverCluster(Cluster):
             "spec": {"driver": NVIDIA, "nodeName": node, "pool": pool, **says},
         }
         known = slice_from(obj)
-        in_full = slice_in_full(obj, known)
-        self.see(SliceObserved(revision=self.next(), slice=known, in_full=in_full, deleted=deleted))
+        self.see(SliceObserved(revision=self.next(), slice=known, deleted=deleted))
 
     def a_claim(self, uid: str, pool: str, random: Random) -> Claim:
         """See ``Cluster.a_claim``."""

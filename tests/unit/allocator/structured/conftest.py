@@ -4,11 +4,24 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from dray.api.claims import Constraint
-from dray.api.devices import Capacity, DeviceClass, RequestPolicy
-from dray.api.dra.asks import Ask, Claim, Holding, Request
-from dray.api.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
-from dray.api.dra.slices import CounterSet, CounterUse, Device, Slice
+from dray.api.claims import AllocatedDevice, Claim, ClaimSpec, Constraint, DeviceRequest
+from dray.api.devices import (
+    Capacity,
+    CounterSet,
+    Device,
+    DeviceClass,
+    DeviceCounterConsumption,
+    DeviceId,
+    RequestPolicy,
+    ResourceSlice,
+)
+from dray.api.nodes import (
+    NodeSelection,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
+from dray.api.pods import Node
 from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.usage import usage_of
@@ -23,21 +36,32 @@ class Cluster:
 
     version: str = "1.36"
     features: list[str] | None = None
-    node: Node = field(default_factory=lambda: Node("here", {"zone": "a", "size": "3"}))
-    slices: list[Slice] = field(default_factory=list)
+    node: Node = field(
+        default_factory=lambda: Node("here", "uid-here", labels={"zone": "a", "size": "3"})
+    )
+    slices: list[ResourceSlice] = field(default_factory=list)
     classes: list[DeviceClass] = field(default_factory=lambda: [DeviceClass(CLASS)])
-    holdings: list[Holding] = field(default_factory=list)
+    holdings: list[AllocatedDevice] = field(default_factory=list)
 
     def publish(self, *devices, name="", driver="d.x", pool="p", node="here", **fields):
         """A slice of ``devices`` on ``node``; the only one of its pool by default."""
-        reach = fields.pop("reach", Reach(node))
+        nodes = fields.pop("reach", NodeSelection(node))
+        whole = {
+            "generation": 0,
+            "slice_count": 1,
+            "node": nodes.node,
+            "devices": devices,
+            **fields,
+        }
+        if not nodes.node:
+            whole["nodes"] = nodes
         name = name or f"slice-{len(self.slices)}"
-        self.slices.append(Slice(name, driver, pool, devices=devices, reach=reach, **fields))
+        self.slices.append(ResourceSlice(name, f"uid-{name}", driver, pool, **whole | fields))
         return self
 
     def hold(self, device, *, driver="d.x", pool="p", **fields):
         """A device that another claim holds."""
-        self.holdings.append(Holding(driver, pool, device, **fields))
+        self.holdings.append(AllocatedDevice("r", DeviceId(driver, pool, device), **fields))
         return self
 
     def allocate(self, *claims, most=100_000):
@@ -72,20 +96,21 @@ class Cluster:
     def request(name="r", *, first_available=(), **fields):
         """A request for one device, or for the first available of alternatives."""
         if first_available:
-            return Request(name, None, tuple(first_available))
-        return Request(name, Ask(name, fields.pop("of", CLASS), **fields))
+            return DeviceRequest(name, "", first_available=tuple(first_available))
+        return DeviceRequest(name, fields.pop("of", CLASS), **fields)
 
     @staticmethod
     def alternative(name, **fields):
         """One of several alternatives."""
-        return Ask(name, fields.pop("of", CLASS), **fields)
+        return DeviceRequest(name, fields.pop("of", CLASS), **fields)
 
     @staticmethod
     def claim(*requests, name="claim", match="", distinct="", over=(), config=()):
         """A claim, with at most one constraint."""
         constraint = Constraint(tuple(over), match or None, distinct or None)
         constraints = (constraint,) if match or distinct else ()
-        return Claim("ns", name, f"uid-{name}", tuple(requests), constraints, tuple(config))
+        spec = ClaimSpec(tuple(requests), constraints, tuple(config))
+        return Claim(f"uid-{name}", "ns", name, 1, "", spec)
 
     @staticmethod
     def policy(**fields):
@@ -100,13 +125,14 @@ class Cluster:
     @staticmethod
     def uses(name, **amounts):
         """What a device takes of a counter set."""
-        return (CounterUse(name, amounts),)
+        return (DeviceCounterConsumption(name, amounts),)
 
     @staticmethod
     def nodes_with(key, *values, operator="In", fields=()):
-        """A reach by one requirement about labels."""
-        term = Term((Requirement(key, operator, values),), tuple(fields))
-        return Reach(selector=NodeSelector((term,)))
+        """A selection by one requirement about labels."""
+        requirement = NodeSelectorRequirement(key, operator, values)
+        term = NodeSelectorTerm((requirement,), tuple(fields))
+        return NodeSelection(selector=NodeSelector((term,)))
 
 
 @pytest.fixture

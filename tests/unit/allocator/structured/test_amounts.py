@@ -97,7 +97,7 @@ def test_a_policy_rounds_up_to_what_it_admits(cluster, policy, asked, taken):
 def test_a_default_outside_the_policy_is_admitted_as_it_is_written(cluster, asked, fits):
     policy = cluster.policy(default="3Gi", minimum="1Gi", maximum="2Gi")
     cluster.publish(cluster.device("a", shared=True, capacity={"m": ("8Gi", policy)}))
-    ask = cluster.claim(cluster.request(capacity={"m": asked} if asked else None))
+    ask = cluster.claim(cluster.request(capacity={"m": asked} if asked else {}))
     assert (cluster.fit(ask) is not None) == fits
 
 
@@ -119,12 +119,12 @@ def test_a_shared_device_that_is_held_without_share_is_wholly_in_use(cluster):
 def test_a_share_that_consumes_nothing_costs_nothing(cluster):
     cluster.publish(cluster.device("a", shared=True, capacity={"m": "4"}))
     ask = cluster.claim(cluster.request(capacity={"m": "4"}))
-    assert cluster.hold("a", is_share=True).fit(ask) == [["r=a"]]
-    assert cluster.hold("a", is_share=True, consumed={"m": "1"}).fit(ask) is None
+    assert cluster.hold("a", share_id="share").fit(ask) == [["r=a"]]
+    assert cluster.hold("a", share_id="share", consumed={"m": "1"}).fit(ask) is None
 
 
 def test_shares_are_whole_devices_where_capacity_is_not_consumable(cluster):
-    cluster.publish(cluster.device("a", shared=True)).hold("a", is_share=True)
+    cluster.publish(cluster.device("a", shared=True)).hold("a", share_id="share")
     ask = cluster.claim(cluster.request())
     assert cluster.fit(ask) == [["r=a"]]
     assert cluster.on("1.36", without="DRAConsumableCapacity").fit(ask) is None
@@ -134,7 +134,7 @@ def test_shares_are_whole_devices_where_capacity_is_not_consumable(cluster):
 def test_mode_all_leaves_out_a_device_with_too_little_left_until_1_37(cluster, version, fits):
     for name in "ab":
         cluster.publish(cluster.device(name, shared=True, capacity={"m": "4"}), pool=name)
-    cluster.hold("a", pool="a", is_share=True, consumed={"m": "3"})
+    cluster.hold("a", pool="a", share_id="share", consumed={"m": "3"})
     ask = cluster.claim(cluster.request(mode="All", capacity={"m": "2"}))
     assert cluster.on(version).fit(ask) == ([["r=b"]] if fits else None)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.api.dra.nodes import Reach
+from dray.api.nodes import NodeSelection
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError
 
 
@@ -48,7 +48,7 @@ def test_counters_of_a_shared_device_are_taken_once(cluster):
 
 @pytest.mark.parametrize(("version", "fits"), [("1.36", False), ("1.37", True)])
 def test_a_bare_share_frees_counters_until_1_37(cluster, version, fits):
-    partitions(cluster, "a", amount="2", shared=True).hold("a", is_share=True)
+    partitions(cluster, "a", amount="2", shared=True).hold("a", share_id="share")
     found = cluster.on(version).fit(cluster.claim(cluster.request()))
     assert (found is not None) == fits
 
@@ -106,7 +106,9 @@ def test_pools_of_one_name_share_counters_until_1_37(cluster, version, fits):
 
 def test_a_device_of_another_node_uses_counters_of_the_pool(cluster):
     cluster.publish(
-        reach=Reach(all_nodes=True), slice_count=3, counter_sets=(cluster.counters("card", m="1"),)
+        reach=NodeSelection(all_nodes=True),
+        slice_count=3,
+        counter_sets=(cluster.counters("card", m="1"),),
     )
     uses = cluster.uses("card", m="1")
     cluster.publish(cluster.device("here", consumes=uses), slice_count=3)
@@ -159,7 +161,7 @@ def test_admin_access_needs_counters_and_room_of_its_own(cluster):
     cluster.publish(cluster.device("b", shared=True, capacity={"m": "1"}), pool="q")
     (found,) = cluster.allocate(watching)
     assert (found.devices[0].share_id is not None, found.devices[0].consumed) == (True, {"m": "1"})
-    cluster.hold("b", pool="q", is_share=True, consumed={"m": "1"})
+    cluster.hold("b", pool="q", share_id="share", consumed={"m": "1"})
     assert cluster.fit(watching) is None
 
 

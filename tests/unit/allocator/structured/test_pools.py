@@ -2,7 +2,12 @@
 
 import pytest
 
-from dray.api.dra.nodes import NodeSelector, Reach, Requirement, Term
+from dray.api.nodes import (
+    NodeSelection,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError
 
 
@@ -19,7 +24,7 @@ def test_pools_with_binding_conditions_come_last(cluster):
     cluster.publish(cluster.device("b"), pool="b")
     assert cluster.fit(cluster.claim(cluster.request())) == [["r=b"]]
     (found,) = cluster.hold("b", pool="b").allocate(cluster.claim(cluster.request()))
-    assert found.devices[0].binding_conditions == ("ready",)
+    assert found.devices[0].terms.binding_conditions == ("ready",)
 
 
 def test_an_older_generation_counts_no_more(cluster):
@@ -57,7 +62,7 @@ def test_of_slices_that_disagree_the_first_one_counts(cluster):
 
 
 def test_slices_of_the_node_come_before_shared_ones_in_that(cluster):
-    cluster.publish(cluster.device("a"), reach=Reach(all_nodes=True), slice_count=3)
+    cluster.publish(cluster.device("a"), reach=NodeSelection(all_nodes=True), slice_count=3)
     cluster.publish(cluster.device("b"), slice_count=2)
     assert cluster.fit(cluster.claim(cluster.request())) == [["r=a"]]
 
@@ -115,29 +120,36 @@ def test_a_slice_reaches_the_nodes_that_its_selector_takes(cluster, key, operato
 @pytest.mark.parametrize(
     ("requirement", "expected"),
     [
-        (Requirement("zone", "Near", ("a",)), "operator 'Near' of zone is unknown"),
-        (Requirement("zone", "In"), "operator In of zone has no values"),
-        (Requirement("zone", "Exists", ("a",)), "operator Exists of zone has values"),
-        (Requirement("zone", "Gt", ("a",)), "operator Gt of zone needs one integer"),
-        (Requirement("zone", "In", ("not a value",)), "a value of zone is no label value"),
-        (Requirement("not a key", "Exists"), "'not a key' is no label key"),
+        (NodeSelectorRequirement("zone", "Near", ("a",)), "operator 'Near' of zone is unknown"),
+        (NodeSelectorRequirement("zone", "In"), "operator In of zone has no values"),
+        (NodeSelectorRequirement("zone", "Exists", ("a",)), "operator Exists of zone has values"),
+        (NodeSelectorRequirement("zone", "Gt", ("a",)), "operator Gt of zone needs one integer"),
+        (
+            NodeSelectorRequirement("zone", "In", ("not a value",)),
+            "a value of zone is no label value",
+        ),
+        (NodeSelectorRequirement("not a key", "Exists"), "'not a key' is no label key"),
     ],
 )
 def test_a_selector_that_can_not_be_read_is_an_error(cluster, requirement, expected):
-    reach = Reach(selector=NodeSelector((Term((requirement,)),)))
+    reach = NodeSelection(selector=NodeSelector((NodeSelectorTerm((requirement,)),)))
     cluster.publish(cluster.device("a"), name="broken", reach=reach)
     with pytest.raises(AllocationError, match=f"slice broken: .*{expected}"):
         cluster.fit(cluster.claim(cluster.request()))
 
 
 def test_an_empty_term_takes_no_node(cluster):
-    cluster.publish(cluster.device("a"), reach=Reach(selector=NodeSelector((Term(),))))
+    cluster.publish(
+        cluster.device("a"), reach=NodeSelection(selector=NodeSelector((NodeSelectorTerm(),)))
+    )
     assert cluster.fit(cluster.claim(cluster.request())) is None
 
 
 def test_fields_of_a_term_are_about_the_name(cluster):
     for name, operator, reached in (("here", "In", 1), ("here", "NotIn", 0), ("there", "In", 0)):
-        term = Term(fields=(Requirement("metadata.name", operator, (name,)),))
+        term = NodeSelectorTerm(
+            fields=(NodeSelectorRequirement("metadata.name", operator, (name,)),)
+        )
         cluster.slices.clear()
-        cluster.publish(cluster.device("a"), reach=Reach(selector=NodeSelector((term,))))
+        cluster.publish(cluster.device("a"), reach=NodeSelection(selector=NodeSelector((term,))))
         assert (cluster.fit(cluster.claim(cluster.request())) is not None) == bool(reached)

@@ -2,11 +2,18 @@
 
 import pytest
 
+from dray.api.claims import DeviceTerms, DeviceToleration
 from dray.api.devices import DeviceClass, OpaqueConfig
-from dray.api.dra.asks import DeviceToleration
-from dray.api.dra.nodes import NodeSelector, Reach, Requirement, Term
+from dray.api.nodes import (
+    NodeSelection,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
 
-HERE = NodeSelector((Term(fields=(Requirement("metadata.name", "In", ("here",)),)),))
+HERE = NodeSelector(
+    (NodeSelectorTerm(fields=(NodeSelectorRequirement("metadata.name", "In", ("here",)),)),)
+)
 
 
 def config(mark, *requests, source="FromClaim"):
@@ -68,13 +75,13 @@ def test_a_device_of_one_node_binds_the_claim_to_it(cluster):
     cluster.publish(cluster.device("a"), pool="p")
     cluster.publish(cluster.device("b"), pool="q", reach=cluster.nodes_with("zone", "a"))
     (found,) = cluster.allocate(cluster.claim(cluster.request(count=2)))
-    assert found.node_selector == HERE
+    assert (found.node, found.selector) == ("here", None)
 
 
 def test_so_does_a_device_that_binds_to_its_node(cluster):
-    cluster.publish(cluster.device("a", binds_to_node=True), reach=Reach(all_nodes=True))
+    cluster.publish(cluster.device("a", binds_to_node=True), reach=NodeSelection(all_nodes=True))
     (found,) = cluster.allocate(cluster.claim(cluster.request()))
-    assert found.node_selector == HERE
+    assert (found.node, found.selector) == ("here", None)
 
 
 def test_different_requirements_are_merged_into_one_term(cluster):
@@ -83,22 +90,22 @@ def test_different_requirements_are_merged_into_one_term(cluster):
             cluster.device("a"), pool=f"p{number}", reach=cluster.nodes_with("zone", *zones)
         )
     (found,) = cluster.allocate(cluster.claim(cluster.request(count=3)))
-    (term,) = found.node_selector.terms
+    (term,) = found.selector.terms
     assert [one.values for one in term.expressions] == [("a",), ("a", "b")]
 
 
 def test_devices_of_all_nodes_need_no_selector(cluster):
-    cluster.publish(cluster.device("a"), reach=Reach(all_nodes=True))
+    cluster.publish(cluster.device("a"), reach=NodeSelection(all_nodes=True))
     (found,) = cluster.allocate(cluster.claim(cluster.request()))
-    assert found.node_selector is None
+    assert (found.node, found.selector) == ("", None)
 
 
 def test_where_devices_name_their_nodes_theirs_count(cluster):
     device = cluster.device("a", reach=cluster.nodes_with("size", "3"))
     cluster.publish(device, node="", per_device_reach=True)
     (found,) = cluster.allocate(cluster.claim(cluster.request()))
-    (term,) = found.node_selector.terms
-    assert term.expressions == (Requirement("size", "In", ("3",)),)
+    (term,) = found.selector.terms
+    assert term.expressions == (NodeSelectorRequirement("size", "In", ("3",)),)
 
 
 def test_tolerations_and_binding_conditions_are_copied(cluster):
@@ -108,8 +115,7 @@ def test_tolerations_and_binding_conditions_are_copied(cluster):
     )
     (found,) = cluster.allocate(cluster.claim(cluster.request(tolerations=(toleration,))))
     (device,) = found.devices
-    assert device.tolerations == (toleration,)
-    assert (device.binding_conditions, device.binding_failure_conditions) == (("up",), ("down",))
+    assert device.terms == DeviceTerms((toleration,), ("up",), ("down",))
 
 
 def test_no_claims_are_allocated_at_once(cluster):

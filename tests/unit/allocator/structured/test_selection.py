@@ -2,8 +2,8 @@
 
 import pytest
 
+from dray.api.claims import DeviceToleration
 from dray.api.devices import DeviceClass, Taint
-from dray.api.dra.asks import DeviceToleration
 from dray_allocator.devices.errors import AllocationError, SearchLimitError
 
 IS_X = 'device.attributes["d.x"].m == "x"'
@@ -191,7 +191,7 @@ def test_a_search_without_end_is_given_up_with_a_sentence(cluster):
     [
         ("DRAPrioritizedList", None, "DRAPrioritizedList feature is disabled"),
         ("DRAConsumableCapacity", {"capacity": {"m": "1"}}, "DRAConsumableCapacity feature is"),
-        ("DRAAdminAccess", {"admin_access": False}, "admin access is requested, but the feature"),
+        ("DRAAdminAccess", {"admin_access": True}, "admin access is requested, but the feature"),
     ],
 )
 def test_what_a_gate_keeps_from_being_decided_is_an_error(cluster, gate, request_fields, expected):

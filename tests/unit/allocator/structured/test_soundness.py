@@ -5,17 +5,24 @@ from itertools import combinations, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.api.claims import Constraint
-from dray.api.devices import Capacity, DeviceClass, DeviceId, RequestPolicy
-from dray.api.dra.asks import Ask, Claim, Request
-from dray.api.dra.nodes import Node, Reach
-from dray.api.dra.slices import CounterSet, CounterUse, Device, Slice
+from dray.api.claims import Claim, ClaimSpec, Constraint, DeviceRequest
+from dray.api.devices import (
+    Capacity,
+    CounterSet,
+    Device,
+    DeviceClass,
+    DeviceCounterConsumption,
+    DeviceId,
+    RequestPolicy,
+    ResourceSlice,
+)
+from dray.api.pods import Node
 from dray.api.quantities import parse_quantity
 from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.usage import Usage
 from dray_allocator.devices.versions import rules_for
 
-HERE = Node("here")
+HERE = Node("here", "uid-here")
 ANY = [DeviceClass("any")]
 POLICY = RequestPolicy(default="2", minimum="1", step="1")
 VALUES = st.sampled_from([None, 1, 2])
@@ -26,7 +33,7 @@ def devices(draw, name, kinds=("plain", "shared", "counting")):
     """A device that is used alone, shared by capacity, or by a counter of its pool."""
     kind = draw(st.sampled_from(kinds))
     value = draw(VALUES)
-    uses = (CounterUse("set", {"c": str(draw(st.integers(1, 3)))}),)
+    uses = (DeviceCounterConsumption("set", {"c": str(draw(st.integers(1, 3)))}),)
     return Device(
         name,
         attributes={} if value is None else {"m": value},
@@ -41,14 +48,9 @@ def problems(draw, **kinds):
     """A pool of up to five devices on one node, and up to two claims for some of them."""
     found = tuple(draw(devices(f"d{n}", **kinds)) for n in range(draw(st.integers(1, 5))))
     slices = [
-        Slice("s0", "d.x", "p", slice_count=2, reach=Reach("here"), devices=found),
-        Slice(
-            "s1",
-            "d.x",
-            "p",
-            slice_count=2,
-            reach=Reach("here"),
-            counter_sets=(CounterSet("set", {"c": "4"}),),
+        ResourceSlice("s0", "u0", "d.x", "p", 0, 2, "here", found),
+        ResourceSlice(
+            "s1", "u1", "d.x", "p", 0, 2, "here", counter_sets=(CounterSet("set", {"c": "4"}),)
         ),
     ]
     claims = [draw(claims_of(f"c{n}")) for n in range(draw(st.integers(1, 2)))]
@@ -61,15 +63,7 @@ def problems(draw, **kinds):
 def claims_of(draw, name):
     """Up to two requests for one or two devices, perhaps with a constraint."""
     requests = tuple(
-        Request(
-            f"r{n}",
-            Ask(
-                f"r{n}",
-                "any",
-                count=draw(st.integers(1, 2)),
-                capacity=draw(st.sampled_from([None, {}])),
-            ),
-        )
+        DeviceRequest(f"r{n}", "any", count=draw(st.integers(1, 2)))
         for n in range(draw(st.integers(1, 2)))
     )
     constraint = draw(
@@ -81,7 +75,7 @@ def claims_of(draw, name):
             ]
         )
     )
-    return Claim("ns", name, name, requests, constraint)
+    return Claim(name, "ns", name, 1, "", ClaimSpec(requests, constraint))
 
 
 def published(problem):
@@ -115,11 +109,11 @@ def test_every_request_gets_its_number_and_constraints_hold(problem):
     found = allocate(problem, rules_for("1.37"))
     known = published(problem)
     for claim, one in zip(problem.claims, found or [], strict=bool(found)):
-        for request in claim.requests:
+        for request in claim.spec.requests:
             got = [result for result in one.devices if result.request == request.name]
-            assert len(got) == request.exactly.count
+            assert len(got) == request.count
             assert len({result.id for result in got}) == len(got)
-        for constraint in claim.constraints:
+        for constraint in claim.spec.constraints:
             values = [known[result.id.device].attributes.get("m") for result in one.devices]
             assert None not in values
             expected = 1 if constraint.match_attribute else len(values)
@@ -138,9 +132,9 @@ def choices(problem):
     """Every way to give each request its number of devices."""
     names = list(published(problem))
     per_request = [
-        combinations(names, request.exactly.count)
+        combinations(names, request.count)
         for claim in problem.claims
-        for request in claim.requests
+        for request in claim.spec.requests
     ]
     return product(*per_request)
 
@@ -156,9 +150,9 @@ def is_valid(problem, choice):
     if needed > 4 and any(known[name].consumes for chosen in choice for name in chosen):
         return False
     for claim in problem.claims:
-        mine = [name for _ in claim.requests for name in rest.pop(0)]
+        mine = [name for _ in claim.spec.requests for name in rest.pop(0)]
         values = [known[name].attributes.get("m") for name in mine]
-        for constraint in claim.constraints:
+        for constraint in claim.spec.constraints:
             wanted = 1 if constraint.match_attribute else len(values)
             if None in values or len(set(values)) != wanted:
                 return False

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.unit.allocator.table.plain_search import key_by_hand, shares_on
 
 from dray.api import names
-from dray.api.claims import ClaimSpec, Constraint, DeviceRequest
+from dray.api.claims import ClaimSpec, Constraint, DeviceRequest, DeviceToleration
 from dray.api.devices import Taint, Toleration
 from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
@@ -65,7 +65,7 @@ def spec(random: Random) -> ClaimSpec:
                     {"virtual_vram": "30000M"},
                 )
             ),
-            tolerations=random.choice(((), (), (Toleration("unhealthy_names", "Exists"),))),
+            tolerations=random.choice(((), (), (DeviceToleration("unhealthy_names", "Exists"),))),
         )
         for number in range(random.choice((1, 1, 1, 2)))
     )

@@ -1,13 +1,13 @@
-"""The nodes that can use a slice or a device."""
+"""The nodes that can use a slice, a device or an allocation."""
 
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 NAME_FIELD: Final = "metadata.name"
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class NodeSelectorRequirement(msgspec.Struct, frozen=True, gc=False):
     """One ``NodeSelectorRequirement``."""
 
     key: str
@@ -15,21 +15,19 @@ class Requirement:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class NodeSelectorTerm(msgspec.Struct, frozen=True, gc=False):
     """One ``NodeSelectorTerm``: everything in it must hold; an empty one matches nothing."""
 
-    expressions: tuple[Requirement, ...] = ()
+    expressions: tuple[NodeSelectorRequirement, ...] = ()
     """About labels."""
-    fields: tuple[Requirement, ...] = ()
+    fields: tuple[NodeSelectorRequirement, ...] = ()
     """About ``metadata.name``."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSelector:
+class NodeSelector(msgspec.Struct, frozen=True, gc=False):
     """``NodeSelector``: one of its terms must hold."""
 
-    terms: tuple[Term, ...] = ()
+    terms: tuple[NodeSelectorTerm, ...] = ()
 
     @property
     def only_node(self) -> str:
@@ -41,8 +39,7 @@ class NodeSelector:
         return one.values[0] if names_it else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class NodeSelection(msgspec.Struct, frozen=True, gc=False):
     """The nodes that can use something: one, all, or those selected."""
 
     node: str = ""
@@ -55,13 +52,5 @@ class Reach:
         return bool(self.node or self.all_nodes or self.selector is not None)
 
 
-NOWHERE: Final = Reach()
+NOWHERE: Final = NodeSelection()
 """No node is stated: such a slice or device can be used from no node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """The fields of a node that decide whether it can use a device."""
-
-    name: str
-    labels: dict[str, str] = field(default_factory=dict)
