@@ -14,8 +14,8 @@ from dray_allocator.devices.device_requests import has_room
 from dray_allocator.explain.nodes import left_of
 from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import failures
+from dray_allocator.placement.choice import candidates
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.schedule import candidates
 
 ORDER = ("unsupported", "taint", "capacity", "in-use")
 

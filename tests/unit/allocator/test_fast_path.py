@@ -20,10 +20,6 @@ from dray.api.devices import Capacity, OpaqueConfig, RequestPolicy, Taint
 from dray.api.placement import HARD
 from dray.api.pods import Pod, PodNeeds
 from dray.messages.facts import SliceObserved
-from dray_allocator.claim_search.node_equivalence_cache import node_of
-from dray_allocator.claim_search.pod_search import asked_of
-from dray_allocator.claim_search.schedule import choose_in_full
-from dray_allocator.claim_search.visible_devices import seen_by
 from dray_allocator.devices.allocation_state import AllocationState, untolerated
 from dray_allocator.devices.budget import NODE_LOOKS, SearchBudget
 from dray_allocator.devices.candidates import candidates_of
@@ -34,11 +30,16 @@ from dray_allocator.devices.ordered_search import OrderedSearch, SearchPlan, wor
 from dray_allocator.devices.pools import gather
 from dray_allocator.devices.requirements import Planner
 from dray_allocator.devices.selectors import DeviceSelectors
+from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import fits
-from dray_allocator.placement import schedule as choosing
+from dray_allocator.placement import table_search as choosing
+from dray_allocator.placement.choice import CONNECTED_NODES
+from dray_allocator.placement.class_search import NodeSearch
+from dray_allocator.placement.node_equivalence_cache import node_of
+from dray_allocator.placement.pod_claims import pod_claims
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.schedule import CONNECTED_NODES, choose, index_of
+from dray_allocator.placement.table_search import choose, index_of
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 
@@ -108,7 +109,7 @@ class FullSearch:
 
     def __init__(self, state: Any, want: PodRequest) -> None:
         self.state, self.want = state, want
-        self.asked = asked_of(state, want)
+        self.pod = pod_claims(state, want)
         self.index = index_of(state, state.domains["pool"], want)
 
     def answer(self) -> Answer | None:
@@ -146,12 +147,13 @@ class FullSearch:
                 yield (score, tie(node.uid), node.uid), worth, answer
 
     def _on(self, name: str, row: int):
-        state, asked, rules = self.state, self.asked, self.asked.rules
-        node, seen = node_of(state, name), seen_by(state, name, None)
-        pools = gather(seen.slices, node, rules)
+        state, pod, rules = self.state, self.pod, self.pod.rules
+        node = node_of(state, name)
+        visible = visible_devices(state.published, state.device_usage, name)
+        pools = gather(visible.slices, node, rules)
         candidates = list(candidates_of(one for one in pools if not one.invalid))
-        usage, demand_of = seen.usage(rules), demand_by(rules, asked.stated())
-        before = AllocationState(asked.claims, usage, rules, demand_of)
+        usage, demand_of = visible.usage(rules), demand_by(rules, pod.stated())
+        before = AllocationState(pod.claims, usage, rules, demand_of)
         selectors = DeviceSelectors(node, rules)
 
         def suits(claim, ask, of_class, candidate):
@@ -162,7 +164,7 @@ class FullSearch:
 
         classes = state.facts.classes
         planner = Planner(classes, pools, candidates, rules, suits, before.has_room)
-        plan = SearchPlan(asked.claims, tuple(tuple(planner.plan(claim)) for claim in asked.claims))
+        plan = SearchPlan(pod.claims, tuple(tuple(planner.plan(claim)) for claim in pod.claims))
         numbers = {
             id(one): number
             for number, requests in enumerate(plan.requests)
@@ -173,7 +175,7 @@ class FullSearch:
             id(one): [
                 candidate
                 for candidate in candidates
-                if suits(asked.claims[numbers[id(one)]], one.ask, one.of_class, candidate)
+                if suits(pod.claims[numbers[id(one)]], one.ask, one.of_class, candidate)
                 and not untolerated(candidate.device.taints, one.ask.tolerations)
                 and before.is_free(numbers[id(one)], one.ask, candidate)
                 and before.has_room(one.ask, candidate)
@@ -185,7 +187,7 @@ class FullSearch:
 
         def rate(alternative, candidate):
             ask, card = asks[id(alternative)], state.published.card(candidate.id)
-            return card_key(ask.preference, candidate.device), rank(ask, card), tie(card.name)
+            return card_key(ask.preference, candidate.device), rank(card), tie(card.name)
 
         budget = SearchBudget(100 * NODE_LOOKS)
         search = OrderedSearch(plan, rules, budget, usage, demand_of, rate)
@@ -316,7 +318,7 @@ def test_the_fast_path_decides_what_the_full_search_decides(
             expected = FullSearch(state, want).answer()
             assert chosen(state, want) == expected
             if want.placement.topology != HARD:
-                in_full = choose_in_full(state, domain, replace(want, in_full=True))
+                in_full = NodeSearch(state, domain, replace(want, in_full=True)).choice()
                 assert (in_full is None) == (expected is None)
         world.serve()
     assert not world.oversold()

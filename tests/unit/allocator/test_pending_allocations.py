@@ -9,7 +9,7 @@ from dray.messages.decisions import Decided, NodeLeft
 from dray.messages.facts import PodObserved, Tick
 from dray_allocator.core.handle import reasons
 from dray_allocator.cycle import step
-from dray_allocator.cycle.schedule import schedule_pod
+from dray_allocator.placement.schedule import schedule_pod
 from dray_allocator.values.options import AllocatorOptions
 
 

@@ -13,9 +13,9 @@ from dray.api.devices import Capacity, Taint
 from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
 from dray.reasons import Nearest
-from dray_allocator.explain.pods import explain
+from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.schedule import choose
+from dray_allocator.placement.table_search import choose
 
 OF = f'device.attributes["{names.DRIVER}"]'
 SELECTORS = (
@@ -122,7 +122,7 @@ def test_they_are_what_a_look_at_every_card_and_node_gives(make_world, seed):
     state, domain = world.state, world.state.domains["pool"]
     if want is None or choose(state, domain, want) is not None:
         return
-    found = list(explain(state, domain, want))
+    found = list(explain_pod(state, domain, want))
     plain = Plain(state, want).reasons()
     if not state.tables.of("pool").cards:
         found = [reason for reason in found if reason.what != "no devices"]

@@ -12,7 +12,7 @@ from dray.api.quantities import NANO, parse_quantity, readable
 from dray.messages.facts import SliceObserved
 from dray.reasons import Reason
 from dray_allocator.explain import formatting
-from dray_allocator.explain.suggest import meant
+from dray_allocator.explain.suggest import suggest
 from dray_allocator.placement.affected_requests import each_once, named
 
 OF = f'device.attributes["{names.DRIVER}"]'
@@ -203,11 +203,11 @@ def test_nothing_is_guessed_of_other_clauses_and_of_many_values(world):
     def results(text: str) -> Any:
         return world.state.selectors.explain(text, card)
 
-    assert meant(results(f'{OF}.model == "a100"')) == 'did you mean "A100"?'
-    assert meant(results(f'"a100" == {OF}.model')) == 'did you mean "A100"?'
-    assert meant(results(f'{OF}.model != "A100"')) == ""
-    assert meant(results(f'{OF}.model in ["a100"]')) == ""
-    assert meant([]) == ""
+    assert suggest(results(f'{OF}.model == "a100"')) == 'did you mean "A100"?'
+    assert suggest(results(f'"a100" == {OF}.model')) == 'did you mean "A100"?'
+    assert suggest(results(f'{OF}.model != "A100"')) == ""
+    assert suggest(results(f'{OF}.model in ["a100"]')) == ""
+    assert suggest([]) == ""
     (one,) = results(f'{OF}.model == "a100"')
     many = [type(one)(one.text, False, "", {"model": f"A100-{number}"}) for number in range(65)]
-    assert meant([one, *many]) == ""
+    assert suggest([one, *many]) == ""

@@ -13,7 +13,7 @@ from dray.api.claims import ClaimSpec, Constraint, DeviceRequest
 from dray.api.devices import OpaqueConfig
 from dray.api.pods import PodNeeds, Policy
 from dray.messages.facts import PolicyObserved, SliceObserved
-from dray_allocator.placement.schedule import CONNECTED_NODES
+from dray_allocator.placement.choice import CONNECTED_NODES
 
 LINKED = ("x", 0, "r0")
 

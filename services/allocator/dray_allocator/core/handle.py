@@ -21,10 +21,11 @@ from dray_allocator.core.pool_subscriptions import earlier_read, fold_earlier, s
 from dray_allocator.cycle import records
 from dray_allocator.cycle.decision import decision_of, too_large
 from dray_allocator.cycle.ended_reservations import ends_of, leaving
-from dray_allocator.cycle.schedule import explain_pod, find
 from dray_allocator.cycle.step import Step
 from dray_allocator.devices.device_requests import oversold
+from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.pod_request import PodRequest, wanted
+from dray_allocator.placement.schedule import find
 from dray_allocator.state.apply import (
     fold_fact,
     fold_record,

@@ -5,8 +5,8 @@ import msgspec
 from dray.api.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.reasons import Reason
+from dray_allocator.placement.choice import Choice
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.schedule import Choice
 from dray_allocator.state.domain import Domain
 from dray_allocator.values.options import AllocatorOptions
 

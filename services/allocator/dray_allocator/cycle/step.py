@@ -3,14 +3,16 @@
 from dray.api.pods import Pod
 from dray.messages.decisions import AnyRecord, PodDecision, Waiting, encode_record
 from dray.reasons import Reason
-from dray_allocator.claim_search.schedule import STEP_LOOKS, Pause
 from dray_allocator.cycle import records
 from dray_allocator.cycle.decision import decision_of, size_bytes, too_large
 from dray_allocator.cycle.ended_reservations import due_releases, leaving
-from dray_allocator.cycle.schedule import explain_pod, may_fit, schedule_pod
 from dray_allocator.devices.budget import SearchBudget
+from dray_allocator.explain.pods import explain_pod
+from dray_allocator.placement.choice import Pause
+from dray_allocator.placement.class_search import STEP_LOOKS
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
+from dray_allocator.placement.schedule import may_fit, schedule_pod
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.scheduling_queue import NO_HINT
 from dray_allocator.state.state import AllocatorState

@@ -48,7 +48,7 @@ class LinkedDevice(Protocol):
 
 def is_linked(device: LinkedDevice) -> bool:
     """Whether NVLink connects the device to another one."""
-    return _of_driver(device, NVLINK_DOMAIN) is not None
+    return _own_attribute(device.id.driver, device.device.attributes, NVLINK_DOMAIN) is not None
 
 
 def names_links(devices: Iterable[LinkedDevice]) -> bool:
@@ -79,15 +79,21 @@ class LinkSets:
         return map(frozenset, sets.values())
 
 
-def _links(device: LinkedDevice) -> tuple[object, ...]:
+def links_of(driver: str, attributes: Mapping[str, object]) -> tuple[object, ...]:
     """What is equal for devices that are connected, in the order of ``_NVLINK`` and so on."""
-    nvlink, numa = _of_driver(device, NVLINK_DOMAIN), _of_driver(device, NUMA_NODE)
-    return nvlink, numa, device.device.attributes.get(PCIE_ROOT)
+    return (
+        _own_attribute(driver, attributes, NVLINK_DOMAIN),
+        _own_attribute(driver, attributes, NUMA_NODE),
+        attributes.get(PCIE_ROOT),
+    )
 
 
-def _of_driver(device: LinkedDevice, name: str) -> object:
+def _links(device: LinkedDevice) -> tuple[object, ...]:
+    return links_of(device.id.driver, device.device.attributes)
+
+
+def _own_attribute(driver: str, attributes: Mapping[str, object], name: str) -> object:
     """An attribute in the driver's own domain, which a slice may leave out."""
-    attributes = device.device.attributes
     if name in attributes:
         return attributes[name]
-    return attributes.get(qualified(name, device.id.driver))
+    return attributes.get(qualified(name, driver))

@@ -45,6 +45,10 @@ class SearchPlan:
     """Of every request in turn."""
     is_single: bool = field(init=False)
     """Whether it is one request that nothing but its devices decides about."""
+    has_choice: bool = field(init=False)
+    """Whether a request has several alternatives."""
+    takes_every: bool = field(init=False)
+    """Whether a request is of mode All."""
 
     def __post_init__(self) -> None:
         every = (
@@ -54,6 +58,10 @@ class SearchPlan:
         is_free = not any(claim.spec.constraints for claim in self.claims)
         is_one = len(self.alternatives) == 1 and self.alternatives[0].every is None
         object.__setattr__(self, "is_single", is_free and is_one)
+        requests = sum(map(len, self.requests))
+        object.__setattr__(self, "has_choice", len(self.alternatives) > requests)
+        takes_every = any(one.every is not None for one in self.alternatives)
+        object.__setattr__(self, "takes_every", takes_every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +98,19 @@ class OrderedSearch:
     ) -> DeviceSet | None:
         """The first devices that fit, of candidates in order; with ``connects`` those of the best
         link level, and with ``must`` none that are not connected: shares of a single device are.
+        An alternative that is wanted more comes before a better link level; mode All leaves no
+        choice of devices, so link levels do not count for it.
 
         None where there are none, or where the budget ran out before they were found.
         """
-        if connects:
+        if connects and not self.plan.takes_every:
+            if self.plan.has_choice:
+                first = self.fill(candidates)
+                if first is None:
+                    return None
+                chosen = {id(one.alternative): candidates[id(one.alternative)] for one in first}
+                candidates = {key: chosen.get(key, ()) for key in candidates}
+                self.budget.renew()
             found = self._connected(candidates)
             if found is not None:
                 return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from dray.api.devices import NEWER_FIELDS, Device, DeviceId, ResourceSlice
+from dray.api.devices import NEWER_FIELDS, Capacity, Device, DeviceId, ResourceSlice
 from dray.cel.device import view_of
 from dray.cel.view import DeviceView
 from dray_allocator.devices.candidates import Candidate
@@ -31,7 +31,7 @@ class DeviceShape:
 def shape_of(device: Device) -> DeviceShape:
     """The shape of a device."""
     beyond = (f"has {what}" for what in fields_beyond_table(device))
-    return DeviceShape(totals_of(device), ", ".join((*faults_of(device), *beyond)))
+    return DeviceShape(totals_of(device.capacity), ", ".join((*faults_of(device), *beyond)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,9 @@ class Card:
         return self._view
 
 
-def totals_of(device: Device) -> Mapping[str, int]:
+def totals_of(capacity: Mapping[str, Capacity]) -> Mapping[str, int]:
     """Published capacity in billionths of a unit; none where it is no amount."""
-    return {key: amount_of(one.value) or 0 for key, one in device.capacity.items()}
+    return {key: amount_of(one.value) or 0 for key, one in capacity.items()}
 
 
 def faults_of(device: Device) -> Iterator[str]:

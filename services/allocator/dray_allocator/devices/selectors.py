@@ -12,7 +12,9 @@ from dray.cel.eval.program import Program, compile
 from dray.cel.view import DeviceView
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError
+from dray_allocator.devices.node_devices import PublishedDevices
 from dray_allocator.devices.node_selection import is_reached
+from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.devices.versions import SchedulerVersion
 
 
@@ -82,6 +84,33 @@ class DeviceSelectors:
                 candidate.id.driver, candidate.device, shows_sharing=shown
             )
         return view
+
+
+class LenientSelectors(DeviceSelectors):
+    """A device on which a selector can't be evaluated does not match; other devices may. Results of
+    the cache are used for the devices that the node table reads."""
+
+    def __init__(
+        self,
+        node: Node,
+        rules: SchedulerVersion,
+        published: PublishedDevices,
+        cache: SelectorCache,
+    ) -> None:
+        super().__init__(node, rules)
+        self._published = published
+        self._cache = cache
+
+    def _verdict(
+        self, claim: Claim, ask: DeviceRequest, of_class: DeviceClass, candidate: Candidate
+    ) -> bool:
+        card = self._published.card(candidate.id)
+        if card is not None and not card.fault:
+            return self._cache.matches((*of_class.selectors, *ask.selectors), card)
+        try:
+            return super()._verdict(claim, ask, of_class, candidate)
+        except AllocationError:
+            return False
 
 
 def _expressions(

@@ -19,7 +19,7 @@ from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.percentages import PHYSICAL, in_percent
 from dray_allocator.devices.published_capacity import MOST_NANO
 from dray_allocator.explain import formatting
-from dray_allocator.explain.suggest import meant
+from dray_allocator.explain.suggest import suggest
 from dray_allocator.nodes import equivalence_keys
 from dray_allocator.nodes.columns import Flags, Places, flagged, spread
 from dray_allocator.nodes.load import FULL
@@ -102,7 +102,7 @@ class DeviceMisses:
                     nearest = Nearest(_named(card), formatting.values(result))
                     total, detail = len(groups.places), result.error
                     if where.size == total and kind == "clause":
-                        detail = meant(one.failing(kind)[text] for one in there)
+                        detail = suggest(one.failing(kind)[text] for one in there)
                     yield Reason(kind, text, where.size, total, "device", detail, nearest)
 
     def _causes(self, ask: DeviceRequirements, groups: DeviceGroups) -> Iterator[Reason]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dray_allocator.claim_search.visible_pools import Group
+from dray_allocator.devices.visible_pools import Group
 
 Rank = tuple[int, ...]
 """How far from what is wanted; the least is nearest."""

@@ -1,145 +1,41 @@
-"""Why a pod goes nowhere: what fails, on how many of the pool's devices or nodes, and where the
+"""Why a pod fits nowhere: what fails, on how many of the pool's devices or nodes, and where the
 least is missing."""
 
-from collections.abc import Hashable, Sequence
-
-import numpy as np
-
-from dray.api.claims import Claim
-from dray.reasons import Reason
-from dray_allocator.devices.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
-from dray_allocator.devices.device_requests import DeviceRequirements
-from dray_allocator.devices.node_devices import Card
-from dray_allocator.devices.node_search import DeviceSearch
-from dray_allocator.devices.ordered_search import Rating
-from dray_allocator.explain.devices import DeviceMisses
+from dray.reasons import Reason, bounded
+from dray_allocator.explain.class_reasons import ClassReasons
 from dray_allocator.explain.nodes import of_the_pool, on_nodes
-from dray_allocator.nodes.columns import spread
-from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.placement.affected_requests import each_once, named
+from dray_allocator.explain.table_reasons import TableReasons
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.schedule import candidates, index_of
-from dray_allocator.scoring.topology import CONNECTED, must_be_connected
+from dray_allocator.placement.unallocatable_claims import held
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.state import AllocatorState
 
 _MOST_REASONS = 24
 _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"
-TOO_MANY = (
-    "there may be one, but they are too many to try them all: ask for fewer, or constrain less"
-)
-_UNREAD = (
-    "where cards must be joined, those count that a node publishes for itself, and no partitions"
-)
 
 
-def explain(state: AllocatorState, domain: Domain, wanted: PodRequest) -> tuple[Reason, ...]:
-    """The reasons, ordered from the claim's own words to the state of the nodes."""
-    nodes = state.facts.served_nodes(domain.name)
+def explain_pod(state: AllocatorState, domain: Domain, wanted: PodRequest) -> tuple[Reason, ...]:
+    """The reasons, ordered from the claims' own words to the state of the nodes."""
     of_pool = of_the_pool(state, domain.name)
-    if not nodes:
-        return tuple(of_pool)
-    index = index_of(state, domain, wanted)
-    ill = state.published.ill.items()
-    unhealthy = sum(count for node, count in ill if state.facts.serves(node, domain.name))
-    reasons = [*_of_devices(state, wanted, index, unhealthy)]
-    reasons += on_nodes(state, wanted, nodes, index)
-    reasons += together(state, domain, wanted)
-    if not index.table.cards and not unhealthy:
-        reasons.append(Reason("count", "no devices", len(nodes), len(nodes), "node", _NO_DEVICES))
-    return (*of_pool, *reasons[:_MOST_REASONS])
+    found = _of_nodes(state, domain, wanted) if state.facts.served_nodes(domain.name) else []
+    return bounded((*of_pool, *found, *held(state, domain)))
 
 
-def _of_devices(
-    state: AllocatorState, wanted: PodRequest, index: NodeIndex, unhealthy: int
-) -> list[Reason]:
-    found: list[Reason] = []
-    table = index.table
-    if unhealthy:
-        found.append(Reason("in-use", "unhealthy", unhealthy, table.cards + unhealthy))
-    if table.cards:
-        cards = DeviceMisses(state, table)
-        alike: dict[Hashable, list[DeviceRequirements]] = {}
-        for ask in wanted.asks:
-            alike.setdefault(_same(ask), []).append(ask)
-        found += each_once(
-            [
-                (
-                    [named(ask.request.name, ask.claim, wanted.claims) for ask in asks],
-                    cards.reasons(asks[0]),
-                )
-                for asks in alike.values()
-            ]
-        )
-        index.catch_up(state.selectors)  # Cards may be in finer classes now.
-    return found
-
-
-def _same(ask: DeviceRequirements) -> Hashable:
-    """Equal for requests that fail alike on every device."""
-    return (
-        ask.signature,
-        str(sorted(ask.request.capacity.items())),
-        str(sorted(ask.percents.items())),
-    )
-
-
-def together(state: AllocatorState, domain: Domain, wanted: PodRequest) -> list[Reason]:
-    """How many devices are wanted on one node, where more than one is."""
-    count = sum(ask.request.count for ask in wanted.asks)
-    if count <= 1 and not any(ask.constraints for ask in wanted.asks):
-        return []
-    total = len(state.facts.served_nodes(domain.name))
-    enough = unsure = 0
-    budget, index = SearchBudget(POD_LOOKS), index_of(state, domain, wanted)
-    must = must_be_connected(wanted.asks, wanted.placement)
-    for node in _with_enough(index, candidates(state, domain, wanted)):
-        on_node = budget.part(NODE_LOOKS)
-        search = DeviceSearch(
-            wanted.asks, wanted.plan, state.device_usage, state.selectors, _all_alike, on_node
-        )
-        is_placed = search.best(state.published.of(node), connects=must, must=must) is not None
-        enough += is_placed
-        unsure += not is_placed and on_node.ran_out
-    fewer = "no matching device" if count == 1 else f"fewer than {count} matching devices"
-    what = f"{fewer} with room on one node"
-    detail = ""
-    if must:
-        what, detail = f"{what}, {CONNECTED}", _UNREAD if state.published.says_more else ""
-    told = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, detail)}
-    told[f"no choice of {count} devices among the first {NODE_LOOKS} tried"] = (unsure, TOO_MANY)
-    return [
-        Reason("count", what, failed, total, "node", detail)
-        for what, (failed, detail) in told.items()
-        if failed
+def _of_nodes(state: AllocatorState, domain: Domain, wanted: PodRequest) -> list[Reason]:
+    """By the node table, if it reads all that the pod asks for and all that nodes publish."""
+    reasons: ClassReasons | TableReasons
+    if wanted.in_full or state.published.says_more:
+        reasons = ClassReasons(state, domain, wanted)
+        if reasons.ended_at:
+            return reasons.of_error()
+    else:
+        reasons = TableReasons(state, domain, wanted)
+    nodes = state.facts.served_nodes(domain.name)
+    found = [
+        *reasons.of_devices(),
+        *on_nodes(state, wanted, nodes, reasons.index),
+        *reasons.of_nodes(),
     ]
-
-
-def _with_enough(index: NodeIndex, nodes: Sequence[str]) -> list[str]:
-    """The nodes on which every request, by itself, has as many cards as it wants."""
-    table = index.table
-    rows = np.array([table.rows[name] for name in nodes], np.intp)
-    places, owner = spread(table.first[rows], table.count[rows])
-    enough = np.ones(len(rows), np.bool_)
-    for need in index.plan.cards:
-        found = owner[need.suiting(table, places)]
-        enough &= np.bincount(found, minlength=len(rows)) >= need.count
-    return [nodes[at] for at in enough.nonzero()[0].tolist()]
-
-
-def _all_alike(ask: DeviceRequirements, card: Card) -> Rating:
-    """Whether there are devices does not depend on their order."""
-    return (), 0, 0
-
-
-def constrained(claims: Sequence[Claim]) -> str:
-    """The claims' constraints, in their own words."""
-    found: dict[str, None] = {}
-    for constraint in (one for claim in claims for one in claim.spec.constraints):
-        for rule, name in (
-            ("matchAttribute", constraint.match_attribute),
-            ("distinctAttribute", constraint.distinct_attribute),
-        ):
-            if name is not None:
-                found[f"{rule} {name}"] = None
-    return f" that meet {' and '.join(found)}" if found else ""
+    if not reasons.devices:
+        found.append(Reason("count", "no devices", len(nodes), len(nodes), "node", _NO_DEVICES))
+    return list(dict.fromkeys(found))[:_MOST_REASONS]

@@ -5,16 +5,16 @@ that are named in a reason are looked at again.
 """
 
 from dray.reasons import Nearest
-from dray_allocator.claim_search.device_equivalence import DeviceEquivalence
-from dray_allocator.claim_search.node_equivalence_cache import node_of
-from dray_allocator.claim_search.visible_devices import seen_by
-from dray_allocator.claim_search.visible_pools import GroupKey, keyed, pools_of
+from dray_allocator.devices.device_equivalence import DeviceEquivalence
 from dray_allocator.devices.versions import SchedulerVersion
+from dray_allocator.devices.visible_devices import visible_devices
+from dray_allocator.devices.visible_pools import GroupKey, keyed, pools_of
 from dray_allocator.explain.failure_counts import FailureCounts
 from dray_allocator.nodes.load import tie
+from dray_allocator.placement.node_equivalence_cache import node_of
 from dray_allocator.state.state import AllocatorState
 
-Named = tuple[int, str]
+_TieAndName = tuple[int, str]
 """Tie and name of a device."""
 
 
@@ -22,13 +22,13 @@ class RepresentativeDevices:
     """The nodes of groups, and the names of devices on those that were asked for."""
 
     def __init__(
-        self, state: AllocatorState, rules: SchedulerVersion, forms: DeviceEquivalence
+        self, state: AllocatorState, rules: SchedulerVersion, classes: DeviceEquivalence
     ) -> None:
         self._state = state
         self._rules = rules
-        self._forms = forms
+        self._classes = classes
         self._nodes: dict[GroupKey, str] = {}
-        self._on: dict[str, dict[GroupKey, Named]] = {}
+        self._on: dict[str, dict[GroupKey, _TieAndName]] = {}
 
     def first(self, key: GroupKey, node: str) -> None:
         """A group is found on a node; nodes come in the order of their ties."""
@@ -51,14 +51,14 @@ class RepresentativeDevices:
         )
         return Nearest(name, miss.seen), miss.detail
 
-    def _devices(self, node: str) -> dict[GroupKey, Named]:
+    def _devices(self, node: str) -> dict[GroupKey, _TieAndName]:
         """The first device of each group there."""
         known = self._on.get(node)
         if known is None:
             known = self._on[node] = {}
-            seen = seen_by(self._state, node, None)
-            pools = pools_of(node_of(self._state, node), seen, self._rules)
-            for key, one in keyed(pools, seen, self._rules, self._forms):
+            visible = visible_devices(self._state.published, self._state.device_usage, node)
+            pools = pools_of(node_of(self._state, node), visible, self._rules)
+            for key, one in keyed(pools, visible, self._rules, self._classes):
                 named = tie(str(one.id)), f"{one.id.pool}/{one.id.device}"
                 known[key] = min(named, known.get(key, named))
         return known

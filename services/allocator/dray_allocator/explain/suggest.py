@@ -15,7 +15,7 @@ _CLOSE: Final = 0.85
 """So that ``H100`` is not taken for ``A100``."""
 
 
-def meant(results: Iterable[ClauseResult]) -> str:
+def suggest(results: Iterable[ClauseResult]) -> str:
     """``did you mean "A100"?`` for a clause ``… == "a100"`` that is false on all devices, from
     what it gives on them; empty where it is none, or none of what they have is like it."""
     found: dict[str, None] = {}

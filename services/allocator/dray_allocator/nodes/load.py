@@ -1,9 +1,9 @@
 """Scores: whole numbers only, ties by a hash, so that a replay decides alike."""
 
+from collections.abc import Mapping
 from hashlib import sha256
 
 from dray_allocator.devices.device_usage import DeviceUse
-from dray_allocator.devices.node_devices import Card
 
 FULL = 1_000_000
 """Loads are in millionths."""
@@ -13,11 +13,12 @@ MOST_LOAD = 2**22 - 1
 TIE_BITS = 40
 
 
-def card_load(card: Card, use: DeviceUse) -> int:
-    """The share in use of the capacity that is used most."""
+def load_of(totals: Mapping[str, int], use: DeviceUse) -> int:
+    """The share in use of the capacity that is used most, of a device with these capacities in
+    billionths."""
     if use.whole:
         return FULL
-    totals, load = card.totals, 0
+    load = 0
     for key, amount in use.used.items():
         if amount:
             total = totals.get(key)

@@ -12,7 +12,6 @@ from typing import Final, Protocol
 import msgspec
 import numpy as np
 
-from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes.columns import Flags, Places, Whole
 from dray_allocator.nodes.load import MOST_LOAD
@@ -22,8 +21,8 @@ from dray_allocator.nodes.table import NodeTable
 MOST_SCORE: Final = 2**22 - 1
 """Scores lie between ``-MOST_SCORE`` and this, so that score and tie make one int64."""
 
-Rank = Callable[[DeviceRequirements, Card], int]
-"""A card's rating for an ask; the lowest is tried first."""
+Rank = Callable[[Card], int]
+"""A card's rating; the lowest is tried first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ class LoadScore(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     def rank(self, table: NodeTable, row: int) -> Rank:
         """The load."""
         loads, sign = table.load_at[table.stretch(row)], -1 if self.card_fills else 1
-        return lambda ask, card: sign * loads[card.index]
+        return lambda card: sign * loads[card.index]
 
 
 def by_load(

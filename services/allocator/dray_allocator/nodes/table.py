@@ -13,7 +13,7 @@ from dray_allocator.nodes import equivalence_keys
 from dray_allocator.nodes.assumed_pods import AssumedResources
 from dray_allocator.nodes.columns import amounts, spread
 from dray_allocator.nodes.equivalence import EquivalenceClasses
-from dray_allocator.nodes.load import card_load, tie
+from dray_allocator.nodes.load import load_of, tie
 from dray_allocator.nodes.source import Source, bounded, is_open
 from dray_allocator.nodes.table_columns import NodeColumns
 from dray_allocator.nodes.tie_break import TieRows
@@ -152,7 +152,7 @@ class NodeTable(NodeColumns):
     def _set_use(self, row: int, card: Card) -> None:
         place = self.first_at[row] + card.index
         use = self._source.use(card.id)
-        load, before = card_load(card, use), self.load_at[place]
+        load, before = load_of(card.totals, use), self.load_at[place]
         if load != before:
             self.load_at[place] = load
             self.load_sum_at[row] += load - before
@@ -178,7 +178,7 @@ class NodeTable(NodeColumns):
         self.cards_in[row] = cards
         here = self.stretch(row)
         uses = [self._source.use(card.id) for card in cards]
-        loads = [card_load(card, use) for card, use in zip(cards, uses, strict=True)]
+        loads = [load_of(card.totals, use) for card, use in zip(cards, uses, strict=True)]
         self.row[here] = row
         self.there[here] = True
         self.kind[here] = [self.card_kinds.of(card) for card in cards]

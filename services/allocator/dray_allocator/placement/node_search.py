@@ -1,20 +1,78 @@
-"""Whether a pod fits on one node, and on which of its cards: what decides after the table."""
+"""Whether a pod fits on one node, and with which of its devices: what decides after the table.
 
+``pick_devices``   one request without constraints, of the devices that the node table reads
+``search_node``    any requests for such devices
+``evaluate_node``  any claims and all devices that the node sees
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.api.claims import Allocation
 from dray.api.placement import HARD
+from dray.api.pods import Node
+from dray_allocator.devices.allocate import (
+    BestAllocation,
+    DeviceOrder,
+    Problem,
+    allocate,
+    allocate_best,
+)
 from dray_allocator.devices.budget import SearchBudget
+from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.device_requests import DeviceRequirements, Share, has_room
+from dray_allocator.devices.errors import AllocationError, NodeAllocationError, SearchLimitError
 from dray_allocator.devices.links import NOT_CONNECTED
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.node_search import DeviceSearch, Found
-from dray_allocator.devices.ordered_search import Rating
+from dray_allocator.devices.ordered_search import Key, Rating, worst_first
+from dray_allocator.devices.published_device import totals_of
+from dray_allocator.devices.requirements import Alternative
+from dray_allocator.devices.selectors import LenientSelectors
+from dray_allocator.devices.visible_devices import VisibleDevices
 from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.nodes.load import load_of
 from dray_allocator.nodes.predicates import fits
 from dray_allocator.nodes.ratings import NodeScore
 from dray_allocator.nodes.table import NodeTable
+from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.scoring.policies import by_load
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 from dray_allocator.state.state import AllocatorState
+
+_UNLIMITED: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Feasibility:
+    """The result of the search on a node, and so on every node of its class."""
+
+    is_feasible: bool = False
+    passed_over: int = 0
+    """How many alternatives that are wanted more were passed over."""
+    worth: tuple[Key, ...] = ()
+    """Preference keys of the devices, as ``worst_first``."""
+    link_level: int = 0
+    is_error: bool = False
+    """Whether it can't be decided there."""
+    ends_attempt: bool = False
+    """Whether kube-scheduler then looks at no other node."""
+    is_slow: bool = False
+    """Whether the search did not end within its budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTrial:
+    """The result of the search on one node."""
+
+    feasibility: Feasibility
+    results: tuple[Allocation, ...] = ()
+    error: str = ""
+    looks: int = 0
+    """Devices looked at."""
 
 
 def filter_node(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
@@ -62,9 +120,107 @@ def search_node(
 
     def rate(ask: DeviceRequirements, card: Card) -> Rating:
         key = card_key(ask.preference, card.device) if ask.preference else ()
-        return key, rank(ask, card), ties[card.index]
+        return key, rank(card), ties[card.index]
 
     asks, topology = wanted.asks, wanted.placement.topology
     connects = concerns(asks, topology) and is_searched(state, wanted, node)
     search = DeviceSearch(asks, wanted.plan, state.device_usage, state.selectors, rate, budget)
     return search.best(state.published.of(node), connects=connects, must=topology == HARD)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProblem:
+    """The claims of a pod on one node that takes the pod, apart from its devices."""
+
+    state: AllocatorState
+    wanted: PodRequest
+    pod: PodClaims
+    table: NodeTable
+    score: NodeScore
+    node: Node
+    visible: VisibleDevices
+
+
+def evaluate_node(problem: NodeProblem, most_looks: int) -> NodeTrial:
+    """Search devices for every request of every claim together, among all that the node sees."""
+    state, pod, visible = problem.state, problem.pod, problem.visible
+    classes = tuple(state.facts.classes.values())
+    usage = visible.usage(pod.rules)
+    on_node = Problem(problem.node, visible.slices, classes, usage, pod.claims)
+    total = SearchBudget(_UNLIMITED)
+    budget = total.part(most_looks)
+
+    def ended(feasibility: Feasibility, error: str = "") -> NodeTrial:
+        return NodeTrial(feasibility, (), error, total.most - total.left)
+
+    try:
+        found = _allocate(problem, on_node, budget)
+    except SearchLimitError:
+        return ended(Feasibility(is_slow=True))
+    except NodeAllocationError as error:
+        return ended(Feasibility(is_error=True), str(error))
+    except AllocationError as error:
+        return ended(Feasibility(is_error=True, ends_attempt=pod.is_compatible), str(error))
+    if found is None:
+        return ended(Feasibility())
+    feasibility = Feasibility(
+        is_feasible=True,
+        passed_over=_passed_over(pod, found.results),
+        worth=_worth(pod, found) if pod.prefers else (),
+        link_level=found.link_level if pod.connects else 0,
+    )
+    return NodeTrial(feasibility, found.results, "", total.most - total.left)
+
+
+def _allocate(
+    problem: NodeProblem, on_node: Problem, budget: SearchBudget
+) -> BestAllocation | None:
+    state, pod = problem.state, problem.pod
+    if pod.is_compatible:
+        found = allocate(on_node, pod.rules, budget=budget, stated=pod.stated())
+        return None if found is None else BestAllocation(tuple(found), (), 0)
+    return allocate_best(
+        on_node,
+        pod.rules,
+        DeviceOrder(_rate(problem), pod.connects),
+        budget=budget,
+        selectors=LenientSelectors(on_node.node, pod.rules, state.published, state.selectors),
+        stated=pod.stated(),
+    )
+
+
+def _rate(problem: NodeProblem) -> Callable[[int, Alternative, Candidate], tuple[Key, int]]:
+    """By the preference, then by the score; devices that the node table does not read are scored
+    by their load."""
+    state, node, preferences = problem.state, problem.node.name, problem.pod.preferences
+    rank = problem.score.rank(problem.table, problem.table.rows[node])
+    sign = -1 if by_load(problem.wanted.placement).card_fills else 1
+
+    def rate(claim: int, alternative: Alternative, candidate: Candidate) -> tuple[Key, int]:
+        preference = preferences[claim].get(alternative.request, ())
+        key = card_key(preference, candidate.device) if preference else ()
+        card = state.published.card(candidate.id)
+        if card is not None and card.node == node:
+            return key, rank(card)
+        use = state.device_usage.of(candidate.id)
+        return key, sign * load_of(totals_of(candidate.device.capacity), use)
+
+    return rate
+
+
+def _passed_over(pod: PodClaims, results: Sequence[Allocation]) -> int:
+    passed = 0
+    for claim, result in zip(pod.claims, results, strict=True):
+        taken = {device.request for device in result.devices}
+        for request in claim.spec.requests:
+            names = [f"{request.name}/{one.name}" for one in request.first_available]
+            passed += next((at for at, name in enumerate(names) if name in taken), 0)
+    return passed
+
+
+def _worth(pod: PodClaims, found: BestAllocation) -> tuple[Key, ...]:
+    return worst_first(
+        card_key(preferences.get(one.alternative.request, ()), one.candidate.device)
+        for preferences, taken in zip(pod.preferences, found.taken, strict=True)
+        for one in taken
+    )

@@ -11,8 +11,12 @@ CONNECTED: Final = "joined by NVLink, on one NUMA node or under one PCIe root"
 
 def concerns(asks: Sequence[DeviceRequirements], topology: str) -> bool:
     """Whether links between devices matter for these requests together."""
-    is_one = len(asks) == 1 and asks[0].request.count == 1
-    return bool(asks) and not is_one and topology != NO_TOPOLOGY
+    return may_be_connected(sum(ask.request.count for ask in asks), topology)
+
+
+def may_be_connected(devices: int, topology: str) -> bool:
+    """The same for a number of devices."""
+    return devices > 1 and topology != NO_TOPOLOGY
 
 
 def must_be_connected(asks: Sequence[DeviceRequirements], placement: Placement) -> bool:

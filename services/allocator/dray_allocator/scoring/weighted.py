@@ -98,7 +98,7 @@ class WeighedScore:
     def rank(self, table: NodeTable, row: int) -> Rank:
         """The load."""
         loads, sign = self._card_loads(table, row), self._sign
-        return lambda ask, card: sign * loads[card.index]
+        return lambda card: sign * loads[card.index]
 
     @property
     def _sign(self) -> int:

@@ -10,8 +10,8 @@ from dray.kube.convert import allocation_from, allocation_to
 from dray.messages.facts import (
     ClusterObserved,
 )
-from dray_allocator.claim_search import node_equivalence_cache
-from dray_allocator.claim_search.visible_devices import seen_by
+from dray_allocator.devices.visible_devices import visible_devices
+from dray_allocator.placement import node_equivalence_cache
 
 NVIDIA = "gpu.nvidia.com"
 MIG = {"selectors": [{"cel": {"expression": f'device.attributes["{NVIDIA}"].model == "MIG"'}}]}
@@ -103,11 +103,11 @@ def test_after_the_node_table_only_nodes_with_other_devices_are_tried(
 ) -> None:
     tried = []
 
-    def noted(state: Any, node: str, *order: Any) -> Any:
+    def noted(published: Any, usage: Any, node: str) -> Any:
         tried.append(node)
-        return seen_by(state, node, *order)
+        return visible_devices(published, usage, node)
 
-    monkeypatch.setattr(node_equivalence_cache, "seen_by", noted)
+    monkeypatch.setattr(node_equivalence_cache, "visible_devices", noted)
     for node in ("n1", "n2", "n3"):
         kube.node(node)
         kube.publish(node, kube.device("plain"))

@@ -8,16 +8,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dray.api import names
-from dray_allocator.claim_search import node_equivalence_cache, schedule
-from dray_allocator.claim_search.node_trial import tried
-from dray_allocator.claim_search.schedule import NodeSearch, Pause
 from dray_allocator.core.handle import handle
 from dray_allocator.cycle import step
-from dray_allocator.cycle.schedule import explain_pod, find, may_fit, schedule_pod
 from dray_allocator.cycle.step import Step
 from dray_allocator.devices.budget import SearchBudget
-from dray_allocator.explain import claim_search
+from dray_allocator.explain import class_reasons
+from dray_allocator.explain.pods import explain_pod
+from dray_allocator.placement import class_search, node_equivalence_cache
+from dray_allocator.placement.choice import Pause
+from dray_allocator.placement.class_search import NodeSearch
+from dray_allocator.placement.node_search import evaluate_node
 from dray_allocator.placement.pod_request import wanted
+from dray_allocator.placement.schedule import find, may_fit, schedule_pod
 from dray_allocator.values.events import Continue
 from dray_allocator.values.options import AllocatorOptions
 
@@ -102,7 +104,7 @@ def test_nothing_that_is_remembered_changes_an_answer(
         now.world.state.tables.forget_indexes()
         assert answers(now) == remembered
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(node_equivalence_cache, "key_of", lambda *about: object())
+            patch.setattr(node_equivalence_cache, "node_key", lambda *about: object())
             now.world.state.tables.forget_indexes()
             assert answers(now) == remembered
         now.world.state.tables.forget_indexes()
@@ -113,11 +115,11 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The nodes that the search was made on."""
     found: list[str] = []
 
-    def noted(state: Any, asked: Any, node: Any, *more: Any) -> Any:
-        found.append(node.name)
-        return tried(state, asked, node, *more)
+    def noted(problem: Any, most_looks: int) -> Any:
+        found.append(problem.node.name)
+        return evaluate_node(problem, most_looks)
 
-    monkeypatch.setattr(schedule, "tried", noted)
+    monkeypatch.setattr(class_search, "evaluate_node", noted)
     return found
 
 
@@ -248,7 +250,7 @@ def test_nodes_hard_to_search_are_tried_last_and_few_of_them_long(
         kube.node(f"n{number}")
         devices = [kube.device(f"d{number}-{at}", f"m{at}-{number}") for at in range(12)]
         kube.publish(f"n{number}", *devices, driver=NVIDIA)
-    for module in (schedule, claim_search):
+    for module in (class_search, class_reasons):
         monkeypatch.setattr(module, "FIRST_LOOKS", 5)
         monkeypatch.setattr(module, "NODE_LOOKS", 10)
     wish = kube.first_of(kube.request("a", NVIDIA, count=2))

@@ -16,7 +16,7 @@ from dray_allocator.nodes.keys import NONE
 from dray_allocator.nodes.load import FULL, TIE_BITS
 from dray_allocator.nodes.plan import plan_of
 from dray_allocator.placement.pod_request import wanted
-from dray_allocator.placement.schedule import choose, index_of
+from dray_allocator.placement.table_search import choose, index_of
 from dray_allocator.scoring.fragmentation.cost import UNIT
 from dray_allocator.scoring.fragmentation.shapes import CARD, class_of, taken_of
 

@@ -4,7 +4,7 @@ cards by a plain search.
 
 from tests.unit.allocator.reference_search import Reference
 
-from dray_allocator.nodes.load import MOST_LOAD, card_load, tie
+from dray_allocator.nodes.load import MOST_LOAD, load_of, tie
 from dray_allocator.nodes.predicates import fits
 from dray_allocator.placement.pod_request import PodRequest
 
@@ -47,7 +47,7 @@ def node_load_by_hand(state, want: PodRequest, node: str, weights) -> int:
         if asked:
             total = sum(card.totals[name] // 10**6 for card in cards)
             parts.append((weights[name], used + asked, total))
-    loads = [card_load(card, state.device_usage.of(card.id)) for card in cards]
+    loads = [load_of(card.totals, state.device_usage.of(card.id)) for card in cards]
     return mean(parts, sum(loads) // max(len(cards), 1))
 
 
@@ -57,7 +57,7 @@ def card_load_by_hand(state, want: PodRequest, card, weights) -> int:
         for name in sorted({*weights} - {"cpu", "memory"})
         if any(taken(ask, card, name) for ask in want.asks)
     ]
-    return mean(parts, card_load(card, state.device_usage.of(card.id)))
+    return mean(parts, load_of(card.totals, state.device_usage.of(card.id)))
 
 
 def taken(ask, card, name: str) -> int:

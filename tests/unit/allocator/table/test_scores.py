@@ -4,7 +4,7 @@ import numpy as np
 
 from dray.api.pods import NodeExpression, PodNeeds
 from dray_allocator.nodes.ratings import Scoring
-from dray_allocator.placement import schedule as choosing
+from dray_allocator.placement import table_search as choosing
 
 
 class Rated:
@@ -33,7 +33,7 @@ class Rated:
         return cards[::-1]
 
     def rank(self, table, row):
-        return lambda ask, card: -card.index
+        return lambda card: -card.index
 
 
 def rated(monkeypatch, world, scores_of):

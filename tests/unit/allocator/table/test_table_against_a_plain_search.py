@@ -16,8 +16,9 @@ from dray.messages.facts import InventoryObserved, SliceObserved
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.keys import NONE
 from dray_allocator.nodes.plan import plan_of
+from dray_allocator.placement.choice import candidates
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.schedule import _scoring, candidates, choose, index_of
+from dray_allocator.placement.table_search import _scoring, choose, index_of
 
 DOMAIN = f'device.attributes["{names.DRIVER}"]'
 SELECTORS = (

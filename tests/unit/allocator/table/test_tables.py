@@ -12,7 +12,7 @@ from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import SliceObserved
 from dray_allocator.devices.device_requests import DeviceRequirements, eligible
 from dray_allocator.nodes import columns, equivalence, index, keys, load, tables
-from dray_allocator.nodes.load import card_load
+from dray_allocator.nodes.load import load_of
 from dray_allocator.nodes.table import NodeTable
 
 
@@ -35,7 +35,7 @@ def test_a_device_s_identity_is_enough_to_find_its_place_after_the_fleet_grew(ma
     table = world.state.tables.of("pool")
     loads = table.load[table.stretch(table.rows[node])].tolist()
     used = [
-        card_load(one, world.state.device_usage.of(one.id))
+        load_of(one.totals, world.state.device_usage.of(one.id))
         for one in world.state.published.of(node).cards
     ]
     assert loads == used

@@ -140,7 +140,7 @@ class FragmentationScore:
     def rank(self, table: NodeTable, row: int) -> Rank:
         """The same order."""
         rates = self._up_to_date().rates(row)
-        return lambda ask, card: rates[card.index]
+        return lambda card: rates[card.index]
 
     def _up_to_date(self) -> FragmentationCost:
         worths, plan = self._worths.current, self._plan

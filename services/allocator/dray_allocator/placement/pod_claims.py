@@ -1,15 +1,13 @@
-"""What a pod asks of the search, and the rules that hold for it."""
+"""The open claims of a pod as structured parameters, and the rules that decide them."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dray.api.claims import Claim, DeviceRequest
-from dray.api.devices import Device, DeviceId, ResourceSlice
+from dray.api.devices import Device
 from dray.api.preference import Preference
 from dray.messages.facts import ClusterObserved
-from dray_allocator.claim_search.visible_devices import Rate, load_of
 from dray_allocator.devices.capacity import Stated
-from dray_allocator.devices.ordered_search import Key
 from dray_allocator.devices.percentages import Share, amounts, shares_of
 from dray_allocator.devices.versions import (
     CONSUMABLE_CAPACITY,
@@ -22,36 +20,44 @@ from dray_allocator.devices.versions import (
     rules_for,
     rules_of,
 )
-from dray_allocator.nodes.ratings import LoadScore
 from dray_allocator.placement import affected_requests
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.scoring.policies import by_load
-from dray_allocator.scoring.preference import card_key, preference_of
+from dray_allocator.scoring.preference import preference_of
+from dray_allocator.scoring.topology import may_be_connected
 from dray_allocator.state.state import AllocatorState
+from dray_allocator.state.validate_claim import most_devices
 
-Preferences = tuple[tuple[tuple[str, Preference], ...], ...]
+Preferences = tuple[dict[str, Preference], ...]
 """Per claim, the preferences of its requests that have one."""
 
 
 @dataclass(frozen=True, slots=True)
-class PodSearch:
-    """The claims of a pod as structured parameters read them."""
+class PodClaims:
+    """The open claims of a pod."""
 
     claims: tuple[Claim, ...]
     rules: SchedulerVersion
-    load: LoadScore | None
-    """How nodes and devices are ordered; None: as kube-scheduler's allocator has them."""
-    preferences: Preferences = ()
-    shares: tuple[Share, ...] = ()
-    """Of every ask, in order."""
+    is_compatible: bool
+    """Whether they are decided as in kube-scheduler."""
+    preferences: Preferences
+    shares: tuple[Share, ...]
+    """Of every request and alternative, in order."""
+    connects: bool
+    """Whether devices of a better link level are preferred."""
 
     @property
     def key(self) -> Hashable:
-        """Equal for pods of one signature that are decided alike."""
-        return self.rules, self.load, self.preferences, self.shares
+        """Equal for pods of one signature that have the same results."""
+        preferences = tuple(tuple(one.items()) for one in self.preferences)
+        return self.rules, self.is_compatible, preferences, self.shares, self.connects
+
+    @property
+    def prefers(self) -> bool:
+        """Whether a request has a preference."""
+        return any(self.preferences)
 
     def asks(self) -> Iterator[tuple[DeviceRequest, Share]]:
-        """Every request and alternative, and which share of a card it asks for."""
+        """Every request and alternative, and the share of a device that it asks for."""
         found = (ask for claim in self.claims for _, ask in claim.spec.alternatives())
         return zip(found, self.shares, strict=True)
 
@@ -69,7 +75,8 @@ class PodSearch:
         return ((name, *one) for name, one in zip(named, self.asks(), strict=True))
 
     def stated(self) -> Stated:
-        """What these very asks request of a device: a share of a card is an amount only there."""
+        """The amounts that these requests ask of a device: a percentage is an amount of that device
+        only."""
         shares = {id(ask): dict(share) for ask, share in self.asks() if share}
 
         def stated(ask: DeviceRequest, device: Device) -> Mapping[str, str]:
@@ -78,24 +85,10 @@ class PodSearch:
 
         return stated
 
-    def rate(self, state: AllocatorState) -> Rate | None:
-        """The order of a slice's devices: the most liked, of them the fullest or the emptiest."""
-        load = self.load
-        if load is None:
-            return None
-        sign = -1 if load.card_fills else 1
-        liked = next((one for some in self.preferences for _, one in some), ())
 
-        def rate(part: ResourceSlice, device: Device) -> tuple[object, ...]:
-            use = state.device_usage.of(DeviceId(part.driver, part.pool, device.name))
-            return worth(liked, device), sign * load_of(device.capacity, use)
-
-        return rate
-
-
-def asked_of(state: AllocatorState, wanted: PodRequest) -> PodSearch:
-    """The pod's open claims, with the rules that hold for it now."""
-    facts = state.facts
+def pod_claims(state: AllocatorState, wanted: PodRequest) -> PodClaims:
+    """The pod's open claims, with the rules that hold for them now."""
+    facts, placement = state.facts, wanted.placement
     rules = rules_of(
         wanted.pod,
         list_attributes=facts.list_attributes,
@@ -103,19 +96,20 @@ def asked_of(state: AllocatorState, wanted: PodRequest) -> PodSearch:
     )
     claims = wanted.claims
     shares = tuple(share for claim in wanted.claims for share in shares_of(claim))
-    if wanted.placement.is_compatible:
-        return PodSearch(claims, _of_server(state, rules), None, (), shares)
+    if placement.is_compatible:
+        nothing: Preferences = tuple({} for _ in claims)
+        return PodClaims(claims, _of_server(state, rules), True, nothing, shares, False)
     preferences = tuple(
-        tuple(
-            (request.name, found)
+        {
+            request.name: found
             for request in claim.spec.requests
             if (found := preference_of(claim, request.name))
-        )
+        }
         for claim in claims
     )
-    if not any(preferences):
-        preferences = ()
-    return PodSearch(claims, rules, by_load(wanted.placement), preferences, shares)
+    devices = sum(map(most_devices, wanted.claims))
+    connects = may_be_connected(devices, placement.topology)
+    return PodClaims(claims, rules, False, preferences, shares, connects)
 
 
 def _of_server(state: AllocatorState, rules: SchedulerVersion) -> SchedulerVersion:
@@ -140,8 +134,3 @@ def _features(seen: ClusterObserved) -> tuple[tuple[str, bool], ...]:
         (PARTITIONABLE, seen.partitionable_devices),
         (PRIORITIZED_LIST, seen.prioritized_list),
     )
-
-
-def worth(preference: Preference, device: Device) -> Key:
-    """What a device is worth to a preference; the lowest is liked most."""
-    return card_key(preference, device) if preference else ()

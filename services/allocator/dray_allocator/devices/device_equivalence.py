@@ -1,39 +1,31 @@
-"""What tells devices apart for the claims of a pod, so that equal ones are judged once.
+"""Classes of devices that are equal for the claims of a pod, so that each class is evaluated once.
 
-A thousand nodes with equal cards differ by uuids and names. As long as no selector and no
-constraint of the pod reads them, the nodes are of one kind (``kinds``).
+A thousand nodes with equal devices differ by uuids and names. As long as no selector and no
+constraint of the pod reads these, the nodes are of one class (``devices.node_equivalence``).
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
-from dray.api import names
 from dray.api.claims import Claim
-from dray.api.devices import (
-    Attribute,
-    Capacity,
-    Device,
-    DeviceClass,
-    ResourceSlice,
-    Version,
-)
+from dray.api.devices import Attribute, Capacity, Device, DeviceClass, ResourceSlice, Version
 from dray.cel.errors import CelError
 from dray.cel.eval.program import compile
 from dray.cel.reads import OWN_DOMAIN, Read
 from dray_allocator.devices.selector_cache import named_reads
 from dray_allocator.devices.versions import SchedulerVersion
-from dray_allocator.scoring.preference import MODEL
 
-Question = tuple[str, str]
+AttributeName = tuple[str, str]
 """Domain and name of an attribute."""
 _INT64: Final = range(-(2**63), 2**63)
 
 
-def questions_of(
+def attributes_read(
     claims: Sequence[Claim], classes: dict[str, DeviceClass], rules: SchedulerVersion
-) -> tuple[Question, ...] | None:
-    """The attributes that the claims ask about; None where they may read any of them."""
-    found: dict[Question, None] = {(names.DRIVER, MODEL): None}  # What a preference may name.
+) -> tuple[AttributeName, ...] | None:
+    """The attributes that selectors and constraints of the claims read; None where they may read
+    any of them."""
+    found: dict[AttributeName, None] = {}
     for claim in claims:
         for constraint in claim.spec.constraints:
             for name in (constraint.match_attribute, constraint.distinct_attribute):
@@ -61,17 +53,22 @@ def _reads(text: str, rules: SchedulerVersion) -> Sequence[Read] | None:
 
 
 class DeviceEquivalence:
-    """Numbers of devices: equal ones for devices that nothing of a pod tells apart."""
+    """Class numbers of devices. Devices of one class are equal in all that a pod reads."""
 
-    def __init__(self, questions: tuple[Question, ...] | None) -> None:
-        self._questions = questions
+    def __init__(
+        self, attributes: tuple[AttributeName, ...] | None, *, reads_links: bool = False
+    ) -> None:
+        """``attributes``: those that the pod reads; None for all. ``reads_links``: it also reads
+        which devices are connected."""
+        self.reads_links = reads_links
+        self._attribute_names = attributes
         self._numbers: dict[Hashable, int] = {}
         self._capacities: dict[int, tuple[dict[str, Capacity], int]] = {}
-        """By identity: devices have capacities in common with all that have equal ones."""
+        """By identity: equal capacities are one object (``node_devices.PublishedDevices``)."""
 
     def of(self, part: ResourceSlice, device: Device) -> int:
-        """The number of a device of a slice; its name does not count."""
-        form = (
+        """The class of a device of a slice; its name does not count."""
+        key = (
             part.driver,
             self._capacity(device.capacity),
             device.allow_multiple_allocations,
@@ -81,39 +78,39 @@ class DeviceEquivalence:
             device.binds_to_node,
             self._attributes(part.driver, device),
         )
-        return self.number(form)
+        return self.number(key)
 
-    def number(self, form: Hashable) -> int:
-        """The same number for the same form, always."""
-        return self._numbers.setdefault(form, len(self._numbers))
+    def number(self, key: Hashable) -> int:
+        """The number of a key; equal keys have the same one."""
+        return self._numbers.setdefault(key, len(self._numbers))
 
     def _capacity(self, capacity: dict[str, Capacity]) -> int:
         known = self._capacities.get(id(capacity))
         if known is None:
             known = capacity, self.number(("capacity", tuple(sorted(capacity.items(), key=_name))))
-            self._capacities[id(capacity)] = known  # Keeps it, so that the identity stays its own.
+            self._capacities[id(capacity)] = known  # A reference, so that the id is not reused.
         return known[1]
 
     def _attributes(self, driver: str, device: Device) -> Hashable:
-        """Values with their types: 1 is not true. Those that fail any selector count always."""
+        """Values with their types: 1 is not true. Values that fail any selector always count."""
         published = device.attributes
-        if self._questions is None:
+        if self._attribute_names is None:
             return repr(sorted(published.items()))
-        asked: list[Attribute] = []
-        for domain, name in self._questions:
-            asked.append(published.get(f"{domain}/{name}"))
-            asked.append(published.get(name) if domain in (driver, OWN_DOMAIN, "") else None)
+        read: list[Attribute] = []
+        for domain, name in self._attribute_names:
+            read.append(published.get(f"{domain}/{name}"))
+            read.append(published.get(name) if domain in (driver, OWN_DOMAIN, "") else None)
             if domain == OWN_DOMAIN:
-                asked.append(published.get(f"{driver}/{name}"))
-        frail = [entry for entry in published.items() if _is_frail(entry[1])]
-        return repr((asked, frail))
+                read.append(published.get(f"{driver}/{name}"))
+        failing = [entry for entry in published.items() if _may_fail(entry[1])]
+        return repr((read, failing))
 
 
 def _name(entry: tuple[str, object]) -> str:
     return entry[0]
 
 
-def _is_frail(value: object) -> bool:
+def _may_fail(value: object) -> bool:
     if value is None or isinstance(value, Version | tuple):
         return True
     return isinstance(value, int) and not isinstance(value, bool) and value not in _INT64

@@ -1,4 +1,4 @@
-"""What fails on devices, counted: each kind of device is judged once."""
+"""What fails on devices, counted: each class of devices is evaluated once."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -10,41 +10,41 @@ from dray.cel.device import view_of
 from dray.cel.errors import CelError
 from dray.cel.eval.program import ClauseResult, compile
 from dray.reasons import Reason, not_enough
-from dray_allocator.claim_search.pod_search import PodSearch
-from dray_allocator.claim_search.visible_devices import HELD, ILL
-from dray_allocator.claim_search.visible_pools import Group, GroupKey, VisiblePools
 from dray_allocator.devices.allocation_state import untolerated
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import demand
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.percentages import PHYSICAL, Share, in_percent
 from dray_allocator.devices.published_capacity import amount_of
+from dray_allocator.devices.visible_devices import HELD, UNHEALTHY
+from dray_allocator.devices.visible_pools import Group, GroupKey, VisiblePools
 from dray_allocator.explain import formatting
 from dray_allocator.explain.failure_counts import FailureCounts, Miss, Rank
 from dray_allocator.explain.representative_devices import RepresentativeDevices
-from dray_allocator.explain.suggest import meant
+from dray_allocator.explain.suggest import suggest
+from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.state.state import AllocatorState
 
 MOST_GROUPS: Final = 512
-"""Where devices differ more than that in what matters to a pod, those beyond are not counted."""
+"""Classes of devices that are counted; those beyond are left out."""
 Cause = tuple[int, str, str, str]
 """Place in the order of reasons, kind, what, detail."""
 Told = Mapping[GroupKey, Sequence[Sequence[ClauseResult]]]
 """What the clauses of each selector give."""
 
 
-class Devices:
-    """The devices that nodes see, in groups: those of one node alone once per node, others once."""
+class DeviceClasses:
+    """The devices that nodes see, in classes: those of one node once per node, others once."""
 
     def __init__(
-        self, state: AllocatorState, asked: PodSearch, naming: RepresentativeDevices
+        self, state: AllocatorState, pod: PodClaims, representatives: RepresentativeDevices
     ) -> None:
         self.groups: dict[GroupKey, Group] = {}
-        """In the order of the nodes that were shown."""
+        """In the order of the nodes."""
         self._state = state
-        self._rules = asked.rules
-        self._stated = asked.stated()
-        self._naming = naming
+        self._rules = pod.rules
+        self._stated = pod.stated()
+        self._representatives = representatives
         self._shared: dict[str, None] = {}
         """Slices of no single node that are counted already."""
 
@@ -53,10 +53,10 @@ class Devices:
         """How many there are."""
         return sum(group.count for group in self.groups.values())
 
-    def see(self, account: VisiblePools, node: str, nodes: int) -> None:
-        """Count what so many nodes see that are alike, of which ``node`` is to be named."""
-        self._add(account.own, node, nodes)
-        for name, groups in account.shared.items():
+    def add(self, pools: VisiblePools, node: str, nodes: int) -> None:
+        """Count the devices of a class of so many nodes, of which ``node`` is named."""
+        self._add(pools.own, node, nodes)
+        for name, groups in pools.shared.items():
             if name not in self._shared:
                 self._shared[name] = None
                 self._add(groups, node, 1)
@@ -66,7 +66,7 @@ class Devices:
             if key in self.groups or len(self.groups) < MOST_GROUPS:
                 mine = self.groups.setdefault(key, Group(key, group.one))
                 mine.count += group.count * times
-                self._naming.first(key, node)
+                self._representatives.first(key, node)
 
     def reasons(self, ask: DeviceRequest, share: Share) -> Iterator[Reason]:
         """Clauses of the selectors, then what fails on the devices that they take."""
@@ -106,7 +106,7 @@ class Devices:
         for kind, place, text in sorted(found):
             tally, detail = found[kind, place, text], ""
             if kind == "clause" and tally.count == total:
-                detail = meant(told[group.key][at][place] for group in groups)
+                detail = suggest(told[group.key][at][place] for group in groups)
             yield self._reason(kind, text, tally, total, detail)
 
     def _of_causes(
@@ -125,14 +125,14 @@ class Devices:
     def _reason(
         self, kind: str, what: str, tally: FailureCounts, total: int, detail: str = ""
     ) -> Reason:
-        nearest, of_nearest = self._naming.nearest(tally)
+        nearest, of_nearest = self._representatives.nearest(tally)
         return Reason(kind, what, tally.count, total, "device", detail or of_nearest, nearest)
 
     def _causes(
         self, ask: DeviceRequest, percents: Mapping[str, int], group: Group
     ) -> Iterator[tuple[Cause, Miss | None]]:
         device, use = group.one.device, group.use
-        if use == ILL:
+        if use == UNHEALTHY:
             yield (0, "in-use", "unhealthy", ""), None
         taint = untolerated(device.taints, ask.tolerations)
         if taint is not None:
@@ -143,7 +143,7 @@ class Devices:
         is_shared = device.allow_multiple_allocations
         if not ask.admin_access and (use == HELD or (isinstance(use, tuple) and not is_shared)):
             yield (3, "in-use", "in use", ""), None
-        elif use != ILL:
+        elif use != UNHEALTHY:
             yield from self._of_capacity(ask, percents, group)
             if not isinstance(use, tuple):  # Its first share has taken them for all.
                 yield from _of_counters(group)

@@ -1,0 +1,81 @@
+"""The slices that one node sees, and who holds their devices."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from dray.api.devices import DeviceId, ResourceSlice
+from dray_allocator.devices.device_usage import DeviceUsage
+from dray_allocator.devices.node_devices import PublishedDevices
+from dray_allocator.devices.published_device import readable_part
+from dray_allocator.devices.usage import Usage
+from dray_allocator.devices.versions import SchedulerVersion
+
+Use = str | tuple[tuple[str, int], ...] | None
+"""Use of a device: ``HELD`` as a whole, ``UNHEALTHY``, the billionths that its shares take of each
+capacity, or None."""
+HELD: Final = "held"
+UNHEALTHY: Final = "unhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleDevices:
+    """The slices for one node, and the use of their devices."""
+
+    slices: tuple[ResourceSlice, ...]
+    uses: tuple[tuple[Use, ...], ...]
+    """Per slice, the use of its devices in their order."""
+    unread: tuple[tuple[DeviceId, str], ...] = ()
+    """Unparsable devices, which are left out, and why."""
+
+    @property
+    def devices(self) -> int:
+        """The number of devices on the slices."""
+        return sum(map(len, self.uses))
+
+    def usage(self, rules: SchedulerVersion) -> Usage:
+        """What is in use of the devices. An unhealthy device counts as held, and so does a shared
+        device where the rules do not know shares."""
+        whole: set[DeviceId] = set()
+        consumed: dict[DeviceId, dict[str, int]] = {}
+        for part, uses in zip(self.slices, self.uses, strict=True):
+            for device, use in zip(part.devices, uses, strict=True):
+                if use is None:
+                    continue
+                device_id = DeviceId(part.driver, part.pool, device.name)
+                if isinstance(use, str) or not rules.consumable_capacity:
+                    whole.add(device_id)
+                else:
+                    consumed[device_id] = dict(use)
+        return Usage(whole, consumed.keys(), consumed)
+
+
+def visible_devices(
+    published: PublishedDevices, device_usage: DeviceUsage, node: str
+) -> VisibleDevices:
+    """The devices that ``node`` sees, in the order in which the drivers list them."""
+    parts = [
+        published.remembered(part.name, partial(readable_part, part))
+        for part in published.published_for(node)
+    ]
+    slices = tuple(one.slice for one in parts)
+    unread = tuple(fault for one in parts for fault in one.unread)
+    uses = tuple(tuple(_uses(published, device_usage, part)) for part in slices)
+    return VisibleDevices(slices, uses, unread)
+
+
+def _uses(
+    published: PublishedDevices, device_usage: DeviceUsage, part: ResourceSlice
+) -> Iterator[Use]:
+    unhealthy = published.unhealthy(part.node, part.driver)
+    for device in part.devices:
+        use = device_usage.of(DeviceId(part.driver, part.pool, device.name))
+        if device.name in unhealthy:
+            yield UNHEALTHY
+        elif use.whole:
+            yield HELD
+        elif use.shares:
+            yield tuple(sorted(entry for entry in use.used.items() if entry[1]))
+        else:
+            yield None

@@ -1,0 +1,146 @@
+"""Why no node has devices for a pod, by what the node table reads."""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from dray.api.claims import Claim
+from dray.reasons import Reason
+from dray_allocator.devices.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
+from dray_allocator.devices.device_requests import DeviceRequirements
+from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.node_search import DeviceSearch
+from dray_allocator.devices.ordered_search import Rating
+from dray_allocator.explain.devices import DeviceMisses
+from dray_allocator.nodes.columns import spread
+from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.placement.affected_requests import each_once, named
+from dray_allocator.placement.choice import candidates
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.table_search import index_of
+from dray_allocator.scoring.topology import CONNECTED, must_be_connected
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
+
+TOO_MANY = (
+    "there may be one, but they are too many to try them all: ask for fewer, or constrain less"
+)
+_UNREAD = (
+    "where cards must be joined, those count that a node publishes for itself, and no partitions"
+)
+
+
+class TableReasons:
+    """The reasons of one pod, from the node table's columns."""
+
+    def __init__(self, state: AllocatorState, domain: Domain, wanted: PodRequest) -> None:
+        self.index = index_of(state, domain, wanted)
+        self._state = state
+        self._domain = domain
+        self._wanted = wanted
+        unhealthy = state.published.ill.items()
+        self._unhealthy = sum(
+            count for node, count in unhealthy if state.facts.serves(node, domain.name)
+        )
+
+    @property
+    def devices(self) -> int:
+        """The number of devices on the nodes."""
+        return self.index.table.cards + self._unhealthy
+
+    def of_devices(self) -> list[Reason]:
+        """What fails on the devices, by request."""
+        found: list[Reason] = []
+        wanted, table = self._wanted, self.index.table
+        if self._unhealthy:
+            found.append(Reason("in-use", "unhealthy", self._unhealthy, self.devices))
+        if table.cards:
+            cards = DeviceMisses(self._state, table)
+            alike: dict[Hashable, list[DeviceRequirements]] = {}
+            for ask in wanted.asks:
+                alike.setdefault(_same(ask), []).append(ask)
+            found += each_once(
+                [
+                    (
+                        [named(ask.request.name, ask.claim, wanted.claims) for ask in asks],
+                        cards.reasons(asks[0]),
+                    )
+                    for asks in alike.values()
+                ]
+            )
+            self.index.catch_up(self._state.selectors)  # Cards may be in finer classes now.
+        return found
+
+    def of_nodes(self) -> list[Reason]:
+        """On how many nodes not all requests fit together."""
+        return together(self._state, self._domain, self._wanted)
+
+
+def _same(ask: DeviceRequirements) -> Hashable:
+    """Equal for requests that fail alike on every device."""
+    return (
+        ask.signature,
+        str(sorted(ask.request.capacity.items())),
+        str(sorted(ask.percents.items())),
+    )
+
+
+def together(state: AllocatorState, domain: Domain, wanted: PodRequest) -> list[Reason]:
+    """How many devices are wanted on one node, where more than one is."""
+    count = sum(ask.request.count for ask in wanted.asks)
+    if count <= 1 and not any(ask.constraints for ask in wanted.asks):
+        return []
+    total = len(state.facts.served_nodes(domain.name))
+    enough = unsure = 0
+    budget, index = SearchBudget(POD_LOOKS), index_of(state, domain, wanted)
+    must = must_be_connected(wanted.asks, wanted.placement)
+    for node in _with_enough(index, candidates(state, domain, wanted)):
+        on_node = budget.part(NODE_LOOKS)
+        search = DeviceSearch(
+            wanted.asks, wanted.plan, state.device_usage, state.selectors, _all_alike, on_node
+        )
+        is_placed = search.best(state.published.of(node), connects=must, must=must) is not None
+        enough += is_placed
+        unsure += not is_placed and on_node.ran_out
+    fewer = "no matching device" if count == 1 else f"fewer than {count} matching devices"
+    what = f"{fewer} with room on one node"
+    detail = ""
+    if must:
+        what, detail = f"{what}, {CONNECTED}", _UNREAD if state.published.says_more else ""
+    told = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, detail)}
+    told[f"no choice of {count} devices among the first {NODE_LOOKS} tried"] = (unsure, TOO_MANY)
+    return [
+        Reason("count", what, failed, total, "node", detail)
+        for what, (failed, detail) in told.items()
+        if failed
+    ]
+
+
+def _with_enough(index: NodeIndex, nodes: Sequence[str]) -> list[str]:
+    """The nodes on which every request, by itself, has as many cards as it wants."""
+    table = index.table
+    rows = np.array([table.rows[name] for name in nodes], np.intp)
+    places, owner = spread(table.first[rows], table.count[rows])
+    enough = np.ones(len(rows), np.bool_)
+    for need in index.plan.cards:
+        found = owner[need.suiting(table, places)]
+        enough &= np.bincount(found, minlength=len(rows)) >= need.count
+    return [nodes[at] for at in enough.nonzero()[0].tolist()]
+
+
+def _all_alike(ask: DeviceRequirements, card: Card) -> Rating:
+    """Whether there are devices does not depend on their order."""
+    return (), 0, 0
+
+
+def constrained(claims: Sequence[Claim]) -> str:
+    """The claims' constraints, in their own words."""
+    found: dict[str, None] = {}
+    for constraint in (one for claim in claims for one in claim.spec.constraints):
+        for rule, name in (
+            ("matchAttribute", constraint.match_attribute),
+            ("distinctAttribute", constraint.distinct_attribute),
+        ):
+            if name is not None:
+                found[f"{rule} {name}"] = None
+    return f" that meet {' and '.join(found)}" if found else ""

@@ -1,0 +1,89 @@
+"""A node with devices for a pod, and which of several is the best."""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from dray.api.claims import Allocation
+from dray.api.nodes import NodeSelection
+from dray_allocator.devices.device_requests import Share
+from dray_allocator.devices.errors import AllocationError
+from dray_allocator.devices.links import BEYOND_NVLINK
+from dray_allocator.devices.node_selection import is_reached
+from dray_allocator.devices.ordered_search import Key
+from dray_allocator.nodes.table import NodeTable
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
+
+CONNECTED_NODES: Final = 8
+"""Nodes that are compared, the best by score, for devices that NVLink connects."""
+
+
+class Pause(Enum):
+    """No answer yet."""
+
+    UNFINISHED = "unfinished"
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
+    """Where the pod goes."""
+
+    node: str
+    shares: tuple[Share, ...]
+    considered_devices: int
+    link_level: int = 0
+    """Of its devices (``devices.links``); 0 is best."""
+    results: tuple[Allocation, ...] = ()
+    """What each claim gets, if all devices that the node sees were searched; else ``shares``."""
+    worth: tuple[Key, ...] = ()
+    """Preference keys of the devices, as ``worst_first``."""
+    passed_over: int = 0
+    """How many alternatives that are wanted more were passed over."""
+
+    @property
+    def rank(self) -> tuple[int, tuple[Key, ...], int]:
+        """The lowest is best; of equals the one whose node has the better score."""
+        return self.passed_over, self.worth, self.link_level
+
+
+def best_choice(
+    choices: Iterable[Choice], table: NodeTable, *, prefers: bool, connects: bool
+) -> Choice | None:
+    """The best of ``choices``, which come in the order of the score. With a preference all count;
+    link levels are compared among the first few, and alternatives until none is passed over."""
+    best: Choice | None = None
+    compared = CONNECTED_NODES if connects and table.linked else 1
+    for number, choice in enumerate(choices, 1):
+        if best is None or choice.rank < best.rank:
+            best = choice
+        if prefers or best.passed_over:
+            continue
+        if number >= compared or best.link_level < BEYOND_NVLINK:
+            break
+    return best
+
+
+def candidates(state: AllocatorState, domain: Domain, wanted: PodRequest) -> list[str]:
+    """Nodes of the domain where the pod may go as far as its claims and its own words say."""
+    facts = state.facts
+    if wanted.fixed_node:
+        return [wanted.fixed_node] if facts.serves(wanted.fixed_node, domain.name) else []
+    if wanted.named_nodes is None:
+        nodes = facts.served_nodes(domain.name)
+    else:
+        nodes = [node for node in wanted.named_nodes if facts.serves(node, domain.name)]
+    if wanted.reach:
+        nodes = [node for node in nodes if is_reached_by(state, wanted, node)]
+    return [node for node in nodes if node not in wanted.excluded] if wanted.excluded else nodes
+
+
+def is_reached_by(state: AllocatorState, wanted: PodRequest, name: str) -> bool:
+    """Whether a node can use what the pod's other claims hold already."""
+    node = state.facts.nodes[name].node
+    try:
+        return all(is_reached(NodeSelection(selector=one), node) for one in wanted.reach)
+    except AllocationError:
+        return False

@@ -1,0 +1,246 @@
+"""The nodes that fit a pod, by all devices that they see: one search per class of nodes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from dray.api.claims import Allocation
+from dray_allocator.devices.budget import NODE_LOOKS, SearchBudget
+from dray_allocator.devices.visible_devices import visible_devices
+from dray_allocator.devices.visible_pools import VisiblePools, count_pools
+from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.nodes.keys import NONE
+from dray_allocator.placement.choice import Choice, Pause, best_choice, candidates
+from dray_allocator.placement.node_equivalence_cache import (
+    NodeEquivalence,
+    NodeEquivalenceCache,
+    index_of_classes,
+    node_of,
+)
+from dray_allocator.placement.node_search import (
+    Feasibility,
+    NodeProblem,
+    NodeTrial,
+    evaluate_node,
+    filter_node,
+)
+from dray_allocator.placement.pod_claims import PodClaims, pod_claims
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
+
+FIRST_LOOKS: Final = 500
+"""Devices looked at on one node before other nodes are searched; in either search, each device of
+the node may be looked at four times besides."""
+SLOW_NODES: Final = 4
+"""Nodes that are searched long for one pod: the best of those where ``FIRST_LOOKS`` are not
+enough."""
+STEP_LOOKS: Final = 64
+"""Devices looked at before other pods may go on: some milliseconds."""
+_LOOKS_PER_DEVICE: Final = 4
+_ONE_BY_ONE: Final = 8
+_INFEASIBLE: Final = Feasibility()
+
+
+@dataclass(slots=True)
+class NodeSearch:
+    """One pod's search over the nodes.
+
+    If ``budget`` is used up before there is an answer, the results so far are kept: the same search
+    again goes on. The answer does not depend on how often that is.
+    """
+
+    state: AllocatorState
+    domain: Domain
+    wanted: PodRequest
+    budget: SearchBudget | None = None
+    pod: PodClaims = field(init=False)
+    index: NodeIndex = field(init=False)
+    classes: NodeEquivalenceCache = field(init=False)
+    slow_nodes: list[str] = field(init=False, default_factory=list)
+    """Nodes on which the first search did not end, the best first."""
+    ended_at: str = ""
+    """The node that ended the attempt with an error."""
+    is_paused: bool = False
+    """Whether the budget was used up before there was an answer."""
+    _results: dict[str, tuple[Allocation, ...]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pod = pod_claims(self.state, self.wanted)
+        self.index, self.classes = index_of_classes(self.state, self.domain, self.wanted, self.pod)
+
+    def nodes_by_class(self) -> Iterator[tuple[str, NodeEquivalence, VisiblePools]]:
+        """All nodes where the pod may go by its own words, with their classes, by their ties."""
+        table = self.index.table
+        nodes = candidates(self.state, self.domain, self.wanted)
+        for node in sorted(nodes, key=lambda name: table.tie_at[table.rows[name]]):
+            equivalence = self.classes.of(self.state, node)
+            yield node, equivalence, self._pools(equivalence)
+
+    def _pools(self, equivalence: NodeEquivalence) -> VisiblePools:
+        if equivalence.pools is None:
+            self._use_up(1)
+            equivalence.pools = count_pools(
+                equivalence.node, equivalence.visible, self.pod.rules, self.classes.devices
+            )
+        return equivalence.pools
+
+    def is_open(self) -> bool:
+        """Whether a node is left that may fit."""
+        nodes = self._limits()
+        if nodes is None:
+            return self.index.best() >= 0
+        return any(self.index.key(self.index.table.rows[name]) != NONE for name in nodes)
+
+    def choice(self) -> Choice | Pause | None:
+        """The best node, or that there is none or none yet."""
+        table, pod = self.index.table, self.pod
+        best = best_choice(self._feasible(), table, prefers=pod.prefers, connects=pod.connects)
+        self.index.restore()
+        if self.is_paused:
+            return Pause.UNFINISHED
+        if best is None or self.ended_at:
+            return None if self._knows_all() else Pause.UNFINISHED
+        results = self._results.get(best.node) or self._results_on(best.node)
+        return msgspec.structs.replace(best, results=results) if results else None
+
+    def _feasible(self) -> Iterator[Choice]:
+        """The nodes that fit, the best score first; slow ones only if no other node fits."""
+        is_found = False
+        for node in self._nodes():
+            result = self._result(node)
+            if result is None:
+                self.is_paused = True
+                return
+            if result.ends_attempt:
+                self.ended_at = node
+                return
+            if result.is_feasible:
+                is_found = True
+                yield self._choice(node, result)
+            elif result.is_slow:
+                self.slow_nodes.append(node)
+            else:
+                self.index.rule_out(self.index.table.rows[node])
+        if not is_found:
+            yield from self._slow()
+
+    def _slow(self) -> Iterator[Choice]:
+        """The first of the slow nodes that fits."""
+        for node in self.slow_nodes[:SLOW_NODES]:
+            equivalence = self.classes.of(self.state, node)
+            if equivalence.long_result is None:
+                if self._is_spent():
+                    self.is_paused = True
+                    return
+                equivalence.long_result = self._search(node, NODE_LOOKS)
+            if equivalence.long_result.is_feasible:
+                yield self._choice(node, equivalence.long_result)
+                return
+
+    def _choice(self, node: str, result: Feasibility) -> Choice:
+        cards = self.index.table.cards
+        level, worth, passed_over = result.link_level, result.worth, result.passed_over
+        return Choice(node, (), cards, level, (), worth, passed_over)
+
+    def _nodes(self) -> Iterator[str]:
+        """The nodes that may fit, the best first. Those that are yielded are laid aside in the
+        index."""
+        index, table = self.index, self.index.table
+        nodes = self._limits()
+        if nodes is not None:
+            yield from self._sorted([table.rows[name] for name in nodes])
+            return
+        for row in islice(iter(index.best, -1), _ONE_BY_ONE):
+            yield table.names[row]
+            if index.key(row) != NONE:
+                index.lay_aside(row)
+        yield from self._sorted()
+
+    def _sorted(self, rows: Sequence[int] | None = None) -> Iterator[str]:
+        """The nodes of these rows, or of all, that may fit."""
+        table, keys = self.index.table, self.index.keys()
+        among = np.arange(table.height) if rows is None else np.array(rows, np.intp)
+        among = among[keys[among] != NONE]
+        found = among[np.argsort(keys[among])].tolist()
+        if table.ties.duplicates:
+            found.sort(key=lambda row: (keys.item(row), table.uid(row)))
+        for row in found:
+            yield table.names[row]
+
+    def _limits(self) -> Sequence[str] | None:
+        """The only nodes that come into question; None: all of the pool. For a pod that the node
+        table reads, they are those with devices that it does not read."""
+        wanted, beyond_table = self.wanted, self.state.published.nodes_that_say_more()
+        is_limited = wanted.fixed_node or wanted.reach or wanted.excluded
+        is_second_search = not wanted.in_full and "" not in beyond_table
+        if not is_limited and not is_second_search and wanted.named_nodes is None:
+            return None
+        nodes = candidates(self.state, self.domain, wanted)
+        return [node for node in nodes if node in beyond_table] if is_second_search else nodes
+
+    def _result(self, node: str) -> Feasibility | None:
+        """The result on a node; None if no budget is left to compute it."""
+        classes = self.classes
+        if node not in classes.accepting:
+            if self._is_spent():
+                return None
+            self._use_up(1)
+            if not filter_node(self.state, self.wanted, node):
+                return _INFEASIBLE
+            classes.accepting[node] = None
+        equivalence = self._class(node)
+        if equivalence is not None and equivalence.result is None:
+            if self._is_spent():
+                return None
+            equivalence.result = self._search(node, FIRST_LOOKS)
+        return equivalence.result if equivalence is not None else None
+
+    def _class(self, node: str) -> NodeEquivalence | None:
+        known = self.classes.known(node)
+        if known is None and not self._is_spent():
+            self._use_up(1)
+            known = self.classes.of(self.state, node)
+        return known
+
+    def _search(self, node: str, looks: int) -> Feasibility:
+        found = self.trial(node, looks)
+        self._use_up(max(found.looks, 1))
+        self._results[node] = found.results
+        return found.feasibility
+
+    def trial(self, node: str, looks: int) -> NodeTrial:
+        """The result on a node as it is now."""
+        state, index = self.state, self.index
+        visible = visible_devices(state.published, state.device_usage, node)
+        problem = NodeProblem(
+            state, self.wanted, self.pod, index.table, index.score, node_of(state, node), visible
+        )
+        return evaluate_node(problem, looks + _LOOKS_PER_DEVICE * visible.devices)
+
+    def _results_on(self, node: str) -> tuple[Allocation, ...]:
+        self._search(node, NODE_LOOKS)
+        return self._results[node]
+
+    def _knows_all(self) -> bool:
+        """Whether every node was looked at, including nodes that don't take the pod: what their
+        devices lack is reported as well."""
+        if self.ended_at:
+            return True
+        for node in candidates(self.state, self.domain, self.wanted):
+            equivalence = self._class(node)
+            if equivalence is None or (equivalence.pools is None and self._is_spent()):
+                return False
+            self._pools(equivalence)
+        return True
+
+    def _is_spent(self) -> bool:
+        return self.budget is not None and self.budget.is_spent
+
+    def _use_up(self, looks: int) -> None:
+        if self.budget is not None:
+            self.budget.spend(looks)

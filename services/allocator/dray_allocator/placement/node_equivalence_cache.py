@@ -1,0 +1,161 @@
+"""Results of the search per class of nodes, kept for pods of one signature.
+
+The node table's index holds the nodes that may fit, in the order of the placement. A node on which
+the claims don't fit is ruled out there until it changes, so that a pod that waits is tried again
+only if a node changed. Nodes of one class share a result: a search costs as much as nodes differ.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from dray.api import names
+from dray.api.pods import Node
+from dray_allocator.devices.device_equivalence import (
+    AttributeName,
+    DeviceEquivalence,
+    attributes_read,
+)
+from dray_allocator.devices.node_equivalence import node_key
+from dray_allocator.devices.visible_devices import VisibleDevices, visible_devices
+from dray_allocator.devices.visible_pools import VisiblePools
+from dray_allocator.nodes.columns import Flags, Whole
+from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.nodes.plan import plan_of
+from dray_allocator.nodes.ratings import Look, NodeScore, Rank, Scoring
+from dray_allocator.nodes.table import NodeTable
+from dray_allocator.placement.node_search import Feasibility
+from dray_allocator.placement.pod_claims import PodClaims
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.scoring.preference import MODEL
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
+
+_CLASSES_KEPT: Final = 1024
+"""Classes without a node that are kept, besides as many as there are nodes."""
+_PREFERRED: Final[tuple[AttributeName, ...]] = ((names.DRIVER, MODEL), ("", MODEL))
+"""The attributes that a preference reads."""
+
+
+@dataclass(slots=True, eq=False)
+class NodeEquivalence:
+    """A class of nodes, and one of them as it was."""
+
+    node: Node
+    visible: VisibleDevices
+    result: Feasibility | None = None
+    """None: not searched yet."""
+    long_result: Feasibility | None = None
+    """Result of the long search, if the short one did not end."""
+    pools: VisiblePools | None = None
+    """None: not counted yet."""
+
+
+@dataclass(slots=True)
+class NodeEquivalenceCache:
+    """The nodes of a pool, as the pods of one signature see them."""
+
+    devices: DeviceEquivalence
+    accepting: dict[str, None] = field(default_factory=dict)
+    """Nodes that take the pod, apart from their devices."""
+    _of: dict[str, NodeEquivalence] = field(default_factory=dict)
+    """Per node, its class since it changed last."""
+    _classes: dict[Hashable, NodeEquivalence] = field(default_factory=dict)
+    _position: int = 0
+    _shared_version: int = -1
+
+    def catch_up(self, table: NodeTable, shared_version: int) -> None:
+        """Forget the nodes that changed; all of them, if devices that many nodes see changed
+        (``shared_version``)."""
+        if self._shared_version != shared_version or self._position < table.log_start:
+            self._of.clear()
+            self.accepting.clear()
+            self._classes.clear()
+        else:
+            for row in table.log[self._position - table.log_start :]:
+                self._of.pop(table.names[row], None)
+                self.accepting.pop(table.names[row], None)
+        self._position, self._shared_version = table.version, shared_version
+        if len(self._classes) > 2 * table.height + _CLASSES_KEPT:
+            self._classes.clear()
+
+    def known(self, name: str) -> NodeEquivalence | None:
+        """The class of a node, if it was looked at since it changed."""
+        return self._of.get(name)
+
+    def of(self, state: AllocatorState, name: str) -> NodeEquivalence:
+        """The class of a node, as things are now."""
+        known = self._of.get(name)
+        if known is None:
+            node = node_of(state, name)
+            visible = visible_devices(state.published, state.device_usage, name)
+            known = self._of[name] = self._classes.setdefault(
+                node_key(node, visible, self.devices), NodeEquivalence(node, visible)
+            )
+        return known
+
+
+class ClassScore:
+    """The score of a placement, with the results per class of nodes; without a score all nodes are
+    equal, as in kube-scheduler's allocator."""
+
+    def __init__(self, state: AllocatorState, score: NodeScore, pod: PodClaims) -> None:
+        self._state = state
+        self._score = score
+        self._is_compatible = pod.is_compatible
+        attributes = attributes_read(pod.claims, state.facts.classes, pod.rules)
+        if attributes is not None and pod.prefers:
+            attributes = (*attributes, *_PREFERRED)
+        self.results = NodeEquivalenceCache(DeviceEquivalence(attributes, reads_links=pod.connects))
+
+    @property
+    def version(self) -> int:
+        """Moves if devices that many nodes see change: a node that was ruled out may fit."""
+        return self._state.shared_version
+
+    def of(self, table: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
+        """The score of one node."""
+        return 0 if self._is_compatible else self._score.of(table, row, suiting)
+
+    def of_many(self, table: NodeTable, look: Look) -> Whole:
+        """The same of many nodes."""
+        found = self._score.of_many(table, look)
+        return np.zeros_like(found) if self._is_compatible else found
+
+    def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
+        """Cards in the order of the score."""
+        return self._score.order(table, row, cards)
+
+    def rank(self, table: NodeTable, row: int) -> Rank:
+        """The rating of a node's cards."""
+        return self._score.rank(table, row)
+
+
+def index_of_classes(
+    state: AllocatorState, domain: Domain, wanted: PodRequest, pod: PodClaims
+) -> tuple[NodeIndex, NodeEquivalenceCache]:
+    """The nodes for pods like this one, as things are now."""
+    scoring = wanted.scoring
+    index = state.tables.index(
+        domain.name,
+        wanted.signature,
+        scoring=Scoring(
+            ("classes", scoring.key, pod.key),
+            lambda table, plan: ClassScore(state, scoring.make(table, plan), pod),
+        ),
+        plan=lambda table: plan_of(
+            table, state.selectors, (), wanted.pod.needs, alone=wanted.alone
+        ),
+        selectors=state.selectors,
+    )
+    score = index.score
+    assert isinstance(score, ClassScore)
+    score.results.catch_up(index.table, score.version)
+    return index, score.results
+
+
+def node_of(state: AllocatorState, name: str) -> Node:
+    """The node as slices see it."""
+    return state.facts.nodes[name].node

@@ -1,0 +1,218 @@
+"""The nodes that fit a pod, by what the node table reads: node first, then devices, both by the
+placement."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dray.api.pods import PodNeeds
+from dray_allocator.devices.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
+from dray_allocator.devices.device_requests import Share
+from dray_allocator.devices.links import BEYOND_NVLINK, NOT_CONNECTED
+from dray_allocator.devices.node_search import Found
+from dray_allocator.devices.ordered_search import Key, worst_first
+from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.nodes.plan import FilterPlan, plan_of
+from dray_allocator.nodes.ratings import NodeScore, Scoring
+from dray_allocator.nodes.table import NodeTable
+from dray_allocator.placement.choice import Choice, best_choice, candidates
+from dray_allocator.placement.learned_policy import learned_scoring
+from dray_allocator.placement.node_search import filter_node, is_searched, pick_devices, search_node
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.preferred_nodes import QUESTIONS, PreferredNode, in_order
+from dray_allocator.scoring.preference import card_key
+from dray_allocator.scoring.topology import concerns
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
+
+FIRST_LOOKS: Final = 200
+"""Devices looked at on a node before the next one: where it is easy, it takes as many as asked
+for."""
+
+
+def choose(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice | None:
+    """The best node on which everything fits, by what the node table reads, or None."""
+    if wanted.fixed_node or wanted.reach or wanted.named_nodes is not None:
+        nodes = candidates(state, domain, wanted)
+        table = state.tables.of(domain.name)
+        return _best(table, wanted, _among(state, domain, wanted, nodes))
+    if wanted.prefers:
+        state.tables.of(domain.name).tell_cards_apart(QUESTIONS)
+    index = index_of(state, domain, wanted)
+    if index.plan.is_single and not wanted.prefers and not wanted.excluded:
+        return _plain(state, index, wanted)
+    for node in wanted.excluded:
+        if node in index.table.rows:
+            index.lay_aside(index.table.rows[node])
+    liked = in_order(index, wanted.asks) if wanted.prefers else None
+    if liked is not None:
+        choice = _liked(state, index, wanted, liked)
+    else:
+        choice = _best(index.table, wanted, _by_index(state, index, wanted))
+    index.restore()
+    return choice
+
+
+def _plain(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Choice | None:
+    """For most pods, which want one card and nothing special: the steps below, in
+    short."""
+    table, ask, is_told = index.table, wanted.asks[0], index.plan.tells_node
+    while (row := index.best()) >= 0:
+        node = table.names[row]
+        if is_told or filter_node(state, wanted, node):
+            found = pick_devices(state, index, ask, row)
+            if found is not None:
+                return Choice(node, found.shares, table.cards, found.level)
+        index.rule_out(row)
+    return None
+
+
+def index_of(state: AllocatorState, domain: Domain, wanted: PodRequest) -> NodeIndex:
+    """The nodes of the domain in the order in which pods like this one prefer them."""
+    return state.tables.index(
+        domain.name,
+        wanted.signature,
+        scoring=_scoring(state, domain, wanted),
+        plan=lambda table: plan_of(
+            table, state.selectors, wanted.asks, wanted.pod.needs, alone=wanted.alone
+        ),
+        selectors=state.selectors,
+    )
+
+
+def _best(table: NodeTable, wanted: PodRequest, choices: Iterator[Choice]) -> Choice | None:
+    connects = concerns(wanted.asks, wanted.placement.topology)
+    return best_choice(choices, table, prefers=wanted.prefers, connects=connects)
+
+
+def _liked(
+    state: AllocatorState, index: NodeIndex, wanted: PodRequest, nodes: Iterator[PreferredNode]
+) -> Choice | None:
+    """The node with the cards that the pod would rather have, of equals the one whose cards are
+    connected best, of nodes in the order of what they are worth at best; those that are hard to
+    search are tried last."""
+    table, budget, hard = index.table, SearchBudget(POD_LOOKS), []
+    best: tuple[tuple[Key, ...], int, int, str] | None = None
+    choice: Choice | None = None
+    for looks in (FIRST_LOOKS, NODE_LOOKS):
+        for one in nodes:
+            node = table.names[one.row]
+            if best is not None:
+                if one.at_best(_least_level(table, wanted)) >= best:
+                    break
+                if one.at_best(_least_level_on(state, table, wanted, node)) >= best:
+                    continue
+            if not filter_node(state, wanted, node):
+                index.rule_out(one.row)
+                continue
+            on_node = budget.part(looks)
+            found = search_node(state, wanted, index.score, table, one.row, on_node)
+            if found is not None:
+                rated = (_worth(found.shares), found.level, one.key, one.uid)
+                if best is None or rated < best:
+                    best, choice = rated, Choice(node, found.shares, table.cards, found.level)
+            elif on_node.ran_out and looks == FIRST_LOOKS:
+                hard.append(one)
+            elif not budget.is_spent:  # else it was not searched as long as others
+                index.rule_out(one.row)
+        nodes = iter(hard)
+    return choice
+
+
+def _least_level(table: NodeTable, wanted: PodRequest) -> int:
+    """The best link level that there may be on any node."""
+    if not concerns(wanted.asks, wanted.placement.topology):
+        return NOT_CONNECTED
+    return 0 if table.linked else BEYOND_NVLINK
+
+
+def _least_level_on(state: AllocatorState, table: NodeTable, wanted: PodRequest, node: str) -> int:
+    """The best link level that there may be on a node."""
+    least = _least_level(table, wanted)
+    return least if least < NOT_CONNECTED and is_searched(state, wanted, node) else NOT_CONNECTED
+
+
+def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Iterator[Choice]:
+    """Nodes on which an exact look agrees with the index, the best first, those last that are
+    hard to search. Where it doesn't agree, a node is passed over until it changes."""
+    table, budget, hard = index.table, SearchBudget(POD_LOOKS), []
+    is_simple = index.plan.is_simple and not wanted.prefers
+    connects = concerns(wanted.asks, wanted.placement.topology)
+    while (row := index.best()) >= 0:
+        node = table.names[row]
+        if not filter_node(state, wanted, node):
+            index.rule_out(row)
+            continue
+        on_node = budget.part(FIRST_LOOKS)
+        if is_simple and not (connects and is_searched(state, wanted, node)):
+            found = pick_devices(state, index, wanted.asks[0], row)
+        else:
+            found = search_node(state, wanted, index.score, table, row, on_node)
+        if found is not None:
+            yield _choice(wanted, node, found, table.cards)
+            index.lay_aside(row)  # Only where another choice is wanted.
+        elif on_node.ran_out:
+            index.lay_aside(row)
+            hard.append(row)
+        else:
+            index.rule_out(row)
+    for row in hard:
+        node = table.names[row]
+        found = search_node(state, wanted, index.score, table, row, budget.part(NODE_LOOKS))
+        if found is not None:
+            yield _choice(wanted, node, found, table.cards)
+        elif not budget.is_spent:  # else it was not searched as long as others
+            index.rule_out(row)
+
+
+def _among(
+    state: AllocatorState, domain: Domain, wanted: PodRequest, nodes: Sequence[str]
+) -> Iterator[Choice]:
+    """Those of a few nodes on which everything fits, the best first."""
+    table, budget = state.tables.of(domain.name), SearchBudget(POD_LOOKS)
+    rows = [table.rows[node] for node in nodes]
+    considered = sum(table.count.item(row) for row in rows)
+    plan, score = _score_of(state, domain, wanted)
+
+    def key(row: int) -> tuple[int, int, str]:
+        suiting = [need.suiting(table, table.stretch(row)) for need in plan.cards]
+        return score.of(table, row, suiting), table.tie.item(row), table.uid(row)
+
+    for row in rows if len(rows) < 2 else sorted(rows, key=key):
+        node = table.names[row]
+        if filter_node(state, wanted, node):
+            found = search_node(state, wanted, score, table, row, budget.part(NODE_LOOKS))
+            if found is not None:
+                yield _choice(wanted, node, found, considered)
+
+
+def _worth(shares: Sequence[Share]) -> tuple[Key, ...]:
+    return worst_first(card_key(share.ask.preference, share.card.device) for share in shares)
+
+
+def _choice(wanted: PodRequest, node: str, found: Found, considered_devices: int) -> Choice:
+    worth = _worth(found.shares) if wanted.prefers else ()
+    return Choice(node, found.shares, considered_devices, found.level, worth=worth)
+
+
+def _scoring(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Scoring:
+    """FragmentationAware fills what is loaded until something is learned."""
+    if not wanted.is_aware:
+        return wanted.scoring
+    return learned_scoring(state, domain) or wanted.scoring
+
+
+def _score_of(
+    state: AllocatorState, domain: Domain, wanted: PodRequest
+) -> tuple[FilterPlan, NodeScore]:
+    """How the pod rates single nodes. Its own words about nodes are left out: each pod of a
+    DaemonSet names another one."""
+    needs = PodNeeds(
+        cpu_milli=wanted.pod.needs.cpu_milli, memory_bytes=wanted.pod.needs.memory_bytes
+    )
+    return state.tables.score(
+        domain.name,
+        b"%d|%d|" % (needs.cpu_milli, needs.memory_bytes) + wanted.devices_signature,
+        scoring=_scoring(state, domain, wanted),
+        plan=lambda table: plan_of(table, state.selectors, wanted.asks, needs, alone=False),
+        selectors=state.selectors,
+    )
