@@ -36,7 +36,7 @@ from dray_allocator.state.apply import (
     stop_log,
     subjects,
 )
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState, Suspect
 from dray_allocator.values.events import (
     READ,
@@ -238,7 +238,7 @@ def _is_known(state: AllocatorState, device: DeviceId) -> bool:
 
 
 def _decide_again(
-    state: AllocatorState, domain: Domain, decision: PodDecision
+    state: AllocatorState, domain: SchedulingDomain, decision: PodDecision
 ) -> PodDecision | None:
     pod = state.facts.pods.get(decision.pod_uid)
     want = wanted(state, domain.name, pod) if pod and state.is_decidable(pod) else ()
@@ -246,7 +246,7 @@ def _decide_again(
     if not isinstance(want, PodRequest) or choice is None:
         return None
     again = decision_of(domain, want, choice)
-    state.count(domain, again)
+    state.assume(domain, again)
     return again
 
 
@@ -255,13 +255,13 @@ def _groundless(record: Waiting) -> Waiting:
     return msgspec.structs.replace(record, reasons=())
 
 
-def _undo(state: AllocatorState, domain: Domain, made: AnyRecord) -> None:
+def _undo(state: AllocatorState, domain: SchedulingDomain, made: AnyRecord) -> None:
     appended = list(domain.appended)
     domain.forget_appended()
     for sequence, record in appended:
         domain.appended.append((sequence, record))
         domain.current.fold(sequence, record)
-    state.touch(subjects(made))
+    state.recompute(subjects(made))
 
 
 def _as_written_by(made: AnyRecord, record: AnyRecord) -> AnyRecord:

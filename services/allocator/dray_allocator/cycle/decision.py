@@ -7,12 +7,12 @@ from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.reasons import Reason
 from dray_allocator.placement.choice import Choice
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.values.options import AllocatorOptions
 
 
 def decision_of(
-    domain: Domain, wanted: PodRequest, choice: Choice, *, took_us: int = 0
+    domain: SchedulingDomain, wanted: PodRequest, choice: Choice, *, took_us: int = 0
 ) -> PodDecision:
     """The choice as it is written to the log."""
     pod, needs = wanted.pod, wanted.pod.needs
@@ -72,7 +72,7 @@ def _allocations(wanted: PodRequest, choice: Choice) -> list[Allocation]:
     ]
 
 
-def _claim(domain: Domain, claim: Claim, allocation: Allocation) -> ClaimDecision:
+def _claim(domain: SchedulingDomain, claim: Claim, allocation: Allocation) -> ClaimDecision:
     return ClaimDecision(
         uid=claim.uid,
         namespace=claim.namespace,
@@ -82,7 +82,7 @@ def _claim(domain: Domain, claim: Claim, allocation: Allocation) -> ClaimDecisio
     )
 
 
-def _next_attempt(domain: Domain, claim: Claim) -> int:
+def _next_attempt(domain: SchedulingDomain, claim: Claim) -> int:
     known = domain.current.claims.get(claim.uid)
     before = 0 if known is None else known.attempt
     return max(first_attempt(domain.epoch), before + 1, claim.decision + 1, claim.void + 1)

@@ -4,20 +4,19 @@ from collections.abc import Iterator
 
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import Release
-from dray_allocator.state.decision_log import Reservation, Stage
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.decision_log import Reservation, Stage, executed_unknown
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.pending_allocations import (
     AttemptEnd,
     Surroundings,
     VoidRequest,
     end_of,
-    executed_unknown,
 )
 from dray_allocator.state.state import AllocatorState
 
 
 def due_releases(
-    state: AllocatorState, domain: Domain, ticked: bool
+    state: AllocatorState, domain: SchedulingDomain, ticked: bool
 ) -> tuple[tuple[Release, ...], tuple[VoidClaim, ...]]:
     """Reservations to be released now and attempts to be voided.
 
@@ -41,7 +40,7 @@ def due_releases(
 
 
 def ends_of(
-    state: AllocatorState, domain: Domain, releases: tuple[Release, ...]
+    state: AllocatorState, domain: SchedulingDomain, releases: tuple[Release, ...]
 ) -> tuple[Release, ...]:
     """The same reservations' releases as they are due now; those that are not due are left out."""
     found = []
@@ -53,7 +52,7 @@ def ends_of(
     return tuple(found)
 
 
-def leaving(state: AllocatorState, domain: Domain) -> Iterator[tuple[str, int]]:
+def leaving(state: AllocatorState, domain: SchedulingDomain) -> Iterator[tuple[str, int]]:
     """Nodes that are being taken out of the domain and have nothing in flight in it, with
     the revision of the fact that says so."""
     facts, left = state.facts, domain.current.left
@@ -69,7 +68,7 @@ def leaving(state: AllocatorState, domain: Domain) -> Iterator[tuple[str, int]]:
             yield name, facts.nodes[name].revision
 
 
-def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
+def _busy_nodes(state: AllocatorState, domain: SchedulingDomain) -> dict[str, None]:
     """Nodes with reservations in flight, with allocations that were cleared and not voided, or
     with decided pods that their sum lacks yet: the next domain can't see any of them in its
     own log."""
@@ -85,7 +84,7 @@ def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
 
 
 def _end(
-    state: AllocatorState, domain: Domain, reservation: Reservation
+    state: AllocatorState, domain: SchedulingDomain, reservation: Reservation
 ) -> AttemptEnd | VoidRequest | None:
     around = Surroundings(
         state.facts.age_s(reservation.decided_unix_s),
@@ -106,7 +105,7 @@ def _release(reservation: Reservation, end: AttemptEnd) -> Release:
 
 
 def _wished(
-    state: AllocatorState, domain: Domain, reservation: Reservation, wish: VoidRequest
+    state: AllocatorState, domain: SchedulingDomain, reservation: Reservation, wish: VoidRequest
 ) -> list[VoidClaim]:
     """The command, once per repeat period; replicas number the askings alike."""
     age_s = state.facts.age_s(reservation.decided_unix_s)
@@ -124,7 +123,9 @@ def _wished(
     )
 
 
-def _unknown_execution(state: AllocatorState, domain: Domain, claim_uid: str) -> list[VoidClaim]:
+def _unknown_execution(
+    state: AllocatorState, domain: SchedulingDomain, claim_uid: str
+) -> list[VoidClaim]:
     claim = state.facts.claims.get(claim_uid)
     if claim is None or not executed_unknown(claim, None):
         return []
@@ -142,7 +143,7 @@ def _unknown_execution(state: AllocatorState, domain: Domain, claim_uid: str) ->
     )
 
 
-def _ask(domain: Domain, command: VoidClaim) -> list[VoidClaim]:
+def _ask(domain: SchedulingDomain, command: VoidClaim) -> list[VoidClaim]:
     # Another number than the last, not a higher one: an age counts down to a time that is ahead.
     if command.asked == domain.asked.get(command.claim_uid):
         return []

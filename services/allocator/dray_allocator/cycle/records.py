@@ -14,7 +14,7 @@ from dray.messages.decisions import (
 )
 from dray.reasons import Reason
 from dray_allocator.state.decision_log import Stage
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 
@@ -27,7 +27,7 @@ class _Head(TypedDict):
     settings: dict[str, Any]
 
 
-def _head(state: AllocatorState, domain: Domain) -> _Head:
+def _head(state: AllocatorState, domain: SchedulingDomain) -> _Head:
     return _Head(
         domain=domain.name,
         epoch=domain.epoch,
@@ -38,7 +38,9 @@ def _head(state: AllocatorState, domain: Domain) -> _Head:
     )
 
 
-def decided(state: AllocatorState, domain: Domain, pods: tuple[PodDecision, ...]) -> Decided:
+def decided(
+    state: AllocatorState, domain: SchedulingDomain, pods: tuple[PodDecision, ...]
+) -> Decided:
     """Devices were chosen, under the policy that the facts show."""
     version = state.facts.placement(domain.name)[1]
     learned = domain.learned
@@ -52,7 +54,7 @@ def decided(state: AllocatorState, domain: Domain, pods: tuple[PodDecision, ...]
 
 
 def waiting(
-    state: AllocatorState, domain: Domain, pod: Pod, reasons: tuple[Reason, ...]
+    state: AllocatorState, domain: SchedulingDomain, pod: Pod, reasons: tuple[Reason, ...]
 ) -> Waiting:
     """Why the pod waits now."""
     return Waiting(
@@ -66,17 +68,21 @@ def waiting(
     )
 
 
-def released(state: AllocatorState, domain: Domain, releases: tuple[Release, ...]) -> Released:
+def released(
+    state: AllocatorState, domain: SchedulingDomain, releases: tuple[Release, ...]
+) -> Released:
     """Reservations that ended."""
     return Released(**_head(state, domain), releases=releases)
 
 
-def node_left(state: AllocatorState, domain: Domain, node: str, revision: int) -> NodeLeft:
+def node_left(
+    state: AllocatorState, domain: SchedulingDomain, node: str, revision: int
+) -> NodeLeft:
     """Nothing is in flight on a node that the fact of ``revision`` shows outside."""
     return NodeLeft(**_head(state, domain), node=node, node_revision=revision)
 
 
-def checkpoint(state: AllocatorState, domain: Domain) -> Checkpoint:
+def checkpoint(state: AllocatorState, domain: SchedulingDomain) -> Checkpoint:
     """What a reader that starts here must know: what is held, and exclusions."""
     log = domain.current
     held = [r.pod_uid for r in log.claims.values() if r.stage is Stage.HELD]

@@ -13,7 +13,7 @@ from dray_allocator.placement.class_search import STEP_LOOKS
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import may_fit, schedule_pod
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.scheduling_queue import NO_HINT
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import Append, Effect, Send
@@ -26,7 +26,9 @@ tenths of a second at most."""
 class Step:
     """What one domain appends and sends in answer to one event."""
 
-    def __init__(self, state: AllocatorState, domain: Domain, *, goes_on: bool = False) -> None:
+    def __init__(
+        self, state: AllocatorState, domain: SchedulingDomain, *, goes_on: bool = False
+    ) -> None:
         """``goes_on``: nothing happened, so there is time for searches that were not finished."""
         self.effects: list[Effect] = []
         self._goes_on = goes_on
@@ -162,7 +164,7 @@ class Step:
             self._wait(pod, reasons)
             return 1
         self._put_in_record(decision)
-        state.count(domain, decision)
+        state.assume(domain, decision)
         if queue.has_unschedulable or queue.stale_reasons:
             queue.activate_next(want.signature)
         return 1
@@ -240,7 +242,7 @@ class Step:
 
     def _append(self, record: AnyRecord) -> None:
         """Have a record appended, and fold it as if it were."""
-        self._state.touch(self._domain.current.fold(self._next(record), record))
+        self._state.recompute(self._domain.current.fold(self._next(record), record))
 
     def _next(self, record: AnyRecord) -> int:
         """Queue a record to be appended; return its sequence."""

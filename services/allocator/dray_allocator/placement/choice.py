@@ -15,7 +15,7 @@ from dray_allocator.devices.node_selection import is_reached
 from dray_allocator.devices.ordered_search import Key
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 CONNECTED_NODES: Final = 8
@@ -66,7 +66,7 @@ def best_choice(
     return best
 
 
-def candidates(state: AllocatorState, domain: Domain, wanted: PodRequest) -> list[str]:
+def candidates(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> list[str]:
     """Nodes of the domain where the pod may go as far as its claims and its own words say."""
     facts = state.facts
     if wanted.fixed_node:

@@ -30,7 +30,7 @@ from dray_allocator.placement.node_search import (
 )
 from dray_allocator.placement.pod_claims import PodClaims, pod_claims
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 FIRST_LOOKS: Final = 500
@@ -55,7 +55,7 @@ class NodeSearch:
     """
 
     state: AllocatorState
-    domain: Domain
+    domain: SchedulingDomain
     wanted: PodRequest
     budget: SearchBudget | None = None
     pod: PodClaims = field(init=False)

@@ -30,7 +30,7 @@ from dray_allocator.placement.node_search import Feasibility
 from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.preference import MODEL
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 _CLASSES_KEPT: Final = 1024
@@ -134,7 +134,7 @@ class ClassScore:
 
 
 def index_of_classes(
-    state: AllocatorState, domain: Domain, wanted: PodRequest, pod: PodClaims
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, pod: PodClaims
 ) -> tuple[NodeIndex, NodeEquivalenceCache]:
     """The nodes for pods like this one, as things are now."""
     scoring = wanted.scoring

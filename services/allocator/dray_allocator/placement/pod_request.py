@@ -114,14 +114,14 @@ def _one(kind: str, what: str) -> Reason:
 
 
 def _fixed_node(state: AllocatorState, pod: Pod) -> str:
-    for claim in state.known_claims(pod) or ():
+    for claim in state.facts.claims_of(pod) or ():
         if claim.allocation is not None and claim.allocation.node:
             return claim.allocation.node
     return ""
 
 
 def _reach(state: AllocatorState, pod: Pod) -> tuple[NodeSelector, ...]:
-    held = (claim.allocation for claim in state.known_claims(pod) or ())
+    held = (claim.allocation for claim in state.facts.claims_of(pod) or ())
     return tuple(one.selector for one in held if one is not None and one.selector is not None)
 
 

@@ -6,18 +6,18 @@ from dray_allocator.placement.class_search import NodeSearch
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.table_search import choose, index_of
 from dray_allocator.scoring.topology import must_be_connected
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 
-def find(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice | None:
+def find(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> Choice | None:
     """The best node on which everything fits, or None."""
     choice = schedule_pod(state, domain, wanted, None)
     return None if isinstance(choice, Pause) else choice
 
 
 def schedule_pod(
-    state: AllocatorState, domain: Domain, wanted: PodRequest, budget: SearchBudget | None
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, budget: SearchBudget | None
 ) -> Choice | Pause | None:
     """The same, or no answer yet if the search has used up the budget.
 
@@ -31,7 +31,7 @@ def schedule_pod(
     return NodeSearch(state, domain, wanted, budget).choice()
 
 
-def may_fit(state: AllocatorState, domain: Domain, wanted: PodRequest) -> bool:
+def may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> bool:
     """Whether a node may fit a pod that fitted nowhere: it changed since, or its search did not
     end."""
     if not wanted.in_full:

@@ -21,7 +21,7 @@ from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.preferred_nodes import QUESTIONS, PreferredNode, in_order
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 FIRST_LOOKS: Final = 200
@@ -29,7 +29,7 @@ FIRST_LOOKS: Final = 200
 for."""
 
 
-def choose(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice | None:
+def choose(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> Choice | None:
     """The best node on which everything fits, by what the node table reads, or None."""
     if wanted.fixed_node or wanted.reach or wanted.named_nodes is not None:
         nodes = candidates(state, domain, wanted)
@@ -66,7 +66,7 @@ def _plain(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Choic
     return None
 
 
-def index_of(state: AllocatorState, domain: Domain, wanted: PodRequest) -> NodeIndex:
+def index_of(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> NodeIndex:
     """The nodes of the domain in the order in which pods like this one prefer them."""
     return state.tables.index(
         domain.name,
@@ -165,7 +165,7 @@ def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> It
 
 
 def _among(
-    state: AllocatorState, domain: Domain, wanted: PodRequest, nodes: Sequence[str]
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, nodes: Sequence[str]
 ) -> Iterator[Choice]:
     """Those of a few nodes on which everything fits, the best first."""
     table, budget = state.tables.of(domain.name), SearchBudget(POD_LOOKS)
@@ -194,7 +194,7 @@ def _choice(wanted: PodRequest, node: str, found: Found, considered_devices: int
     return Choice(node, found.shares, considered_devices, found.level, worth=worth)
 
 
-def _scoring(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Scoring:
+def _scoring(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> Scoring:
     """FragmentationAware fills what is loaded until something is learned."""
     if not wanted.is_aware:
         return wanted.scoring
@@ -202,7 +202,7 @@ def _scoring(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Scori
 
 
 def _score_of(
-    state: AllocatorState, domain: Domain, wanted: PodRequest
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
 ) -> tuple[FilterPlan, NodeScore]:
     """How the pod rates single nodes. Its own words about nodes are left out: each pod of a
     DaemonSet names another one."""

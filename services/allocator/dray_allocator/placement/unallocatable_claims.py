@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dray.api.claims import Claim
 from dray.reasons import Reason
 from dray_allocator.state.decision_log import Reservation, Stage
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 
@@ -17,7 +17,7 @@ def refusals(state: AllocatorState, claims: Iterable[Claim]) -> Iterator[Reason]
             yield Reason("refused", what, 1, 1, "claim", why)
 
 
-def held(state: AllocatorState, domain: Domain) -> Iterator[Reason]:
+def held(state: AllocatorState, domain: SchedulingDomain) -> Iterator[Reason]:
     """Devices that can't be given to anybody else as long as a claim can't be written: an attempt
     to allocate them to it may still succeed."""
     for uid, why in state.facts.given_up.items():

@@ -11,7 +11,7 @@ from dray_allocator.state.scheduling_queue import SchedulingQueue
 
 
 @dataclass(slots=True)
-class Domain:
+class SchedulingDomain:
     """The fold of the domain's log, the pending appends, and the queue of pods."""
 
     name: str

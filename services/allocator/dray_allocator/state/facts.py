@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from dray.api import names
 from dray.api.claims import Claim
 from dray.api.devices import DeviceClass, DeviceTaintRule
 from dray.api.placement import Placement, placement_of
@@ -280,6 +281,30 @@ class Facts:
     def pods_named(self, claim: ClaimName) -> tuple[str, ...]:
         """The pods that refer to a claim."""
         return tuple(self.pods_of.get(claim, ()))
+
+    def claims_of(self, pod: Pod) -> tuple[Claim, ...] | None:
+        """The pod's claims that concern dray, or None while one of them is missing or ends."""
+        claims: dict[str, Claim] = {}
+        for reference in pod.claims:
+            uid = self.claim_uids.get((pod.namespace, reference.claim), "")
+            claim = self.claims.get(uid)
+            if claim is None:
+                ours = reference.reference == names.CLAIM_REFERENCE
+                if ours or not reference.claim or pod.scheduler == names.DRAY_SCHEDULER:
+                    return None
+                continue
+            if claim.deleting or claim.pod_uid not in ("", pod.uid):
+                return None
+            claims[uid] = claim
+        return tuple(claims.values())
+
+    def pool_of(self, claim: Claim) -> str:
+        """The pool of a claim: its own, else that of a pod that refers to it."""
+        if claim.pool:
+            return claim.pool
+        for pod_uid in self.pods_of.get((claim.namespace, claim.name), ()):
+            return self.pods[pod_uid].pool
+        return ""
 
     def _refer(self, pod: Pod, refers: bool) -> None:
         for reference in pod.claims:
