@@ -26,7 +26,7 @@ from dray.messages.facts import (
 )
 from dray_allocator.core.handle import handle
 from dray_allocator.cycle import records
-from dray_allocator.cycle.decision import decision_of
+from dray_allocator.cycle.records import decision_of
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.table_search import choose

@@ -19,8 +19,8 @@ from dray.messages.decisions import (
 from dray.reasons import Reason
 from dray_allocator.core.pool_subscriptions import earlier_read, fold_earlier, subscribe
 from dray_allocator.cycle import records
-from dray_allocator.cycle.decision import decision_of, too_large
 from dray_allocator.cycle.ended_reservations import ends_of, leaving
+from dray_allocator.cycle.records import decision_of, too_large
 from dray_allocator.cycle.step import Step
 from dray_allocator.devices.device_requests import oversold
 from dray_allocator.explain.pods import explain_pod

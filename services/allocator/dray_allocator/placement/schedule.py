@@ -1,4 +1,8 @@
-"""How a pod is scheduled: filter and score the nodes, and pick devices on the best."""
+"""Schedules a pod: filters and scores the nodes, and picks devices on the best node.
+
+The node table decides the pods and devices of its scope (``devices.table_scope``) exactly as the
+search would, only faster. The search decides the others, once per class of nodes.
+"""
 
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.placement.choice import Choice, Pause
@@ -19,10 +23,10 @@ def find(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) ->
 def schedule_pod(
     state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, budget: SearchBudget | None
 ) -> Choice | Pause | None:
-    """The same, or no answer yet if the search has used up the budget.
+    """The best node, None if none fits, or a pause if the search has used up the budget.
 
-    If the node table reads all that the pod asks for, its devices come first; if none fit, devices
-    that it does not read may.
+    Devices in the scope of the node table come first, if the pod is in its scope; other devices
+    only if none of them fits.
     """
     if not wanted.in_full:
         choice = choose(state, domain, wanted)
@@ -32,7 +36,7 @@ def schedule_pod(
 
 
 def may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> bool:
-    """Whether a node may fit a pod that fitted nowhere: it changed since, or its search did not
+    """Whether a node may fit a pod that fitted nowhere: the node changed, or its search did not
     end."""
     if not wanted.in_full:
         if index_of(state, domain, wanted).best() >= 0:
@@ -43,6 +47,6 @@ def may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest)
 
 
 def may_use_other_devices(state: AllocatorState, wanted: PodRequest) -> bool:
-    """Whether devices that the node table does not read could serve the pod. They can't be required
-    to be connected."""
+    """Whether devices outside the scope of the node table could fit the pod. A pod that requires
+    connected devices can't have them."""
     return state.published.says_more and not must_be_connected(wanted.asks, wanted.placement)
