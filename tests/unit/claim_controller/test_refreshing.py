@@ -19,10 +19,10 @@ async def test_a_claim_stays_known_where_the_server_does_not_serve_claims() -> N
         InjectedRefusal(NotServedError("404 page not found"), "get", CLAIMS, name="held")
     )
     with pytest.raises(KubeUnavailableError, match="404 page not found"):
-        await informers.recompute_claim(uid, "ns", "held")
+        await informers.refresh_claim(uid, "ns", "held")
     assert uid in cache.claims
 
     end()
     await kube.delete(CLAIMS, "held", "ns")
-    await informers.recompute_claim(uid, "ns", "held")
+    await informers.refresh_claim(uid, "ns", "held")
     assert uid not in cache.claims

@@ -40,8 +40,8 @@ def served_page(state: AllocatorState, asked: Dump) -> DumpReply | None:
 def page(state: AllocatorState, domain: SchedulingDomain, after: str = "") -> DumpReply:
     """The holdings after the uid ``after``, as many as fit a message.
 
-    Finding the next uids looks at every claim of the domain; a page of 1 000 of 100 000 claims
-    takes some 30 ms, so a dump may be asked for while the replica decides.
+    Finding the next uids reads every claim of the domain; a page of 1 000 of 100 000 claims takes
+    some 30 ms, so that the replica can decide meanwhile.
     """
     uids = heapq.nsmallest(PAGE_CLAIMS + 1, (uid for uid in _uids(state, domain) if uid > after))
     holdings: list[Holding] = []

@@ -16,7 +16,7 @@ from dray_allocator.values.events import (
 def subscribe(state: AllocatorState, event: Subscribe) -> list[Effect]:
     """Follow the logs of newly subscribed pools, and forget the others.
 
-    Forgotten claims are neither deleted nor void: another replica decides about them.
+    Forgotten claims are neither deleted nor void: another replica decides them.
     """
     state.subscriptions.subscribe(event.pools, state.facts.position)
     takes = state.subscriptions.takes
@@ -31,18 +31,18 @@ def subscribe(state: AllocatorState, event: Subscribe) -> list[Effect]:
 
 
 def fold_earlier(state: AllocatorState, event: EarlierFact) -> None:
-    """Fold an earlier fact, unless a newer one of the object is known."""
+    """Apply an earlier fact, unless a newer fact of the object is known."""
     if state.subscriptions.awaits(event.fact.subject_pool()):
         apply(state, event.sequence, event.fact)
 
 
 def earlier_read(state: AllocatorState, event: EarlierFactsRead) -> None:
-    """Remember that all earlier facts of some pools are known."""
+    """Record that all earlier facts of some pools are known."""
     state.subscriptions.read(event.pools, event.sequence)
 
 
 def _forget(state: AllocatorState, left: list[str]) -> None:
-    # Undecodable facts of a pool are forgotten with it, and would be read again.
+    # Undecodable facts of a pool are forgotten with it; they would be read again.
     undecodable = {name: state.undecodable_for(name) for name in left}
     claims, pods = state.facts.forget_pools(state.subscriptions.takes)
     for uid in (*claims, *pods):

@@ -1,4 +1,4 @@
-"""Reservations that end, attempts to be voided, nodes that left: what the facts demand."""
+"""Reservations that end, attempts to be voided, and nodes that left."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def due_releases(
 ) -> tuple[tuple[Release, ...], tuple[VoidClaim, ...]]:
     """Reservations to be released now and attempts to be voided.
 
-    Commits wait for the next tick, or for a release that something waits for.
+    Commits are released with the next tick, or together with an urgent release.
     """
     releases: list[Release] = []
     wishes: list[VoidClaim] = []
@@ -42,7 +42,7 @@ def due_releases(
 def ends_of(
     state: AllocatorState, domain: SchedulingDomain, releases: tuple[Release, ...]
 ) -> tuple[Release, ...]:
-    """The same reservations' releases as they are due now; those that are not due are left out."""
+    """The same releases as they are due now, without those that are not due."""
     found = []
     for release in releases:
         reservation = domain.current.claims.get(release.claim_uid)
@@ -53,8 +53,8 @@ def ends_of(
 
 
 def leaving(state: AllocatorState, domain: SchedulingDomain) -> Iterator[tuple[str, int]]:
-    """Nodes that are being taken out of the domain and have nothing in flight in it, with
-    the revision of the fact that says so."""
+    """Nodes that leave the domain and have nothing in flight, with the revision of the fact that
+    moves them."""
     facts, left = state.facts, domain.current.left
     asked = [
         name
@@ -70,8 +70,7 @@ def leaving(state: AllocatorState, domain: SchedulingDomain) -> Iterator[tuple[s
 
 def _busy_nodes(state: AllocatorState, domain: SchedulingDomain) -> dict[str, None]:
     """Nodes with reservations in flight, with allocations that were cleared and not voided, or
-    with decided pods that their sum lacks yet: the next domain can't see any of them in its
-    own log."""
+    with decided pods that their sums lack: the next domain can't see these in its own log."""
     busy = {
         reservation.node: None
         for claim_uid in domain.unsettled
@@ -107,7 +106,7 @@ def _release(reservation: Reservation, end: AttemptEnd) -> Release:
 def _wished(
     state: AllocatorState, domain: SchedulingDomain, reservation: Reservation, wish: VoidRequest
 ) -> list[VoidClaim]:
-    """The command, once per repeat period; replicas number the askings alike."""
+    """The command, once per repeat period. All replicas count the periods alike."""
     age_s = state.facts.age_s(reservation.decided_unix_s)
     return _ask(
         domain,
@@ -144,7 +143,7 @@ def _unknown_execution(
 
 
 def _ask(domain: SchedulingDomain, command: VoidClaim) -> list[VoidClaim]:
-    # Another number than the last, not a higher one: an age counts down to a time that is ahead.
+    # Another number than the last, not a higher one: the age of a record that is ahead decreases.
     if command.asked == domain.asked.get(command.claim_uid):
         return []
     domain.asked[command.claim_uid] = command.asked

@@ -17,19 +17,19 @@ def learned_scoring(state: AllocatorState, domain: SchedulingDomain) -> Scoring 
 
 
 def observe(domain: SchedulingDomain, wanted: PodRequest) -> None:
-    """Count a pod that asks for the first time."""
+    """Add a new pod to the model."""
     model = _model(domain)
     model.observe(wanted.signature, wanted.pod.needs.cpu_milli, wanted.asks)
 
 
 def is_due(state: AllocatorState, domain: SchedulingDomain) -> bool:
-    """Whether to learn again."""
+    """Whether to compute the model again."""
     cards = state.tables.of(domain.name).cards
     return domain.learned is None or _model(domain).is_due(cards)
 
 
 def relearn(state: AllocatorState, domain: SchedulingDomain) -> None:
-    """Learn again; the model is used at once, and written with the next decision."""
+    """Compute the model again. It is used at once, and written with the next decision."""
     table, nodes = state.tables.of(domain.name), state.facts.nodes
     learned = _model(domain).learn(
         table,

@@ -1,4 +1,4 @@
-"""Facts and records into the state. Nothing is decided here."""
+"""Applies facts and records to the state; decides nothing."""
 
 from collections.abc import Callable, Container, Mapping
 from typing import Any
@@ -49,26 +49,24 @@ def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
 
 
 def forget_facts(state: AllocatorState) -> None:
-    """The facts stream was re-created: start from nothing; the logs stay until new epochs."""
+    """Start again: the facts stream was re-created. The logs stay until new epochs."""
     state.facts = Facts()
     state.pool_dependencies = PoolDependencies()
     state.subscriptions.restart()
     state.published = PublishedDevices(state.rules.drivers)
     state.tables.forget()
-    state.patterns = (
-        PodPatterns()
-    )  # Those there are know shapes of cards by the old fleet's numbers.
+    state.patterns = PodPatterns()  # The old patterns have the capacity shapes of the old fleet.
     state.selectors = SelectorCache()
     for domain in (*state.domains.values(), *state.unread_domains.values()):
         domain.queue.request_full_scan()
         domain.unnamed = True
         domain.renamed = 0
-        domain.node_worths = NodeWorths()  # As above, to the tables.
+        domain.node_worths = NodeWorths()  # It has the numbers of the old tables.
     state.recompute_all()
 
 
 def forget_log(state: AllocatorState, event: LogShortened) -> None:
-    """The log lost its newest records; the facts show what was done because of them."""
+    """The log lost its newest records; the facts show what was executed."""
     known = state.domains.get(event.domain)
     if known is None or known.epoch != event.epoch:
         return
@@ -79,7 +77,7 @@ def forget_log(state: AllocatorState, event: LogShortened) -> None:
 
 
 def lose_log(state: AllocatorState, event: LogLost) -> list[Effect]:
-    """The log's stream is missing; the facts may have named its successor already."""
+    """Mark the log's stream as missing. The facts may have named the next epoch already."""
     domain = state.domains.get(event.domain)
     if domain is None or domain.epoch != event.epoch:
         return []
@@ -89,7 +87,7 @@ def lose_log(state: AllocatorState, event: LogLost) -> list[Effect]:
 
 
 def fold_record(state: AllocatorState, event: RecordSeen) -> None:
-    """Apply a record of the epoch that is followed, unless it was applied before."""
+    """Apply a record of the followed epoch, unless it was applied before."""
     domain = state.domains.get(event.domain)
     if domain is None or domain.epoch != event.epoch:
         return
@@ -106,7 +104,7 @@ def fold_record(state: AllocatorState, event: RecordSeen) -> None:
 
 
 def stop_log(state: AllocatorState, event: RecordUndecodable) -> None:
-    """Nothing more of the log can be folded, so nothing is decided on it in this epoch."""
+    """Decide nothing more in this epoch: a record of the log can't be decoded."""
     domain = state.domains.get(event.domain)
     if domain is None or domain.epoch != event.epoch:
         return
@@ -116,11 +114,11 @@ def stop_log(state: AllocatorState, event: RecordUndecodable) -> None:
 
 
 def forget_appended(state: AllocatorState, domain: SchedulingDomain) -> None:
-    """Somebody else appended, or it is unknown who did: nothing of ours counts until read."""
+    """Return to the confirmed log: another replica may have appended."""
     forgotten = domain.forget_appended() if domain.appended else []
     for record in forgotten:
         state.recompute(subjects(record))
-        if isinstance(record, Released):  # Its reservations are held again, for their pods.
+        if isinstance(record, Released):  # Its reservations are assumed again.
             for release in record.releases:
                 if (again := domain.current.claims.get(release.claim_uid)) is not None:
                     state.recompute_assumed_pod(again.pod_uid)
@@ -141,7 +139,7 @@ def subjects(record: AnyRecord) -> AffectedObjects:
 
 
 def apply(state: AllocatorState, sequence: int, fact: Fact | UndecodableFact) -> list[Effect]:
-    """Fold a fact, if its pool is subscribed to or it has none."""
+    """Apply a fact that has no pool, or whose pool is subscribed to."""
     pool = fact.subject_pool()
     if not state.subscriptions.takes(pool):
         return []
@@ -165,7 +163,7 @@ def _claim(state: AllocatorState, fact: ClaimObserved) -> None:
     claim, given_up = fact.claim, state.facts.given_up.get(fact.claim.uid)
     is_news = state.facts.put_claim(fact)
     if given_up != state.facts.given_up.get(claim.uid):
-        state.capacity_changed_everywhere()  # Reasons may name who holds the devices.
+        state.capacity_changed_everywhere()  # Reasons may name the claims that have the devices.
     if is_news or _was_moved(fact, claim.uid, state.facts.claims):
         state.pool_dependencies.claim(fact)
     if is_news:
@@ -175,7 +173,8 @@ def _claim(state: AllocatorState, fact: ClaimObserved) -> None:
 
 
 def _was_moved(fact: ClaimObserved | PodObserved, uid: str, known: Container[str]) -> bool:
-    """Whether a tombstone says what is known in another pool already: then it ties the pools."""
+    """Whether a tombstone is about an object that is known in another pool: then the pools
+    depend on each other."""
     return fact.moved_to is not None and uid in known
 
 
@@ -192,7 +191,9 @@ def _pod(state: AllocatorState, fact: PodObserved) -> None:
     for reference in pod.claims:
         uid = state.facts.claim_uids.get((pod.namespace, reference.claim), "")
         claim = state.facts.claims.get(uid)
-        if claim is not None and not claim.pool:  # Its pool is that of the pods that refer to it.
+        if (
+            claim is not None and not claim.pool
+        ):  # Its pool is the pool of the pods that refer to it.
             state.recompute_claim(uid)
     state.recompute_pod(pod.uid)
 
@@ -213,10 +214,8 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
             if after is not None and _may_fit_more(before, after):
                 domain.queue.capacity_version += 1
         elif domain.name in elsewhere:
-            domain.queue.capacity_version += (
-                1  # Nothing fits that did not, but the reasons are other ones.
-            )
-    # Also those that the sum has no more: whoever folds their decision now holds it until they end.
+            domain.queue.capacity_version += 1  # No further pod fits, but reasons may change.
+    # Pods that left the sums, too: who folds their decision now assumes them until they end.
     for pod_uid in sorted(_counted(before) ^ _counted(after)):
         state.recompute_assumed_pod(pod_uid)
 
@@ -234,7 +233,7 @@ def _pool(fact: NodeFact | None) -> str:
 
 
 def _may_fit_more(before: NodeFact | None, after: NodeFact) -> bool:
-    """Whether a change of a node could make room: any but a growing sum of requests."""
+    """Whether a change of a node may free capacity: any change except a growing sum of requests."""
     if before is None:
         return True
     old, new = before.node, after.node
@@ -295,8 +294,8 @@ def _tick(state: AllocatorState, fact: Tick) -> None:
 
 
 def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
-    """An epoch that is not above the known one is news only where facts and log are lost both:
-    the pool was deleted meanwhile and made again, and begins again."""
+    """Follow an epoch. An epoch that is not above the known one is new only if facts and log are
+    both lost: the pool was deleted and created again."""
     known = state.domains.get(fact.domain) or state.unread_domains.get(fact.domain)
     if fact.deleted:
         if known is None or fact.epoch < known.epoch:
@@ -334,4 +333,4 @@ _FOLDS: Mapping[type[Fact], Callable[[AllocatorState, Any], list[Effect] | None]
     Tick: _tick,
     DomainObserved: _domain,
 }
-"""How a fact is folded, by its type; what is not here is configuration."""
+"""Functions that apply facts, by type. Facts of other types are configuration."""

@@ -56,7 +56,7 @@ def configure(state: AllocatorState, fact: Fact) -> None:
 
 
 def _stored_language(cluster: ClusterObserved) -> Environment:
-    """The CEL environment of selectors in stored claims and classes."""
+    """The CEL environment of the selectors of stored claims and classes."""
     return environment_of_server(
         cluster.version,
         Mode.STORED,

@@ -61,7 +61,8 @@ class LogFold:
 
     sequence: int = 0
     facts_sequence: int = 0
-    """Highest position of facts of any writer; a replica decides on this log only from there on."""
+    """Highest position of facts of any writer; a replica decides on this log only from that
+    position on."""
     checkpoint_unix_s: float = 0.0
     """Time of the log's start or of its last checkpoint."""
     since_checkpoint: int = 0
@@ -128,7 +129,7 @@ class LogFold:
         return AffectedObjects(tuple(claims), tuple([pod.pod_uid for pod in pods]))
 
     def take(self, pod: PodDecision, now_unix_s: float) -> list[str]:
-        """Assume one decision; return the claims of which it is the latest attempt."""
+        """Assume one decision; return the claims whose latest attempt it is."""
         pod_uid, node, reservations = pod.pod_uid, pod.node, self.claims
         self.pods[pod_uid] = pod
         self.waiting.pop(pod_uid, None)

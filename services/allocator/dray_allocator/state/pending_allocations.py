@@ -1,7 +1,7 @@
-"""Reservations together with the facts: whether one counts, and how it ends.
+"""How a reservation ends.
 
-Both follow from the claim's latest fact and its latest attempt in the log; the order in which facts
-and records arrived does not matter.
+This follows from the claim's latest fact and its latest attempt in the log; the order in which
+facts and records arrived does not matter.
 """
 
 from dataclasses import dataclass
