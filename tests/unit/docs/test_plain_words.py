@@ -66,7 +66,6 @@ ALLOWED = {
         ),
         ("beside",),
     ),
-    "tests/unit/allocator/reference_reasons.py": ("ill",),  # an attribute of the allocator
     "tests/unit/docs/test_plain_words.py": WORDS,
     "tests/unit/tools/test_names.py": ("told",),  # what tools.names refuses
     "tools/names/rules.py": ("told", "said", "whoever", "anew"),  # what it refuses

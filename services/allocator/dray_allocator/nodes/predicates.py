@@ -15,7 +15,7 @@ from dray.reasons import not_enough
 from dray_allocator.nodes.assumed_pods import AssumedResources
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 _BYTES = ("memory", "ephemeral-storage")
 
 
@@ -67,7 +67,7 @@ def failures(
         # Kubernetes gives a cordoned node this taint, too: once is enough to say.
         if taint == UNSCHEDULABLE and node.unschedulable:
             continue
-        if taint.effect in _KEEPS_AWAY and not _tolerated(needs, taint):
+        if taint.effect in _BLOCKING_EFFECTS and not _tolerated(needs, taint):
             yield f"node taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
 
 

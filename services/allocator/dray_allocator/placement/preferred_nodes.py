@@ -12,7 +12,7 @@ import numpy as np
 
 from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
-from dray_allocator.devices.ordered_search import Key
+from dray_allocator.devices.ordered_search import PreferenceKey
 from dray_allocator.nodes.columns import Flags, Places, Whole, spread
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.keys import NONE
@@ -28,14 +28,14 @@ QUESTIONS: Final[Mapping[Hashable, Callable[[Card], Hashable]]] = {
 class PreferredNode(NamedTuple):
     """A node that may fit. The lowest is tried first."""
 
-    bound: tuple[Key, ...]
+    bound: tuple[PreferenceKey, ...]
     """What the cards are worth at best, as ``worst_first``."""
     key: int
     """Of the index: of nodes that are liked alike the one that the mode ranks first."""
     uid: str
     row: int
 
-    def at_best(self, level: int) -> tuple[tuple[Key, ...], int, int, str]:
+    def at_best(self, level: int) -> tuple[tuple[PreferenceKey, ...], int, int, str]:
         """The least that it can be rated where its cards are connected by no better link level."""
         return self.bound, level, self.key, self.uid
 

@@ -45,4 +45,6 @@ def may_fit(state: AllocatorState, domain: Domain, wanted: PodRequest) -> bool:
 def may_use_other_devices(state: AllocatorState, wanted: PodRequest) -> bool:
     """Whether devices that the node table does not read could serve the pod. They can't be required
     to be connected."""
-    return state.published.says_more and not must_be_connected(wanted.asks, wanted.placement)
+    return state.published.has_slices_beyond_table and not must_be_connected(
+        wanted.asks, wanted.placement
+    )

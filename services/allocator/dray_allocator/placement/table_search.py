@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dray.api.pods import PodNeeds
-from dray_allocator.devices.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
+from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, MAX_TRIES_PER_POD, SearchBudget
 from dray_allocator.devices.device_requests import Share
 from dray_allocator.devices.links import BEYOND_NVLINK, NOT_CONNECTED
-from dray_allocator.devices.node_search import Found
-from dray_allocator.devices.ordered_search import Key, worst_first
+from dray_allocator.devices.node_search import FoundDevices
+from dray_allocator.devices.ordered_search import PreferenceKey, worst_first
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.plan import FilterPlan, plan_of
 from dray_allocator.nodes.ratings import NodeScore, Scoring
@@ -24,7 +24,7 @@ from dray_allocator.scoring.topology import concerns
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.state import AllocatorState
 
-FIRST_LOOKS: Final = 200
+MAX_TRIES_AT_FIRST: Final = 200
 """Devices looked at on a node before the next one: where it is easy, it takes as many as asked
 for."""
 
@@ -90,10 +90,10 @@ def _liked(
     """The node with the cards that the pod would rather have, of equals the one whose cards are
     connected best, of nodes in the order of what they are worth at best; those that are hard to
     search are tried last."""
-    table, budget, hard = index.table, SearchBudget(POD_LOOKS), []
-    best: tuple[tuple[Key, ...], int, int, str] | None = None
+    table, budget, hard = index.table, SearchBudget(MAX_TRIES_PER_POD), []
+    best: tuple[tuple[PreferenceKey, ...], int, int, str] | None = None
     choice: Choice | None = None
-    for looks in (FIRST_LOOKS, NODE_LOOKS):
+    for looks in (MAX_TRIES_AT_FIRST, MAX_TRIES_PER_NODE):
         for one in nodes:
             node = table.names[one.row]
             if best is not None:
@@ -110,7 +110,7 @@ def _liked(
                 rated = (_worth(found.shares), found.level, one.key, one.uid)
                 if best is None or rated < best:
                     best, choice = rated, Choice(node, found.shares, table.cards, found.level)
-            elif on_node.ran_out and looks == FIRST_LOOKS:
+            elif on_node.ran_out and looks == MAX_TRIES_AT_FIRST:
                 hard.append(one)
             elif not budget.is_spent:  # else it was not searched as long as others
                 index.rule_out(one.row)
@@ -134,7 +134,7 @@ def _least_level_on(state: AllocatorState, table: NodeTable, wanted: PodRequest,
 def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Iterator[Choice]:
     """Nodes on which an exact look agrees with the index, the best first, those last that are
     hard to search. Where it doesn't agree, a node is passed over until it changes."""
-    table, budget, hard = index.table, SearchBudget(POD_LOOKS), []
+    table, budget, hard = index.table, SearchBudget(MAX_TRIES_PER_POD), []
     is_simple = index.plan.is_simple and not wanted.prefers
     connects = concerns(wanted.asks, wanted.placement.topology)
     while (row := index.best()) >= 0:
@@ -142,7 +142,7 @@ def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> It
         if not filter_node(state, wanted, node):
             index.rule_out(row)
             continue
-        on_node = budget.part(FIRST_LOOKS)
+        on_node = budget.part(MAX_TRIES_AT_FIRST)
         if is_simple and not (connects and is_searched(state, wanted, node)):
             found = pick_devices(state, index, wanted.asks[0], row)
         else:
@@ -157,7 +157,7 @@ def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> It
             index.rule_out(row)
     for row in hard:
         node = table.names[row]
-        found = search_node(state, wanted, index.score, table, row, budget.part(NODE_LOOKS))
+        found = search_node(state, wanted, index.score, table, row, budget.part(MAX_TRIES_PER_NODE))
         if found is not None:
             yield _choice(wanted, node, found, table.cards)
         elif not budget.is_spent:  # else it was not searched as long as others
@@ -168,7 +168,7 @@ def _among(
     state: AllocatorState, domain: Domain, wanted: PodRequest, nodes: Sequence[str]
 ) -> Iterator[Choice]:
     """Those of a few nodes on which everything fits, the best first."""
-    table, budget = state.tables.of(domain.name), SearchBudget(POD_LOOKS)
+    table, budget = state.tables.of(domain.name), SearchBudget(MAX_TRIES_PER_POD)
     rows = [table.rows[node] for node in nodes]
     considered = sum(table.count.item(row) for row in rows)
     plan, score = _score_of(state, domain, wanted)
@@ -180,16 +180,16 @@ def _among(
     for row in rows if len(rows) < 2 else sorted(rows, key=key):
         node = table.names[row]
         if filter_node(state, wanted, node):
-            found = search_node(state, wanted, score, table, row, budget.part(NODE_LOOKS))
+            found = search_node(state, wanted, score, table, row, budget.part(MAX_TRIES_PER_NODE))
             if found is not None:
                 yield _choice(wanted, node, found, considered)
 
 
-def _worth(shares: Sequence[Share]) -> tuple[Key, ...]:
+def _worth(shares: Sequence[Share]) -> tuple[PreferenceKey, ...]:
     return worst_first(card_key(share.ask.preference, share.card.device) for share in shares)
 
 
-def _choice(wanted: PodRequest, node: str, found: Found, considered_devices: int) -> Choice:
+def _choice(wanted: PodRequest, node: str, found: FoundDevices, considered_devices: int) -> Choice:
     worth = _worth(found.shares) if wanted.prefers else ()
     return Choice(node, found.shares, considered_devices, found.level, worth=worth)
 

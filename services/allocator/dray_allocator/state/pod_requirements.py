@@ -15,7 +15,7 @@ from dray.api.placement import HARD, Placement, overridden
 from dray.api.pods import Pod, PodNeeds
 from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import PublishedDevices
-from dray_allocator.devices.node_search import plan_of
+from dray_allocator.devices.node_search import search_plan
 from dray_allocator.devices.ordered_search import SearchPlan
 from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.scoring.policies import scoring_of
@@ -101,7 +101,7 @@ class PodPatterns:
         # Pods that wait in a pool whose nodes were made shared again have no other binder.
         alone = pool is not None and pool.dedicated and pod.scheduler == DRAY_SCHEDULER
         told = tuple([(signatures[one.uid], beside(one.spec), one.pool) for one in claims])
-        about = (domain, pod.pool, pod.scheduler, alone, published.says_more)
+        about = (domain, pod.pool, pod.scheduler, alone, published.has_slices_beyond_table)
         key = (*about, needs.cpu_milli, needs.memory_bytes, told)
         alike = self._known.get(key, ())
         for known in alike:
@@ -129,7 +129,7 @@ def _pattern(
     placement = _placement(policy, said)
     in_full = placement.is_compatible or any(one.is_beyond_table for one in said)
     asks = () if in_full else _asks(said)
-    modes = _modes(pod, placement, in_full or published.says_more)
+    modes = _modes(pod, placement, in_full or published.has_slices_beyond_table)
     needed = msgspec.json.encode((pod.needs, alone, *modes), order="deterministic")
     signature = b"|".join([one for one, _, _ in told])
     is_elsewhere = any(pool not in ("", pod.pool) for _, _, pool in told)
@@ -137,7 +137,7 @@ def _pattern(
     refusal = _refused_topology(placement, said) if in_full else ""
     return PodPattern(
         asks,
-        plan_of(asks, len(said)),
+        search_plan(asks, len(said)),
         signature,
         needed + b"|" + signature,
         placement,
