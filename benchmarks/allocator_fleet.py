@@ -23,7 +23,7 @@ from dray_allocator.cycle import step
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.schedule import find
 from dray_allocator.placement.table_search import index_of
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 POOL = decision.POOL
@@ -173,7 +173,7 @@ def measure(fleet: Fleet, samples: int) -> Measured:
     """``samples`` decisions, the shapes taking turns, then new shapes and changed slices."""
     chosen, handled, yard = Taken(), Taken(), Taken()
 
-    def timed(state: AllocatorState, domain: Domain, wanted: PodRequest, _: Any) -> Any:
+    def timed(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, _: Any) -> Any:
         fleet.last = wanted
         return chosen.time(find, state, domain, wanted)
 

@@ -26,11 +26,11 @@ from dray.messages.facts import (
 )
 from dray_allocator.core.handle import handle
 from dray_allocator.cycle import records
-from dray_allocator.cycle.decision import decision_of
+from dray_allocator.cycle.records import decision_of
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.table_search import choose
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen
 from dray_allocator.values.options import AllocatorOptions
@@ -55,7 +55,7 @@ class DrayPolicy:
         self._facts = self._pods = 0
         for fact in _cluster(MODES[policy], trace, f"{ties} {seed}"):
             self._see(fact)
-        self._domain: Domain = self._state.domains[_POOL]
+        self._domain: SchedulingDomain = self._state.domains[_POOL]
 
     def place(self, pod: TracePod) -> bool:
         """Observe the pod and decide; what was decided counts at once, as in the service."""
@@ -71,7 +71,7 @@ class DrayPolicy:
         decision = decision_of(domain, want, choice)
         record = records.decided(state, domain, (decision,))
         domain.unwritten = None
-        state.touch(domain.current.fold(domain.current.sequence + 1, record))
+        state.recompute(domain.current.fold(domain.current.sequence + 1, record))
         return True
 
     def _wanted(self, pod: TracePod) -> PodRequest:

@@ -8,7 +8,7 @@ from dray.messages.decisions import AnyRecord, Opened, decode_record, encode_rec
 from dray.messages.facts import Fact
 from dray_allocator.core.handle import handle
 from dray_allocator.state.decision_log import LogFold
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import (
     Append,
@@ -202,7 +202,7 @@ def state_key(state: AllocatorState) -> bytes:
     return msgspec.json.encode(parts, order="sorted")
 
 
-def _domain(domain: Domain) -> list[object]:
+def _domain(domain: SchedulingDomain) -> list[object]:
     waits = domain.fence is not None and max(0, domain.fence - domain.current.sequence)
     return [
         domain.epoch,

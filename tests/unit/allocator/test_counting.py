@@ -40,7 +40,7 @@ def _is_undone(world) -> None:
     before = _follows(world)
     for record in world.logs["pool"]:
         if isinstance(record, Decided):
-            world.state.touch(subjects(record))
+            world.state.recompute(subjects(record))
     assert _follows(world) == before
 
 

@@ -15,7 +15,7 @@ from dray.messages.base import encode
 from dray.messages.decisions import Opened, log_subject
 from dray.messages.facts import NodeObserved
 from dray_allocator.service.leases import LeaseHolder
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import Event, Serve, StandBy
 from dray_allocator.values.options import AllocatorOptions
@@ -30,7 +30,7 @@ class Replica:
         self.state = AllocatorState(AllocatorOptions(writer=name))
         self.state.facts.synced = True
         for domain in domains:
-            made = self.state.domains[domain] = Domain(domain, 1, read=True)
+            made = self.state.domains[domain] = SchedulingDomain(domain, 1, read=True)
             made.current.sequence = 1
         self.serves: dict[str, None] = {}
         self.moves: Counter[str] = Counter()
@@ -163,7 +163,7 @@ async def test_dependencies_of_a_pool_are_subscribed_with_it(bus, make_world):
     await until(lambda: evenly(one, two) and one.attends == tuple(sorted(one.serves)))
     mine, other = next(iter(one.serves)), next(iter(two.serves))
     moved = NodeObserved(revision=1, node=make_world.a_node("n", mine), former=(other,))
-    one.state.ties.node(moved)
+    one.state.pool_dependencies.node(moved)
     await until(lambda: one.attends == tuple(sorted([*one.serves, other])))
     await one.stop()
     await two.stop()

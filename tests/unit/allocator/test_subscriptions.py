@@ -6,9 +6,8 @@ from msgspec.structs import replace
 from dray.messages.decisions import Decided, Released, Waiting
 from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved, SliceObserved
 from dray_allocator.core.handle import handle
-from dray_allocator.state.pool_dependencies import PoolDependencies
 from dray_allocator.state.state import AllocatorState
-from dray_allocator.state.subscriptions import Subscriptions
+from dray_allocator.state.subscriptions import PoolDependencies, Subscriptions
 from dray_allocator.values.events import (
     Append,
     EarlierFact,
@@ -90,7 +89,7 @@ def test_facts_and_records_of_other_pools_are_not_taken_in(world):
     two = Partial(world, "b")
     assert list(two.state.facts.claims) == ["claim-q"]
     assert list(two.state.facts.pods) == ["q"]
-    assert (list(two.state.domains), list(two.state.elsewhere)) == (["b"], ["a"])
+    assert (list(two.state.domains), list(two.state.unread_domains)) == (["b"], ["a"])
     assert len(two.state.facts.nodes) == 2
 
 
@@ -214,7 +213,7 @@ def test_a_claim_that_changed_its_pool_is_not_gone(world):
     )
     world.facts.append(tombstone)
     assert records(two.read_on()) == []
-    assert two.state.ties.of("a") == ("a", "b")
+    assert two.state.pool_dependencies.of("a") == ("a", "b")
     assert [uid for uid, _ in two.state.device_usage.claims()] == ["claim-p"]
 
 
@@ -239,8 +238,10 @@ def test_whatever_is_read_first_a_claim_that_moved_ties_the_pools_that_it_was_in
         revision=2, claim=replace(claim, pool="a"), deleted=True, moved_to="b"
     )
     handle(state, EarlierFact(1, tombstone))
-    assert state.ties.of("a") == ("a", "b")
-    state.ties.claim(ClaimObserved(revision=3, claim=claim, deleted=True, moved_to="c"))
-    assert state.ties.of("a") == ("a", "b", "c")
-    state.ties.forget(claim.uid)
-    assert state.ties.of("a") == ("a",)
+    assert state.pool_dependencies.of("a") == ("a", "b")
+    state.pool_dependencies.claim(
+        ClaimObserved(revision=3, claim=claim, deleted=True, moved_to="c")
+    )
+    assert state.pool_dependencies.of("a") == ("a", "b", "c")
+    state.pool_dependencies.forget(claim.uid)
+    assert state.pool_dependencies.of("a") == ("a",)

@@ -9,7 +9,7 @@ from dray.api.devices import ResourceSlice
 from dray.api.json_codec import canonical
 from dray.messages.rpc import Holding
 from dray_allocator.core.dump import double_allocations, holdings_of
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_claim_controller.cache.abandoned_attempts import with_void
 from dray_claim_controller.cache.cached_objects import is_ours
 from dray_cli.doctor.deep.claims import log_and_status, refused
@@ -204,7 +204,7 @@ def logs_and_replicas(snapshot: ClusterSnapshot, floor: int) -> Iterator[Differe
                 yield _remembered(domain, replica, mine.get(uid), replica.holdings.get(uid))
 
 
-def _behind(domain: Domain, replica: ReplicaAnswer, floor: int) -> Difference:
+def _behind(domain: SchedulingDomain, replica: ReplicaAnswer, floor: int) -> Difference:
     follows = replica.epoch == domain.epoch
     seen = f"has not applied fact {floor} yet" if follows else f"serves epoch {replica.epoch}"
     wanted = f"fact {floor} is there" if follows else f"its log has epoch {domain.epoch}"
@@ -219,7 +219,7 @@ def _behind(domain: Domain, replica: ReplicaAnswer, floor: int) -> Difference:
 
 
 def _remembered(
-    domain: Domain, replica: ReplicaAnswer, mine: Holding | None, theirs: Holding | None
+    domain: SchedulingDomain, replica: ReplicaAnswer, mine: Holding | None, theirs: Holding | None
 ) -> Difference:
     known = mine or theirs
     assert known is not None

@@ -14,7 +14,7 @@ from dray.api.claims import AllocatedDevice
 from dray.api.devices import DeviceId
 from dray.messages.rpc import Dump, DumpReply, Holding
 from dray_allocator.devices.device_requests import oversold
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 PAGE_CLAIMS = 1000
@@ -37,11 +37,11 @@ def served_page(state: AllocatorState, asked: Dump) -> DumpReply | None:
     return page(state, domain, asked.after) if domain is not None and domain.serving else None
 
 
-def page(state: AllocatorState, domain: Domain, after: str = "") -> DumpReply:
+def page(state: AllocatorState, domain: SchedulingDomain, after: str = "") -> DumpReply:
     """The holdings after the uid ``after``, as many as fit a message.
 
-    Finding the next uids looks at every claim of the domain; a page of 1 000 of 100 000 claims
-    takes some 30 ms, so a dump may be asked for while the replica decides.
+    Finding the next uids reads every claim of the domain; a page of 1 000 of 100 000 claims takes
+    some 30 ms, so that the replica can decide meanwhile.
     """
     uids = heapq.nsmallest(PAGE_CLAIMS + 1, (uid for uid in _uids(state, domain) if uid > after))
     holdings: list[Holding] = []
@@ -63,12 +63,12 @@ def page(state: AllocatorState, domain: Domain, after: str = "") -> DumpReply:
     )
 
 
-def holdings_of(state: AllocatorState, domain: Domain) -> dict[str, Holding]:
+def holdings_of(state: AllocatorState, domain: SchedulingDomain) -> dict[str, Holding]:
     """The holdings of all claims of a domain, by uid."""
     return {uid: holding_of(state, domain, uid) for uid in sorted(_uids(state, domain))}
 
 
-def holding_of(state: AllocatorState, domain: Domain, uid: str) -> Holding:
+def holding_of(state: AllocatorState, domain: SchedulingDomain, uid: str) -> Holding:
     """The holding of one claim: what it uses, and its latest attempt."""
     used = state.device_usage.of_claim(uid)
     reservation = domain.current.claims.get(uid)
@@ -101,7 +101,7 @@ def double_allocations(state: AllocatorState) -> Iterator[DoubleAllocation]:
             yield DoubleAllocation(device, tuple(users[device]), detail)
 
 
-def _uids(state: AllocatorState, domain: Domain) -> dict[str, None]:
+def _uids(state: AllocatorState, domain: SchedulingDomain) -> dict[str, None]:
     """The claims in the log, and those that hold devices on the pool's nodes."""
     members = state.facts.members.get(domain.name, {})
     found: dict[str, None] = dict.fromkeys(domain.current.claims)

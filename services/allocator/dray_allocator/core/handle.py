@@ -19,8 +19,8 @@ from dray.messages.decisions import (
 from dray.reasons import Reason
 from dray_allocator.core.pool_subscriptions import earlier_read, fold_earlier, subscribe
 from dray_allocator.cycle import records
-from dray_allocator.cycle.decision import decision_of, too_large
 from dray_allocator.cycle.ended_reservations import ends_of, leaving
+from dray_allocator.cycle.records import decision_of, too_large
 from dray_allocator.cycle.step import Step
 from dray_allocator.devices.device_requests import oversold
 from dray_allocator.explain.pods import explain_pod
@@ -36,7 +36,7 @@ from dray_allocator.state.apply import (
     stop_log,
     subjects,
 )
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState, Suspect
 from dray_allocator.values.events import (
     READ,
@@ -59,8 +59,8 @@ from dray_allocator.values.events import (
 )
 
 _TICKS_UNTIL_PUBLISHED = 2
-"""Ticks until facts that were observed together are all published: a tick may lie between the
-publications of two of them."""
+"""Ticks after which facts that were observed together are all published: a tick may be published
+between two of them."""
 
 
 def handle(state: AllocatorState, event: Event) -> list[Effect]:
@@ -80,7 +80,8 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
 
 
 def is_followed_by_more(event: Event) -> bool:
-    """Whether an event is only folded: more events are buffered, or earlier facts are read."""
+    """Whether an event is only applied: more events are buffered, or earlier facts are being
+    read."""
     return isinstance(event, EarlierFact) or (isinstance(event, READ) and event.more)
 
 
@@ -93,11 +94,11 @@ def is_searching(state: AllocatorState) -> bool:
 
 
 def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
-    """The record that this state's replica would have written in the place of ``record``.
+    """The record that this state's replica would have written in place of ``record``.
 
     The state must have folded every earlier record of the log and the facts up to
-    ``record.facts_sequence``; it is not changed. When a release or a checkpoint is due depends on
-    the writer's term, so only its content is computed again. ``opened`` is returned unchanged.
+    ``record.facts_sequence``; it is not changed. The time of a release or a checkpoint depends on
+    the writer's term, so that only its content is computed again. ``opened`` is returned unchanged.
 
     Raises:
         KeyError: the facts show no such domain.
@@ -128,8 +129,8 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
 
 
 def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
-    """Why a waiting pod fits nowhere now; empty if it fits, or if dray does not decide about it
-    (bound, ending, or one of its claims is missing or in flight)."""
+    """Why a pending pod fits nowhere now. Empty if it fits, or if dray does not decide it: it is
+    bound, it ends, or one of its claims is missing or has a reservation."""
     pod = state.facts.pods.get(pod_uid)
     domain = state.domains.get(pod.pool) if pod else None
     if pod is None or domain is None or not state.is_decidable(pod):
@@ -228,7 +229,8 @@ def _is_settled(state: AllocatorState, suspect: Suspect) -> bool:
 
 
 def _is_known(state: AllocatorState, device: DeviceId) -> bool:
-    """Whether this replica knows all claims that may use a device; else another one checks it."""
+    """Whether this replica knows all claims that may use a device; else another replica checks
+    it."""
     if state.subscriptions.everything:
         return True
     card = state.published.card(device)
@@ -238,7 +240,7 @@ def _is_known(state: AllocatorState, device: DeviceId) -> bool:
 
 
 def _decide_again(
-    state: AllocatorState, domain: Domain, decision: PodDecision
+    state: AllocatorState, domain: SchedulingDomain, decision: PodDecision
 ) -> PodDecision | None:
     pod = state.facts.pods.get(decision.pod_uid)
     want = wanted(state, domain.name, pod) if pod and state.is_decidable(pod) else ()
@@ -246,7 +248,7 @@ def _decide_again(
     if not isinstance(want, PodRequest) or choice is None:
         return None
     again = decision_of(domain, want, choice)
-    state.count(domain, again)
+    state.assume(domain, again)
     return again
 
 
@@ -255,17 +257,17 @@ def _groundless(record: Waiting) -> Waiting:
     return msgspec.structs.replace(record, reasons=())
 
 
-def _undo(state: AllocatorState, domain: Domain, made: AnyRecord) -> None:
+def _undo(state: AllocatorState, domain: SchedulingDomain, made: AnyRecord) -> None:
     appended = list(domain.appended)
     domain.forget_appended()
     for sequence, record in appended:
         domain.appended.append((sequence, record))
         domain.current.fold(sequence, record)
-    state.touch(subjects(made))
+    state.recompute(subjects(made))
 
 
 def _as_written_by(made: AnyRecord, record: AnyRecord) -> AnyRecord:
-    """With what the writer did not compute: its name, times and positions."""
+    """With the writer's name, times and positions, which are not computed again."""
     same = {"writer": record.writer, "now_unix_s": record.now_unix_s}
     same["facts_sequence"] = record.facts_sequence
     again: AnyRecord = msgspec.structs.replace(made, **same)

@@ -1,7 +1,7 @@
 """Changes of a replica's subscriptions. Pure."""
 
 from dray_allocator.state.apply import apply
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import (
     EarlierFact,
@@ -16,42 +16,42 @@ from dray_allocator.values.events import (
 def subscribe(state: AllocatorState, event: Subscribe) -> list[Effect]:
     """Follow the logs of newly subscribed pools, and forget the others.
 
-    Forgotten claims are neither deleted nor void: another replica decides about them.
+    Forgotten claims are neither deleted nor void: another replica decides them.
     """
     state.subscriptions.subscribe(event.pools, state.facts.position)
     takes = state.subscriptions.takes
     left = [name for name in state.domains if not takes(name)]
-    joined = [name for name in state.elsewhere if takes(name)]
+    joined = [name for name in state.unread_domains if takes(name)]
     if event.pools is not None:
         _forget(state, left)
     for name in joined:
-        state.domains[name] = state.elsewhere.pop(name)
+        state.domains[name] = state.unread_domains.pop(name)
     effects: list[Effect] = [Unfollow(name) for name in left]
     return [*effects, *(Follow(name, state.domains[name].epoch) for name in joined)]
 
 
 def fold_earlier(state: AllocatorState, event: EarlierFact) -> None:
-    """Fold an earlier fact, unless a newer one of the object is known."""
+    """Apply an earlier fact, unless a newer fact of the object is known."""
     if state.subscriptions.awaits(event.fact.subject_pool()):
         apply(state, event.sequence, event.fact)
 
 
 def earlier_read(state: AllocatorState, event: EarlierFactsRead) -> None:
-    """Remember that all earlier facts of some pools are known."""
+    """Record that all earlier facts of some pools are known."""
     state.subscriptions.read(event.pools, event.sequence)
 
 
 def _forget(state: AllocatorState, left: list[str]) -> None:
-    # Undecodable facts of a pool are forgotten with it, and would be read again.
+    # Undecodable facts of a pool are forgotten with it; they would be read again.
     undecodable = {name: state.undecodable_for(name) for name in left}
     claims, pods = state.facts.forget_pools(state.subscriptions.takes)
     for uid in (*claims, *pods):
-        state.ties.forget(uid)
+        state.pool_dependencies.forget(uid)
     for name in left:
         known = state.domains.pop(name)
         claims += known.current.claims
         pods += known.current.pods
-        state.elsewhere[name] = Domain(
+        state.unread_domains[name] = SchedulingDomain(
             name,
             known.epoch,
             unnamed=known.unnamed,
@@ -59,7 +59,7 @@ def _forget(state: AllocatorState, left: list[str]) -> None:
             undecodable=undecodable[name],
         )
     for uid in dict.fromkeys(claims):
-        state.refresh_claim(uid)
+        state.recompute_claim(uid)
     for uid in dict.fromkeys(pods):
-        state.refresh_hold(uid)
-        state.refresh_pod(uid)
+        state.recompute_assumed_pod(uid)
+        state.recompute_pod(uid)

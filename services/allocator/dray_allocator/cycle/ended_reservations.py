@@ -1,27 +1,26 @@
-"""Reservations that end, attempts to be voided, nodes that left: what the facts demand."""
+"""Reservations that end, attempts to be voided, and nodes that left."""
 
 from collections.abc import Iterator
 
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import Release
-from dray_allocator.state.decision_log import Reservation, Stage
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.decision_log import Reservation, Stage, executed_unknown
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.pending_allocations import (
     AttemptEnd,
     Surroundings,
     VoidRequest,
     end_of,
-    executed_unknown,
 )
 from dray_allocator.state.state import AllocatorState
 
 
 def due_releases(
-    state: AllocatorState, domain: Domain, ticked: bool
+    state: AllocatorState, domain: SchedulingDomain, ticked: bool
 ) -> tuple[tuple[Release, ...], tuple[VoidClaim, ...]]:
     """Reservations to be released now and attempts to be voided.
 
-    Commits wait for the next tick, or for a release that something waits for.
+    Commits are released with the next tick, or together with an urgent release.
     """
     releases: list[Release] = []
     wishes: list[VoidClaim] = []
@@ -41,9 +40,9 @@ def due_releases(
 
 
 def ends_of(
-    state: AllocatorState, domain: Domain, releases: tuple[Release, ...]
+    state: AllocatorState, domain: SchedulingDomain, releases: tuple[Release, ...]
 ) -> tuple[Release, ...]:
-    """The same reservations' releases as they are due now; those that are not due are left out."""
+    """The same releases as they are due now, without those that are not due."""
     found = []
     for release in releases:
         reservation = domain.current.claims.get(release.claim_uid)
@@ -53,9 +52,9 @@ def ends_of(
     return tuple(found)
 
 
-def leaving(state: AllocatorState, domain: Domain) -> Iterator[tuple[str, int]]:
-    """Nodes that are being taken out of the domain and have nothing in flight in it, with
-    the revision of the fact that says so."""
+def leaving(state: AllocatorState, domain: SchedulingDomain) -> Iterator[tuple[str, int]]:
+    """Nodes that leave the domain and have nothing in flight, with the revision of the fact that
+    moves them."""
     facts, left = state.facts, domain.current.left
     asked = [
         name
@@ -69,10 +68,9 @@ def leaving(state: AllocatorState, domain: Domain) -> Iterator[tuple[str, int]]:
             yield name, facts.nodes[name].revision
 
 
-def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
+def _busy_nodes(state: AllocatorState, domain: SchedulingDomain) -> dict[str, None]:
     """Nodes with reservations in flight, with allocations that were cleared and not voided, or
-    with decided pods that their sum lacks yet: the next domain can't see any of them in its
-    own log."""
+    with decided pods that their sums lack: the next domain can't see these in its own log."""
     busy = {
         reservation.node: None
         for claim_uid in domain.unsettled
@@ -85,7 +83,7 @@ def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
 
 
 def _end(
-    state: AllocatorState, domain: Domain, reservation: Reservation
+    state: AllocatorState, domain: SchedulingDomain, reservation: Reservation
 ) -> AttemptEnd | VoidRequest | None:
     around = Surroundings(
         state.facts.age_s(reservation.decided_unix_s),
@@ -106,9 +104,9 @@ def _release(reservation: Reservation, end: AttemptEnd) -> Release:
 
 
 def _wished(
-    state: AllocatorState, domain: Domain, reservation: Reservation, wish: VoidRequest
+    state: AllocatorState, domain: SchedulingDomain, reservation: Reservation, wish: VoidRequest
 ) -> list[VoidClaim]:
-    """The command, once per repeat period; replicas number the askings alike."""
+    """The command, once per repeat period. All replicas count the periods alike."""
     age_s = state.facts.age_s(reservation.decided_unix_s)
     return _ask(
         domain,
@@ -124,7 +122,9 @@ def _wished(
     )
 
 
-def _unknown_execution(state: AllocatorState, domain: Domain, claim_uid: str) -> list[VoidClaim]:
+def _unknown_execution(
+    state: AllocatorState, domain: SchedulingDomain, claim_uid: str
+) -> list[VoidClaim]:
     claim = state.facts.claims.get(claim_uid)
     if claim is None or not executed_unknown(claim, None):
         return []
@@ -142,8 +142,8 @@ def _unknown_execution(state: AllocatorState, domain: Domain, claim_uid: str) ->
     )
 
 
-def _ask(domain: Domain, command: VoidClaim) -> list[VoidClaim]:
-    # Another number than the last, not a higher one: an age counts down to a time that is ahead.
+def _ask(domain: SchedulingDomain, command: VoidClaim) -> list[VoidClaim]:
+    # Another number than the last, not a higher one: the age of a record that is ahead decreases.
     if command.asked == domain.asked.get(command.claim_uid):
         return []
     domain.asked[command.claim_uid] = command.asked

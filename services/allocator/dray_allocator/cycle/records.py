@@ -1,10 +1,14 @@
-"""Records as this replica writes them: every one says what its writer had seen."""
+"""Records as this replica writes them: each has the position of the facts that it is based on."""
 
 from typing import Any, TypedDict
 
+import msgspec
+
+from dray.api.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.api.pods import Pod
 from dray.messages.decisions import (
     Checkpoint,
+    ClaimDecision,
     Decided,
     NodeLeft,
     PodDecision,
@@ -13,9 +17,12 @@ from dray.messages.decisions import (
     Waiting,
 )
 from dray.reasons import Reason
+from dray_allocator.placement.choice import Choice
+from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.state.decision_log import Stage
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
 
 
 class _Head(TypedDict):
@@ -27,7 +34,7 @@ class _Head(TypedDict):
     settings: dict[str, Any]
 
 
-def _head(state: AllocatorState, domain: Domain) -> _Head:
+def _head(state: AllocatorState, domain: SchedulingDomain) -> _Head:
     return _Head(
         domain=domain.name,
         epoch=domain.epoch,
@@ -38,8 +45,10 @@ def _head(state: AllocatorState, domain: Domain) -> _Head:
     )
 
 
-def decided(state: AllocatorState, domain: Domain, pods: tuple[PodDecision, ...]) -> Decided:
-    """Devices were chosen, under the policy that the facts show."""
+def decided(
+    state: AllocatorState, domain: SchedulingDomain, pods: tuple[PodDecision, ...]
+) -> Decided:
+    """Devices are chosen, by the pool's policy of now."""
     version = state.facts.placement(domain.name)[1]
     learned = domain.learned
     return Decided(
@@ -52,9 +61,9 @@ def decided(state: AllocatorState, domain: Domain, pods: tuple[PodDecision, ...]
 
 
 def waiting(
-    state: AllocatorState, domain: Domain, pod: Pod, reasons: tuple[Reason, ...]
+    state: AllocatorState, domain: SchedulingDomain, pod: Pod, reasons: tuple[Reason, ...]
 ) -> Waiting:
-    """Why the pod waits now."""
+    """Why the pod is pending now."""
     return Waiting(
         **_head(state, domain),
         pod_uid=pod.uid,
@@ -66,18 +75,22 @@ def waiting(
     )
 
 
-def released(state: AllocatorState, domain: Domain, releases: tuple[Release, ...]) -> Released:
+def released(
+    state: AllocatorState, domain: SchedulingDomain, releases: tuple[Release, ...]
+) -> Released:
     """Reservations that ended."""
     return Released(**_head(state, domain), releases=releases)
 
 
-def node_left(state: AllocatorState, domain: Domain, node: str, revision: int) -> NodeLeft:
-    """Nothing is in flight on a node that the fact of ``revision`` shows outside."""
+def node_left(
+    state: AllocatorState, domain: SchedulingDomain, node: str, revision: int
+) -> NodeLeft:
+    """A node left the domain by the fact of ``revision``, and nothing is in flight on it."""
     return NodeLeft(**_head(state, domain), node=node, node_revision=revision)
 
 
-def checkpoint(state: AllocatorState, domain: Domain) -> Checkpoint:
-    """What a reader that starts here must know: what is held, and exclusions."""
+def checkpoint(state: AllocatorState, domain: SchedulingDomain) -> Checkpoint:
+    """What a reader that starts here must know: reservations and excluded nodes."""
     log = domain.current
     held = [r.pod_uid for r in log.claims.values() if r.stage is Stage.HELD]
     pods = dict.fromkeys([*held, *(uid for uid in log.pods if state.assumed_pods.has(uid))])
@@ -88,3 +101,80 @@ def checkpoint(state: AllocatorState, domain: Domain) -> Checkpoint:
         excluded={uid: tuple(nodes) for uid, nodes in log.excluded.items()},
         learned=log.learned,
     )
+
+
+def decision_of(
+    domain: SchedulingDomain, wanted: PodRequest, choice: Choice, *, took_us: int = 0
+) -> PodDecision:
+    """A choice as the log has it."""
+    pod, needs = wanted.pod, wanted.pod.needs
+    allocations = _allocations(wanted, choice)
+    return PodDecision(
+        pod_uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        node=choice.node,
+        binder=pod.binder,
+        claims=tuple(
+            [
+                _claim(domain, claim, allocation)
+                for claim, allocation in zip(wanted.claims, allocations, strict=True)
+            ]
+        ),
+        cpu_milli=needs.cpu_milli,
+        memory_bytes=needs.memory_bytes,
+        request_id=pod.request_id,
+        traceparent=pod.traceparent,
+        considered_devices=choice.considered_devices,
+        took_us=took_us,
+        resources=needs.resources,
+        ports=needs.ports,
+    )
+
+
+def size_bytes(decision: PodDecision) -> int:
+    """Size of the decision in a record."""
+    return len(msgspec.json.encode(decision))
+
+
+def too_large(rules: AllocatorOptions, decision: PodDecision) -> tuple[Reason, ...]:
+    """Why the decision can't be written; empty if it can."""
+    size = size_bytes(decision)
+    if size <= rules.decided_bytes:
+        return ()
+    what = (
+        f"the decision would have {size} bytes, {rules.decided_bytes} at most: make the "
+        "configuration of the pod's claims and of their DeviceClasses shorter"
+    )
+    return (Reason("unsupported", what, 1, 1, "pod"),)
+
+
+def _allocations(wanted: PodRequest, choice: Choice) -> list[Allocation]:
+    """What each claim gets."""
+    if choice.results:
+        return list(choice.results)
+    devices: list[list[AllocatedDevice]] = [[] for _ in wanted.claims]
+    for share in choice.shares:
+        ask = share.ask
+        given = AllocatedDevice(ask.request.name, share.card.id, None, share.consumed.text)
+        devices[ask.claim].append(given)
+    return [
+        Allocation(tuple(given), choice.node, config)
+        for given, config in zip(devices, wanted.configs, strict=True)
+    ]
+
+
+def _claim(domain: SchedulingDomain, claim: Claim, allocation: Allocation) -> ClaimDecision:
+    return ClaimDecision(
+        uid=claim.uid,
+        namespace=claim.namespace,
+        name=claim.name,
+        attempt=_next_attempt(domain, claim),
+        allocation=allocation,
+    )
+
+
+def _next_attempt(domain: SchedulingDomain, claim: Claim) -> int:
+    known = domain.current.claims.get(claim.uid)
+    before = 0 if known is None else known.attempt
+    return max(first_attempt(domain.epoch), before + 1, claim.decision + 1, claim.void + 1)

@@ -1,11 +1,11 @@
-"""One step of a serving replica: settle what ended, then try the pods that wait."""
+"""One step of a serving replica: end reservations, then schedule active pods."""
 
 from dray.api.pods import Pod
 from dray.messages.decisions import AnyRecord, PodDecision, Waiting, encode_record
 from dray.reasons import Reason
 from dray_allocator.cycle import records
-from dray_allocator.cycle.decision import decision_of, size_bytes, too_large
 from dray_allocator.cycle.ended_reservations import due_releases, leaving
+from dray_allocator.cycle.records import decision_of, size_bytes, too_large
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.choice import Pause
@@ -13,21 +13,22 @@ from dray_allocator.placement.class_search import STEP_LOOKS
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import may_fit, schedule_pod
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.scheduling_queue import NO_HINT
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import Append, Effect, Send
 
 _CARDS_PER_TICK = 1_000_000
-"""Looked at to find out whether the reasons of pods that wait are still the same: in columns, some
-tenths of a second at most."""
+"""Cards compared per tick to recompute the reasons of pending pods: some tenths of a second."""
 
 
 class Step:
     """What one domain appends and sends in answer to one event."""
 
-    def __init__(self, state: AllocatorState, domain: Domain, *, goes_on: bool = False) -> None:
-        """``goes_on``: nothing happened, so there is time for searches that were not finished."""
+    def __init__(
+        self, state: AllocatorState, domain: SchedulingDomain, *, goes_on: bool = False
+    ) -> None:
+        """``goes_on``: no event is waiting, so that paused searches may continue."""
         self.effects: list[Effect] = []
         self._goes_on = goes_on
         self._budget = SearchBudget(STEP_LOOKS)
@@ -37,14 +38,14 @@ class Step:
         self._batch_bytes = 0
 
     def take(self) -> list[Effect]:
-        """Settle, decide, sum up; the effects in order."""
+        """End reservations, schedule, write a checkpoint if due; return the effects in order."""
         domain = self._domain
         if domain.settle or domain.ticked:
             self._settle()
         self._schedule_active()
         if domain.ticked:
             domain.ticked = False
-            self._sum_up()
+            self._checkpoint()
         return self.effects
 
     def _settle(self) -> None:
@@ -64,14 +65,16 @@ class Step:
                 domain.queue.activate(pod_uid)
 
     def _pods_of_excluded(self) -> list[str]:
-        """Pods that wait for an exclusion to lapse."""
+        """Pods that wait until a node is no longer excluded."""
         claims = (self._state.facts.claims.get(uid) for uid in self._domain.current.excluded)
         return [claim.pod_uid for claim in claims if claim is not None and not claim.allocation]
 
     def _schedule_active(self) -> None:
         state, queue = self._state, self._domain.queue
         topology = state.facts.placement(self._domain.name)[0].topology
-        if queue.topology != topology:  # It decides which pods fit the same nodes.
+        if (
+            queue.topology != topology
+        ):  # Pods of one signature fit the same nodes only in one topology.
             queue.topology = topology
             queue.request_full_scan()
         if queue.must_scan:
@@ -92,7 +95,7 @@ class Step:
     def _scan(self) -> None:
         """After a change of capacity, activate the pods that may fit now.
 
-        Of the others only the reasons may have changed; they are recorded with the next tick.
+        The reasons of the others may have changed; they are recorded with the next tick.
         """
         queue = self._domain.queue
         if queue.activates_all:
@@ -108,7 +111,7 @@ class Step:
                     queue.activate_next(signature)
 
     def _may_fit(self, signature: bytes, pod: Pod) -> bool:
-        """Whether a node looks as if it fitted the pods of a signature, of which this is one."""
+        """Whether a node may fit the pods of a signature; ``pod`` is one of them."""
         want = wanted(self._state, self._domain.name, pod)
         if not isinstance(want, PodRequest) or not want.ordinary or want.signature != signature:
             return True
@@ -117,7 +120,7 @@ class Step:
     def _report_stale_reasons(self) -> None:
         """Record the reasons of all pods of a signature again if those of the first changed.
 
-        Reasons are found by comparing every card: in a large pool some wait for a later tick.
+        Reasons cost a comparison of every card, so that in a large pool some wait for a later tick.
         """
         domain, queue = self._domain, self._domain.queue
         cards = self._state.tables.of(domain.name).cards
@@ -134,10 +137,10 @@ class Step:
             ):
                 queue.deferred_reasons.update(dict.fromkeys(queue.unschedulable(signature)))
             elif recorded.reasons != reasons:
-                queue.stale_reasons[signature] = None  # Mere counts: later.
+                queue.stale_reasons[signature] = None  # Only counts changed: later.
 
     def _schedule(self, pod: Pod) -> int:
-        """Decide about one pod; return how many searches it took."""
+        """Decide one pod; return the number of searches."""
         domain, state, queue = self._domain, self._state, self._domain.queue
         want = wanted(state, domain.name, pod)
         if not isinstance(want, PodRequest):
@@ -162,7 +165,7 @@ class Step:
             self._wait(pod, reasons)
             return 1
         self._put_in_record(decision)
-        state.count(domain, decision)
+        state.assume(domain, decision)
         if queue.has_unschedulable or queue.stale_reasons:
             queue.activate_next(want.signature)
         return 1
@@ -175,7 +178,7 @@ class Step:
         self._batch.append(decision)
 
     def _learn(self, want: PodRequest) -> None:
-        """Of a pod that asks for the first time; what it is decided by may be something else."""
+        """Add a new pod to the workload model; the decision may use an earlier version of it."""
         domain = self._domain
         if want.pod.uid not in domain.current.waiting:
             observe(domain, want)
@@ -184,7 +187,7 @@ class Step:
             relearn(self._state, domain)
 
     def _reasons(self, want: PodRequest) -> tuple[Reason, ...]:
-        """Why it fits nowhere; pods of equal signature share the answer."""
+        """Why the pod fits nowhere. Pods of equal signatures share the reasons."""
         domain, state = self._domain, self._state
         uses = (state.device_usage.version, state.assumed_pods.version, state.facts.nodes_version)
         at = (*uses, domain.queue.capacity_version)
@@ -199,7 +202,7 @@ class Step:
         return reasons
 
     def _flush(self) -> None:
-        """Write the decisions since the last record; each of them counts already."""
+        """Write the decisions since the last record. They are assumed already."""
         domain = self._domain
         if self._batch:
             record = records.decided(self._state, domain, tuple(self._batch))
@@ -209,7 +212,7 @@ class Step:
             domain.current.fold_counted(self._next(record), record)
 
     def _wait(self, pod: Pod, reasons: tuple[Reason, ...]) -> None:
-        """Tell why the pod waits, if that changed; mere counts not too often."""
+        """Record why the pod is pending, if that changed; changes of counts only after a while."""
         known = self._domain.current.waiting.get(pod.uid)
         if known is not None:
             if known.reasons == reasons:
@@ -221,26 +224,26 @@ class Step:
         self._append(records.waiting(self._state, self._domain, pod, reasons))
 
     def _is_news(self, known: Waiting, reasons: tuple[Reason, ...]) -> bool:
-        """Whether other reasons are worth telling: mere counts only after a while."""
+        """Whether to record other reasons: changes of counts only after ``waiting_repeat_s``."""
         age_s = self._state.facts.age_s(known.now_unix_s)
         is_old = age_s >= self._state.rules.waiting_repeat_s
         return is_old or _causes(known.reasons) != _causes(reasons)
 
-    def _sum_up(self) -> None:
-        """A checkpoint, when enough time has passed and something was recorded since."""
+    def _checkpoint(self) -> None:
+        """Append a checkpoint if there are new records and enough time has passed."""
         log, state = self._domain.current, self._state
         age_s = state.facts.age_s(log.checkpoint_unix_s)
         if not log.since_checkpoint or age_s < state.rules.checkpoint_interval_s:
             return
         if state.ready(self._domain):
             checkpoint = records.checkpoint(state, self._domain)
-            # One that is too large would be refused for ever, and nobody needs it to go on.
+            # The bus would always refuse one that is too large, and readers do without it.
             if len(encode_record(checkpoint)) <= state.rules.decided_bytes:
                 self._append(checkpoint)
 
     def _append(self, record: AnyRecord) -> None:
-        """Have a record appended, and fold it as if it were."""
-        self._state.touch(self._domain.current.fold(self._next(record), record))
+        """Queue a record and fold it at once."""
+        self._state.recompute(self._domain.current.fold(self._next(record), record))
 
     def _next(self, record: AnyRecord) -> int:
         """Queue a record to be appended; return its sequence."""

@@ -20,14 +20,14 @@ from dray_allocator.placement.class_search import MAX_TRIES_AT_FIRST, SLOW_NODES
 from dray_allocator.placement.node_equivalence_cache import NodeEquivalence, node_of
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.topology import must_be_connected
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 
 class ClassReasons:
     """The reasons of one pod, from the classes of nodes."""
 
-    def __init__(self, state: AllocatorState, domain: Domain, wanted: PodRequest) -> None:
+    def __init__(self, state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> None:
         self._state = state
         self._domain = domain
         self._wanted = wanted

@@ -7,21 +7,23 @@ from dray_allocator.explain.nodes import of_the_pool, on_nodes
 from dray_allocator.explain.table_reasons import TableReasons
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.unallocatable_claims import held
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 _MOST_REASONS = 24
 _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"
 
 
-def explain_pod(state: AllocatorState, domain: Domain, wanted: PodRequest) -> tuple[Reason, ...]:
+def explain_pod(
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
+) -> tuple[Reason, ...]:
     """The reasons, ordered from the claims' own words to the state of the nodes."""
     of_pool = of_the_pool(state, domain.name)
     found = _of_nodes(state, domain, wanted) if state.facts.served_nodes(domain.name) else []
     return bounded((*of_pool, *found, *held(state, domain)))
 
 
-def _of_nodes(state: AllocatorState, domain: Domain, wanted: PodRequest) -> list[Reason]:
+def _of_nodes(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> list[Reason]:
     """By the node table, if it reads all that the pod asks for and all that nodes publish."""
     reasons: ClassReasons | TableReasons
     if wanted.in_full or state.published.has_slices_beyond_table:

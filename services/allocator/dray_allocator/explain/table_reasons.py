@@ -19,7 +19,7 @@ from dray_allocator.placement.choice import candidates
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.table_search import index_of
 from dray_allocator.scoring.topology import CONNECTED, must_be_connected
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 TOO_MANY = (
@@ -33,7 +33,7 @@ _UNREAD = (
 class TableReasons:
     """The reasons of one pod, from the node table's columns."""
 
-    def __init__(self, state: AllocatorState, domain: Domain, wanted: PodRequest) -> None:
+    def __init__(self, state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> None:
         self.index = index_of(state, domain, wanted)
         self._state = state
         self._domain = domain
@@ -85,7 +85,7 @@ def _same(ask: DeviceRequirements) -> Hashable:
     )
 
 
-def together(state: AllocatorState, domain: Domain, wanted: PodRequest) -> list[Reason]:
+def together(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> list[Reason]:
     """How many devices are wanted on one node, where more than one is."""
     count = sum(ask.request.count for ask in wanted.asks)
     if count <= 1 and not any(ask.constraints for ask in wanted.asks):

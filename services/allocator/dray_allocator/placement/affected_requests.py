@@ -1,4 +1,4 @@
-"""Which of a pod's requests a reason is about; named unless it is about all of them."""
+"""The requests of a pod that a reason is about; named unless it is about all of them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -8,17 +8,17 @@ from dray.api.claims import Claim
 from dray.reasons import Reason
 
 _MOST_NAMED: Final = 4
-"""A claim may have hundreds of requests and alternatives, and a line is for people."""
+"""Most names in a text: a claim may have hundreds of requests and alternatives."""
 
 
 def named(request: str, claim: int, claims: Sequence[Claim]) -> str:
-    """A request, with its claim's number where there are several: pods that ask for the same share
-    their reasons, whatever the names of their claims."""
+    """A request, with its claim's number if there are several: pods of equal signature share
+    reasons, whatever the names of their claims."""
     return request if len(claims) == 1 else f"{request} of claim {claim + 1}"
 
 
 def each_once(told: Sequence[tuple[Sequence[str], Iterable[Reason]]]) -> Iterator[Reason]:
-    """The reasons, each given once with the names of the requests that it is about."""
+    """Each reason once, with the names of the requests that it is about."""
     about: dict[Reason, list[str]] = {}
     for requests, reasons in told:
         for reason in dict.fromkeys(reasons):

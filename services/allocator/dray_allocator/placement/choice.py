@@ -15,11 +15,11 @@ from dray_allocator.devices.node_selection import is_reached
 from dray_allocator.devices.ordered_search import PreferenceKey
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 CONNECTED_NODES: Final = 8
-"""Nodes that are compared, the best by score, for devices that NVLink connects."""
+"""Nodes compared for devices that NVLink connects: those with the best scores."""
 
 
 class Pause(Enum):
@@ -29,7 +29,7 @@ class Pause(Enum):
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """Where the pod goes."""
+    """A node and devices for a pod."""
 
     node: str
     shares: tuple[Share, ...]
@@ -41,19 +41,21 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     worth: tuple[PreferenceKey, ...] = ()
     """Preference keys of the devices, as ``worst_first``."""
     passed_over: int = 0
-    """How many alternatives that are wanted more were passed over."""
+    """How many alternatives with a higher priority did not fit."""
 
     @property
     def rank(self) -> tuple[int, tuple[PreferenceKey, ...], int]:
-        """The lowest is best; of equals the one whose node has the better score."""
+        """The lowest is best. Of equal ranks, the node with the better score wins."""
         return self.passed_over, self.worth, self.link_level
 
 
 def best_choice(
     choices: Iterable[Choice], table: NodeTable, *, prefers: bool, connects: bool
 ) -> Choice | None:
-    """The best of ``choices``, which come in the order of the score. With a preference all count;
-    link levels are compared among the first few, and alternatives until none is passed over."""
+    """The best of ``choices``, which come in the order of the score.
+
+    With a preference all are compared, link levels among the first few, and alternatives until the
+    first alternative fits."""
     best: Choice | None = None
     compared = CONNECTED_NODES if connects and table.linked else 1
     for number, choice in enumerate(choices, 1):
@@ -66,8 +68,8 @@ def best_choice(
     return best
 
 
-def candidates(state: AllocatorState, domain: Domain, wanted: PodRequest) -> list[str]:
-    """Nodes of the domain where the pod may go as far as its claims and its own words say."""
+def candidates(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> list[str]:
+    """Nodes of the domain that the pod's claims and its node name or selector allow."""
     facts = state.facts
     if wanted.fixed_node:
         return [wanted.fixed_node] if facts.serves(wanted.fixed_node, domain.name) else []
@@ -81,7 +83,7 @@ def candidates(state: AllocatorState, domain: Domain, wanted: PodRequest) -> lis
 
 
 def is_reached_by(state: AllocatorState, wanted: PodRequest, name: str) -> bool:
-    """Whether a node can use what the pod's other claims hold already."""
+    """Whether a node can use the devices that the pod's allocated claims have."""
     node = state.facts.nodes[name].node
     try:
         return all(is_reached(NodeSelection(selector=one), node) for one in wanted.reach)

@@ -1,4 +1,4 @@
-"""The nodes that fit a pod, by all devices that they see: one search per class of nodes."""
+"""Schedules a pod by all devices that the nodes see: one search per class of nodes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,17 +30,17 @@ from dray_allocator.placement.node_search import (
 )
 from dray_allocator.placement.pod_claims import PodClaims, pod_claims
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 MAX_TRIES_AT_FIRST: Final = 500
-"""Devices looked at on one node before other nodes are searched; in either search, each device of
-the node may be looked at four times besides."""
+"""Devices tried on one node before other nodes are searched. A search may also try each device
+of the node four times."""
 SLOW_NODES: Final = 4
-"""Nodes that are searched long for one pod: the best of those where ``MAX_TRIES_AT_FIRST`` are not
-enough."""
+"""Slow nodes that are searched longer for one pod: the best of those where ``MAX_TRIES_AT_FIRST``
+devices were not enough."""
 STEP_LOOKS: Final = 64
-"""Devices looked at before other pods may go on: some milliseconds."""
+"""Devices tried before other pods may continue: some milliseconds."""
 _LOOKS_PER_DEVICE: Final = 4
 _ONE_BY_ONE: Final = 8
 _INFEASIBLE: Final = Feasibility()
@@ -50,23 +50,23 @@ _INFEASIBLE: Final = Feasibility()
 class NodeSearch:
     """One pod's search over the nodes.
 
-    If ``budget`` is used up before there is an answer, the results so far are kept: the same search
-    again goes on. The answer does not depend on how often that is.
+    If ``budget`` is used up before there is a result, the results of classes are kept, and the same
+    search continues later. The result does not depend on the number of pauses.
     """
 
     state: AllocatorState
-    domain: Domain
+    domain: SchedulingDomain
     wanted: PodRequest
     budget: SearchBudget | None = None
     pod: PodClaims = field(init=False)
     index: NodeIndex = field(init=False)
     classes: NodeEquivalenceCache = field(init=False)
     slow_nodes: list[str] = field(init=False, default_factory=list)
-    """Nodes on which the first search did not end, the best first."""
+    """Slow nodes: the first search did not end. The best score first."""
     ended_at: str = ""
     """The node that ended the attempt with an error."""
     is_paused: bool = False
-    """Whether the budget was used up before there was an answer."""
+    """Whether the budget was used up before there was a result."""
     _results: dict[str, tuple[Allocation, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,7 +74,8 @@ class NodeSearch:
         self.index, self.classes = index_of_classes(self.state, self.domain, self.wanted, self.pod)
 
     def nodes_by_class(self) -> Iterator[tuple[str, NodeEquivalence, VisiblePools]]:
-        """All nodes where the pod may go by its own words, with their classes, by their ties."""
+        """All nodes that the pod's node name or selector allows, with their classes, in the
+        order of tie-breaks."""
         table = self.index.table
         nodes = candidates(self.state, self.domain, self.wanted)
         for node in sorted(nodes, key=lambda name: table.tie_at[table.rows[name]]):
@@ -97,7 +98,7 @@ class NodeSearch:
         return any(self.index.key(self.index.table.rows[name]) != NONE for name in nodes)
 
     def choice(self) -> Choice | Pause | None:
-        """The best node, or that there is none or none yet."""
+        """The best node, None if none fits, or a pause."""
         table, pod = self.index.table, self.pod
         best = best_choice(self._feasible(), table, prefers=pod.prefers, connects=pod.connects)
         self.index.restore()
@@ -109,7 +110,7 @@ class NodeSearch:
         return msgspec.structs.replace(best, results=results) if results else None
 
     def _feasible(self) -> Iterator[Choice]:
-        """The nodes that fit, the best score first; slow ones only if no other node fits."""
+        """The nodes that fit, the best score first; slow nodes only if no other fits."""
         is_found = False
         for node in self._nodes():
             result = self._result(node)
@@ -130,7 +131,7 @@ class NodeSearch:
             yield from self._slow()
 
     def _slow(self) -> Iterator[Choice]:
-        """The first of the slow nodes that fits."""
+        """The first slow node that fits."""
         for node in self.slow_nodes[:SLOW_NODES]:
             equivalence = self.classes.of(self.state, node)
             if equivalence.long_result is None:
@@ -148,8 +149,7 @@ class NodeSearch:
         return Choice(node, (), cards, level, (), worth, passed_over)
 
     def _nodes(self) -> Iterator[str]:
-        """The nodes that may fit, the best first. Those that are yielded are laid aside in the
-        index."""
+        """The nodes that may fit, the best first. The index skips the nodes that were yielded."""
         index, table = self.index, self.index.table
         nodes = self._limits()
         if nodes is not None:
@@ -162,7 +162,7 @@ class NodeSearch:
         yield from self._sorted()
 
     def _sorted(self, rows: Sequence[int] | None = None) -> Iterator[str]:
-        """The nodes of these rows, or of all, that may fit."""
+        """The nodes of these rows, or of all rows, that may fit."""
         table, keys = self.index.table, self.index.keys()
         among = np.arange(table.height) if rows is None else np.array(rows, np.intp)
         among = among[keys[among] != NONE]
@@ -173,8 +173,8 @@ class NodeSearch:
             yield table.names[row]
 
     def _limits(self) -> Sequence[str] | None:
-        """The only nodes that come into question; None: all of the pool. For a pod that the node
-        table reads, they are those with devices that it does not read."""
+        """The only candidate nodes; None: all of the pool. For a pod in the scope of the node
+        table, they are those with devices outside of it."""
         wanted, beyond_table = self.wanted, self.state.published.nodes_beyond_table()
         is_limited = wanted.fixed_node or wanted.reach or wanted.excluded
         is_second_search = not wanted.in_full and "" not in beyond_table
@@ -227,8 +227,8 @@ class NodeSearch:
         return self._results[node]
 
     def _knows_all(self) -> bool:
-        """Whether every node was looked at, including nodes that don't take the pod: what their
-        devices lack is reported as well."""
+        """Whether every node was searched, also nodes that fail a predicate: the reasons name
+        what their devices lack."""
         if self.ended_at:
             return True
         for node in candidates(self.state, self.domain, self.wanted):

@@ -3,11 +3,11 @@
 from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.fragmentation.workload_model import WorkloadModel
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 
-def learned_scoring(state: AllocatorState, domain: Domain) -> Scoring | None:
+def learned_scoring(state: AllocatorState, domain: SchedulingDomain) -> Scoring | None:
     """The scoring by the model; None without one."""
     learned = domain.learned
     if learned is None:
@@ -16,20 +16,20 @@ def learned_scoring(state: AllocatorState, domain: Domain) -> Scoring | None:
     return domain.node_worths.scoring
 
 
-def observe(domain: Domain, wanted: PodRequest) -> None:
-    """Count a pod that asks for the first time."""
+def observe(domain: SchedulingDomain, wanted: PodRequest) -> None:
+    """Add a new pod to the model."""
     model = _model(domain)
     model.observe(wanted.signature, wanted.pod.needs.cpu_milli, wanted.asks)
 
 
-def is_due(state: AllocatorState, domain: Domain) -> bool:
-    """Whether to learn again."""
+def is_due(state: AllocatorState, domain: SchedulingDomain) -> bool:
+    """Whether to compute the model again."""
     cards = state.tables.of(domain.name).cards
     return domain.learned is None or _model(domain).is_due(cards)
 
 
-def relearn(state: AllocatorState, domain: Domain) -> None:
-    """Learn again; the model is used at once, and written with the next decision."""
+def relearn(state: AllocatorState, domain: SchedulingDomain) -> None:
+    """Compute the model again. It is used at once, and written with the next decision."""
     table, nodes = state.tables.of(domain.name), state.facts.nodes
     learned = _model(domain).learn(
         table,
@@ -41,7 +41,7 @@ def relearn(state: AllocatorState, domain: Domain) -> None:
         domain.unwritten = learned
 
 
-def _model(domain: Domain) -> WorkloadModel:
+def _model(domain: SchedulingDomain) -> WorkloadModel:
     if domain.workload_model is None:
         domain.workload_model = WorkloadModel(domain.learned)
     return domain.workload_model

@@ -1,8 +1,8 @@
-"""Results of the search per class of nodes, kept for pods of one signature.
+"""Results of the search per class of nodes, for pods of one signature.
 
-The node table's index holds the nodes that may fit, in the order of the placement. A node on which
-the claims don't fit is ruled out there until it changes, so that a pod that waits is tried again
-only if a node changed. Nodes of one class share a result: a search costs as much as nodes differ.
+The node table's index has the nodes that may fit, in the order of the placement. A node that does
+not fit is ruled out in the index until it changes, so that a pending pod is searched again only if
+a node changed. Nodes of one class share a result.
 """
 
 from collections.abc import Hashable, Sequence
@@ -30,18 +30,18 @@ from dray_allocator.placement.node_search import Feasibility
 from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.preference import MODEL
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 _CLASSES_KEPT: Final = 1024
-"""Classes without a node that are kept, besides as many as there are nodes."""
+"""Classes without a node that are kept, in addition to one per node."""
 _PREFERRED: Final[tuple[AttributeName, ...]] = ((names.DRIVER, MODEL), ("", MODEL))
 """The attributes that a preference reads."""
 
 
 @dataclass(slots=True, eq=False)
 class NodeEquivalence:
-    """A class of nodes, and one of them as it was."""
+    """A class of nodes, with one of them as a representative."""
 
     node: Node
     visible: VisibleDevices
@@ -55,19 +55,19 @@ class NodeEquivalence:
 
 @dataclass(slots=True)
 class NodeEquivalenceCache:
-    """The nodes of a pool, as the pods of one signature see them."""
+    """The nodes of a pool, for pods of one signature."""
 
     devices: DeviceEquivalence
     accepting: dict[str, None] = field(default_factory=dict)
-    """Nodes that take the pod, apart from their devices."""
+    """Nodes that pass the predicates."""
     _of: dict[str, NodeEquivalence] = field(default_factory=dict)
-    """Per node, its class since it changed last."""
+    """Per node, its class since its last change."""
     _classes: dict[Hashable, NodeEquivalence] = field(default_factory=dict)
     _position: int = 0
     _shared_version: int = -1
 
     def catch_up(self, table: NodeTable, shared_version: int) -> None:
-        """Forget the nodes that changed; all of them, if devices that many nodes see changed
+        """Forget the nodes that changed; all nodes, if devices that many nodes see changed
         (``shared_version``)."""
         if self._shared_version != shared_version or self._position < table.log_start:
             self._of.clear()
@@ -82,11 +82,11 @@ class NodeEquivalenceCache:
             self._classes.clear()
 
     def known(self, name: str) -> NodeEquivalence | None:
-        """The class of a node, if it was looked at since it changed."""
+        """The class of a node, if it was computed since the node changed."""
         return self._of.get(name)
 
     def of(self, state: AllocatorState, name: str) -> NodeEquivalence:
-        """The class of a node, as things are now."""
+        """The class of a node, as it is now."""
         known = self._of.get(name)
         if known is None:
             node = node_of(state, name)
@@ -98,8 +98,8 @@ class NodeEquivalenceCache:
 
 
 class ClassScore:
-    """The score of a placement, with the results per class of nodes; without a score all nodes are
-    equal, as in kube-scheduler's allocator."""
+    """The score of a placement, with the results per class of nodes. Without a score all nodes
+    are equal, as in kube-scheduler's allocator."""
 
     def __init__(self, state: AllocatorState, score: NodeScore, pod: PodClaims) -> None:
         self._state = state
@@ -112,7 +112,7 @@ class ClassScore:
 
     @property
     def version(self) -> int:
-        """Moves if devices that many nodes see change: a node that was ruled out may fit."""
+        """Increases if devices that many nodes see change: a node that was ruled out may fit."""
         return self._state.shared_version
 
     def of(self, table: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
@@ -134,9 +134,9 @@ class ClassScore:
 
 
 def index_of_classes(
-    state: AllocatorState, domain: Domain, wanted: PodRequest, pod: PodClaims
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, pod: PodClaims
 ) -> tuple[NodeIndex, NodeEquivalenceCache]:
-    """The nodes for pods like this one, as things are now."""
+    """The nodes for pods of this signature, as they are now."""
     scoring = wanted.scoring
     index = state.tables.index(
         domain.name,

@@ -1,8 +1,9 @@
-"""Whether a pod fits on one node, and with which of its devices: what decides after the table.
+"""Whether a pod fits on one node, and with which of its devices: the exact check after the node
+table.
 
-``pick_devices``   one request without constraints, of the devices that the node table reads
-``search_node``    any requests for such devices
-``evaluate_node``  any claims and all devices that the node sees
+``pick_devices``: one request without constraints, of the devices in the scope of the node table.
+``search_node``: any requests for such devices. ``evaluate_node``: any claims and all devices that
+the node sees.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,14 +53,14 @@ class Feasibility:
 
     is_feasible: bool = False
     passed_over: int = 0
-    """How many alternatives that are wanted more were passed over."""
+    """How many alternatives with a higher priority did not fit."""
     worth: tuple[PreferenceKey, ...] = ()
     """Preference keys of the devices, as ``worst_first``."""
     link_level: int = 0
     is_error: bool = False
-    """Whether it can't be decided there."""
+    """Whether the node can't be decided."""
     ends_attempt: bool = False
-    """Whether kube-scheduler then looks at no other node."""
+    """Whether kube-scheduler would then end the attempt."""
     is_slow: bool = False
     """Whether the search did not end within its budget."""
 
@@ -76,22 +77,22 @@ class NodeTrial:
 
 
 def filter_node(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
-    """Whether the node takes the pod, its devices aside."""
+    """Whether the node passes the predicates."""
     fact, held, given = state.facts.nodes[node].node, state.assumed_pods.on(node), state.facts.given
     return fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given)
 
 
 def is_searched(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
-    """Whether it takes a search to find cards that are connected well enough."""
+    """Whether the required or preferred connection of cards needs a search."""
     return wanted.placement.topology == HARD or state.published.of(node).has_link_attributes
 
 
 def pick_devices(
     state: AllocatorState, index: NodeIndex, ask: DeviceRequirements, row: int
 ) -> FoundDevices | None:
-    """The fast path: one request without constraints takes the best cards, one by one.
+    """Fast path: one request without constraints takes the best cards, one by one.
 
-    Where amounts are rounded in the columns, the device usage decides.
+    The columns of the table are rounded; the device usage is exact.
     """
     table, need, device_usage = index.table, index.plan.cards[0], state.device_usage
     cards, suiting = table.cards_in[row], index.suiting_of(row)
@@ -114,7 +115,7 @@ def search_node(
     row: int,
     budget: SearchBudget,
 ) -> FoundDevices | None:
-    """Devices for every request of every claim together, constraints and all."""
+    """Devices for all requests of all claims together, with their constraints."""
     node, rank = table.names[row], score.rank(table, row)
     ties = table.card_tie_at[table.stretch(row)].tolist()
 
@@ -130,7 +131,7 @@ def search_node(
 
 @dataclass(frozen=True, slots=True)
 class NodeProblem:
-    """The claims of a pod on one node that takes the pod, apart from its devices."""
+    """The claims of a pod on one node that passes the predicates."""
 
     state: AllocatorState
     wanted: PodRequest
@@ -142,7 +143,7 @@ class NodeProblem:
 
 
 def evaluate_node(problem: NodeProblem, most_looks: int) -> NodeTrial:
-    """Search devices for every request of every claim together, among all that the node sees."""
+    """Devices for all requests of all claims together, among all that the node sees."""
     state, pod, visible = problem.state, problem.pod, problem.visible
     classes = tuple(state.facts.classes.values())
     usage = visible.usage(pod.rules)
@@ -192,8 +193,8 @@ def _allocate(
 def _rate(
     problem: NodeProblem,
 ) -> Callable[[int, Alternative, Candidate], tuple[PreferenceKey, int]]:
-    """By the preference, then by the score; devices that the node table does not read are scored
-    by their load."""
+    """By preference, then by score. Devices outside the scope of the node table are scored by
+    their load."""
     state, node, preferences = problem.state, problem.node.name, problem.pod.preferences
     rank = problem.score.rank(problem.table, problem.table.rows[node])
     sign = -1 if by_load(problem.wanted.placement).card_fills else 1

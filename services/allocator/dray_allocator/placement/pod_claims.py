@@ -1,4 +1,4 @@
-"""The open claims of a pod as structured parameters, and the rules that decide them."""
+"""The open claims of a pod, as the search reads them, and the rules that decide them."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class PodClaims:
     claims: tuple[Claim, ...]
     rules: SchedulerVersion
     is_compatible: bool
-    """Whether they are decided as in kube-scheduler."""
+    """Whether kube-scheduler's order decides (KubernetesCompatible)."""
     preferences: Preferences
     shares: tuple[Share, ...]
     """Of every request and alternative, in order."""
@@ -113,8 +113,8 @@ def pod_claims(state: AllocatorState, wanted: PodRequest) -> PodClaims:
 
 
 def _of_server(state: AllocatorState, rules: SchedulerVersion) -> SchedulerVersion:
-    """The rules of the server's version, with the features that were found to be on; conditions of
-    devices only where somebody waits for them, as in ``rules``."""
+    """The rules of the server's version with its enabled features. Binding conditions count only
+    if the binder waits for them, as in ``rules``."""
     seen = state.facts.cluster
     known = rules_for(f"1.{state.selectors.minor}")
     features = known.features

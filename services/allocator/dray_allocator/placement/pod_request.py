@@ -1,4 +1,4 @@
-"""What a pod's open claims ask for, or why dray can't give it."""
+"""The request of a pod: what its open claims require, or why dray can't decide them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,24 +12,24 @@ from dray_allocator.state.state import AllocatorState
 
 
 class PodRequest(PodRequirements, frozen=True, gc=False):
-    """All that is to be found for one pod, on one node."""
+    """Everything to be found for one pod, on one node."""
 
     pod: Pod
     claims: tuple[Claim, ...]
     fixed_node: str
-    """Where another claim of the pod is allocated already."""
+    """The node on which another claim of the pod is allocated."""
     excluded: tuple[str, ...]
     reach: tuple[NodeSelector, ...]
-    """Which nodes can use what other claims of the pod hold, where that is not one node."""
+    """Nodes that can use the devices of the pod's allocated claims, unless that is one node."""
 
     @property
     def ordinary(self) -> bool:
-        """Whether pods of equal signature fare alike."""
+        """Whether pods of equal signature have equal results."""
         return not self.fixed_node and not self.excluded and not self.reach
 
 
 def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[Reason, ...]:
-    """What the pod wants of dray, or the reasons why it can't be given anything."""
+    """The pod's request, or the reasons why dray can't decide it."""
     if refusal := _refused_namespace(state, domain, pod):
         return (refusal,)
     claims = state.open_claims(pod)
@@ -63,8 +63,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[R
 
 
 def _refused_namespace(state: AllocatorState, domain: str, pod: Pod) -> Reason | None:
-    """Why the pool gives the pod nothing whatever it asks for. A pod's claims are of its own
-    namespace, so this holds for every claim, too."""
+    """Why the pool serves no pod of this namespace. The pod's claims are in its namespace, too."""
     pool = state.facts.pools.get(domain)
     if pool is None or pool.admits(pod.namespace):
         return None
@@ -114,19 +113,19 @@ def _one(kind: str, what: str) -> Reason:
 
 
 def _fixed_node(state: AllocatorState, pod: Pod) -> str:
-    for claim in state.known_claims(pod) or ():
+    for claim in state.facts.claims_of(pod) or ():
         if claim.allocation is not None and claim.allocation.node:
             return claim.allocation.node
     return ""
 
 
 def _reach(state: AllocatorState, pod: Pod) -> tuple[NodeSelector, ...]:
-    held = (claim.allocation for claim in state.known_claims(pod) or ())
+    held = (claim.allocation for claim in state.facts.claims_of(pod) or ())
     return tuple(one.selector for one in held if one is not None and one.selector is not None)
 
 
 def _excluded(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> tuple[str, ...]:
-    """Nodes from which a claim was withdrawn lately."""
+    """Nodes from which a claim was rolled back lately."""
     excluded = state.domains[domain].current.excluded
     if not excluded:
         return ()

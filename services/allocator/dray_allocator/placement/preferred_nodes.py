@@ -1,8 +1,7 @@
-"""Nodes in the order in which a pod with a preference likes them, so that few must be searched.
+"""Nodes in the order of a pod's preference, so that few must be searched.
 
-What a card is worth to a preference follows from its kind. The cards that a pod gets on a node are
-worth at best the best ones there that suit, so nodes are tried in the order of that bound, and the
-rest is left once nothing better can come.
+The equivalence class of a card determines its preference key. A node can't be better than its best
+cards that fit, so nodes are tried in the order of that bound until none can be better.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -22,33 +21,34 @@ _MODEL: Final = "preferred model"
 QUESTIONS: Final[Mapping[Hashable, Callable[[Card], Hashable]]] = {
     _MODEL: lambda card: model_of(card.device)
 }
-"""The properties that kinds of cards must distinguish, besides capacities."""
+"""The properties that classes of cards must distinguish, besides capacities."""
 
 
 class PreferredNode(NamedTuple):
     """A node that may fit. The lowest is tried first."""
 
     bound: tuple[PreferenceKey, ...]
-    """What the cards are worth at best, as ``worst_first``."""
+    """The best preference keys that are possible, as ``worst_first``."""
     key: int
-    """Of the index: of nodes that are liked alike the one that the mode ranks first."""
+    """The index's key: of equally preferred nodes, the one with the better score is first."""
     uid: str
     row: int
 
     def at_best(self, level: int) -> tuple[tuple[PreferenceKey, ...], int, int, str]:
-        """The least that it can be rated where its cards are connected by no better link level."""
+        """The best rating that is possible with this link level."""
         return self.bound, level, self.key, self.uid
 
 
 def in_order(
     index: NodeIndex, asks: Sequence[DeviceRequirements]
 ) -> Iterator[PreferredNode] | None:
-    """The nodes of an index, the most liked first; None where kinds don't tell how much."""
+    """The nodes of an index, the most preferred first; None if classes of cards don't determine
+    preferences."""
     return _NodeOrder(index, asks).groups() if index.table.card_kinds.tells(_MODEL) else None
 
 
 class _NodeOrder:
-    """One pod's way through the nodes, by the worst card that it has to take."""
+    """Iterates over the nodes by the worst card that the pod must take."""
 
     def __init__(self, index: NodeIndex, asks: Sequence[DeviceRequirements]) -> None:
         self.index = index
@@ -59,7 +59,7 @@ class _NodeOrder:
         self.values = sorted({key for some in keys for key in some})
         ranks = {key: rank for rank, key in enumerate(self.values)}
         self.ranks = [np.array([ranks[key] for key in some], np.int64) for some in keys]
-        """Per request and kind of card, how many worths are better."""
+        """Per request and class of card, the number of better preference keys."""
         self.keys = index.keys()
 
     def groups(self) -> Iterator[PreferredNode]:
@@ -97,11 +97,11 @@ class _NodeOrder:
             )
             for at in order.tolist()
         )
-        # Nodes of one hash go by their uids, which takes looking at all: there are hardly any.
+        # Nodes with equal hashes go by their UIDs; they are rare.
         return iter(sorted(liked)) if table.ties.duplicates else liked
 
     def _bounds(self, rows: Places) -> Whole:
-        """Per row, the ranks of the best cards that suit, the worst of them first."""
+        """Per row, the ranks of the best cards that fit, the worst of them first."""
         table = self.index.table
         places, owner = spread(table.first[rows], table.count[rows])
         found: list[Whole] = []

@@ -1,4 +1,8 @@
-"""How a pod is scheduled: filter and score the nodes, and pick devices on the best."""
+"""Schedules a pod: filters and scores the nodes, and picks devices on the best node.
+
+The node table decides the pods and devices of its scope (``devices.table_scope``) exactly as the
+search would, only faster. The search decides the others, once per class of nodes.
+"""
 
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.placement.choice import Choice, Pause
@@ -6,23 +10,23 @@ from dray_allocator.placement.class_search import NodeSearch
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.table_search import choose, index_of
 from dray_allocator.scoring.topology import must_be_connected
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 
-def find(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice | None:
+def find(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> Choice | None:
     """The best node on which everything fits, or None."""
     choice = schedule_pod(state, domain, wanted, None)
     return None if isinstance(choice, Pause) else choice
 
 
 def schedule_pod(
-    state: AllocatorState, domain: Domain, wanted: PodRequest, budget: SearchBudget | None
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, budget: SearchBudget | None
 ) -> Choice | Pause | None:
-    """The same, or no answer yet if the search has used up the budget.
+    """The best node, None if none fits, or a pause if the search has used up the budget.
 
-    If the node table reads all that the pod asks for, its devices come first; if none fit, devices
-    that it does not read may.
+    Devices in the scope of the node table come first, if the pod is in its scope; other devices
+    only if none of them fits.
     """
     if not wanted.in_full:
         choice = choose(state, domain, wanted)
@@ -31,8 +35,8 @@ def schedule_pod(
     return NodeSearch(state, domain, wanted, budget).choice()
 
 
-def may_fit(state: AllocatorState, domain: Domain, wanted: PodRequest) -> bool:
-    """Whether a node may fit a pod that fitted nowhere: it changed since, or its search did not
+def may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> bool:
+    """Whether a node may fit a pod that fitted nowhere: the node changed, or its search did not
     end."""
     if not wanted.in_full:
         if index_of(state, domain, wanted).best() >= 0:
@@ -43,8 +47,8 @@ def may_fit(state: AllocatorState, domain: Domain, wanted: PodRequest) -> bool:
 
 
 def may_use_other_devices(state: AllocatorState, wanted: PodRequest) -> bool:
-    """Whether devices that the node table does not read could serve the pod. They can't be required
-    to be connected."""
+    """Whether devices outside the scope of the node table could fit the pod. A pod that requires
+    connected devices can't have them."""
     return state.published.has_slices_beyond_table and not must_be_connected(
         wanted.asks, wanted.placement
     )

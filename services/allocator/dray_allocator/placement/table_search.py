@@ -1,5 +1,5 @@
-"""The nodes that fit a pod, by what the node table reads: node first, then devices, both by the
-placement."""
+"""Schedules a pod by the node table: first the node, then its devices, both in the placement's
+order."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -21,15 +21,14 @@ from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.preferred_nodes import QUESTIONS, PreferredNode, in_order
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 MAX_TRIES_AT_FIRST: Final = 200
-"""Devices looked at on a node before the next one: where it is easy, it takes as many as asked
-for."""
+"""Devices tried on a node before the next node. An easy node needs as many as the pod requests."""
 
 
-def choose(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice | None:
+def choose(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> Choice | None:
     """The best node on which everything fits, by what the node table reads, or None."""
     if wanted.fixed_node or wanted.reach or wanted.named_nodes is not None:
         nodes = candidates(state, domain, wanted)
@@ -39,22 +38,21 @@ def choose(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice 
         state.tables.of(domain.name).tell_cards_apart(QUESTIONS)
     index = index_of(state, domain, wanted)
     if index.plan.is_single and not wanted.prefers and not wanted.excluded:
-        return _plain(state, index, wanted)
+        return _one_card(state, index, wanted)
     for node in wanted.excluded:
         if node in index.table.rows:
             index.lay_aside(index.table.rows[node])
-    liked = in_order(index, wanted.asks) if wanted.prefers else None
-    if liked is not None:
-        choice = _liked(state, index, wanted, liked)
+    preferred = in_order(index, wanted.asks) if wanted.prefers else None
+    if preferred is not None:
+        choice = _most_preferred(state, index, wanted, preferred)
     else:
         choice = _best(index.table, wanted, _by_index(state, index, wanted))
     index.restore()
     return choice
 
 
-def _plain(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Choice | None:
-    """For most pods, which want one card and nothing special: the steps below, in
-    short."""
+def _one_card(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Choice | None:
+    """Fast path of ``_by_index``: one card, no constraint, no preference."""
     table, ask, is_told = index.table, wanted.asks[0], index.plan.tells_node
     while (row := index.best()) >= 0:
         node = table.names[row]
@@ -66,8 +64,8 @@ def _plain(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Choic
     return None
 
 
-def index_of(state: AllocatorState, domain: Domain, wanted: PodRequest) -> NodeIndex:
-    """The nodes of the domain in the order in which pods like this one prefer them."""
+def index_of(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> NodeIndex:
+    """The nodes of the domain, in the order of their scores for pods of this signature."""
     return state.tables.index(
         domain.name,
         wanted.signature,
@@ -84,13 +82,14 @@ def _best(table: NodeTable, wanted: PodRequest, choices: Iterator[Choice]) -> Ch
     return best_choice(choices, table, prefers=wanted.prefers, connects=connects)
 
 
-def _liked(
+def _most_preferred(
     state: AllocatorState, index: NodeIndex, wanted: PodRequest, nodes: Iterator[PreferredNode]
 ) -> Choice | None:
-    """The node with the cards that the pod would rather have, of equals the one whose cards are
-    connected best, of nodes in the order of what they are worth at best; those that are hard to
-    search are tried last."""
-    table, budget, hard = index.table, SearchBudget(MAX_TRIES_PER_POD), []
+    """The node whose cards the pod prefers most; of equal nodes the one with the best link level.
+
+    ``nodes`` come in the order of the best preference that is possible on them. Slow nodes are
+    tried last."""
+    table, budget, slow = index.table, SearchBudget(MAX_TRIES_PER_POD), []
     best: tuple[tuple[PreferenceKey, ...], int, int, str] | None = None
     choice: Choice | None = None
     for looks in (MAX_TRIES_AT_FIRST, MAX_TRIES_PER_NODE):
@@ -111,30 +110,31 @@ def _liked(
                 if best is None or rated < best:
                     best, choice = rated, Choice(node, found.shares, table.cards, found.level)
             elif on_node.ran_out and looks == MAX_TRIES_AT_FIRST:
-                hard.append(one)
-            elif not budget.is_spent:  # else it was not searched as long as others
+                slow.append(one)
+            elif not budget.is_spent:  # else it was tried for a shorter time than others
                 index.rule_out(one.row)
-        nodes = iter(hard)
+        nodes = iter(slow)
     return choice
 
 
 def _least_level(table: NodeTable, wanted: PodRequest) -> int:
-    """The best link level that there may be on any node."""
+    """The best link level that any node can have."""
     if not concerns(wanted.asks, wanted.placement.topology):
         return NOT_CONNECTED
     return 0 if table.linked else BEYOND_NVLINK
 
 
 def _least_level_on(state: AllocatorState, table: NodeTable, wanted: PodRequest, node: str) -> int:
-    """The best link level that there may be on a node."""
+    """The best link level that a node can have."""
     least = _least_level(table, wanted)
     return least if least < NOT_CONNECTED and is_searched(state, wanted, node) else NOT_CONNECTED
 
 
 def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Iterator[Choice]:
-    """Nodes on which an exact look agrees with the index, the best first, those last that are
-    hard to search. Where it doesn't agree, a node is passed over until it changes."""
-    table, budget, hard = index.table, SearchBudget(MAX_TRIES_PER_POD), []
+    """Nodes that fit, the best score first, slow nodes last.
+
+    The index is a prefilter: a node that does not fit exactly is left out until it changes."""
+    table, budget, slow = index.table, SearchBudget(MAX_TRIES_PER_POD), []
     is_simple = index.plan.is_simple and not wanted.prefers
     connects = concerns(wanted.asks, wanted.placement.topology)
     while (row := index.best()) >= 0:
@@ -149,25 +149,25 @@ def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> It
             found = search_node(state, wanted, index.score, table, row, on_node)
         if found is not None:
             yield _choice(wanted, node, found, table.cards)
-            index.lay_aside(row)  # Only where another choice is wanted.
+            index.lay_aside(row)  # Only if the caller asks for another choice.
         elif on_node.ran_out:
             index.lay_aside(row)
-            hard.append(row)
+            slow.append(row)
         else:
             index.rule_out(row)
-    for row in hard:
+    for row in slow:
         node = table.names[row]
         found = search_node(state, wanted, index.score, table, row, budget.part(MAX_TRIES_PER_NODE))
         if found is not None:
             yield _choice(wanted, node, found, table.cards)
-        elif not budget.is_spent:  # else it was not searched as long as others
+        elif not budget.is_spent:  # else it was tried for a shorter time than others
             index.rule_out(row)
 
 
 def _among(
-    state: AllocatorState, domain: Domain, wanted: PodRequest, nodes: Sequence[str]
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, nodes: Sequence[str]
 ) -> Iterator[Choice]:
-    """Those of a few nodes on which everything fits, the best first."""
+    """Those of a few nodes that fit, the best score first."""
     table, budget = state.tables.of(domain.name), SearchBudget(MAX_TRIES_PER_POD)
     rows = [table.rows[node] for node in nodes]
     considered = sum(table.count.item(row) for row in rows)
@@ -194,18 +194,18 @@ def _choice(wanted: PodRequest, node: str, found: FoundDevices, considered_devic
     return Choice(node, found.shares, considered_devices, found.level, worth=worth)
 
 
-def _scoring(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Scoring:
-    """FragmentationAware fills what is loaded until something is learned."""
+def _scoring(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> Scoring:
+    """FragmentationAware scores by the load until it has a workload model."""
     if not wanted.is_aware:
         return wanted.scoring
     return learned_scoring(state, domain) or wanted.scoring
 
 
 def _score_of(
-    state: AllocatorState, domain: Domain, wanted: PodRequest
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
 ) -> tuple[FilterPlan, NodeScore]:
-    """How the pod rates single nodes. Its own words about nodes are left out: each pod of a
-    DaemonSet names another one."""
+    """The pod's scores of single nodes. Its node selectors are left out, because each pod of a
+    DaemonSet names another node."""
     needs = PodNeeds(
         cpu_milli=wanted.pod.needs.cpu_milli, memory_bytes=wanted.pod.needs.memory_bytes
     )

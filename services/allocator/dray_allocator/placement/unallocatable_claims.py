@@ -1,25 +1,25 @@
-"""What it means for the pods that wait that Kubernetes keeps claims from being allocated."""
+"""The effect of claims that Kubernetes keeps from being allocated on pending pods."""
 
 from collections.abc import Iterable, Iterator
 
 from dray.api.claims import Claim
 from dray.reasons import Reason
 from dray_allocator.state.decision_log import Reservation, Stage
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 
 def refusals(state: AllocatorState, claims: Iterable[Claim]) -> Iterator[Reason]:
-    """Why claims are not decided about for now: the last attempt was given up."""
+    """Why claims are not decided for now: the last attempt was given up."""
     for claim in claims:
         if (why := state.facts.given_up.get(claim.uid)) is not None:
             what = f"claim {claim.namespace}/{claim.name} can't be allocated"
             yield Reason("refused", what, 1, 1, "claim", why)
 
 
-def held(state: AllocatorState, domain: Domain) -> Iterator[Reason]:
-    """Devices that can't be given to anybody else as long as a claim can't be written: an attempt
-    to allocate them to it may still succeed."""
+def held(state: AllocatorState, domain: SchedulingDomain) -> Iterator[Reason]:
+    """Devices that no other claim can get while a claim can't be written: an attempt to allocate
+    them may still succeed."""
     for uid, why in state.facts.given_up.items():
         for reservation in _reservations(state, uid):
             devices = len({one.id for one in reservation.allocation.devices})

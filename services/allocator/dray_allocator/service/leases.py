@@ -14,7 +14,7 @@ from dray.bus.dead import notice
 from dray.bus.ports import Bus, BusUnavailableError
 from dray.messages.base import token
 from dray.messages.decisions import log_stream
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import Event, LogLost, Serve, StandBy
 
@@ -121,11 +121,11 @@ class LeaseHolder:
             await self._bus.release(_lease(domain), self._instance)
         await self._bus.release(self._replica_lease, self._instance)
 
-    def _domains(self) -> dict[str, Domain]:
+    def _domains(self) -> dict[str, SchedulingDomain]:
         """All domains, whichever replica serves them."""
-        return {**self._state.domains, **self._state.elsewhere}
+        return {**self._state.domains, **self._state.unread_domains}
 
-    def _may_serve(self, domain: Domain) -> bool:
+    def _may_serve(self, domain: SchedulingDomain) -> bool:
         """Whether the facts and the beginning of the log are read."""
         readable = self._state.facts.synced and not self._state.undecodable_for(domain.name)
         if not readable or domain.lost:
@@ -219,9 +219,9 @@ class LeaseHolder:
         unclear = state.published.spans_nodes or any(one.unnamed for one in domains.values())
         if not others or idle or unclear or 0 < len(served) == len(domains):
             return None
-        return tuple(sorted({pool for name in served for pool in state.ties.of(name)}))
+        return tuple(sorted({pool for name in served for pool in state.pool_dependencies.of(name)}))
 
-    async def _holds_on(self, domain: Domain, is_due: bool) -> bool:
+    async def _holds_on(self, domain: SchedulingDomain, is_due: bool) -> bool:
         """Keep the lease of a domain whose log is lost, and wait for its next log."""
         if domain.name not in self._leased or self._state.subscriptions.everything:
             return False
@@ -264,7 +264,7 @@ class LeaseHolder:
             except DrayError as error:
                 self._log.warning("a lease can't be released; it expires", why=str(error))
 
-    async def _keep(self, domain: Domain) -> None:
+    async def _keep(self, domain: SchedulingDomain) -> None:
         try:
             is_ours = await self._acquire(_lease(domain.name))
             self._not_renewed.pop(domain.name, None)
@@ -293,7 +293,7 @@ class LeaseHolder:
         except PermanentError as error:
             raise BusUnavailableError(str(error)) from error
 
-    async def _serve(self, domain: Domain) -> None:
+    async def _serve(self, domain: SchedulingDomain) -> None:
         """Read up to the log's end before deciding anything."""
         state = await self._bus.state(log_stream(domain.name, domain.epoch))
         if self._state.domains.get(domain.name) is not domain:

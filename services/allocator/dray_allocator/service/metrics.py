@@ -43,7 +43,8 @@ class AllocatorMetrics:
             registry, "undecodable_domains", "Domains left to others: a message of a newer release"
         ).set_function(
             lambda: sum(
-                bool(state.undecodable_for(name)) for name in (*state.domains, *state.elsewhere)
+                bool(state.undecodable_for(name))
+                for name in (*state.domains, *state.unread_domains)
             )
         )
         _gauge(registry, "facts_position", "Last fact applied").set_function(

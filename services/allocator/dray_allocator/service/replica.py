@@ -100,7 +100,7 @@ class Replica:
         if not self._state.facts.synced:
             return "the facts are not complete yet"
         left = self._serving.undecodable
-        if left and len(left) == len(self._state.domains) + len(self._state.elsewhere):
+        if left and len(left) == len(self._state.domains) + len(self._state.unread_domains):
             return f"no pool can be served: {next(iter(left.values()))}"
         return None
 

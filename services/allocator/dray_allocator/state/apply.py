@@ -1,4 +1,4 @@
-"""Facts and records into the state. Nothing is decided here."""
+"""Applies facts and records to the state; decides nothing."""
 
 from collections.abc import Callable, Container, Mapping
 from typing import Any
@@ -20,12 +20,12 @@ from dray_allocator.devices.node_devices import PublishedDevices
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.scoring.fragmentation.score import NodeWorths
 from dray_allocator.state.configuration import configure
-from dray_allocator.state.decision_log import Touched
-from dray_allocator.state.domain import Domain
+from dray_allocator.state.decision_log import AffectedObjects
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.facts import Facts, NodeFact
 from dray_allocator.state.pod_requirements import PodPatterns
-from dray_allocator.state.pool_dependencies import PoolDependencies
 from dray_allocator.state.state import AllocatorState
+from dray_allocator.state.subscriptions import PoolDependencies
 from dray_allocator.values.events import (
     Effect,
     FactSeen,
@@ -49,37 +49,35 @@ def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
 
 
 def forget_facts(state: AllocatorState) -> None:
-    """The facts stream was re-created: start from nothing; the logs stay until new epochs."""
+    """Start again: the facts stream was re-created. The logs stay until new epochs."""
     state.facts = Facts()
-    state.ties = PoolDependencies()
+    state.pool_dependencies = PoolDependencies()
     state.subscriptions.restart()
     state.published = PublishedDevices(state.rules.drivers)
     state.tables.forget()
-    state.patterns = (
-        PodPatterns()
-    )  # Those there are know shapes of cards by the old fleet's numbers.
+    state.patterns = PodPatterns()  # The old patterns have the capacity shapes of the old fleet.
     state.selectors = SelectorCache()
-    for domain in (*state.domains.values(), *state.elsewhere.values()):
+    for domain in (*state.domains.values(), *state.unread_domains.values()):
         domain.queue.request_full_scan()
         domain.unnamed = True
         domain.renamed = 0
-        domain.node_worths = NodeWorths()  # As above, to the tables.
-    state.refresh_all()
+        domain.node_worths = NodeWorths()  # It has the numbers of the old tables.
+    state.recompute_all()
 
 
 def forget_log(state: AllocatorState, event: LogShortened) -> None:
-    """The log lost its newest records; the facts show what was done because of them."""
+    """The log lost its newest records; the facts show what was executed."""
     known = state.domains.get(event.domain)
     if known is None or known.epoch != event.epoch:
         return
-    state.domains[event.domain] = Domain(
+    state.domains[event.domain] = SchedulingDomain(
         known.name, known.epoch, unnamed=known.unnamed, renamed=known.renamed
     )
-    state.refresh_all()
+    state.recompute_all()
 
 
 def lose_log(state: AllocatorState, event: LogLost) -> list[Effect]:
-    """The log's stream is missing; the facts may have named its successor already."""
+    """Mark the log's stream as missing. The facts may have named the next epoch already."""
     domain = state.domains.get(event.domain)
     if domain is None or domain.epoch != event.epoch:
         return []
@@ -89,7 +87,7 @@ def lose_log(state: AllocatorState, event: LogLost) -> list[Effect]:
 
 
 def fold_record(state: AllocatorState, event: RecordSeen) -> None:
-    """Apply a record of the epoch that is followed, unless it was applied before."""
+    """Apply a record of the followed epoch, unless it was applied before."""
     domain = state.domains.get(event.domain)
     if domain is None or domain.epoch != event.epoch:
         return
@@ -102,11 +100,11 @@ def fold_record(state: AllocatorState, event: RecordSeen) -> None:
         return
     forget_appended(state, domain)
     domain.confirmed.fold(event.sequence, event.record)
-    state.touch(domain.current.fold(event.sequence, event.record))
+    state.recompute(domain.current.fold(event.sequence, event.record))
 
 
 def stop_log(state: AllocatorState, event: RecordUndecodable) -> None:
-    """Nothing more of the log can be folded, so nothing is decided on it in this epoch."""
+    """Decide nothing more in this epoch: a record of the log can't be decoded."""
     domain = state.domains.get(event.domain)
     if domain is None or domain.epoch != event.epoch:
         return
@@ -115,33 +113,33 @@ def stop_log(state: AllocatorState, event: RecordUndecodable) -> None:
     domain.undecodable = event.why
 
 
-def forget_appended(state: AllocatorState, domain: Domain) -> None:
-    """Somebody else appended, or it is unknown who did: nothing of ours counts until read."""
+def forget_appended(state: AllocatorState, domain: SchedulingDomain) -> None:
+    """Return to the confirmed log: another replica may have appended."""
     forgotten = domain.forget_appended() if domain.appended else []
     for record in forgotten:
-        state.touch(subjects(record))
-        if isinstance(record, Released):  # Its reservations are held again, for their pods.
+        state.recompute(subjects(record))
+        if isinstance(record, Released):  # Its reservations are assumed again.
             for release in record.releases:
                 if (again := domain.current.claims.get(release.claim_uid)) is not None:
-                    state.refresh_hold(again.pod_uid)
+                    state.recompute_assumed_pod(again.pod_uid)
 
 
-def subjects(record: AnyRecord) -> Touched:
+def subjects(record: AnyRecord) -> AffectedObjects:
     """The claims and pods that a record is about."""
     match record:
         case Decided(pods=pods):
             claims = tuple(claim.uid for pod in pods for claim in pod.claims)
-            return Touched(claims, tuple(pod.pod_uid for pod in pods))
+            return AffectedObjects(claims, tuple(pod.pod_uid for pod in pods))
         case Released(releases=releases):
-            return Touched(tuple(release.claim_uid for release in releases))
+            return AffectedObjects(tuple(release.claim_uid for release in releases))
         case Waiting(pod_uid=pod_uid):
-            return Touched(pods=(pod_uid,))
+            return AffectedObjects(pods=(pod_uid,))
         case _:
-            return Touched()
+            return AffectedObjects()
 
 
 def apply(state: AllocatorState, sequence: int, fact: Fact | UndecodableFact) -> list[Effect]:
-    """Fold a fact, if its pool is subscribed to or it has none."""
+    """Apply a fact that has no pool, or whose pool is subscribed to."""
     pool = fact.subject_pool()
     if not state.subscriptions.takes(pool):
         return []
@@ -165,36 +163,39 @@ def _claim(state: AllocatorState, fact: ClaimObserved) -> None:
     claim, given_up = fact.claim, state.facts.given_up.get(fact.claim.uid)
     is_news = state.facts.put_claim(fact)
     if given_up != state.facts.given_up.get(claim.uid):
-        state.capacity_changed_everywhere()  # Reasons may name who holds the devices.
+        state.capacity_changed_everywhere()  # Reasons may name the claims that have the devices.
     if is_news or _was_moved(fact, claim.uid, state.facts.claims):
-        state.ties.claim(fact)
+        state.pool_dependencies.claim(fact)
     if is_news:
-        state.refresh_claim(claim.uid)
+        state.recompute_claim(claim.uid)
         if claim.uid not in state.facts.claims:
-            state.refresh_pods_of((claim.namespace, claim.name))
+            state.recompute_pods_of((claim.namespace, claim.name))
 
 
 def _was_moved(fact: ClaimObserved | PodObserved, uid: str, known: Container[str]) -> bool:
-    """Whether a tombstone says what is known in another pool already: then it ties the pools."""
+    """Whether a tombstone is about an object that is known in another pool: then the pools
+    depend on each other."""
     return fact.moved_to is not None and uid in known
 
 
 def _pod(state: AllocatorState, fact: PodObserved) -> None:
     pod, is_news = fact.pod, state.facts.put_pod(fact)
     if is_news or _was_moved(fact, pod.uid, state.facts.pods):
-        state.ties.pod(fact)
+        state.pool_dependencies.pod(fact)
     if not is_news:
         return
-    state.refresh_hold(pod.uid)
+    state.recompute_assumed_pod(pod.uid)
     for domain in state.domains.values():
         if pod.uid in domain.current.pods and not state.facts.pod_wants(pod.uid):
             domain.settle = True
     for reference in pod.claims:
         uid = state.facts.claim_uids.get((pod.namespace, reference.claim), "")
         claim = state.facts.claims.get(uid)
-        if claim is not None and not claim.pool:  # Its pool is that of the pods that refer to it.
-            state.refresh_claim(uid)
-    state.refresh_pod(pod.uid)
+        if (
+            claim is not None and not claim.pool
+        ):  # Its pool is the pool of the pods that refer to it.
+            state.recompute_claim(uid)
+    state.recompute_pod(pod.uid)
 
 
 def _node(state: AllocatorState, fact: NodeObserved) -> None:
@@ -202,10 +203,10 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
     before = state.facts.put_node(fact)
     after = state.facts.nodes.get(name)
     if after is None or after.revision == fact.revision:
-        state.ties.node(fact)
+        state.pool_dependencies.node(fact)
     state.tables.node_changed(name)
     for pod_uid in state.assumed_pods.pods_on(name):
-        state.refresh_hold(pod_uid)
+        state.recompute_assumed_pod(pod_uid)
     elsewhere = _also(before) ^ _also(after)
     for domain in state.domains.values():
         if domain.name in (_pool(before), _pool(after), after.node.leaving if after else ""):
@@ -213,12 +214,10 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
             if after is not None and _may_fit_more(before, after):
                 domain.queue.capacity_version += 1
         elif domain.name in elsewhere:
-            domain.queue.capacity_version += (
-                1  # Nothing fits that did not, but the reasons are other ones.
-            )
-    # Also those that the sum has no more: whoever folds their decision now holds it until they end.
+            domain.queue.capacity_version += 1  # No further pod fits, but reasons may change.
+    # Pods that left the sums, too: who folds their decision now assumes them until they end.
     for pod_uid in sorted(_counted(before) ^ _counted(after)):
-        state.refresh_hold(pod_uid)
+        state.recompute_assumed_pod(pod_uid)
 
 
 def _counted(fact: NodeFact | None) -> frozenset[str]:
@@ -234,7 +233,7 @@ def _pool(fact: NodeFact | None) -> str:
 
 
 def _may_fit_more(before: NodeFact | None, after: NodeFact) -> bool:
-    """Whether a change of a node could make room: any but a growing sum of requests."""
+    """Whether a change of a node may free capacity: any change except a growing sum of requests."""
     if before is None:
         return True
     old, new = before.node, after.node
@@ -295,18 +294,18 @@ def _tick(state: AllocatorState, fact: Tick) -> None:
 
 
 def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
-    """An epoch that is not above the known one is news only where facts and log are lost both:
-    the pool was deleted meanwhile and made again, and begins again."""
-    known = state.domains.get(fact.domain) or state.elsewhere.get(fact.domain)
+    """Follow an epoch. An epoch that is not above the known one is new only if facts and log are
+    both lost: the pool was deleted and created again."""
+    known = state.domains.get(fact.domain) or state.unread_domains.get(fact.domain)
     if fact.deleted:
         if known is None or fact.epoch < known.epoch:
             if known is not None:
                 known.renamed = 0
             return []
-        if state.elsewhere.pop(fact.domain, None) is not None:
+        if state.unread_domains.pop(fact.domain, None) is not None:
             return []
         del state.domains[fact.domain]
-        state.refresh_all()
+        state.recompute_all()
         return [Unfollow(fact.domain)]
     if known is not None and fact.epoch <= known.epoch and not (known.unnamed and known.lost):
         known.unnamed = known.unnamed and fact.epoch < known.epoch
@@ -317,10 +316,10 @@ def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
 
 def _follow(state: AllocatorState, name: str, epoch: int) -> list[Effect]:
     if not state.subscriptions.takes(name):
-        state.elsewhere[name] = Domain(name, epoch)
+        state.unread_domains[name] = SchedulingDomain(name, epoch)
         return []
-    state.domains[name] = Domain(name, epoch)
-    state.refresh_all()
+    state.domains[name] = SchedulingDomain(name, epoch)
+    state.recompute_all()
     return [Follow(name, epoch)]
 
 
@@ -334,4 +333,4 @@ _FOLDS: Mapping[type[Fact], Callable[[AllocatorState, Any], list[Effect] | None]
     Tick: _tick,
     DomainObserved: _domain,
 }
-"""How a fact is folded, by its type; what is not here is configuration."""
+"""Functions that apply facts, by type. Facts of other types are configuration."""

@@ -1,4 +1,4 @@
-"""What a claim says, worked out once for all claims that say the same."""
+"""The requirements of a claim, computed once for all claims of equal content."""
 
 from typing import Final
 
@@ -25,37 +25,38 @@ class ClaimRequirements(msgspec.Struct, frozen=True):
     """What follows from a claim's spec and the classes that it names."""
 
     is_beyond_table: bool
-    """Whether it asks for what the node table can't decide (``devices.table_scope``)."""
+    """Whether a request is outside the scope of the node table (``devices.table_scope``)."""
     asks: tuple[DeviceRequirements, ...]
-    """As of a pod's first claim; none if the claim is refused or beyond the table."""
+    """The device requests, as of a pod's first claim; none if the claim is refused or outside
+    the scope of the node table."""
     nonsense: tuple[str, ...]
-    """What is wrong with it, in words."""
+    """Why the claim can't be decided, in words."""
     nonsense_as_kubernetes: tuple[str, ...]
-    """The same where it is decided as in kube-scheduler."""
+    """The same in placement mode KubernetesCompatible."""
     most_devices: int
-    """As many as it may get."""
+    """Most devices that it may get."""
     missing: tuple[str, ...]
-    """DeviceClasses that it asks for and that do not exist."""
+    """DeviceClasses that it names and that do not exist."""
     placement: tuple[str, str]
-    """Placement and topology in its own words, as the first that says something."""
+    """Placement and topology of the claim itself."""
     config: tuple[OpaqueConfig, ...]
     """Configuration of the classes, each with its requests, then the claim's own."""
 
     def faults(self, placement: Placement) -> tuple[str, ...]:
-        """What is wrong with it in every search."""
+        """Why no search can decide it."""
         return self.nonsense_as_kubernetes if placement.is_compatible else self.nonsense
 
 
 class ClaimRequirementsCache:
-    """What claims say, within bounds. A cache: it changes no answer while the classes are the same,
-    and so is the fleet, which numbers the capacity shapes that ``asks`` remember."""
+    """A bounded cache of requirements. It changes no result as long as the classes and the
+    fleet, which numbers the capacity shapes, are the same."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, bytes], ClaimRequirements] = {}
         self._room = CacheBudget(_MOST_BYTES)
 
     def of(self, facts: Facts, claim: Claim) -> ClaimRequirements:
-        """What a claim of these facts says."""
+        """The requirements of a claim of these facts."""
         key = (facts.signatures[claim.uid], beside(claim.spec))
         known = self._known.get(key)
         if known is None:

@@ -1,7 +1,6 @@
-"""What claims ask for, kept once for all that ask for the same.
+"""Interned specs of claims: equal specs share one object, which saves cache misses.
 
-A thousand pods of one template have a thousand claims, whose specs are most of what a claim's fact
-says. Held once they leave the processor's caches to what differs.
+A thousand pods of one template have a thousand claims with equal specs.
 """
 
 import msgspec
@@ -16,14 +15,14 @@ _Key = tuple[tuple[Part, ...], bytes]
 
 
 class ClaimSpecInterner:
-    """Specs and their signatures, within bounds."""
+    """A bounded set of specs with their signatures."""
 
     def __init__(self) -> None:
         self._kept: dict[_Key, tuple[ClaimSpec, bytes]] = {}
-        """By what tells most specs apart, and by what equals too much: 1 is not true."""
+        """By the part that differs most. Equality alone is not enough: 1 equals true."""
 
     def same(self, claim: Claim) -> tuple[ClaimSpec, bytes]:
-        """The spec that was seen first of all that equal the claim's, and its signature."""
+        """The first spec that equals the claim's, and its signature."""
         key = tuple([_part(request) for request in claim.spec.requests]), beside(claim.spec)
         kept = self._kept.get(key)
         if kept is not None and kept[0] == claim.spec:
@@ -35,7 +34,7 @@ class ClaimSpecInterner:
 
 
 def signature(claim: Claim) -> bytes:
-    """Equal for claims that ask for the same."""
+    """Equal for claims with equal requests."""
     shares = [percents(claim, request.name) for request in claim.spec.requests]
     asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
     if any(request.first_available for request in claim.spec.requests):
@@ -44,7 +43,7 @@ def signature(claim: Claim) -> bytes:
 
 
 def beside(spec: ClaimSpec) -> bytes:
-    """What claims of equal signatures may yet say differently."""
+    """The part of a spec in which claims of equal signatures may differ."""
     if not spec.config and not spec.unsupported:
         return b""
     return msgspec.json.encode((spec.config, spec.unsupported), order="deterministic")

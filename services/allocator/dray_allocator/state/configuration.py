@@ -46,7 +46,7 @@ def configure(state: AllocatorState, fact: Fact) -> None:
             state.patterns.forget()
             for pod_uid, pod in facts.pods.items():
                 if pod.pool == pool.name:
-                    state.refresh_pod(pod_uid)
+                    state.recompute_pod(pod_uid)
         case PolicyObserved(policy=policy):
             _keep(facts.policies, policy.name, policy, fact.deleted)
             state.patterns.forget()
@@ -56,7 +56,7 @@ def configure(state: AllocatorState, fact: Fact) -> None:
 
 
 def _stored_language(cluster: ClusterObserved) -> Environment:
-    """The CEL environment of selectors in stored claims and classes."""
+    """The CEL environment of the selectors of stored claims and classes."""
     return environment_of_server(
         cluster.version,
         Mode.STORED,

@@ -1,7 +1,6 @@
 """The fold of a decision log: reservations, exclusions, reasons, nodes that left.
 
-``pending_allocations`` interprets it together with the facts. Values are immutable, so a copy is a
-copy of dicts.
+Values are immutable, so copying dicts copies the fold.
 """
 
 from dataclasses import dataclass, field, replace
@@ -9,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from dray.api.claims import Allocation
+from dray.api.claims import Allocation, Claim
 from dray.messages.decisions import (
     AnyRecord,
     Checkpoint,
@@ -49,7 +48,7 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class AffectedObjects:
     """The claims and pods of a record."""
 
     claims: tuple[str, ...] = ()
@@ -62,7 +61,8 @@ class LogFold:
 
     sequence: int = 0
     facts_sequence: int = 0
-    """Highest position of facts of any writer; a replica decides on this log only from there on."""
+    """Highest position of facts of any writer; a replica decides on this log only from that
+    position on."""
     checkpoint_unix_s: float = 0.0
     """Time of the log's start or of its last checkpoint."""
     since_checkpoint: int = 0
@@ -88,7 +88,7 @@ class LogFold:
             left=dict(self.left),
         )
 
-    def fold(self, sequence: int, record: AnyRecord) -> Touched:
+    def fold(self, sequence: int, record: AnyRecord) -> AffectedObjects:
         """Fold the next record; return its claims and pods."""
         fresh = self.sequence == 0
         self._advance(sequence, record)
@@ -100,14 +100,14 @@ class LogFold:
                 return self._released(record)
             case Waiting():
                 self.waiting[record.pod_uid] = record
-                return Touched()
+                return AffectedObjects()
             case NodeLeft():
                 self.left[record.node] = max(record.node_revision, self.left.get(record.node, 0))
-                return Touched()
+                return AffectedObjects()
             case Checkpoint():
                 return self._checkpoint(record, fresh)
             case _:
-                return Touched()
+                return AffectedObjects()
 
     def fold_counted(self, sequence: int, record: Decided) -> None:
         """Fold the next record, whose decisions are assumed already."""
@@ -121,15 +121,15 @@ class LogFold:
         self.facts_sequence = max(self.facts_sequence, record.facts_sequence)
         self.since_checkpoint += 1
 
-    def count(self, pods: tuple[PodDecision, ...], now_unix_s: float) -> Touched:
+    def count(self, pods: tuple[PodDecision, ...], now_unix_s: float) -> AffectedObjects:
         """Assume decisions, written or not."""
         claims: list[str] = []
         for pod in pods:
             claims += self.take(pod, now_unix_s)
-        return Touched(tuple(claims), tuple([pod.pod_uid for pod in pods]))
+        return AffectedObjects(tuple(claims), tuple([pod.pod_uid for pod in pods]))
 
     def take(self, pod: PodDecision, now_unix_s: float) -> list[str]:
-        """Assume one decision; return the claims of which it is the latest attempt."""
+        """Assume one decision; return the claims whose latest attempt it is."""
         pod_uid, node, reservations = pod.pod_uid, pod.node, self.claims
         self.pods[pod_uid] = pod
         self.waiting.pop(pod_uid, None)
@@ -151,7 +151,7 @@ class LogFold:
                 )
         return latest
 
-    def _released(self, record: Released) -> Touched:
+    def _released(self, record: Released) -> AffectedObjects:
         claims, pods = [], []
         for release in record.releases:
             known = self.claims.get(release.claim_uid)
@@ -160,7 +160,7 @@ class LogFold:
             self._end(known, release, record.now_unix_s)
             claims.append(known.claim_uid)
             pods.append(known.pod_uid)
-        return Touched(tuple(claims), tuple(dict.fromkeys(pods)))
+        return AffectedObjects(tuple(claims), tuple(dict.fromkeys(pods)))
 
     def _end(self, known: Reservation, release: Release, now_unix_s: float) -> None:
         if release.exclude_node:
@@ -180,7 +180,7 @@ class LogFold:
         reservation = self.claims.get(claim_uid)
         return reservation is not None and reservation.stage is not Stage.OVER
 
-    def _checkpoint(self, record: Checkpoint, fresh: bool) -> Touched:
+    def _checkpoint(self, record: Checkpoint, fresh: bool) -> AffectedObjects:
         """Start from a checkpoint, or drop pods that no longer wait."""
         self.checkpoint_unix_s = record.now_unix_s
         self.since_checkpoint = 0
@@ -188,7 +188,36 @@ class LogFold:
         still = dict.fromkeys(record.waiting)
         self.waiting = {uid: record for uid, record in self.waiting.items() if uid in still}
         if not fresh:
-            return Touched()
+            return AffectedObjects()
         for claim_uid, nodes in record.excluded.items():
             self.excluded[claim_uid] = dict.fromkeys(nodes, record.now_unix_s)
         return self.count(record.in_flight, record.now_unix_s)
+
+
+def counts(reservation: Reservation, claim: Claim | None, gone: bool) -> bool:
+    """Whether a claim without ``status.allocation`` still uses what is reserved for it.
+
+    A void of the attempt, or the claim's deletion, proves that it can never be committed.
+    An allocation that was committed and cleared counts until the void, because a paused executor
+    could still write it.
+    """
+    if gone or reservation.stage is Stage.OVER:
+        return False
+    return claim is None or claim.void < reservation.attempt
+
+
+def merely_held(reservation: Reservation | None, claim: Claim | None) -> bool:
+    """Whether the claim needs no action before the next tick."""
+    return (
+        reservation is not None
+        and reservation.stage is Stage.HELD
+        and claim is not None
+        and claim.void < reservation.attempt
+    )
+
+
+def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:
+    """Whether an execution has begun that is neither voided nor in this log: an older epoch's,
+    or one whose record was trimmed. It could still be committed, so it is voided first."""
+    known = reservation.attempt if reservation else 0
+    return claim.allocation is None and claim.decision > max(claim.void, known)

@@ -11,7 +11,7 @@ from dray_allocator.state.scheduling_queue import SchedulingQueue
 
 
 @dataclass(slots=True)
-class Domain:
+class SchedulingDomain:
     """The fold of the domain's log, the pending appends, and the queue of pods."""
 
     name: str
@@ -31,10 +31,11 @@ class Domain:
     read: bool = False
     """Whether the log was folded to its end once."""
     unnamed: bool = False
-    """The facts that named the epoch were lost, and the new ones have not named one yet; claims of
-    this log may be deleted without a fact."""
+    """The facts that named the epoch are lost, and the new facts have not named one yet. Claims
+    of this log may be deleted without a fact."""
     renamed: int = 0
-    """A lower epoch that the new facts name: followed as soon as this log is known to be lost."""
+    """A lower epoch that the new facts name. It is followed as soon as this log is known to be
+    lost."""
     queue: SchedulingQueue = field(default_factory=SchedulingQueue)
     unsettled: dict[str, None] = field(default_factory=dict)
     """Claims with a reservation that has not ended."""

@@ -1,7 +1,7 @@
 """The latest fact of every object, and the look-ups that decisions need.
 
-A fact never takes an object back: an older revision, and a tombstone of a subject that the
-object has left (its pool changed), are ignored.
+A fact never replaces a newer one: older revisions are ignored, and so are tombstones of a subject
+that the object has left (its pool changed).
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from dray.api import names
 from dray.api.claims import Claim
 from dray.api.devices import DeviceClass, DeviceTaintRule
 from dray.api.placement import Placement, placement_of
@@ -18,8 +19,8 @@ from dray_allocator.state.claim_specs import ClaimSpecInterner
 from dray_allocator.values.undecodable import UndecodableFacts
 
 GONE_KEPT_S = 600.0
-"""How long a deletion is remembered: longer than a log may lag behind the facts. After it an
-object without a fact counts as gone only where the facts are complete."""
+"""How long a deletion is remembered: longer than a log may be behind the facts. Later, an object
+without a fact counts as deleted only if the facts are complete."""
 _FINISHED = ("Succeeded", "Failed")
 _NONE_COUNTED: frozenset[str] = frozenset()
 ClaimName = tuple[str, str]
@@ -47,16 +48,16 @@ class Facts:
     """The same, of each pool's claims and pods; under "" of all other facts."""
     synced: bool = False
     whole: bool = True
-    """Whether nothing is missing of what the stream held at ``position``."""
+    """Whether every fact that the stream held at ``position`` was applied."""
     undecodable: UndecodableFacts = field(default_factory=UndecodableFacts)
     now_unix_s: float = 0.0
-    """The time of the first tick, and what every tick since added to it; 0: no tick was read."""
+    """Time of the first tick plus the steps of all later ticks; 0: no tick was read."""
     claims: dict[str, Claim] = field(default_factory=dict)
     gone_claims: dict[str, float] = field(default_factory=dict)
-    """Claims whose deletion was seen, and when; remembered for a while."""
+    """Deleted claims and when; remembered for a while."""
     claim_uids: dict[ClaimName, str] = field(default_factory=dict)
     given_up: dict[str, str] = field(default_factory=dict)
-    """Why the last attempt of claims was given up that are not decided about for now, by UID."""
+    """By UID, why the last attempt of a claim was given up; such claims are not decided for now."""
     signatures: dict[str, bytes] = field(default_factory=dict)
     """Per claim, equal for equal specs."""
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class Facts:
     """Pods that refer to a claim."""
     nodes: dict[str, NodeFact] = field(default_factory=dict)
     nodes_version: int = 0
-    """Moves with every fact of a node."""
+    """Increases with every fact of a node."""
     members: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per pool, its nodes."""
     in_other_pools: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -75,12 +76,12 @@ class Facts:
     given: frozenset[str] = frozenset()
     """Extended resources for which kube-scheduler allocates devices of a class."""
     cluster: ClusterObserved | None = None
-    """Fields that the server keeps; None: not known yet."""
+    """Fields that the API server keeps; None: not known yet."""
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     _served: dict[str, list[str]] = field(default_factory=dict)
     _placements: dict[str, tuple[Policy, Placement]] = field(default_factory=dict)
-    """What policies say, read once."""
+    """Parsed placements of policies."""
     _specs: ClaimSpecInterner = field(default_factory=ClaimSpecInterner)
     _claim_revisions: dict[str, int] = field(default_factory=dict)
     _pod_revisions: dict[str, int] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class Facts:
     _last_tick: Tick | None = None
 
     def put_claim(self, fact: ClaimObserved) -> bool:
-        """Take a claim or its tombstone in; False if it is old."""
+        """Apply a claim or its tombstone; False if it is old."""
         claim = fact.claim
         known = self.claims.get(claim.uid)
         if not _is_news(self._claim_revisions, claim.uid, fact.revision):
@@ -118,7 +119,7 @@ class Facts:
         return True
 
     def put_pod(self, fact: PodObserved) -> bool:
-        """Take a pod or its tombstone in; False if it is old."""
+        """Apply a pod or its tombstone; False if it is old."""
         pod = fact.pod
         known = self.pods.get(pod.uid)
         if not _is_news(self._pod_revisions, pod.uid, fact.revision):
@@ -141,7 +142,8 @@ class Facts:
         return True
 
     def forget_pools(self, keep: Callable[[str], bool]) -> tuple[list[str], list[str]]:
-        """Forget the claims and pods of all pools but those kept; their uids. They are not gone."""
+        """Forget the claims and pods of all pools except those to keep; return their UIDs. They
+        are not deleted."""
         self.undecodable.forget_pools(keep)
         claims = [claim for claim in self.claims.values() if not keep(claim.pool)]
         pods = [pod for pod in self.pods.values() if not keep(pod.pool)]
@@ -158,7 +160,7 @@ class Facts:
         return [claim.uid for claim in claims], [pod.uid for pod in pods]
 
     def put_node(self, fact: NodeObserved) -> NodeFact | None:
-        """Take a node or its tombstone in; what was known of it before."""
+        """Apply a node or its tombstone; return its earlier fact."""
         node = fact.node
         known = self.nodes.get(node.name)
         if not _is_news(self._node_revisions, node.name, fact.revision):
@@ -206,10 +208,10 @@ class Facts:
         return pod is not None and not pod.deleting and pod.phase not in _FINISHED
 
     def tick(self, fact: Tick) -> None:
-        """Let time pass; old deletions are forgotten.
+        """Advance the time and forget old deletions.
 
-        A tick adds what it is ahead of the tick before, never less than nothing, and at most its
-        bound for itself and for each tick that this reader missed.
+        A tick advances the time by its distance from the tick before, but never backwards, and at
+        most by its bound for itself and for each tick that this reader missed.
         """
         if self._last_tick is None:
             self._date_deletions(fact.now_unix_s)
@@ -233,14 +235,14 @@ class Facts:
     def age_s(self, unix_s: float) -> float:
         """Seconds between a moment of the facts' time and now.
 
-        A record is ahead of the facts only where a leader of an earlier release had a wrong clock
-        when this replica, or the record's writer, read its first tick. It then counts as old: its
-        time-out is early, and does not wait until that time comes.
+        A record can be ahead of the facts only if a leader of an earlier release had a wrong clock
+        when this replica, or the record's writer, read its first tick. The record then counts as
+        old: its timeout is early.
         """
         return abs(self.now_unix_s - unix_s)
 
     def _date_deletions(self, now_unix_s: float) -> None:
-        """Tombstones that were read before any time was known are as old as the reader."""
+        """Date tombstones that were read before the first tick: they are as old as the reader."""
         for gone in (self.gone_claims, self.gone_pods):
             gone.update(dict.fromkeys(gone, now_unix_s))
 
@@ -262,13 +264,13 @@ class Facts:
 
     @property
     def list_attributes(self) -> bool:
-        """Whether the server keeps attributes of several values."""
+        """Whether the API server keeps list attributes."""
         return self.cluster is not None and self.cluster.list_attributes
 
     @property
     def binding_conditions(self) -> bool:
-        """Whether the conditions of devices are waited for where dray binds: the server keeps
-        them, and since when, and the claim-controller knows of them."""
+        """Whether dray waits for binding conditions of devices: the API server keeps them and
+        the allocation's time, and the claim-controller knows them."""
         told = self.cluster
         return (
             told is not None
@@ -280,6 +282,30 @@ class Facts:
     def pods_named(self, claim: ClaimName) -> tuple[str, ...]:
         """The pods that refer to a claim."""
         return tuple(self.pods_of.get(claim, ()))
+
+    def claims_of(self, pod: Pod) -> tuple[Claim, ...] | None:
+        """The pod's claims that concern dray, or None while one of them is missing or ends."""
+        claims: dict[str, Claim] = {}
+        for reference in pod.claims:
+            uid = self.claim_uids.get((pod.namespace, reference.claim), "")
+            claim = self.claims.get(uid)
+            if claim is None:
+                ours = reference.reference == names.CLAIM_REFERENCE
+                if ours or not reference.claim or pod.scheduler == names.DRAY_SCHEDULER:
+                    return None
+                continue
+            if claim.deleting or claim.pod_uid not in ("", pod.uid):
+                return None
+            claims[uid] = claim
+        return tuple(claims.values())
+
+    def pool_of(self, claim: Claim) -> str:
+        """The pool of a claim: its own, else that of a pod that refers to it."""
+        if claim.pool:
+            return claim.pool
+        for pod_uid in self.pods_of.get((claim.namespace, claim.name), ()):
+            return self.pods[pod_uid].pool
+        return ""
 
     def _refer(self, pod: Pod, refers: bool) -> None:
         for reference in pod.claims:

@@ -1,7 +1,7 @@
-"""Reservations together with the facts: whether one counts, and how it ends.
+"""How a reservation ends.
 
-Both follow from the claim's latest fact and its latest attempt in the log; the order in which facts
-and records arrived does not matter.
+This follows from the claim's latest fact and its latest attempt in the log; the order in which
+facts and records arrived does not matter.
 """
 
 from dataclasses import dataclass
@@ -9,18 +9,6 @@ from dataclasses import dataclass
 from dray.api.claims import Claim
 from dray.messages.decisions import WhyReleased
 from dray_allocator.state.decision_log import Reservation, Stage
-
-
-def counts(reservation: Reservation, claim: Claim | None, gone: bool) -> bool:
-    """Whether a claim without ``status.allocation`` still uses what is reserved for it.
-
-    A void of the attempt, or the claim's deletion, proves that it can never be committed.
-    An allocation that was committed and cleared counts until the void, because a paused executor
-    could still write it.
-    """
-    if gone or reservation.stage is Stage.OVER:
-        return False
-    return claim is None or claim.void < reservation.attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +82,3 @@ def _void_request(reservation: Reservation, around: Surroundings) -> VoidRequest
             reservation.attempt, f"not committed after {around.uncommitted_after_s:g} s"
         )
     return None
-
-
-def merely_held(reservation: Reservation | None, claim: Claim | None) -> bool:
-    """Whether the claim needs no action before the next tick."""
-    return (
-        reservation is not None
-        and reservation.stage is Stage.HELD
-        and claim is not None
-        and claim.void < reservation.attempt
-    )
-
-
-def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:
-    """Whether an execution has begun that is neither voided nor in this log: an older epoch's,
-    or one whose record was trimmed. It could still be committed, so it is voided first."""
-    known = reservation.attempt if reservation else 0
-    return claim.allocation is None and claim.decision > max(claim.void, known)

@@ -1,6 +1,6 @@
-"""What pods of one pattern want, worked out once: pods of a workload differ in who they are.
+"""The requirements of pods, computed once per pattern: most pods of a workload have equal ones.
 
-A pattern is what a pod's claims say and the pod needs, where it is to be placed and by whom.
+A pattern is the content of a pod's claims, its needs, its placement and its binder.
 """
 
 from collections.abc import Sequence
@@ -28,63 +28,62 @@ from dray_allocator.values.cache_budget import CacheBudget
 _MOST_BYTES: Final = 2**24
 _MOST_ALIKE: Final = 16
 _Told = tuple[tuple[bytes, bytes, str], ...]
-"""Of each claim, its signature, the rest of its spec, and its pool."""
+"""Per claim: its signature, the rest of its spec, and its pool."""
 _Key = tuple[str, str, str, bool, bool, int, int, _Told]
 
 
 class PodRequirements(msgspec.Struct, frozen=True):
-    """What pods of one pattern have in common."""
+    """The requirements that pods of one pattern have in common."""
 
     asks: tuple[DeviceRequirements, ...]
     plan: SearchPlan
-    """The same as the search reads them."""
+    """The same, as the search reads them."""
     devices_signature: bytes
-    """Equal for pods that the same free devices satisfy."""
+    """Equal for pods that fit the same free devices."""
     signature: bytes
-    """Equal for pods that may go to the same nodes for the same devices."""
+    """Equal for pods that fit the same nodes with the same devices."""
     placement: Placement
-    """The pool's, or the pod's own."""
+    """Of the pool, or of the pod itself."""
     is_aware: bool
-    """Whether fragmentation decides, and so what was learned."""
+    """Whether the placement is FragmentationAware, and so uses the workload model."""
     scoring: Scoring
-    """Of the placement; where fragmentation decides, as long as nothing is learned."""
+    """Of the placement; for FragmentationAware, until there is a workload model."""
     configs: tuple[tuple[OpaqueConfig, ...], ...]
-    """Of each claim: that of the classes, each with its requests, then its own."""
+    """Per claim: the configuration of its classes, each with its requests, then its own."""
     named_nodes: tuple[str, ...] | None
-    """The nodes that the pods name, as a DaemonSet's do; None: any will do."""
+    """The nodes that the pods name, as those of a DaemonSet do; None: any node."""
     in_full: bool
-    """Whether they want what only structured parameters can decide."""
+    """Whether the pods need the search (``devices.table_scope``)."""
     alone: bool
-    """Whether dray binds them, and so wants nodes where nobody else binds."""
+    """Whether dray binds the pods, which then need nodes on which no other scheduler binds."""
     prefers: bool
-    """Whether they would rather have some of the cards that fit."""
+    """Whether a request prefers some of the cards that fit."""
 
 
 class PodPattern(PodRequirements, frozen=True):
-    """The same, and what it was worked out from. It holds until a class, a pool or a policy
-    changes."""
+    """Requirements with the objects that they were computed from. They hold until a class, a
+    pool or a policy changes."""
 
     is_refused: bool
-    """Whether something that a claim says can't be met at all."""
+    """Reasons why a claim can't be decided at all."""
     refused_topology: str
-    """Why its cards can't be had joined, though they must be; empty where that is no matter."""
+    """Why the cards can't be connected as the pods require; empty if they can."""
     said: tuple[ClaimRequirements, ...]
-    """By each of the open claims."""
+    """Per open claim."""
     needs: PodNeeds
 
 
 class PodPatterns:
-    """A bounded cache of patterns of pods; it changes no answer."""
+    """A bounded cache of patterns; it changes no result."""
 
     def __init__(self) -> None:
         self._sayings = ClaimRequirementsCache()
         self._known: dict[_Key, list[PodPattern]] = {}
-        """By what tells most of them apart; those of one key have other needs."""
+        """By the part of the pattern that differs most; pods of one key differ in their needs."""
         self._room = CacheBudget(_MOST_BYTES)
 
     def forget(self) -> None:
-        """What claims and pods say may mean something else now: a class, a pool or a policy
-        changed."""
+        """Forget everything: a class, a pool or a policy changed."""
         self._sayings, self._room = ClaimRequirementsCache(), CacheBudget(_MOST_BYTES)
         self._known.clear()
 
@@ -96,9 +95,9 @@ class PodPatterns:
         pod: Pod,
         claims: Sequence[Claim],
     ) -> PodPattern:
-        """The pattern of a pod of these facts with these open claims."""
+        """The requirements of a pod of these facts with these open claims."""
         needs, pool, signatures = pod.needs, facts.pools.get(domain), facts.signatures
-        # Pods that wait in a pool whose nodes were made shared again have no other binder.
+        # Pending pods in a pool whose nodes became shared again have no other binder.
         alone = pool is not None and pool.dedicated and pod.scheduler == DRAY_SCHEDULER
         told = tuple([(signatures[one.uid], beside(one.spec), one.pool) for one in claims])
         about = (domain, pod.pool, pod.scheduler, alone, published.has_slices_beyond_table)
@@ -156,7 +155,7 @@ def _pattern(
 
 
 def _asks(said: Sequence[ClaimRequirements]) -> tuple[DeviceRequirements, ...]:
-    """Of all claims; equal requests of several claims are several asks."""
+    """Of all claims; equal requests of several claims are several entries."""
     return tuple(
         [
             msgspec.structs.replace(ask, claim=number)
@@ -167,8 +166,8 @@ def _asks(said: Sequence[ClaimRequirements]) -> tuple[DeviceRequirements, ...]:
 
 
 def _placement(policy: Placement, said: Sequence[ClaimRequirements]) -> Placement:
-    """The pool's, and what the first claim that says something has in its place; what the webhook
-    would not have let in counts for nothing."""
+    """The pool's placement, or that of the first claim that has one. A value that the webhook
+    would refuse is ignored."""
     for placement, topology in [one.placement for one in said]:
         if placement or topology:
             return overridden(policy, placement, topology)
@@ -181,15 +180,15 @@ def _refused_topology(placement: Placement, said: Sequence[ClaimRequirements]) -
 
 
 def _modes(pod: Pod, placement: Placement, binder_counts: bool) -> tuple[str, ...]:
-    """What else of a pod tells where its claims may be met: also the binder, where devices may
-    have conditions that not every one waits for."""
+    """The part of a pod that decides on which nodes its claims can be met: also the binder,
+    because devices may have conditions that not every binder waits for."""
     modes = [placement.topology] if placement.topology == HARD else []
     modes += [KUBERNETES_COMPATIBLE] if placement.is_compatible else []
     return (*modes, pod.binder) if binder_counts else tuple(modes)
 
 
 def named_nodes(needs: PodNeeds) -> tuple[str, ...] | None:
-    """The only nodes whose names every term of the pod's affinity admits; None: any name may do."""
+    """The only nodes that every term of the pod's node affinity admits by name; None: any name."""
     if not needs.node_terms:
         return None
     found: dict[str, None] = {}

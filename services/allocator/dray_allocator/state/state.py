@@ -1,28 +1,40 @@
-"""The allocator's state: facts and logs folded, and what follows from both.
+"""The allocator's state: facts and logs as far as they are read, and what follows from both.
 
-``refresh_*`` recompute what follows for one object from its latest fact and the latest
-records about it. They may be called at any time and any number of times: the state is a
-function of the two maps, not of the order in which they were filled.
+``recompute_*`` derive the state of one object from its latest fact and the latest records about it.
+They may be called at any time and any number of times: the state is a function of facts and
+records, not of the order in which they were read.
+
+A replica reads the pools that it serves and those that they depend on (docs/adr/0026). It decides
+in a pool only when it has read everything that the records of that pool were based on.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 
-from dray.api.claims import Allocation
+from dray.api import names
+from dray.api.claims import Allocation, Claim
 from dray.api.devices import DeviceId
+from dray.api.pods import Pod
 from dray.messages.decisions import PodDecision
 from dray_allocator.devices.device_usage import DeviceUsage
-from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.node_devices import Card, PublishedDevices
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.nodes.assumed_pods import AssumedPods, AssumedResources
 from dray_allocator.nodes.source import Source
 from dray_allocator.nodes.tables import NodeTables, Pools
-from dray_allocator.state.caught_up import ObservedState
-from dray_allocator.state.decision_log import Reservation, Stage, Touched
-from dray_allocator.state.domain import Domain
-from dray_allocator.state.facts import ClaimName
-from dray_allocator.state.pending_allocations import counts, merely_held
+from dray_allocator.state.decision_log import (
+    AffectedObjects,
+    Reservation,
+    Stage,
+    counts,
+    executed_unknown,
+    merely_held,
+)
+from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.facts import ClaimName, Facts
 from dray_allocator.state.pod_requirements import PodPatterns
+from dray_allocator.state.subscriptions import PoolDependencies, Subscriptions
+from dray_allocator.values.options import AllocatorOptions
 
 _CACHES = ("tables", "patterns")
 
@@ -38,27 +50,37 @@ class Suspect:
 
 
 @dataclass(slots=True)
-class AllocatorState(ObservedState):
+class AllocatorState:
     """Everything the decisions depend on, and what is cached of it."""
 
+    rules: AllocatorOptions = field(default_factory=AllocatorOptions)
+    facts: Facts = field(default_factory=Facts)
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    """The pools whose claims, pods and logs are read."""
+    pool_dependencies: PoolDependencies = field(default_factory=PoolDependencies)
+    published: PublishedDevices = field(init=False)
+    domains: dict[str, SchedulingDomain] = field(default_factory=dict)
+    """Pools that are subscribed to."""
+    unread_domains: dict[str, SchedulingDomain] = field(default_factory=dict)
+    """All other pools: only their epoch is known."""
     stopwatch: Callable[[], int] = int
-    """Microseconds; measured for people, never decided upon. ``int`` says 0, for replays."""
+    """Microseconds; for people, never for decisions. ``int`` gives 0, for replays."""
     tables: NodeTables = field(init=False)
     device_usage: DeviceUsage = field(default_factory=DeviceUsage)
     assumed_pods: AssumedPods = field(default_factory=AssumedPods)
     selectors: SelectorCache = field(default_factory=SelectorCache)
     patterns: PodPatterns = field(default_factory=PodPatterns)
     shared_version: int = 0
-    """Moves when devices that many nodes see change, or what is in use of them."""
+    """Increases when devices that many nodes see, or their use, change."""
     suspects: dict[DeviceId, Suspect] = field(default_factory=dict)
-    """Devices of which more is used than before; to be checked."""
+    """Devices whose use grew, to be checked."""
 
     def __post_init__(self) -> None:
-        ObservedState.__post_init__(self)  # "super" knows the class before its slots were made
+        self.published = PublishedDevices(self.rules.drivers)
         self._make_tables()
 
     def __getstate__(self) -> dict[str, object]:
-        """For copies, without caches: tables read this very state, a copy's must read the copy."""
+        """The state without its caches, for copies: tables read the state that made them."""
         named = [one.name for one in fields(self) if one.name not in _CACHES]
         return {name: getattr(self, name) for name in named}
 
@@ -81,14 +103,142 @@ class AllocatorState(ObservedState):
         )
         self.tables = NodeTables(source, pools)
 
-    def count(self, domain: Domain, decision: PodDecision) -> None:
-        """Let a decision about open claims count, as ``touch`` would find once it is written:
-        they use what they get, no earlier attempt counts, and their pods have no turn more."""
+    def complete(self, domain: SchedulingDomain) -> bool:
+        """Whether everything was read that earlier records were based on."""
+        facts, needed = self.facts, domain.current.facts_sequence
+        whole = facts.synced and facts.whole and facts.is_dated and not domain.unnamed
+        return whole and facts.position >= needed and self.knows(domain.name)
+
+    def knows(self, pool: str) -> bool:
+        """Whether facts and logs of the pool and of all pools that it depends on were read.
+
+        Only the log of a node's former pool knows an allocation that was cleared and not voided. A
+        lost log does not count; its epoch is voided."""
+        position = self.facts.position
+        if self.undecodable_for(pool):
+            return False
+        if self.subscriptions.knows_all(position):
+            return self.has_read_all_logs()
+        return not self.published.spans_nodes and all(
+            self.subscriptions.knows(one, position) and self._has_read_log(one)
+            for one in self.pool_dependencies.of(pool)
+        )
+
+    def undecodable_for(self, pool: str) -> str:
+        """Why this replica must not decide in the pool, although others may: a message of a newer
+        release that it can't decode, of this pool or of one that it depends on. Empty if it may."""
+        facts, spans = self.facts, self.published.spans_nodes
+        pools = (*self.domains, *self.unread_domains) if spans else self.pool_dependencies.of(pool)
+        for one in pools:
+            domain = self.domains.get(one) or self.unread_domains.get(one)
+            if domain is not None and domain.undecodable:
+                return domain.undecodable
+        if not facts.undecodable:
+            return ""
+        if spans:
+            return facts.undecodable.any()
+        for one in pools:
+            known, members = facts.pools.get(one), facts.members.get(one, {})
+            why = facts.undecodable.stop(one, members, known.template if known else "")
+            if why:
+                return why
+        return ""
+
+    def reached(self, pool: str) -> int:
+        """Sequence of the last fact applied on which decisions in the pool depend. It is equal in
+        replicas that read different pools."""
+        if self.published.spans_nodes:
+            return self.facts.position
+        reached = self.facts.reached
+        return max(reached.get(one, 0) for one in ("", *self.pool_dependencies.of(pool)))
+
+    def has_read_all_logs(self) -> bool:
+        """Whether all logs were folded to their end once, or as far as they can be."""
+        return all(
+            domain.read or domain.lost or domain.undecodable for domain in self.domains.values()
+        )
+
+    def _has_read_log(self, pool: str) -> bool:
+        domain = self.domains.get(pool)
+        return domain is None or domain.read or domain.lost
+
+    def ready(self, domain: SchedulingDomain) -> bool:
+        """Whether this replica may append to the domain's log now."""
+        return (
+            domain.fence is not None
+            and not domain.lost
+            and domain.current.sequence >= max(1, domain.fence)
+            and self.has_room(domain)
+            and self.complete(domain)
+        )
+
+    def has_room(self, domain: SchedulingDomain) -> bool:
+        """Whether another record may be appended before the pending appends are read back. Nothing
+        else of ``ready`` changes during a step."""
+        return len(domain.appended) < self.rules.unconfirmed_records
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether ``Continue`` has something to do."""
+        return any(
+            (one.queue.has_active or one.queue.paused) and self.ready(one)
+            for one in self.domains.values()
+        )
+
+    def is_decidable(self, pod: Pod) -> bool:
+        """Whether dray decides the pod and knows all its claims. For a pod that can't be bound,
+        it decides only the reason."""
+        pool = self.facts.pools.get(pod.pool)
+        return (
+            pool is not None
+            and pool.owner == names.OWNER_DRAY
+            and not pod.other_gates
+            and not pod.node
+            and pod.phase == "Pending"
+            and not pod.deleting
+            and bool(self.open_claims(pod) or self.claims_of_others(pod))
+        )
+
+    def claims_of_others(self, pod: Pod) -> tuple[Claim, ...]:
+        """Claims that are allocated for other pods, so that the pod can't be bound. dray reserves a
+        claim for one pod, together with its allocation; kube-scheduler for each pod."""
+        if pod.binder != names.OWNER_DRAY:
+            return ()
+        claims = self.facts.claims_of(pod) or ()
+        return tuple(one for one in claims if one.reserved_for and pod.uid not in one.reserved_for)
+
+    def open_claims(self, pod: Pod) -> tuple[Claim, ...]:
+        """The pod's claims to be allocated together; empty unless all are known and free."""
+        found = []
+        for claim in self.facts.claims_of(pod) or ():
+            if claim.allocation is None:
+                if self._is_taken(claim):
+                    return ()
+                found.append(claim)
+        return tuple(found)
+
+    def _is_taken(self, claim: Claim) -> bool:
+        """Whether an earlier attempt of the claim is not over yet."""
+        for domain in self.domains.values():
+            reservation = domain.current.claims.get(claim.uid)
+            if reservation is not None and reservation.stage is not Stage.OVER:
+                return True
+            if claim.decision > claim.void and self._is_unknown(domain, claim, reservation):
+                return True
+        return False
+
+    def _is_unknown(
+        self, domain: SchedulingDomain, claim: Claim, known: Reservation | None
+    ) -> bool:
+        return executed_unknown(claim, known) and self.facts.pool_of(claim) == domain.name
+
+    def assume(self, domain: SchedulingDomain, decision: PodDecision) -> None:
+        """Assume a decision before it is written: charge its devices and dequeue its pods."""
         pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
         domain.current.take(decision, self.facts.now_unix_s)
         domain.queue.remove(pod_uid)
         if self.assumed_pods.has(pod_uid):  # An earlier attempt has not ended in a log yet.
-            self.refresh_hold(pod_uid)
+            self.recompute_assumed_pod(pod_uid)
         elif not self._is_counted(pod_uid, node):
             self.assumed_pods.set(pod_uid, node, _held(decision))
         devices: list[DeviceId] = []
@@ -101,46 +251,46 @@ class AllocatorState(ObservedState):
             pods = pods_of.get((claim.namespace, claim.name), ())
             for other in pods if len(pods) > 1 else ():
                 if other != pod_uid:
-                    self.refresh_pod(other)
+                    self.recompute_pod(other)
         self._use_changed(devices, node)
 
-    def touch(self, touched: Touched) -> None:
-        """Recompute what a record was about."""
-        pods = dict.fromkeys(touched.pods)
-        for claim_uid in touched.claims:
-            self._refresh_use(claim_uid)
+    def recompute(self, affected: AffectedObjects) -> None:
+        """Recompute the objects that a record affects."""
+        pods = dict.fromkeys(affected.pods)
+        for claim_uid in affected.claims:
+            self._recompute_use(claim_uid)
             pods.update(dict.fromkeys(self._pods_of(claim_uid)))
-        for pod_uid in touched.pods:
-            self.refresh_hold(pod_uid)
+        for pod_uid in affected.pods:
+            self.recompute_assumed_pod(pod_uid)
         for pod_uid in pods:
-            self.refresh_pod(pod_uid)
+            self.recompute_pod(pod_uid)
 
-    def refresh_all(self) -> None:
+    def recompute_all(self) -> None:
         """Recompute everything, after facts or a log were lost."""
         claims = [uid for uid, _ in self.device_usage.claims()]
         claims += [*self.facts.claims, *(r.claim_uid for r in self.reservations())]
         for claim_uid in dict.fromkeys(claims):
-            self.refresh_claim(claim_uid)
+            self.recompute_claim(claim_uid)
         pods = [*self.facts.pods, *self.assumed_pods.pods()]
         pods += [uid for domain in self.domains.values() for uid in domain.current.pods]
         for pod_uid in dict.fromkeys(pods):
-            self.refresh_hold(pod_uid)
-            self.refresh_pod(pod_uid)
+            self.recompute_assumed_pod(pod_uid)
+            self.recompute_pod(pod_uid)
 
     def reservations(self) -> Iterator[Reservation]:
         """Every reservation of every log, whatever its stage."""
         for domain in self.domains.values():
             yield from domain.current.claims.values()
 
-    def refresh_claim(self, claim_uid: str) -> None:
-        """What the claim uses, whether a reservation of it must end, and its pods' turns."""
+    def recompute_claim(self, claim_uid: str) -> None:
+        """Recompute what the claim uses, whether a reservation of it must end, and its pods."""
         if not self._is_untouched(claim_uid):
-            self._refresh_use(claim_uid)
+            self._recompute_use(claim_uid)
         for pod_uid in self._pods_of(claim_uid):
-            self.refresh_pod(pod_uid)
+            self.recompute_pod(pod_uid)
 
     def _is_untouched(self, claim_uid: str) -> bool:
-        """Whether the claim uses nothing and is in no log, as one that is new."""
+        """Whether the claim uses nothing and is in no log, as a new claim."""
         claim = self.facts.claims.get(claim_uid)
         if claim is None or claim.allocation is not None or claim.decision:
             return False
@@ -151,10 +301,10 @@ class AllocatorState(ObservedState):
                 return False
         return True
 
-    def _refresh_use(self, claim_uid: str) -> None:
+    def _recompute_use(self, claim_uid: str) -> None:
         self._set_use(claim_uid, self._use(claim_uid))
         for domain in self.domains.values():
-            self._refresh_unsettled(domain, claim_uid)
+            self._recompute_unsettled(domain, claim_uid)
 
     def _set_use(self, claim_uid: str, allocation: Allocation | None) -> None:
         change = self.device_usage.set(claim_uid, allocation)
@@ -179,14 +329,14 @@ class AllocatorState(ObservedState):
             self.suspects[device] = replace(suspect, ticks=suspect.ticks + 1)
 
     def _use_changed(self, devices: Sequence[DeviceId], node: str = "") -> None:
-        """More or less is used of devices, and maybe held on a node."""
+        """Use of devices changed, and perhaps of a node."""
         changed: dict[str, list[Card]] = {node: []} if node else {}
         for device in devices:
             card = self.published.card(device)
             if card is not None:
                 changed.setdefault(card.node, []).append(card)
             elif device.driver in self.rules.drivers:
-                self.shared_version += 1  # No table tells who sees it.
+                self.shared_version += 1  # No table knows the nodes that see it.
         for name, cards in changed.items():
             self.tables.use_changed(name, cards)
 
@@ -195,13 +345,13 @@ class AllocatorState(ObservedState):
         claim = self.facts.claims.get(claim_uid)
         return () if claim is None else self.facts.pods_named((claim.namespace, claim.name))
 
-    def refresh_pods_of(self, claim: ClaimName) -> None:
-        """The turns of the pods that refer to a claim, which may be gone."""
+    def recompute_pods_of(self, claim: ClaimName) -> None:
+        """Recompute the pods that refer to a claim, which may be deleted."""
         for pod_uid in self.facts.pods_named(claim):
-            self.refresh_pod(pod_uid)
+            self.recompute_pod(pod_uid)
 
     def _use(self, claim_uid: str) -> Allocation | None:
-        """``status.allocation``, else what is reserved in whichever log."""
+        """``status.allocation``, else what the logs reserve."""
         claim = self.facts.claims.get(claim_uid)
         if claim is not None and claim.allocation is not None:
             return claim.allocation
@@ -214,7 +364,7 @@ class AllocatorState(ObservedState):
                 used = more if used is None else Allocation((*used.devices, *more.devices))
         return used
 
-    def _refresh_unsettled(self, domain: Domain, claim_uid: str) -> None:
+    def _recompute_unsettled(self, domain: SchedulingDomain, claim_uid: str) -> None:
         claim = self.facts.claims.get(claim_uid)
         reservation = domain.current.claims.get(claim_uid)
         if reservation is None:
@@ -233,8 +383,8 @@ class AllocatorState(ObservedState):
             domain.unsettled.pop(claim_uid, None)
             domain.asked.pop(claim_uid, None)
 
-    def refresh_hold(self, pod_uid: str) -> None:
-        """Whether the log must hold what the pod takes of its node, whose sum lacks it."""
+    def recompute_assumed_pod(self, pod_uid: str) -> None:
+        """Assume the pod on its node while a log reserves it and the node's sums lack it."""
         node, held = "", None
         for domain in self.domains.values():
             decision = domain.current.pods.get(pod_uid)
@@ -266,8 +416,8 @@ class AllocatorState(ObservedState):
         fact = self.facts.nodes.get(node)
         return fact is not None and pod_uid in fact.counted
 
-    def refresh_pod(self, pod_uid: str) -> None:
-        """Whether a decision could help the pod; then it is tried soon."""
+    def recompute_pod(self, pod_uid: str) -> None:
+        """Queue the pod if a decision could help it; else dequeue it."""
         pod = self.facts.pods.get(pod_uid)
         pool = pod.pool if pod is not None and self.is_decidable(pod) else ""
         for domain in self.domains.values():
@@ -294,7 +444,7 @@ class AllocatorState(ObservedState):
             domain.queue.capacity_version += 1
 
     def capacity_changed_everywhere(self) -> None:
-        """Something that all domains look at changed."""
+        """Something changed that all domains read."""
         for domain in self.domains.values():
             domain.queue.capacity_version += 1
 

@@ -1,4 +1,4 @@
-"""What of a claim makes no sense, or can't be decided: a clear reason instead of a search."""
+"""Claims that can't be decided: a clear reason instead of a search."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -10,7 +10,7 @@ from dray_allocator.devices.percentages import shares_of, unreadable
 from dray_allocator.devices.published_capacity import amount_of
 
 _MANY: Final = 2
-"""Stands for as many as there are."""
+"""Stands for an unknown number."""
 _NO_WORDS: Final = (
     f'"{HARD}" can\'t be had with placement {names.KUBERNETES_COMPATIBLE}, or beside what '
     "Kubernetes' allocation alone can decide, which has no such rule"
@@ -18,8 +18,8 @@ _NO_WORDS: Final = (
 
 
 def validate_claim(claim: Claim, *, is_compatible: bool) -> list[str]:
-    """What is wrong with a claim, in words; ``is_compatible``: it is decided as in
-    kube-scheduler."""
+    """Why a claim can't be decided, in words. ``is_compatible``: in placement mode
+    KubernetesCompatible."""
     found = [*claim.spec.unsupported, *unreadable(claim)]
     for _, ask in claim.spec.alternatives():
         found += _of_ask(ask)
@@ -36,8 +36,8 @@ def validate_claim(claim: Claim, *, is_compatible: bool) -> list[str]:
 
 
 def refused_topology(placement: Placement, topologies: Sequence[str], most: int) -> str:
-    """Why devices of one pod, ``most`` of them at most, can't be had joined where structured
-    parameters decide; empty: they need not be. ``topologies``: what its claims say of it."""
+    """Why the search can't connect the devices of a pod, at most ``most`` of them; empty if it
+    need not. ``topologies``: those that its claims require."""
     if placement.topology != HARD or most < _MANY:
         return ""
     if HARD in topologies:
@@ -52,7 +52,7 @@ def refused_topology(placement: Placement, topologies: Sequence[str], most: int)
 
 
 def most_devices(claim: Claim) -> int:
-    """As many as a claim may get; mode All may get many, and who only looks on gets none."""
+    """Most devices that a claim may get; mode All may get many, administrative access none."""
     return sum(max(map(_most, request.alternatives), default=0) for request in claim.spec.requests)
 
 
@@ -63,7 +63,7 @@ def _most(ask: DeviceRequest) -> int:
 
 
 def _fewest(request: DeviceRequest) -> int:
-    """Devices that a request takes at least; of mode All nothing is known yet."""
+    """Least devices of a request; unknown for mode All."""
     return min(
         (one.count if one.mode == "ExactCount" else 0 for one in request.alternatives), default=0
     )
