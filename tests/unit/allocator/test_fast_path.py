@@ -142,8 +142,8 @@ class FullSearch:
             if found is not None:
                 worth, answer = found
                 needs = self.index.plan.cards
-                suiting = [need.suiting(table, table.stretch(row)) for need in needs]
-                score = self.index.score.of(table, row, suiting)
+                fitting = [need.fitting(table, table.card_slice(row)) for need in needs]
+                score = self.index.score.of(table, row, fitting)
                 yield (score, tie(node.uid), node.uid), worth, answer
 
     def _on(self, name: str, row: int):

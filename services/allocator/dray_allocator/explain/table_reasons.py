@@ -12,7 +12,7 @@ from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.node_search import DeviceSearch
 from dray_allocator.devices.ordered_search import Rating
 from dray_allocator.explain.devices import DeviceMisses
-from dray_allocator.nodes.columns import spread
+from dray_allocator.nodes.columns import expand_ranges
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.placement.affected_requests import each_once, named
 from dray_allocator.placement.choice import candidates
@@ -126,10 +126,10 @@ def _with_enough(index: NodeIndex, nodes: Sequence[str]) -> list[str]:
     """The nodes on which every request, by itself, has as many cards as it wants."""
     table = index.table
     rows = np.array([table.rows[name] for name in nodes], np.intp)
-    places, owner = spread(table.first[rows], table.count[rows])
+    places, owner = expand_ranges(table.first[rows], table.count[rows])
     enough = np.ones(len(rows), np.bool_)
     for need in index.plan.cards:
-        found = owner[need.suiting(table, places)]
+        found = owner[need.fitting(table, places)]
         enough &= np.bincount(found, minlength=len(rows)) >= need.count
     return [nodes[at] for at in enough.nonzero()[0].tolist()]
 

@@ -101,7 +101,7 @@ class NodeSearch:
         """The best node, None if none fits, or a pause."""
         table, pod = self.index.table, self.pod
         best = best_choice(self._feasible(), table, prefers=pod.prefers, connects=pod.connects)
-        self.index.restore()
+        self.index.restore_skipped()
         if self.is_paused:
             return Pause.UNFINISHED
         if best is None or self.ended_at:
@@ -126,7 +126,7 @@ class NodeSearch:
             elif result.is_slow:
                 self.slow_nodes.append(node)
             else:
-                self.index.rule_out(self.index.table.rows[node])
+                self.index.exclude(self.index.table.rows[node])
         if not is_found:
             yield from self._slow()
 
@@ -158,7 +158,7 @@ class NodeSearch:
         for row in islice(iter(index.best, -1), _ONE_BY_ONE):
             yield table.names[row]
             if index.key(row) != NONE:
-                index.lay_aside(row)
+                index.skip(row)
         yield from self._sorted()
 
     def _sorted(self, rows: Sequence[int] | None = None) -> Iterator[str]:

@@ -95,9 +95,9 @@ def pick_devices(
     The columns of the table are rounded; the device usage is exact.
     """
     table, need, device_usage = index.table, index.plan.cards[0], state.device_usage
-    cards, suiting = table.cards_in[row], index.suiting_of(row)
+    cards, fitting = table.cards_in[row], index.fitting_cards(row)
     found: list[Share] = []
-    for at in suiting if len(suiting) < 2 else index.score.order(table, row, suiting):
+    for at in fitting if len(fitting) < 2 else index.score.order(table, row, fitting):
         card = cards[at]
         consumed = need.ask.of(card)
         if consumed is not None and has_room(device_usage, card, consumed):
@@ -117,7 +117,7 @@ def search_node(
 ) -> FoundDevices | None:
     """Devices for all requests of all claims together, with their constraints."""
     node, rank = table.names[row], score.rank(table, row)
-    ties = table.card_tie_at[table.stretch(row)].tolist()
+    ties = table.card_tie_at[table.card_slice(row)].tolist()
 
     def rate(ask: DeviceRequirements, card: Card) -> Rating:
         key = card_key(ask.preference, card.device) if ask.preference else ()
