@@ -39,7 +39,7 @@ class Plain:
 
     def reasons(self) -> list[Reason]:
         found: dict[Reason, None] = {}
-        unhealthy = sum(self.state.published.ill.get(node, 0) for node in self.nodes)
+        unhealthy = sum(self.state.published.unhealthy_counts.get(node, 0) for node in self.nodes)
         if unhealthy:
             total = len(self.cards) + unhealthy
             found[Reason("in-use", "unhealthy", unhealthy, total)] = None

@@ -80,7 +80,7 @@ def _seen(table: NodeTable) -> dict[str, tuple[object, ...]]:
     """Per node, what of it changes with decisions."""
     found = {}
     for name, row in table.rows.items():
-        here = table.stretch(row)
+        here = table.card_slice(row)
         left = {key: table.free[at][here].tolist() for key, at in table.dimensions.items()}
         free = table.cpu_milli_at[row], table.memory_bytes_at[row], table.pods_at[row]
         loads = table.load[here].tolist(), table.load_sum_at[row]

@@ -21,11 +21,11 @@ from dray.api.placement import HARD
 from dray.api.pods import Pod, PodNeeds
 from dray.messages.facts import SliceObserved
 from dray_allocator.devices.allocation_state import AllocationState, untolerated
-from dray_allocator.devices.budget import NODE_LOOKS, SearchBudget
+from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, SearchBudget
 from dray_allocator.devices.candidates import candidates_of
 from dray_allocator.devices.capacity import demand_by
 from dray_allocator.devices.errors import AllocationError
-from dray_allocator.devices.links import BEYOND_NVLINK, names_links
+from dray_allocator.devices.links import BEYOND_NVLINK, has_link_attributes
 from dray_allocator.devices.ordered_search import OrderedSearch, SearchPlan, worst_first
 from dray_allocator.devices.pools import gather
 from dray_allocator.devices.requirements import Planner
@@ -142,8 +142,8 @@ class FullSearch:
             if found is not None:
                 worth, answer = found
                 needs = self.index.plan.cards
-                suiting = [need.suiting(table, table.stretch(row)) for need in needs]
-                score = self.index.score.of(table, row, suiting)
+                fitting = [need.fitting(table, table.card_slice(row)) for need in needs]
+                score = self.index.score.of(table, row, fitting)
                 yield (score, tie(node.uid), node.uid), worth, answer
 
     def _on(self, name: str, row: int):
@@ -152,13 +152,13 @@ class FullSearch:
         visible = visible_devices(state.published, state.device_usage, name)
         pools = gather(visible.slices, node, rules)
         candidates = list(candidates_of(one for one in pools if not one.invalid))
-        usage, demand_of = visible.usage(rules), demand_by(rules, pod.stated())
+        usage, demand_of = visible.usage(rules), demand_by(rules, pod.requested_capacity())
         before = AllocationState(pod.claims, usage, rules, demand_of)
         selectors = DeviceSelectors(node, rules)
 
         def suits(claim, ask, of_class, candidate):
             try:
-                return selectors.take(claim, ask, of_class, candidate)
+                return selectors.match(claim, ask, of_class, candidate)
             except AllocationError:
                 return False
 
@@ -189,11 +189,11 @@ class FullSearch:
             ask, card = asks[id(alternative)], state.published.card(candidate.id)
             return card_key(ask.preference, candidate.device), rank(card), tie(card.name)
 
-        budget = SearchBudget(100 * NODE_LOOKS)
+        budget = SearchBudget(100 * MAX_TRIES_PER_NODE)
         search = OrderedSearch(plan, rules, budget, usage, demand_of, rate)
         topology = self.want.placement.topology
         connects = concerns(self.want.asks, topology)
-        if topology != HARD and not names_links(state.published.of(name).cards):
+        if topology != HARD and not has_link_attributes(state.published.of(name).cards):
             connects = False
         found = search.best(search.in_order(fitting), connects=connects, must=topology == HARD)
         assert not budget.ran_out
@@ -289,7 +289,7 @@ def two_claims(world: Any, pod: Pod, random: Random) -> Pod:
 def _patient():
     """No node is put off: which one is, is not the full search's matter."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choosing, "FIRST_LOOKS", NODE_LOOKS)
+        patch.setattr(choosing, "MAX_TRIES_AT_FIRST", MAX_TRIES_PER_NODE)
         yield
 
 

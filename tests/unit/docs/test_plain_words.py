@@ -38,6 +38,7 @@ ALLOWED = {
         (
             "docs/adr/0026-replicas-read-what-they-decide-upon.md",
             "docs/messages.md",
+            "services/allocator/dray_allocator/state/subscriptions.py",
             "shared/dray/messages/facts.py",
             "tests/unit/allocator/test_subscriptions.py",
             "tests/unit/claim_controller/test_outbox.py",
@@ -59,14 +60,6 @@ ALLOWED = {
         ("board",),
     ),
     "tests/contract/kubernetes/admission/test_policies.py": ("said",),  # a string in CEL
-    **dict.fromkeys(  # a text of the allocator
-        (
-            "tests/unit/allocator/claim_search/test_compatible.py",
-            "tests/unit/allocator/claim_search/test_links.py",
-        ),
-        ("beside",),
-    ),
-    "tests/unit/allocator/reference_reasons.py": ("ill",),  # an attribute of the allocator
     "tests/unit/docs/test_plain_words.py": WORDS,
     "tests/unit/tools/test_names.py": ("told",),  # what tools.names refuses
     "tools/names/rules.py": ("told", "said", "whoever", "anew"),  # what it refuses

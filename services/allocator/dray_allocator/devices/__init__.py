@@ -1,25 +1,25 @@
 """Structured parameters: which devices claims get on one node, as kube-scheduler decides it.
 
-The search, for devices of any driver; it imports none of the modules listed below it:
+The search, for devices of any driver; it imports none of the modules of the second list:
 
-allocate      the way in              versions          what versions with their gates differ in
-pools         slices → pools          node_selection    whether a node is reached
-requirements  requests, checked       selectors         CEL, once per request and device
-search        depth first             allocation_state  all that one more device changes
-capacity      request policies        ranges            with minimum and step
-counters      shared by devices       constraints       attributes that must match or differ
-usage         what claims hold        results           the answer in the API's terms
-budget        how long it may take    links             how devices are connected
-amounts       as Go holds them        ordered_search    in another order; connected devices
+allocate      the entry point         versions          differences between versions and gates
+pools         slices → pools          node_selection    whether a slice is for a node
+requirements  validated requests      selectors         CEL, once per request and device
+search        depth-first search      allocation_state  allocate one more device, and undo it
+capacity      request policies        ranges            valid ranges with minimum and step
+counters      shared counters         constraints       attributes that must match or differ
+usage         what claims hold        results           AllocationResults
+budget        limit of tried devices  links             how devices are connected
+amounts       quantities as in Go     ordered_search    best devices first; connected devices
 
-Devices that the node table reads, and claims in their form:
+The devices that the node table reads (cards), and the requests for them:
 
-published_device    a device with what is computed from it; published_capacity
-node_devices        the devices of each node; their device_usage and device_taints
+published_device    a card: a device and what is computed from it; published_capacity
+node_devices        the cards of each node; device_usage and device_taints
 table_scope         what the node table can decide
-selector_cache      selectors, once per distinct device
-driver_parameters   dray's part of a claim; percentages
-device_requests     what a request asks of these devices; node_search searches them
+selector_cache      results of selectors, once per distinct device
+driver_parameters   dray's opaque configuration in a claim; percentages
+device_requests     requests for cards; node_search runs the search on the cards of one node
 
-Pure: the same question has the same answer, and nothing is asked but what is given.
+Pure: results depend on the arguments only.
 """

@@ -1,4 +1,4 @@
-"""Allocation of claims on one node: in kube-scheduler's order, or the best rated devices first."""
+"""Allocate claims on one node: in kube-scheduler's order, or the best rated devices first."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,12 +7,17 @@ from typing import Final
 from dray.api.claims import Allocation, Claim, DeviceRequest
 from dray.api.devices import DeviceClass, ResourceSlice
 from dray.api.pods import Node
-from dray_allocator.devices.allocation_state import AllocationState, Taken, untolerated
+from dray_allocator.devices.allocation_state import AllocationState, TakenDevice, untolerated
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate, candidates_of
-from dray_allocator.devices.capacity import DemandOf, Stated, as_stated, demand_by
+from dray_allocator.devices.capacity import (
+    DemandOf,
+    RequestedCapacity,
+    demand_by,
+    requested_capacity,
+)
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError, SearchLimitError
-from dray_allocator.devices.ordered_search import Key, OrderedSearch, Rating, SearchPlan
+from dray_allocator.devices.ordered_search import OrderedSearch, PreferenceKey, Rating, SearchPlan
 from dray_allocator.devices.pools import ResourcePool, gather
 from dray_allocator.devices.requirements import Alternative, Planner, RequestAlternatives
 from dray_allocator.devices.results import chosen_of, result_of
@@ -21,47 +26,47 @@ from dray_allocator.devices.selectors import DeviceSelectors
 from dray_allocator.devices.usage import Usage
 from dray_allocator.devices.versions import SchedulerVersion
 
-MOST_LOOKED_AT: Final = 500_000
-"""Devices that a search looks at before it gives up: some seconds' worth."""
+MAX_TRIES: Final = 500_000
+"""The default budget of a search: some seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is to be decided: ``claims`` on ``node``, all of them or none."""
+    """Allocate ``claims`` on ``node``: all of them or none."""
 
     node: Node
     slices: Sequence[ResourceSlice]
     classes: Sequence[DeviceClass]
     usage: Usage
-    """What other claims hold."""
+    """The devices of other claims."""
     claims: Sequence[Claim]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOrder:
-    """The order in which devices are tried, if it is not kube-scheduler's."""
+    """The order in which devices are tried, if it is not kube-scheduler's order."""
 
-    rate: Callable[[int, Alternative, Candidate], tuple[Key, int]]
-    """A device's preference key and score for an alternative of a claim (by its number); the
-    lowest is tried first, of equal ones the one that kube-scheduler tries first."""
+    rate: Callable[[int, Alternative, Candidate], tuple[PreferenceKey, int]]
+    """The preference key and score of a device, by claim number, alternative and device. The lowest
+    is tried first; of equals, the one that kube-scheduler tries first."""
     connects: bool
     """Whether devices of a better link level are preferred."""
 
 
 @dataclass(frozen=True, slots=True)
 class BestAllocation:
-    """What claims get on a node in such an order."""
+    """The allocations of claims on a node, in such an order."""
 
     results: tuple[Allocation, ...]
     """Of each claim."""
-    taken: tuple[tuple[Taken, ...], ...]
-    """Per claim, the devices with the alternatives that they are for."""
+    taken: tuple[tuple[TakenDevice, ...], ...]
+    """Per claim, the devices with their alternatives."""
     link_level: int
 
 
 @dataclass(frozen=True, slots=True)
 class _NodePlan:
-    """Claims that are checked and planned on one node."""
+    """Validated claims on one node."""
 
     problem: Problem
     rules: SchedulerVersion
@@ -74,9 +79,9 @@ class _NodePlan:
     demand_of: DemandOf
 
     def results(
-        self, chosen: Sequence[Sequence[Alternative]], taken: Sequence[Sequence[Taken]]
+        self, chosen: Sequence[Sequence[Alternative]], taken: Sequence[Sequence[TakenDevice]]
     ) -> list[Allocation]:
-        """What each claim gets by the chosen alternative of each request."""
+        """The allocation of each claim, with the chosen alternative of each request."""
         node, rules = self.problem.node, self.rules
         return [
             result_of(claim, alternatives, devices, node, rules)
@@ -84,7 +89,7 @@ class _NodePlan:
         ]
 
     def raise_invalid(self) -> None:
-        """That nothing fits may be the fault of a pool that can't be used."""
+        """Report an invalid pool, if there is one, as the reason why nothing fits."""
         for pool in self.pools:
             if pool.invalid and not self.rules.stops_at_invalid_pools:
                 raise NodeAllocationError(
@@ -98,29 +103,29 @@ def allocate(
     *,
     budget: SearchBudget | None = None,
     selectors: DeviceSelectors | None = None,
-    stated: Stated = as_stated,
+    requested: RequestedCapacity = requested_capacity,
 ) -> list[Allocation] | None:
-    """What each claim gets, in the order of the claims; None where they don't fit on the node.
+    """The allocations, in the order of the claims; None if the claims do not fit on the node.
 
-    ``budget`` bounds the devices that the search looks at; by default to ``MOST_LOOKED_AT``.
-    ``selectors``, of the same node and rules, may be more forgiving. ``stated``
+    ``budget`` limits the devices that the search tries, by default to ``MAX_TRIES``.
+    ``selectors``, of the same node and rules, may be lenient. ``requested``
     tells what requests take of a device where that is not in the claim.
 
     Raises:
         AllocationError: Kubernetes ends the attempt with an error: a selector that can't be
             evaluated, a class that is missing, too many devices …
         NodeAllocationError: the same, but about this node only.
-        SearchLimitError: the search takes too long.
+        SearchLimitError: the budget is spent.
     """
-    plan = _plan(problem, rules, selectors or DeviceSelectors(problem.node, rules), stated)
+    plan = _plan(problem, rules, selectors or DeviceSelectors(problem.node, rules), requested)
     search = Search(
         problem.claims,
         plan.requests,
         lambda alternative: plan.candidates,
         plan.state,
-        plan.selectors.take,
+        plan.selectors.match,
         rules,
-        budget or SearchBudget(MOST_LOOKED_AT),
+        budget or SearchBudget(MAX_TRIES),
         invalid=next((pool for pool in plan.pools if pool.invalid), None),
     )
     if not search.run():
@@ -143,13 +148,13 @@ def allocate_best(
     *,
     budget: SearchBudget,
     selectors: DeviceSelectors,
-    stated: Stated = as_stated,
+    requested: RequestedCapacity = requested_capacity,
 ) -> BestAllocation | None:
-    """The same with the devices that ``order`` rates best.
+    """Like ``allocate``, with the devices that ``order`` rates best.
 
-    Raises as ``allocate`` does; a device of which an amount can't be computed does not fit.
+    Raises the same errors, but a device of which an amount can't be computed does not fit.
     """
-    plan = _plan(problem, rules, selectors, stated)
+    plan = _plan(problem, rules, selectors, requested)
     numbers = {
         id(one): number
         for number, requests in enumerate(plan.requests)
@@ -168,10 +173,10 @@ def allocate_best(
     found = search.best(search.in_order(fitting), connects=order.connects)
     if found is None:
         if budget.ran_out:
-            raise SearchLimitError(f"gave up after looking at {budget.most} devices")
+            raise SearchLimitError(f"gave up after looking at {budget.limit} devices")
         plan.raise_invalid()
         return None
-    taken: list[list[Taken]] = [[] for _ in problem.claims]
+    taken: list[list[TakenDevice]] = [[] for _ in problem.claims]
     for one in found.taken:
         taken[numbers[id(one.alternative)]].append(one)
     chosen = [list(dict.fromkeys(one.alternative for one in some)) for some in taken]
@@ -179,26 +184,29 @@ def allocate_best(
 
 
 def _plan(
-    problem: Problem, rules: SchedulerVersion, selectors: DeviceSelectors, stated: Stated
+    problem: Problem,
+    rules: SchedulerVersion,
+    selectors: DeviceSelectors,
+    requested: RequestedCapacity,
 ) -> _NodePlan:
     pools = tuple(gather(problem.slices, problem.node, rules))
-    demand_of = demand_by(rules, stated)
+    demand_of = demand_by(rules, requested)
     state = AllocationState(problem.claims, problem.usage, rules, demand_of)
 
     def has_room(ask: DeviceRequest, candidate: Candidate) -> bool:
-        return state.has_room(ask, candidate, now=rules.all_by_what_is_left)
+        return state.has_room(ask, candidate, now=rules.all_needs_free_capacity)
 
     classes = {one.name: one for one in problem.classes}
     candidates = tuple(candidates_of(pool for pool in pools if _is_usable(pool, rules)))
-    planner = Planner(classes, pools, candidates, rules, selectors.take, has_room)
+    planner = Planner(classes, pools, candidates, rules, selectors.match, has_room)
     requests = tuple(planner.plan(claim) for claim in problem.claims)
     return _NodePlan(problem, rules, selectors, pools, candidates, requests, state, demand_of)
 
 
 def _fitting(plan: _NodePlan, number: int, alternative: Alternative) -> Sequence[Candidate]:
-    """The devices that an alternative of a claim could have by itself."""
-    if alternative.every is not None:
-        return alternative.every
+    """The devices that fit an alternative of a claim, if it is considered alone."""
+    if alternative.all_devices is not None:
+        return alternative.all_devices
     claim, ask, of_class = plan.problem.claims[number], alternative.ask, alternative.of_class
     state = plan.state
     return [
@@ -206,7 +214,7 @@ def _fitting(plan: _NodePlan, number: int, alternative: Alternative) -> Sequence
         for one in plan.candidates
         if state.is_free(number, ask, one)
         and not untolerated(one.device.taints, ask.tolerations)
-        and plan.selectors.take(claim, ask, of_class, one)
+        and plan.selectors.match(claim, ask, of_class, one)
         and _has_room(state, ask, one)
     ]
 

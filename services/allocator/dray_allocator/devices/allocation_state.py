@@ -1,4 +1,4 @@
-"""Taking one more device: everything that is checked and changed by it, and how that is undone."""
+"""Allocate one more device during the search, with all checks, and undo it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from dray.api.devices import Taint
 from dray_allocator.devices.amounts import Amount
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import Demand, DemandOf
-from dray_allocator.devices.constraints import Tracked, tracked
+from dray_allocator.devices.constraints import ConstraintState, constraint_state
 from dray_allocator.devices.counters import Counters
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.requirements import Alternative
@@ -18,12 +18,12 @@ from dray_allocator.devices.usage import Usage
 from dray_allocator.devices.versions import SchedulerVersion
 
 Undo = Callable[[], None]
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Taken:
-    """One device of an allocation under way."""
+class TakenDevice:
+    """A device that the search has allocated so far."""
 
     alternative: Alternative
     candidate: Candidate
@@ -32,10 +32,9 @@ class Taken:
 
 
 class AllocationState:
-    """What is in use by the claims being allocated, besides what was in use before.
+    """The devices that the claims of the attempt use, in addition to the usage before it.
 
-    Changes are undone in the reverse order of their making; devices and amounts then stand as
-    before.
+    Changes are undone in reverse order.
     """
 
     def __init__(
@@ -48,73 +47,73 @@ class AllocationState:
         self._demands: dict[tuple[int, Candidate], Demand | None] = {}
         self._counters = Counters(usage.holds, rules)
         self._claims = claims
-        self._constraints: list[list[Tracked]] = [
-            [tracked(constraint, rules) for constraint in claim.spec.constraints]
+        self._constraints: list[list[ConstraintState]] = [
+            [constraint_state(constraint, rules) for constraint in claim.spec.constraints]
             for claim in claims
         ]
-        self.taken: list[list[Taken]] = [[] for _ in claims]
-        """Per claim, in the order of taking."""
+        self.taken: list[list[TakenDevice]] = [[] for _ in claims]
+        """Per claim, in the order of allocation."""
 
     def is_free(self, claim: int, ask: DeviceRequest, candidate: Candidate) -> bool:
-        """Whether nothing holds the device as a whole; for admin access, nothing in the claim."""
+        """Whether no claim uses the whole device; for admin access, whether this claim does not."""
         device_state = self._device(candidate)
         if ask.admin_access:
-            return claim not in device_state.picked
-        return not device_state.picked and not device_state.is_held
+            return claim not in device_state.claims
+        return not device_state.claims and not device_state.is_held
 
     def has_room(self, ask: DeviceRequest, candidate: Candidate, *, now: bool = True) -> bool:
-        """Whether the device has the capacities asked for: of what is left now, or ever.
+        """Whether the device has enough of the requested capacities: left now, or in total.
 
         Raises:
-            AllocationError: an amount that Kubernetes refuses to reckon with.
+            AllocationError: an amount that Kubernetes reports as an error.
         """
         if not self._rules.consumable_capacity:
             return True
         wanted = self._demand(ask, candidate)
         if wanted is None:
             return False
-        return wanted.fits_beside(self._device(candidate).consumed if now else {})
+        return wanted.fits_with(self._device(candidate).consumed if now else {})
 
     def take(
         self, claim: int, alternative: Alternative, candidate: Candidate, *, must: bool
     ) -> Undo | None:
-        """Take a device that the selectors took; None where it can't be had.
+        """Allocate a device that the selectors match; None if it is not available.
 
-        Without ``must``, `is_free` and `has_room` were asked before; with it, mode All depends on
-        this very device.
+        Without ``must``, the caller has checked `is_free` and `has_room`. With ``must``, the
+        request has allocationMode All and needs this device.
 
         Raises:
-            AllocationError: a constraint keeps away a device that all depends on, or an amount
-                that Kubernetes refuses to reckon with.
+            AllocationError: a constraint excludes a device of mode All, or an amount that
+                Kubernetes reports as an error.
         """
         undo: list[Undo] = []
-        if self._try(_Attempt(claim, alternative, candidate, must, undo)):
+        if self._allocate(_Step(claim, alternative, candidate, must, undo)):
             return lambda: _undo(undo)
         _undo(undo)
         return None
 
-    def _try(self, attempt: "_Attempt") -> bool:
-        """The checks in upstream's order, which decides what is an error and what no fit."""
-        device, ask = attempt.candidate.device, attempt.alternative.ask
+    def _allocate(self, step: "_Step") -> bool:
+        """The checks, in upstream's order: it decides whether the result is an error or no fit."""
+        device, ask = step.candidate.device, step.alternative.ask
         is_share = device.allow_multiple_allocations and self._rules.consumable_capacity
-        if attempt.must:
+        if step.must:
             is_watched_share = is_share and ask.admin_access
-            if not is_watched_share and not self.is_free(attempt.claim, ask, attempt.candidate):
+            if not is_watched_share and not self.is_free(step.claim, ask, step.candidate):
                 return False
-        if not self._take_counters(attempt, is_share):
+        if not self._take_counters(step, is_share):
             return False
         if self._rules.device_taints and untolerated(device.taints, ask.tolerations):
             return False
-        if not self._meet_constraints(attempt):
+        if not self._meet_constraints(step):
             return False
-        if attempt.must and not self.has_room(ask, attempt.candidate):
+        if step.must and not self.has_room(ask, step.candidate):
             return False
-        self._enter(attempt, is_share)
+        self._record(step, is_share)
         return True
 
-    def _take_counters(self, attempt: "_Attempt", is_share: bool) -> bool:
-        """The counters of a shared device are taken once, with its first share."""
-        candidate = attempt.candidate
+    def _take_counters(self, step: "_Step", is_share: bool) -> bool:
+        """Consume counters. Those of a shared device are consumed once, with its first share."""
+        candidate = step.candidate
         if not candidate.device.consumes:
             return True
         if not self._rules.partitionable:
@@ -123,39 +122,39 @@ class AllocationState:
             return True
         if not self._counters.take(candidate):
             return False
-        attempt.undo.append(lambda: self._counters.give_back(candidate))
+        step.undo.append(lambda: self._counters.give_back(candidate))
         return True
 
-    def _meet_constraints(self, attempt: "_Attempt") -> bool:
-        alternative, candidate = attempt.alternative, attempt.candidate
-        for constraint in self._constraints[attempt.claim]:
+    def _meet_constraints(self, step: "_Step") -> bool:
+        alternative, candidate = step.alternative, step.candidate
+        for constraint in self._constraints[step.claim]:
             if constraint.add(alternative, candidate):
-                attempt.undo.append(partial(constraint.remove, alternative, candidate))
+                step.undo.append(partial(constraint.remove, alternative, candidate))
                 continue
-            if attempt.must:
+            if step.must:
                 raise AllocationError(
-                    f"claim {self._claims[attempt.claim]}, request {alternative.ask.name}: cannot "
+                    f"claim {self._claims[step.claim]}, request {alternative.ask.name}: cannot "
                     f"add device {candidate.id} because a claim constraint would not be satisfied"
                 )
             return False
         return True
 
-    def _enter(self, attempt: "_Attempt", is_share: bool) -> None:
-        """Write down that the device is taken. Checked before: nothing is refused here."""
-        claim, candidate = attempt.claim, attempt.candidate
+    def _record(self, step: "_Step", is_share: bool) -> None:
+        """Record the device as allocated, after all checks."""
+        claim, candidate = step.claim, step.candidate
         device_state = self._device(candidate)
         amounts: Mapping[str, Amount] = {}
         if is_share:
-            wanted = self._demand(attempt.alternative.ask, candidate)
+            wanted = self._demand(step.alternative.ask, candidate)
             amounts = wanted.amounts if wanted else {}
             device_state.share(wanted, 1)
-            attempt.undo.append(lambda: device_state.share(wanted, -1))
+            step.undo.append(lambda: device_state.share(wanted, -1))
         else:
-            device_state.picked.add(claim)
-            attempt.undo.append(lambda: device_state.picked.discard(claim))
+            device_state.claims.add(claim)
+            step.undo.append(lambda: device_state.claims.discard(claim))
         taken = self.taken[claim]
-        taken.append(Taken(attempt.alternative, candidate, is_share, amounts))
-        attempt.undo.append(lambda: _drop(taken))
+        taken.append(TakenDevice(step.alternative, candidate, is_share, amounts))
+        step.undo.append(lambda: _drop(taken))
 
     def _counts_as_shared(self, candidate: Candidate) -> bool:
         if candidate.id in self._usage.consumed or self._device(candidate).shares:
@@ -179,27 +178,27 @@ class AllocationState:
 
 @dataclass(slots=True, eq=False)
 class DeviceState:
-    """How one device stands: what held it before, and what the attempt does with it."""
+    """The use of one device, before the attempt and by it."""
 
     is_held: bool
-    """By another claim, as a whole."""
+    """Whether another claim uses the whole device."""
     consumed: dict[str, int]
-    """By all shares, in billionths."""
-    picked: set[int] = field(default_factory=set)
-    """Claims of the attempt that have it as a whole."""
+    """The capacities that all shares consume, in billionths."""
+    claims: set[int] = field(default_factory=set)
+    """The claims of the attempt that use the whole device."""
     shares: int = 0
-    """Of the attempt."""
+    """The shares that the attempt allocated."""
 
     def share(self, wanted: Demand | None, sign: int) -> None:
-        """Add a share, or with -1 take it back."""
+        """Add a share, or remove it if ``sign`` is -1."""
         self.shares += sign
         for name, taken in wanted.nano.items() if wanted else ():
             self.consumed[name] = self.consumed.get(name, 0) + sign * taken
 
 
 @dataclass(slots=True, eq=False)
-class _Attempt:
-    """What is to be taken for whom, and the changes made for it so far."""
+class _Step:
+    """A device to allocate, and the changes made for it so far."""
 
     claim: int
     alternative: Alternative
@@ -218,8 +217,11 @@ def _drop(entries: list[Any]) -> None:
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Sequence[DeviceToleration]) -> Taint | None:
-    """A taint of a device that keeps a request away; other effects are only reported."""
+    """The first taint of a device that a request does not tolerate. Taints with effect None don't
+    count."""
     for taint in taints:
-        if taint.effect in _KEEPS_AWAY and not any(one.tolerates(taint) for one in tolerations):
+        if taint.effect in _BLOCKING_EFFECTS and not any(
+            one.tolerates(taint) for one in tolerations
+        ):
             return taint
     return None

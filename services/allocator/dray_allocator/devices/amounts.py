@@ -1,4 +1,4 @@
-"""Amounts as Go holds them, where how they are held decides something."""
+"""Quantities with Go's representation and int64 arithmetic, where these affect a result."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -12,7 +12,7 @@ _BINARY_POWERS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei":
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A quantity, and the text that it was given as; computed ones have none."""
+    """A quantity and the text that it was parsed from; computed amounts have no text."""
 
     quantity: Quantity
     text: str = ""
@@ -21,13 +21,13 @@ class Amount:
         return self.text or str(self.quantity)
 
 
-def stated(text: str) -> Amount:
-    """The amount that ``text`` is."""
+def parse_amount(text: str) -> Amount:
+    """Parse an amount."""
     return Amount(parse_quantity(text), text)
 
 
 def computed(units: int, form: Format, *, in_milli: bool) -> Amount:
-    """A result of reckoning in whole units or thousandths."""
+    """The amount of a number of whole units or thousandths."""
     is_binary = form == "BinarySI"
     if in_milli and units % 1000:
         return Amount(Quantity(units * MILLI, is_binary, -3))
@@ -36,7 +36,7 @@ def computed(units: int, form: Format, *, in_milli: bool) -> Amount:
 
 
 def in_units(quantity: Quantity, *, in_milli: bool) -> int:
-    """Go's ``Value()`` or ``MilliValue()``: rounded up, and within 64 bits whatever it takes."""
+    """Go's ``Value()`` or ``MilliValue()``: rounded up; a number beyond 64 bits wraps around."""
     found = quantity.milli if in_milli else quantity.value
     if found in INT64:
         return found
@@ -44,44 +44,45 @@ def in_units(quantity: Quantity, *, in_milli: bool) -> int:
 
 
 def fits_milli(quantity: Quantity) -> bool:
-    """Whether it is a 64-bit number of thousandths, without a rest."""
+    """Whether the quantity is a 64-bit number of thousandths, without a remainder."""
     return quantity.nano % MILLI == 0 and quantity.milli in INT64
 
 
 def wrapped(number: int) -> int:
-    """What Go's int64 makes of a number beyond its bounds."""
+    """A number as an int64, with wraparound as in Go."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def quotient(dividend: int, divisor: int) -> int:
-    """Go's division, which drops the fraction."""
+    """Go's integer division, which truncates toward zero."""
     found = abs(dividend) // abs(divisor)
     return found if (dividend < 0) == (divisor < 0) else -found
 
 
 def is_same_to_go(amount: Amount, text: str) -> bool:
-    """Whether Go's ``==`` takes both for one value: it compares how they are held, not how much
-    they are. ``1Gi`` and ``1024Mi`` differ to it, and big decimals differ from everything.
+    """Whether both are equal by Go's ``==``, which compares the representation, not the value.
+
+    ``1Gi`` and ``1024Mi`` differ, and a big decimal differs from everything.
     """
-    other = stated(text)
+    other = parse_amount(text)
     mine, its = amount.quantity, other.quantity
     if not (mine.is_small and its.is_small):
         return False
     if mine.nano != its.nano or mine.exponent != its.exponent:
         return False
-    return _held(amount) == _held(other)
+    return _representation(amount) == _representation(other)
 
 
 def format_of(text: str) -> Format:
-    """The format in which Go would print the amount again."""
+    """The format in which Go prints the amount."""
     if text[-2:] in _BINARY_POWERS:
         return "BinarySI"
     has_exponent = text[-1:].isdigit() and any(letter in text for letter in "eE")
     return "DecimalExponent" if has_exponent else "DecimalSI"
 
 
-def _held(amount: Amount) -> tuple[str, str]:
-    """The format, and the text where Go keeps it: only where it is canonical already."""
+def _representation(amount: Amount) -> tuple[str, str]:
+    """The format, and the text if Go caches it, which it does only if it is canonical."""
     text = amount.text
     if not text:
         return ("BinarySI" if amount.quantity.binary else "DecimalSI"), ""

@@ -1,43 +1,45 @@
-"""How long a search may take, counted in devices, so that every replica stops at the same one."""
+"""Limits of a search by the number of tried devices, so that all replicas stop at the same one."""
 
 from dataclasses import dataclass, field
 from typing import Final
 
-NODE_LOOKS: Final = 5_000
-"""Devices looked at on one node before it counts as unfit: constraints can make a search long."""
-POD_LOOKS: Final = 20_000
-"""Devices looked at for one pod on the nodes that the table picks, in some tenths of a second."""
+MAX_TRIES_PER_NODE: Final = 5_000
+"""Devices that are tried on one node before it counts as infeasible. Constraints can make a search
+long."""
+MAX_TRIES_PER_POD: Final = 20_000
+"""Devices that are tried for one pod on the nodes that the node table selects: some tenths of a
+second."""
 
 
 @dataclass(slots=True)
 class SearchBudget:
-    """How many devices may still be looked at."""
+    """How many devices a search may still try."""
 
-    most: int
-    whole: "SearchBudget | None" = None
-    """What it is a part of, and uses up with itself."""
-    left: int = field(init=False)
+    limit: int
+    parent: "SearchBudget | None" = None
+    """The budget that this one is a part of; devices count against both."""
+    remaining: int = field(init=False)
     ran_out: bool = field(default=False, init=False)
-    """Whether a search ended for want of it, and so says nothing about what it did not look at."""
+    """Whether a search ended because the budget was spent; devices that it did not try may fit."""
 
     def __post_init__(self) -> None:
-        self.left = self.most
+        self.remaining = self.limit
 
     @property
     def is_spent(self) -> bool:
-        """Whether no device may be looked at any more."""
-        return self.left <= 0 or (self.whole is not None and self.whole.is_spent)
+        """Whether no more devices may be tried."""
+        return self.remaining <= 0 or (self.parent is not None and self.parent.is_spent)
 
-    def part(self, most: int) -> "SearchBudget":
-        """At most so many of the devices, for one node."""
-        return SearchBudget(most, self)
+    def part(self, limit: int) -> "SearchBudget":
+        """A budget for one node, within this one."""
+        return SearchBudget(limit, self)
 
-    def renew(self) -> None:
-        """Begin again with as many as at first, as far as the whole allows."""
-        self.left, self.ran_out = self.most, False
+    def reset(self) -> None:
+        """Reset to ``limit``. The parent is not reset."""
+        self.remaining, self.ran_out = self.limit, False
 
     def take(self) -> bool:
-        """Look at one more device; False if none is left."""
+        """Count one tried device; False if the budget is spent."""
         if self.is_spent:
             self.ran_out = True
             return False
@@ -45,7 +47,7 @@ class SearchBudget:
         return True
 
     def spend(self, devices: int) -> None:
-        """So many were looked at, be it more than there were left."""
-        self.left -= devices
-        if self.whole is not None:
-            self.whole.spend(devices)
+        """Count tried devices, even if they are more than remain."""
+        self.remaining -= devices
+        if self.parent is not None:
+            self.parent.spend(devices)

@@ -1,4 +1,4 @@
-"""Devices as the search tries them."""
+"""Candidates: the devices that the search tries."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dray_allocator.devices.pools import ResourcePool
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A device with where it was published."""
+    """A device with the slice and pool that publish it."""
 
     id: DeviceId
     device: Device
@@ -18,7 +18,7 @@ class Candidate:
 
 
 def candidates_of(pools: Iterable[ResourcePool]) -> Iterator[Candidate]:
-    """The devices of ``pools``, in the order in which they are tried."""
+    """The devices of ``pools``, in the order in which the search tries them."""
     for pool in pools:
         for part, device in pool.devices():
             yield Candidate(DeviceId(pool.driver, pool.name, device.name), device, part, pool)

@@ -1,4 +1,4 @@
-"""What a request takes of a device's capacities, after the device's request policy."""
+"""How much of a device's capacities a request consumes, by the device's request policies."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Final
 from dray.api.claims import DeviceRequest
 from dray.api.devices import Capacity, Device, RequestPolicy
 from dray.api.quantities import parse_quantity
-from dray_allocator.devices.amounts import Amount, is_same_to_go, stated
+from dray_allocator.devices.amounts import Amount, is_same_to_go, parse_amount
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.ranges import is_out_of_range, rounded_up
@@ -17,22 +17,21 @@ from dray_allocator.devices.versions import SchedulerVersion
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """What one request takes of each capacity of a device."""
+    """How much one request consumes of each capacity of a device."""
 
     amounts: Mapping[str, Amount]
     nano: Mapping[str, int]
     """The same in billionths."""
     totals: Mapping[str, int]
-    """All there is of each, in billionths."""
+    """The published capacities, in billionths."""
 
     @cached_property
     def text(self) -> dict[str, str]:
-        """The amounts as Kubernetes writes them. Not to be changed: all that take as much have the
-        same one."""
+        """The amounts as Kubernetes formats them. Read-only: equal demands share the object."""
         return {name: str(amount.quantity) for name, amount in self.amounts.items()}
 
-    def fits_beside(self, used: Mapping[str, int]) -> bool:
-        """Whether there is room besides all that is ``used`` (in billionths) of the device."""
+    def fits_with(self, used: Mapping[str, int]) -> bool:
+        """Whether the device has enough left if ``used`` (in billionths) is in use."""
         totals = self.totals
         for name, taken in self.nano.items():  # noqa: SIM110 - a generator takes twice as long
             if taken + used.get(name, 0) > totals[name]:
@@ -41,38 +40,42 @@ class Demand:
 
 
 WHOLE: Final = Demand({}, {}, {})
-"""Of a device that is not shared."""
+"""The demand for a device that does not allow multiple allocations."""
 
 
-Stated = Callable[[DeviceRequest, Device], Mapping[str, str]]
-"""The capacities that an ask requests of a device."""
+RequestedCapacity = Callable[[DeviceRequest, Device], Mapping[str, str]]
+"""``capacity.requests`` of a request for a device."""
 DemandOf = Callable[[DeviceRequest, Candidate], Demand | None]
-"""What an ask takes of a device; None where it can't have it.
+"""How much a request consumes of a device; None if a policy or a missing capacity forbids it.
 
-Raises AllocationError for an amount that Kubernetes refuses to reckon with.
+Raises AllocationError for an amount that Kubernetes reports as an error.
 """
 
 
-def as_stated(ask: DeviceRequest, device: Device) -> Mapping[str, str]:
-    """The same of every device."""
+def requested_capacity(ask: DeviceRequest, device: Device) -> Mapping[str, str]:
+    """The amounts in the request: the same for every device."""
     return ask.capacity
 
 
-def demand_by(rules: SchedulerVersion, stated: Stated = as_stated) -> DemandOf:
-    """By the rules of a version, of what ``stated`` says that is asked for."""
+def demand_by(
+    rules: SchedulerVersion, requested: RequestedCapacity = requested_capacity
+) -> DemandOf:
+    """How much requests consume by the rules of a version. ``requested`` gives the requested
+    capacity."""
     return lambda ask, candidate: demand(
-        stated(ask, candidate.device), candidate.device.capacity, rules
+        requested(ask, candidate.device), candidate.device.capacity, rules
     )
 
 
 def demand(
     asked: Mapping[str, str], capacities: Mapping[str, Capacity], rules: SchedulerVersion
 ) -> Demand | None:
-    """What each capacity of a device would lose; None where its policies don't allow it, or
-    where it lacks one that is asked for. Names count as they are published: none is completed.
+    """How much of each capacity is consumed; None if a request policy does not allow it, or if the
+    device lacks a requested capacity. Names must equal the published ones, without a default
+    domain.
 
     Raises:
-        AllocationError: an amount that Kubernetes refuses to reckon with.
+        AllocationError: an amount that Kubernetes reports as an error.
     """
     if any(name not in capacities for name in asked):
         return None
@@ -91,24 +94,25 @@ def demand(
 
 
 def _taken(name: str, asked: str | None, capacity: Capacity, rules: SchedulerVersion) -> Amount:
-    """The amount that is taken for ``asked``; without a policy's default, none means all."""
+    """The amount that is consumed for ``asked``. None: the policy's default, or the full
+    capacity."""
     policy = capacity.policy
     if asked is None:
         default = policy.default if policy else None
-        amount = stated(capacity.value if default is None else default)
+        amount = parse_amount(capacity.value if default is None else default)
     elif policy is None:
-        amount = stated(asked)
+        amount = parse_amount(asked)
     elif policy.minimum is not None:
-        amount = rounded_up(name, stated(asked), policy, rules)
+        amount = rounded_up(name, parse_amount(asked), policy, rules)
     else:
-        amount = _next_valid(stated(asked), policy.valid_values)
-    if rules.refuses_odd_amounts and amount.quantity.nano < 0:
+        amount = _next_valid(parse_amount(asked), policy.valid_values)
+    if rules.refuses_invalid_amounts and amount.quantity.nano < 0:
         raise AllocationError(f"capacity {name!r}: capacity value is negative: {amount}")
     return amount
 
 
 def _next_valid(asked: Amount, valid: Sequence[str]) -> Amount:
-    amounts = (stated(text) for text in valid)
+    amounts = (parse_amount(text) for text in valid)
     return next((one for one in amounts if asked.quantity <= one.quantity), asked)
 
 

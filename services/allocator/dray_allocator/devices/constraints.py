@@ -15,17 +15,17 @@ Typed = tuple[type, AttributeValue]
 Values = frozenset[Typed]
 
 
-class Tracked(Protocol):
-    """A constraint and what the devices chosen so far mean to it."""
+class ConstraintState(Protocol):
+    """A constraint and the devices that were added to it so far."""
 
     def add(self, alternative: Alternative, candidate: Candidate) -> bool:
-        """Count a device in, unless that would break the constraint."""
+        """Add a device, unless that would violate the constraint."""
 
     def remove(self, alternative: Alternative, candidate: Candidate) -> None:
-        """Undo the latest ``add`` that is not undone yet; it was of these two."""
+        """Undo the latest ``add``, which had the same arguments."""
 
 
-def tracked(constraint: Constraint, rules: SchedulerVersion) -> Tracked:
+def constraint_state(constraint: Constraint, rules: SchedulerVersion) -> ConstraintState:
     """A constraint with no device chosen yet."""
     if constraint.match_attribute is not None:
         if rules.list_attributes:
@@ -35,10 +35,10 @@ def tracked(constraint: Constraint, rules: SchedulerVersion) -> Tracked:
     return kind(constraint.requests, constraint.distinct_attribute or "", rules)
 
 
-class _Over(ABC):
-    """What all of them share: the requests they are about, and the attribute.
+class _AttributeConstraint(ABC):
+    """A constraint on an attribute, for some requests of a claim.
 
-    A device without the attribute breaks the constraint, even if it is the only one.
+    A device without the attribute violates the constraint, even if it is the only one.
     """
 
     def __init__(self, requests: Sequence[str], attribute: str) -> None:
@@ -46,38 +46,38 @@ class _Over(ABC):
         self._attribute = attribute
 
     def add(self, alternative: Alternative, candidate: Candidate) -> bool:
-        """Count a device in, unless that would break the constraint."""
+        """Add a device, unless that would violate the constraint."""
         if not self._applies(alternative):
             return True
         is_published, value = _published(candidate, self._attribute)
-        return is_published and self._admit(alternative, value)
+        return is_published and self._add_value(alternative, value)
 
     def remove(self, alternative: Alternative, candidate: Candidate) -> None:
         """Undo the latest ``add``."""
         if self._applies(alternative):
-            self._withdraw(alternative)
+            self._remove_value(alternative)
 
     def _applies(self, alternative: Alternative) -> bool:
         return not self._requests or alternative.is_named_in(self._requests)
 
     @abstractmethod
-    def _admit(self, alternative: Alternative, value: Attribute) -> bool:
-        """Count in a device of this value, unless that would break the constraint."""
+    def _add_value(self, alternative: Alternative, value: Attribute) -> bool:
+        """Add a device with this value, unless that would violate the constraint."""
 
     @abstractmethod
-    def _withdraw(self, alternative: Alternative) -> None:
-        """Undo the latest ``_admit`` that was true."""
+    def _remove_value(self, alternative: Alternative) -> None:
+        """Undo the latest ``_add_value`` that returned true."""
 
 
-class _Match(_Over):
-    """All devices have the first one's value. A list, or nothing, equals nothing."""
+class _Match(_AttributeConstraint):
+    """All devices have the value of the first one. Lists and missing values are never equal."""
 
     def __init__(self, requests: Sequence[str], attribute: str) -> None:
         super().__init__(requests, attribute)
         self._devices = 0
         self._value: Typed | None = None
 
-    def _admit(self, alternative: Alternative, value: Attribute) -> bool:
+    def _add_value(self, alternative: Alternative, value: Attribute) -> bool:
         typed = _scalar(value)
         if self._devices == 0:
             self._value = typed
@@ -86,19 +86,19 @@ class _Match(_Over):
         self._devices += 1
         return True
 
-    def _withdraw(self, alternative: Alternative) -> None:
+    def _remove_value(self, alternative: Alternative) -> None:
         self._devices -= 1
 
 
-class _MatchSets(_Over):
-    """Where lists are known: some value is common to all devices."""
+class _MatchSets(_AttributeConstraint):
+    """matchAttribute with DRAListTypeAttributes: all devices have a value in common."""
 
     def __init__(self, requests: Sequence[str], attribute: str, rules: SchedulerVersion) -> None:
         super().__init__(requests, attribute)
         self._stays_narrow = rules.match_list_stays_narrow
         self._common: list[Values] = []
 
-    def _admit(self, alternative: Alternative, value: Attribute) -> bool:
+    def _add_value(self, alternative: Alternative, value: Attribute) -> bool:
         values = _values(value, lists=True)
         if self._common:
             values &= self._common[-1]
@@ -107,38 +107,38 @@ class _MatchSets(_Over):
         self._common.append(values)
         return True
 
-    def _withdraw(self, alternative: Alternative) -> None:
+    def _remove_value(self, alternative: Alternative) -> None:
         narrowed = self._common.pop()
         if self._stays_narrow and self._common:
             self._common[-1] = narrowed
 
 
-class _Distinct(_Over):
-    """No value of a device is one of another device."""
+class _Distinct(_AttributeConstraint):
+    """distinctAttribute: no two devices have a value in common."""
 
     def __init__(self, requests: Sequence[str], attribute: str, rules: SchedulerVersion) -> None:
         super().__init__(requests, attribute)
         self._knows_lists = rules.list_attributes
         self._seen: list[Values] = []
-        self._together: set[Typed] = set()
-        """The values of all of them, of which none is there twice."""
+        self._all_values: set[Typed] = set()
+        """The values of all devices."""
 
-    def _admit(self, alternative: Alternative, value: Attribute) -> bool:
+    def _add_value(self, alternative: Alternative, value: Attribute) -> bool:
         values = _values(value, lists=self._knows_lists)
-        if (not values and self._seen) or not self._together.isdisjoint(values):
+        if (not values and self._seen) or not self._all_values.isdisjoint(values):
             return False
         self._seen.append(values)
-        self._together |= values
+        self._all_values |= values
         return True
 
-    def _withdraw(self, alternative: Alternative) -> None:
-        self._together -= self._seen.pop()
+    def _remove_value(self, alternative: Alternative) -> None:
+        self._all_values -= self._seen.pop()
 
 
-class _DistinctByRequest(_Over):
-    """As up to 1.36: of each request, only the value of its latest device is remembered.
+class _DistinctByRequest(_AttributeConstraint):
+    """distinctAttribute up to 1.36: only the value of the latest device of each request is kept.
 
-    When that device is given back nothing is remembered of the request any more.
+    If that device is removed, no value of the request is left.
     """
 
     def __init__(self, requests: Sequence[str], attribute: str, rules: SchedulerVersion) -> None:
@@ -147,7 +147,7 @@ class _DistinctByRequest(_Over):
         self._devices = 0
         self._seen: dict[str, Values] = {}
 
-    def _admit(self, alternative: Alternative, value: Attribute) -> bool:
+    def _add_value(self, alternative: Alternative, value: Attribute) -> bool:
         values = _values(value, lists=self._knows_lists)
         if self._devices:
             seen = self._seen.values()
@@ -157,7 +157,7 @@ class _DistinctByRequest(_Over):
         self._devices += 1
         return True
 
-    def _withdraw(self, alternative: Alternative) -> None:
+    def _remove_value(self, alternative: Alternative) -> None:
         self._seen.pop(alternative.request, None)
         self._devices -= 1
 
@@ -165,7 +165,7 @@ class _DistinctByRequest(_Over):
 def _published(candidate: Candidate, attribute: str) -> tuple[bool, Attribute]:
     """Whether a device publishes an attribute, and its value.
 
-    Constraints name attributes in full; a driver may leave out its own domain.
+    Constraints use full names; a slice may omit the driver's domain.
     """
     attributes = candidate.device.attributes
     if attribute in attributes:
@@ -181,7 +181,7 @@ def _scalar(value: Attribute) -> Typed | None:
 
 
 def _values(value: Attribute, *, lists: bool) -> Values:
-    """The values to compare; none of what is of no kind that is known."""
+    """The values to compare; none for a value of an unknown type."""
     if value is None or (isinstance(value, tuple) and not lists):
         return frozenset()
     items = value if isinstance(value, tuple) else (value,)

@@ -1,4 +1,4 @@
-"""Counters that the devices of a pool share: partitions of one card, for instance."""
+"""Shared counters of a pool, which the partitions of one GPU consume, for instance."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,23 +18,24 @@ Amounts = dict[Counter, int]
 
 @dataclass(slots=True, eq=False)
 class _Cell:
-    """An amount that may change."""
+    """A mutable amount."""
 
     nano: int
     is_big: bool
-    """Whether Go holds it as a big decimal, which it changes in place: as for ``1.5Gi``."""
+    """Whether Go represents it as a big decimal, which is mutated in place, as ``1.5Gi``."""
 
     def add(self, nano: int, *, is_big: bool) -> None:
-        """Go's ``Add``, or ``Sub`` of a negated amount; a sum with a big decimal is one."""
+        """Go's ``Add``, or ``Sub`` with a negated amount; a sum with a big decimal is a big
+        decimal."""
         self.nano += nano
         self.is_big = self.is_big or is_big
 
 
 class Counters:
-    """What is left of the counters of each pool, and what the attempt took of it.
+    """The counters that are left in each pool, and how much of them the attempt consumes.
 
-    ``is_allocated`` says whether a claim holds a device already. What is left of a pool is
-    reckoned once, when a device of it is first considered.
+    ``is_allocated``: whether a claim holds a device before the attempt. What is left of a pool is
+    computed once, when the search tries the first device of the pool.
     """
 
     def __init__(self, is_allocated: Callable[[DeviceId], bool], rules: SchedulerVersion) -> None:
@@ -45,13 +46,13 @@ class Counters:
         self._uses: dict[Candidate, list[tuple[Counter, _Cell]]] = {}
 
     def take(self, candidate: Candidate) -> bool:
-        """Take what the device needs, unless some counter of the pool is short then.
+        """Consume the counters that the device needs; False if a counter of the pool is exceeded.
 
-        Every counter of the pool is looked at: one that is overdrawn stops the whole pool.
+        All counters of the pool are checked: if one is exceeded, no device of the pool fits.
         """
         key = self._key(candidate.pool)
         if key not in self._left:
-            self._left[key] = left_of(candidate.pool, self._is_allocated)
+            self._left[key] = counters_left(candidate.pool, self._is_allocated)
         self._move(candidate, 1)
         taken = self._taken[key]
         if all(
@@ -70,16 +71,17 @@ class Counters:
         return ("" if self._rules.counters_by_pool_name else pool.driver, pool.name)
 
     def _move(self, candidate: Candidate, sign: int) -> None:
-        """Add to what is taken, or subtract from it, what the device uses.
+        """Add the counters of the device to the consumed ones, or subtract them.
 
-        Up to 1.36 the first device that takes a counter lends it its own amount, where that is a
-        big decimal: adding others changes it, and when all is given back it is zero for good.
+        Up to 1.36 the sum of a counter aliases the amount of the first device, if that is a big
+        decimal: adding other devices changes that device's amount, which stays 0 after all devices
+        are deallocated.
         """
         taken = self._taken.setdefault(self._key(candidate.pool), {})
         for counter, use in self._uses_of(candidate):
             if counter in taken:
                 taken[counter].add(sign * use.nano, is_big=use.is_big)
-            elif use.is_big and self._rules.big_counters_are_lent:
+            elif use.is_big and self._rules.big_counters_are_aliased:
                 taken[counter] = use
             else:
                 taken[counter] = _Cell(sign * use.nano, use.is_big)
@@ -90,14 +92,14 @@ class Counters:
         return self._uses[candidate]
 
 
-def left_of(pool: ResourcePool, is_allocated: Callable[[DeviceId], bool]) -> Amounts:
-    """What the allocated devices leave of the counters of a pool."""
+def counters_left(pool: ResourcePool, is_allocated: Callable[[DeviceId], bool]) -> Amounts:
+    """How much of the counters of a pool is left, without what allocated devices consume."""
     left = {
         (one.name, counter): parse_quantity(amount).nano
         for one in pool.counter_sets.values()
         for counter, amount in one.counters.items()
     }
-    for part in (*pool.slices, *pool.elsewhere):
+    for part in (*pool.slices, *pool.other_slices):
         for device in part.devices:
             if is_allocated(DeviceId(pool.driver, pool.name, device.name)):
                 for use in device.consumes:

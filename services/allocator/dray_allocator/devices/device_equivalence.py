@@ -1,7 +1,7 @@
-"""Classes of devices that are equal for the claims of a pod, so that each class is evaluated once.
+"""Equivalence classes of devices for the claims of one pod; each class is evaluated once.
 
-A thousand nodes with equal devices differ by uuids and names. As long as no selector and no
-constraint of the pod reads these, the nodes are of one class (``devices.node_equivalence``).
+A thousand nodes with equal devices differ by uuids and names. If no selector and no constraint of
+the pod reads these, the nodes are in one class (``devices.node_equivalence``).
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -23,8 +23,8 @@ _INT64: Final = range(-(2**63), 2**63)
 def attributes_read(
     claims: Sequence[Claim], classes: dict[str, DeviceClass], rules: SchedulerVersion
 ) -> tuple[AttributeName, ...] | None:
-    """The attributes that selectors and constraints of the claims read; None where they may read
-    any of them."""
+    """The attributes that selectors and constraints of the claims read; None if they may read
+    any."""
     found: dict[AttributeName, None] = {}
     for claim in claims:
         for constraint in claim.spec.constraints:
@@ -49,11 +49,12 @@ def _reads(text: str, rules: SchedulerVersion) -> Sequence[Read] | None:
     try:
         return named_reads(compile(text, rules.language).tree)
     except CelError:
-        return None  # The server may understand it all the same.
+        return None  # The API server may be newer and compile it.
 
 
 class DeviceEquivalence:
-    """Class numbers of devices. Devices of one class are equal in all that a pod reads."""
+    """Numbers the classes. Devices of one class are equal in all fields that the pod's claims
+    read."""
 
     def __init__(
         self, attributes: tuple[AttributeName, ...] | None, *, reads_links: bool = False
@@ -67,7 +68,7 @@ class DeviceEquivalence:
         """By identity: equal capacities are one object (``node_devices.PublishedDevices``)."""
 
     def of(self, part: ResourceSlice, device: Device) -> int:
-        """The class of a device of a slice; its name does not count."""
+        """The class of a device of a slice. The name of the device does not matter."""
         key = (
             part.driver,
             self._capacity(device.capacity),
@@ -92,7 +93,8 @@ class DeviceEquivalence:
         return known[1]
 
     def _attributes(self, driver: str, device: Device) -> Hashable:
-        """Values with their types: 1 is not true. Values that fail any selector always count."""
+        """Values with their types: 1 is not true. Values on which every selector fails always
+        count."""
         published = device.attributes
         if self._attribute_names is None:
             return repr(sorted(published.items()))

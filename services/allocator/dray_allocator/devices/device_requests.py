@@ -1,4 +1,4 @@
-"""What a request asks of the devices that the node table reads."""
+"""Requests for cards, the devices that the node table reads."""
 
 from collections.abc import Mapping
 
@@ -23,24 +23,25 @@ NO_PERCENTS: Mapping[str, int] = {}
 
 
 class DeviceRequirements(msgspec.Struct, frozen=True, gc=False):
-    """One request of one claim, with its class's selectors. Pods of one pattern share it."""
+    """One request of one claim, with the selectors of its class. Pods with equal claims share
+    it."""
 
     claim: int
-    """Which of the pod's open claims it is of."""
+    """The position of its claim among the pod's pending claims."""
     request: DeviceRequest
     selectors: tuple[str, ...]
     constraints: tuple[Constraint, ...]
     signature: bytes
     """Equal for requests that the same devices satisfy."""
     percents: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """Shares that depend on the device (``devices.percentages``)."""
+    """Percentages of a device's capacity (``devices.percentages``)."""
     preference: Criteria = ()
-    """Which devices it would rather have, of those that fit."""
+    """The criteria of preferred devices."""
     amounts: dict[int, Demand | None] = msgspec.field(default_factory=dict)
-    """What it takes of a device, per capacity shape; one for all that ask for the same."""
+    """A cache of demands by ``Card.capacity_shape``; equal requests share it."""
 
     def of(self, card: Card) -> Demand | None:
-        """What it takes of this device; None where policy or size forbids it."""
+        """How much it consumes of this device; None if a policy or the device's size forbids it."""
         shape, amounts = card.capacity_shape, self.amounts
         if shape < 0:
             return needed(self.request, card, self.percents)
@@ -49,12 +50,12 @@ class DeviceRequirements(msgspec.Struct, frozen=True, gc=False):
         return amounts[shape]
 
     def untolerated(self, card: Card) -> Taint | None:
-        """A taint that keeps it away."""
+        """A taint of the device that the request does not tolerate."""
         return untolerated(card.device.taints, self.request.tolerations)
 
 
 class Share(msgspec.Struct, frozen=True, gc=False):
-    """A device given to an ask."""
+    """A device, or a share of it, for a request."""
 
     ask: DeviceRequirements
     card: Card
@@ -64,11 +65,11 @@ class Share(msgspec.Struct, frozen=True, gc=False):
 def eligible(
     ask: DeviceRequirements, devices: NodeDevices, selectors: SelectorCache
 ) -> tuple[Card, ...]:
-    """Devices of a node that match and whose taints are tolerated; use is not looked at."""
+    """The devices of a node that match and whose taints are tolerated, even if they are in use."""
     known = devices.eligible.get(ask.signature)
     if known is not None:
         return known
-    return devices.remember(
+    return devices.cache_eligible(
         ask.signature,
         tuple(
             card
@@ -83,7 +84,7 @@ def eligible(
 def needed(
     request: DeviceRequest, card: Card, percents: Mapping[str, int] = NO_PERCENTS
 ) -> Demand | None:
-    """What the request takes of this device; None where its policy or size forbids it."""
+    """How much the request consumes of this device; None if a policy or the size forbids it."""
     device = card.device
     is_shared = device.allow_multiple_allocations
     asked = amounts(percents, request.capacity, device.capacity) if is_shared else request.capacity
@@ -93,21 +94,21 @@ def needed(
         return None
     if is_shared or found is None:
         return found
-    return WHOLE if found.fits_beside({}) else None
+    return WHOLE if found.fits_with({}) else None
 
 
 def has_room(device_usage: DeviceUsage, card: Card, consumed: Demand) -> bool:
-    """Whether the device can give ``consumed`` besides all uses."""
+    """Whether the device has ``consumed`` left."""
     use = device_usage.of(card.id)
     if use.whole or not card.device.allow_multiple_allocations:
         return not use.shares
-    return consumed.fits_beside(use.used)
+    return consumed.fits_with(use.used)
 
 
 def oversold(device_usage: DeviceUsage, card: Card | None, device: DeviceId) -> str:
-    """How a device is used more than it can be, in words; empty while all is well."""
+    """Describe how a device is allocated more than once; empty if it is not."""
     if not device.is_whole:
-        return ""  # It stands for all devices that it may be.
+        return ""  # A placeholder for unknown devices.
     use = device_usage.of(device)
     if use.shares > 1 and (use.whole or (card and not card.device.allow_multiple_allocations)):
         return f"{device} is taken whole and yet has {use.shares} users"

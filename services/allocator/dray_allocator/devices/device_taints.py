@@ -1,4 +1,4 @@
-"""Taints of devices that slices do not say: those of rules come to them, and dray's own goes."""
+"""Add the taints of DeviceTaintRules to slices, and remove dray's own taint."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,8 +9,8 @@ from dray.api.names import OWNER_TAINT
 
 
 def tainted(part: ResourceSlice, rules: Sequence[DeviceTaintRule]) -> ResourceSlice:
-    """A slice with the taints of the rules behind its own, as Kubernetes' tracker of slices does
-    it; as it is if none is about it."""
+    """A slice with the taints of the rules after its own ones, as in Kubernetes' ResourceSlice
+    tracker; the same object if no rule selects a device of it."""
     added = {one.name: _added(part, one.name, rules) for one in part.devices}
     if not any(added.values()):
         return part
@@ -22,7 +22,7 @@ def tainted(part: ResourceSlice, rules: Sequence[DeviceTaintRule]) -> ResourceSl
 
 
 def without_owner(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
-    """Taints but dray's own one, which is for other allocators."""
+    """The taints without dray's own one, which keeps other allocators away."""
     if not any(one.key == OWNER_TAINT for one in taints):
         return taints
     return tuple([one for one in taints if one.key != OWNER_TAINT])

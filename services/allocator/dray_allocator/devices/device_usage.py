@@ -1,4 +1,4 @@
-"""Who uses how much of each device: committed allocations and unreleased reservations."""
+"""How much of each device claims use: committed allocations and unreleased reservations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class DeviceUse:
 
     shares: int = 0
     whole: int = 0
-    """Shares that take all of it: not shared, or without consumed capacity and share id."""
+    """How many of them use the whole device: those without consumed capacity and share ID."""
     used: dict[str, int] = field(default_factory=dict)
 
 
@@ -25,7 +25,7 @@ UNUSED = DeviceUse()
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Devices of which more, and of which less, is used than before."""
+    """Devices of which more, and devices of which less is used than before."""
 
     taken: tuple[DeviceId, ...] = ()
     freed: tuple[DeviceId, ...] = ()
@@ -39,7 +39,7 @@ class DeviceUsage:
 
     def __init__(self) -> None:
         self.version = 0
-        """Moves with every change."""
+        """Increases with every change."""
         self._claims: dict[str, Allocation] = {}
         self._devices: dict[DeviceId, DeviceUse] = {}
 
@@ -52,50 +52,50 @@ class DeviceUsage:
         return iter(self._claims.items())
 
     def has(self, claim_uid: str) -> bool:
-        """Whether a claim uses something, whatever it is worth."""
+        """Whether a claim has an allocation, even one without devices."""
         return claim_uid in self._claims
 
     def of_claim(self, claim_uid: str) -> tuple[AllocatedDevice, ...]:
-        """What a claim uses, whatever it is worth; administrators' looks included."""
+        """The devices of a claim's allocation, including those with admin access."""
         allocation = self._claims.get(claim_uid)
         return allocation.devices if allocation is not None else ()
 
     def set(self, claim_uid: str, allocation: Allocation | None) -> Change:
-        """Replace what a claim uses; which devices it takes more of, and which less."""
+        """Replace the allocation of a claim; returns the devices of which more or less is used."""
         before = self._claims.get(claim_uid)
         if before is None:
-            return self._begin(claim_uid, allocation) if allocation is not None else NO_CHANGE
+            return self._add_claim(claim_uid, allocation) if allocation is not None else NO_CHANGE
         if before == allocation:
             return NO_CHANGE
         if allocation is None:
             del self._claims[claim_uid]
         else:
             self._claims[claim_uid] = allocation
-        old, new = _weights(before), _weights(allocation)
+        old, new = _shares_of(before), _shares_of(allocation)
         if old == new:
             return NO_CHANGE
         self.version += 1
-        for weight in old:
-            self._add(weight, -1)
-        for weight in new:
-            self._add(weight, 1)
+        for share in old:
+            self._add(share, -1)
+        for share in new:
+            self._add(share, 1)
         return Change(
-            tuple([weight[0] for weight in new if weight not in old]),
-            tuple([weight[0] for weight in old if weight not in new]),
+            tuple([share[0] for share in new if share not in old]),
+            tuple([share[0] for share in old if share not in new]),
         )
 
-    def _begin(self, claim_uid: str, allocation: Allocation) -> Change:
+    def _add_claim(self, claim_uid: str, allocation: Allocation) -> Change:
         self._claims[claim_uid] = allocation
-        weights = _weights(allocation)
-        if not weights:
+        shares = _shares_of(allocation)
+        if not shares:
             return NO_CHANGE
         self.version += 1
-        for weight in weights:
-            self._add(weight, 1)
-        return Change(tuple([weight[0] for weight in weights]))
+        for share in shares:
+            self._add(share, 1)
+        return Change(tuple([share[0] for share in shares]))
 
-    def _add(self, weight: "Weight", sign: int) -> None:
-        device, whole, amounts = weight
+    def _add(self, share: "DeviceShare", sign: int) -> None:
+        device, whole, amounts = share
         use = self._devices.get(device)
         if use is None:
             use = self._devices[device] = DeviceUse()
@@ -109,19 +109,19 @@ class DeviceUsage:
             del self._devices[device]
 
 
-Weight = tuple[DeviceId, bool, tuple[tuple[str, int], ...]]
+DeviceShare = tuple[DeviceId, bool, tuple[tuple[str, int], ...]]
 
 
-def _weights(allocation: Allocation | None) -> list[Weight]:
-    """What an allocation takes, however its quantities are written; administrators look on
-    without using anything."""
+def _shares_of(allocation: Allocation | None) -> list[DeviceShare]:
+    """The device shares of an allocation, with parsed quantities. Devices with admin access are
+    not in use."""
     if allocation is None:
         return []
-    found = [_weight(share) for share in allocation.devices if not share.admin_access]
+    found = [_share_of(share) for share in allocation.devices if not share.admin_access]
     return sorted(found) if len(found) > 1 else found
 
 
-def _weight(share: AllocatedDevice) -> Weight:
+def _share_of(share: AllocatedDevice) -> DeviceShare:
     consumed = share.consumed
     if not consumed:
         return share.id, share.share_id is None, ()
@@ -131,10 +131,10 @@ def _weight(share: AllocatedDevice) -> Weight:
 
 @lru_cache(maxsize=4096)
 def _taken(*consumed: str) -> tuple[bool, tuple[tuple[str, int], ...]]:
-    """Whether nobody else may have any of the device, as where a status says something that can't
-    be read, and amounts by capacity; one that says less than nothing gives nobody else more.
+    """Whether the whole device is in use, as with a quantity that can't be parsed, and the amounts
+    by capacity. Negative amounts count as 0.
 
-    ``consumed`` are the capacities, then the quantities: found sooner than pairs of them."""
+    ``consumed``: the capacities, then the quantities; this is cached faster than pairs."""
     half = len(consumed) // 2
     named = zip(consumed[:half], consumed[half:], strict=True)
     amounts = sorted([(key, amount_of(text)) for key, text in named])

@@ -1,4 +1,4 @@
-"""What a claim says to dray in the driver's own configuration, besides what Kubernetes reads."""
+"""dray's opaque configuration in a claim, which Kubernetes does not read."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,8 +7,10 @@ from dray.api.names import DRIVER, LIMITS_KIND
 
 
 def own_parameters(claim: Claim, *request: str) -> Iterator[Mapping[str, object]]:
-    """Parameters that concern a request of any of these names, as an alternative has two, in the
-    claim's order; without a name all there are."""
+    """dray's parameters for a request, in the order of the claim; without names, for all requests.
+
+    A subrequest has two names: its request's and ``request/subrequest``.
+    """
     for config in claim.spec.config:
         if config.driver != DRIVER or config.parameters.get("kind") != LIMITS_KIND:
             continue

@@ -1,18 +1,18 @@
-"""Why an allocation can't be decided at all, other than that it doesn't fit."""
+"""Errors of an allocation attempt. That claims do not fit on a node is no error."""
 
 from dray.api.errors import PermanentError
 
 
 class AllocationError(PermanentError):
-    """Kubernetes ends the attempt with an error here, and doesn't try other nodes."""
+    """kube-scheduler ends the scheduling attempt with an error and does not try other nodes."""
 
 
 class NodeAllocationError(AllocationError):
-    """The error is about one node only; on another one the claims may fit."""
+    """An error on one node; the claims may fit on another one."""
 
 
 class SearchLimitError(AllocationError):
-    """The search was given up: finding the answer would take too long.
+    """The search tried as many devices as its budget allows, without a result.
 
-    Kubernetes has no such bound; its scheduler gives up a node after ten seconds.
+    kube-scheduler has no such limit; it stops searching a node after ten seconds.
     """

@@ -1,7 +1,7 @@
 """How devices of a node are connected: by NVLink, on one NUMA node, under one PCIe root.
 
-The lower a link level, the better the devices of a set work together: those that NVLink connects
-come before all others; of equals those on one NUMA node, then those under one PCIe root.
+Lower link levels are better: NVLink before everything else, then a common NUMA node, then a common
+PCIe root.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,23 +21,23 @@ _LEVELS: Final = (
     (_NUMA,),
     (_PCIE,),
 )
-"""By link level, what all devices of a set share."""
+"""By link level, the links that all devices of a set have in common."""
 LINK_LEVELS: Final = range(len(_LEVELS))
 NOT_CONNECTED: Final = len(_LEVELS)
-"""The link level of sets that share nothing."""
+"""The link level of sets without a common link."""
 BEYOND_NVLINK: Final = 4
-"""NVLink connects the sets of every link level below it."""
+"""Sets of lower link levels are connected by NVLink."""
 
 
 class Attributed(Protocol):
-    """What publishes attributes."""
+    """Anything with attributes."""
 
     @property
     def attributes(self) -> Mapping[str, object]: ...
 
 
 class LinkedDevice(Protocol):
-    """A device with its identity."""
+    """A device with its ID."""
 
     @property
     def id(self) -> DeviceId: ...
@@ -51,13 +51,13 @@ def is_linked(device: LinkedDevice) -> bool:
     return _own_attribute(device.id.driver, device.device.attributes, NVLINK_DOMAIN) is not None
 
 
-def names_links(devices: Iterable[LinkedDevice]) -> bool:
-    """Whether any of these devices says how it is connected to others."""
+def has_link_attributes(devices: Iterable[LinkedDevice]) -> bool:
+    """Whether any of these devices publishes a link attribute."""
     return any(link is not None for device in devices for link in _links(device))
 
 
 class LinkSets:
-    """Sets of candidates that are connected."""
+    """The sets of connected candidates."""
 
     def __init__(self, candidates: Iterable[Candidate]) -> None:
         self._links = [(one, _links(one)) for one in candidates]
@@ -72,7 +72,7 @@ class LinkSets:
         if not all(at in self._named for at in wanted):
             return ()
         for candidate, links in self._links:
-            # With their types, as constraints compare: 1 is not true.
+            # Values with types, as in constraints: 1 is not true.
             shared = tuple([(type(one), one) for at in wanted if (one := links[at]) is not None])
             if len(shared) == len(wanted):
                 sets.setdefault(shared, []).append(candidate)
@@ -80,7 +80,10 @@ class LinkSets:
 
 
 def links_of(driver: str, attributes: Mapping[str, object]) -> tuple[object, ...]:
-    """What is equal for devices that are connected, in the order of ``_NVLINK`` and so on."""
+    """The values of the link attributes, in the order of ``_NVLINK``, ``_NUMA`` and ``_PCIE``.
+
+    Devices are connected if a value is equal.
+    """
     return (
         _own_attribute(driver, attributes, NVLINK_DOMAIN),
         _own_attribute(driver, attributes, NUMA_NODE),
@@ -93,7 +96,7 @@ def _links(device: LinkedDevice) -> tuple[object, ...]:
 
 
 def _own_attribute(driver: str, attributes: Mapping[str, object], name: str) -> object:
-    """An attribute in the driver's own domain, which a slice may leave out."""
+    """An attribute in the driver's domain, which a slice may omit from the name."""
     if name in attributes:
         return attributes[name]
     return attributes.get(qualified(name, driver))

@@ -1,7 +1,7 @@
-"""The devices that slices publish, per node, and what is cached about them.
+"""The published devices per node, with caches.
 
-A pool of devices counts only when all slices of its newest generation are there and no
-name is used twice (``structured.GatherPools``).
+A pool is usable only if all slices of its newest generation are published and no device name is
+used twice, as in upstream's ``GatherPools``.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from dray.api.devices import Capacity, Device, DeviceId, DeviceTaintRule, ResourceSlice
 from dray.api.equality import strictly_equal
 from dray_allocator.devices.device_taints import tainted, without_owner
-from dray_allocator.devices.links import names_links
+from dray_allocator.devices.links import has_link_attributes
 from dray_allocator.devices.published_device import Card as Card
 from dray_allocator.devices.published_device import DeviceShape, shape_of
 from dray_allocator.devices.table_scope import fields_beyond_table, is_slice_beyond_table
 
-_SIGNATURES_KEPT = 256
-_SLICES_REMEMBERED = 20_000
+_MAX_SIGNATURES = 256
+_MAX_SLICES_CACHED = 20_000
 T = TypeVar("T")
 PoolKey = tuple[str, str]
 """Driver and name."""
@@ -30,25 +30,25 @@ _NOTHING_YET: dict[bytes, tuple[Card, ...]] = {}
 
 @dataclass(slots=True)
 class NodeDevices:
-    """The devices of one node, in the order of their slices, and caches that die with it."""
+    """The cards of one node, in the order of their slices, with caches."""
 
     cards: tuple[Card, ...] = ()
     eligible: dict[bytes, tuple[Card, ...]] = field(default_factory=lambda: _NOTHING_YET)
-    """Per signature of a request: devices that match and whose taints are tolerated. To be
-    written by ``remember`` only: most nodes of a large fleet share an empty one."""
-    _names_links: bool | None = field(default=None, init=False)
+    """Per signature of a request: the cards that match and whose taints are tolerated. Written by
+    ``cache_eligible`` only: most nodes of a large cluster share one empty dictionary."""
+    _has_link_attributes: bool | None = field(default=None, init=False)
 
     @property
-    def names_links(self) -> bool:
-        """Whether a device says how it is connected to others."""
-        if self._names_links is None:
-            self._names_links = names_links(self.cards)
-        return self._names_links
+    def has_link_attributes(self) -> bool:
+        """Whether a card publishes a link attribute."""
+        if self._has_link_attributes is None:
+            self._has_link_attributes = has_link_attributes(self.cards)
+        return self._has_link_attributes
 
-    def remember(self, signature: bytes, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """Keep what is eligible, within bounds."""
-        # What is empty may be shared; in a copy of the state it is not the same as here.
-        if not 0 < len(self.eligible) < _SIGNATURES_KEPT:
+    def cache_eligible(self, signature: bytes, cards: tuple[Card, ...]) -> tuple[Card, ...]:
+        """Cache the eligible cards; the cache is cleared at its limit."""
+        # An empty dictionary may be shared. It is not compared by identity, as states are copied.
+        if not 0 < len(self.eligible) < _MAX_SIGNATURES:
             self.eligible = {}
         self.eligible[signature] = cards
         return cards
@@ -58,72 +58,74 @@ EMPTY = NodeDevices()
 
 
 class PublishedDevices:
-    """All slices, as devices per node."""
+    """All slices, and the cards of each node."""
 
     def __init__(self, drivers: tuple[str, ...]) -> None:
         self._drivers = drivers
         self._slices: dict[str, ResourceSlice] = {}
         self._beyond_table: dict[str, None] = {}
-        """Those of them with fields that the node table does not read."""
+        """The slices with fields that the node table does not support."""
         self._rules: tuple[DeviceTaintRule, ...] = ()
         self._untainted: dict[str, ResourceSlice] = {}
-        """As published, the slices on which rules put taints."""
-        self._remembered: dict[str, object] = {}
-        """What others made of slices; forgotten with them."""
-        # Tuples, as there may be a hundred thousand of them: a dictionary takes five times as much.
+        """The slices to which DeviceTaintRules add taints, as published."""
+        self._cached: dict[str, object] = {}
+        """Values computed from slices; dropped when the slice changes."""
+        # Tuples: there may be 100 000 pools, and a dictionary takes five times the memory.
         self._pools: dict[PoolKey, tuple[str, ...]] = {}
-        """Names of the slices of each."""
+        """By pool, the names of its slices."""
         self._pools_of: dict[str, tuple[PoolKey, ...]] = {}
-        self._wide: dict[PoolKey, None] = {}
-        """Pools with devices of several nodes, or of no single one."""
+        self._shared_pools: dict[PoolKey, None] = {}
+        """Pools with slices for several nodes."""
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
         self._nodes: dict[str, NodeDevices] = {}
-        self.ill: dict[str, int] = {}
-        """How many unhealthy devices a node has, where it has any."""
+        self.unhealthy_counts: dict[str, int] = {}
+        """The number of unhealthy devices per node, for nodes that have some."""
         self._cards: dict[DeviceId, Card] = {}
         self._capacities: dict[tuple[tuple[str, Capacity], ...], dict[str, Capacity]] = {}
         self._latest: dict[str, Capacity] | None = None
-        """That of ``_capacities`` which was met last."""
+        """The entry of ``_capacities`` that was used last."""
         self._numbers: dict[tuple[int, bool, tuple[str, ...]], int] = {}
-        """Numbers of shapes by identity of one of ``_capacities``, whether the device is shared,
-        and what of it isn't read."""
+        """Numbers of shapes by: identity of the capacities, allowMultipleAllocations, and the
+        fields that are not read."""
         self._shapes: list[DeviceShape] = []
 
     def of(self, node: str) -> NodeDevices:
-        """The usable devices of a node."""
+        """The usable cards of a node."""
         return self._nodes.get(node, EMPTY)
 
     def card(self, device: DeviceId) -> Card | None:
-        """A device by identity, if it is published and its pool is complete."""
+        """A card by its ID; None if it is not published or its pool is incomplete."""
         return self._cards.get(device)
 
     @property
     def spans_nodes(self) -> bool:
-        """Whether what claims on one node hold may be missing on another."""
-        return bool(self._wide)
+        """Whether a pool has slices for several nodes, so that an allocation on one affects
+        others."""
+        return bool(self._shared_pools)
 
     @property
-    def says_more(self) -> bool:
-        """Whether there are slices with fields that the node table ignores."""
+    def has_slices_beyond_table(self) -> bool:
+        """Whether there are slices with fields that the node table does not support."""
         return bool(self._beyond_table)
 
-    def nodes_that_say_more(self) -> frozenset[str]:
-        """Nodes with such slices; "" among them means all nodes."""
+    def nodes_beyond_table(self) -> frozenset[str]:
+        """The nodes with such slices; an empty name stands for all nodes."""
         return frozenset(self._slices[name].node for name in self._beyond_table)
 
     def published_for(self, node: str) -> list[ResourceSlice]:
-        """The slices of every pool that has one of this node or of no single node, by name."""
+        """The slices of all pools with a slice for this node or for several nodes, sorted by
+        name."""
         pools = dict.fromkeys((*self._pools_of.get(node, ()), *self._pools_of.get("", ())))
         found = sorted({name: None for pool in pools for name in self._pools[pool]})
         return [self._slices[name] for name in found]
 
-    def remembered(self, name: str, make: Callable[[], T]) -> T:
-        """What ``make`` makes of a slice, made once for as long as the slice is as it is."""
-        known = self._remembered.get(name)
+    def cached(self, name: str, make: Callable[[], T]) -> T:
+        """The result of ``make``, cached until the slice changes."""
+        known = self._cached.get(name)
         if known is None:
-            if len(self._remembered) >= _SLICES_REMEMBERED:
-                self._remembered.clear()
-            known = self._remembered[name] = make()
+            if len(self._cached) >= _MAX_SLICES_CACHED:
+                self._cached.clear()
+            known = self._cached[name] = make()
         return cast(T, known)
 
     def unhealthy(self, node: str, driver: str) -> tuple[str, ...]:
@@ -131,12 +133,12 @@ class PublishedDevices:
         return self._unhealthy.get((node, driver), ())
 
     def put(self, slice_: ResourceSlice) -> tuple[str, ...]:
-        """Take a slice in; the nodes whose devices changed, "" for those of no single node."""
+        """Add or replace a slice; returns the nodes whose devices changed, "" for several nodes."""
         if slice_.driver not in self._drivers:
             return ()
-        devices = tuple([self._lean(device) for device in slice_.devices])
+        devices = tuple([self._interned(device) for device in slice_.devices])
         slice_ = replace(slice_, devices=devices)
-        if strictly_equal(self._known(slice_.name), slice_):
+        if strictly_equal(self._as_published(slice_.name), slice_):
             return ()
         touched = self.drop(slice_.name) if slice_.name in self._slices else ()
         if self._rules:
@@ -153,27 +155,27 @@ class PublishedDevices:
         return _distinct((*touched, *self._rebuild(pool)))
 
     def taint(self, rules: tuple[DeviceTaintRule, ...]) -> tuple[str, ...]:
-        """Taint devices by ``rules``, and no others any more; the nodes whose devices changed."""
+        """Replace the DeviceTaintRules; returns the nodes whose devices changed."""
         if rules == self._rules:
             return ()
         self._rules = rules
         touched: list[str] = []
         for name in tuple(self._slices):
-            part = self._known(name)
+            part = self._as_published(name)
             if part is not None and tainted(part, rules) != self._slices[name]:
                 touched += (*self.drop(name), *self.put(part))
         return _distinct(touched)
 
-    def _known(self, name: str) -> ResourceSlice | None:
-        """A slice as it was published."""
+    def _as_published(self, name: str) -> ResourceSlice | None:
+        """A slice without the taints of DeviceTaintRules."""
         return self._untainted.get(name) or self._slices.get(name)
 
     def drop(self, name: str) -> tuple[str, ...]:
-        """Forget a slice; the nodes whose devices changed."""
+        """Remove a slice; returns the nodes whose devices changed."""
         slice_ = self._slices.pop(name, None)
         self._beyond_table.pop(name, None)
         self._untainted.pop(name, None)
-        self._remembered.pop(name, None)
+        self._cached.pop(name, None)
         if slice_ is None:
             return ()
         pool = (slice_.driver, slice_.pool)
@@ -182,7 +184,7 @@ class PublishedDevices:
         return _distinct((slice_.node, *self._rebuild(pool)))
 
     def set_unhealthy(self, node: str, driver: str, devices: tuple[str, ...]) -> bool:
-        """Remove unhealthy devices; whether that changed anything."""
+        """Replace the unhealthy devices of a node and driver; whether they changed."""
         before = self._unhealthy.get((node, driver), ())
         self._unhealthy[node, driver] = devices
         if before == devices:
@@ -190,39 +192,39 @@ class PublishedDevices:
         self._rebuild_node(node)
         return True
 
-    def forget_selected(self) -> None:
-        """Drop what is cached about eligibility: a DeviceClass or the language changed."""
+    def clear_eligible(self) -> None:
+        """Clear the caches of eligible cards: a DeviceClass or the CEL environment changed."""
         for node in self._nodes.values():
             node.eligible = _NOTHING_YET
 
     def _rebuild(self, pool: PoolKey) -> tuple[str, ...]:
         nodes = _distinct(self._slices[name].node for name in self._pools[pool])
         if len(nodes) > 1 or "" in nodes:
-            self._wide[pool] = None
+            self._shared_pools[pool] = None
         else:
-            self._wide.pop(pool, None)
+            self._shared_pools.pop(pool, None)
         for node in nodes:
             self._rebuild_node(node)
         return nodes
 
     def _rebuild_node(self, node: str) -> None:
-        self.ill.pop(node, None)
+        self.unhealthy_counts.pop(node, None)
         for card in self._nodes.pop(node, EMPTY).cards:
             self._cards.pop(card.id, None)
         if not node:
-            return  # dray's own slices are always of one node
+            return  # The slices of dray's drivers are always for one node.
         cards: list[Card] = []
-        ill = 0
+        unhealthy_count = 0
         for pool in sorted(self._pools_of.get(node, ())):
             unhealthy = self._unhealthy.get((node, pool[0]), ())
             for device in self._devices_of(pool, node):
                 if device.name in unhealthy:
-                    ill += 1
+                    unhealthy_count += 1
                 else:
                     cards.append(self._card(DeviceId(*pool, device.name), device, node, len(cards)))
         self._nodes[node] = NodeDevices(tuple(cards))
-        if ill:
-            self.ill[node] = ill
+        if unhealthy_count:
+            self.unhealthy_counts[node] = unhealthy_count
         for card in cards:
             self._cards[card.id] = card
 
@@ -235,11 +237,11 @@ class PublishedDevices:
             return []
         return [one for slice_ in current if slice_.node == node for one in slice_.devices]
 
-    def _lean(self, device: Device) -> Device:
-        """The device without dray's own taint, and with capacities that it has in common with all
-        that have equal ones: they are most of what a device takes in memory."""
+    def _interned(self, device: Device) -> Device:
+        """The device without dray's own taint, and with interned capacities, which take most of the
+        memory of a device."""
         shared = self._latest
-        if shared is None or shared != device.capacity:  # mostly it is like the one before
+        if shared is None or shared != device.capacity:  # Most devices equal the one before.
             items = tuple(sorted(device.capacity.items(), key=lambda item: item[0]))
             shared = self._latest = self._capacities.setdefault(items, device.capacity)
         taints = without_owner(device.taints)
@@ -248,8 +250,8 @@ class PublishedDevices:
         return replace(device, capacity=shared, taints=taints)
 
     def _card(self, id_: DeviceId, device: Device, node: str, index: int) -> Card:
-        unread = (*device.unsupported, *fields_beyond_table(device))
-        key = (id(device.capacity), device.allow_multiple_allocations, unread)
+        not_read = (*device.unsupported, *fields_beyond_table(device))
+        key = (id(device.capacity), device.allow_multiple_allocations, not_read)
         number = self._numbers.setdefault(key, len(self._numbers))
         if number == len(self._shapes):
             self._shapes.append(shape_of(device))

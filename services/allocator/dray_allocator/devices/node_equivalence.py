@@ -1,4 +1,4 @@
-"""Classes of nodes that are equal to a pod: equal slices in equal use, and so one result."""
+"""Equivalence classes of nodes for one pod: equal slices with equal use have the same result."""
 
 from collections.abc import Hashable, Iterable
 from itertools import groupby
@@ -16,14 +16,13 @@ _Entry = tuple[ResourceSlice, tuple[Use, ...]]
 
 
 def node_key(node: Node, visible: VisibleDevices, devices: DeviceEquivalence) -> Hashable:
-    """Equal for nodes on which the pod of ``devices`` has the same result.
+    """Equal for nodes on which the pod has the same result. ``devices``: the classes for that pod.
 
-    Names of nodes, pools, slices and devices count only if they identify a slice that several
-    nodes see.
+    Only the names of slices that several nodes see are part of the key.
     """
     entries = sorted(zip(visible.slices, visible.uses, strict=True), key=_order)
     pools = tuple(_pool(node, list(pool), devices) for _, pool in groupby(entries, _pool_of))
-    faults = tuple(fault for _, fault in visible.unread)
+    faults = tuple(fault for _, fault in visible.unparsable)
     links = _links(part for part, _ in entries) if devices.reads_links else ()
     return pools, faults, links
 
@@ -38,7 +37,7 @@ def _pool_of(entry: _Entry) -> tuple[str, str]:
 
 
 def _links(slices: Iterable[ResourceSlice]) -> Hashable:
-    """Which devices are connected. The values of links count only by whether they are equal."""
+    """Which devices are connected: links are numbered, because only their equality matters."""
     numbers: dict[Hashable, int] = {}
     return tuple(
         None if link is None else numbers.setdefault((at, type(link), link), len(numbers))
@@ -65,7 +64,7 @@ def _slice(
     uses: Iterable[Use],
     devices: DeviceEquivalence,
 ) -> Hashable:
-    if not part.node:  # Its content is the same for all nodes that see it.
+    if not part.node:  # All nodes that see it see the same content.
         return part.name, generation, _selection(node, part)
     return (
         part.node == node.name,

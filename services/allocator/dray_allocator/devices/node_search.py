@@ -1,4 +1,4 @@
-"""The structured search on one node, for requests and devices that the node table reads."""
+"""The search for the cards of one node."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,18 +26,18 @@ from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.devices.usage import Usage
 
 _CLASS: Final = DeviceClass("")
-"""An ask has its class's selectors, and decisions its configuration."""
+"""A placeholder: requests hold the selectors of their class, and decisions its configuration."""
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
-    """Devices for all asks, and the link level of the set (``devices.links``)."""
+class FoundDevices(msgspec.Struct, frozen=True, gc=False):
+    """Devices for all requests, and their link level (``devices.links``)."""
 
     shares: tuple[Share, ...]
     level: int
 
 
-def plan_of(asks: Sequence[DeviceRequirements], claims: int) -> SearchPlan:
-    """The asks of so many claims, in their order, as the search reads them."""
+def search_plan(asks: Sequence[DeviceRequirements], claims: int) -> SearchPlan:
+    """The search plan for the requests of a number of claims."""
     return SearchPlan(
         tuple([_claim([ask for ask in asks if ask.claim == claim]) for claim in range(claims)]),
         tuple(
@@ -47,7 +47,7 @@ def plan_of(asks: Sequence[DeviceRequirements], claims: int) -> SearchPlan:
 
 
 def _claim(asks: Sequence[DeviceRequirements]) -> Claim:
-    """As far as the search reads it: who it is does not matter."""
+    """A claim with only the fields that the search reads."""
     constraints = dict.fromkeys(one for ask in asks for one in ask.constraints)
     return Claim("", "", "", 0, "", ClaimSpec(constraints=tuple(constraints)))
 
@@ -60,20 +60,20 @@ def _wanted(ask: DeviceRequirements) -> RequestAlternatives:
 
 @dataclass(slots=True)
 class DeviceSearch:
-    """One pod's search on nodes, one by one."""
+    """The search for one pod, node by node."""
 
     asks: Sequence[DeviceRequirements]
     plan: SearchPlan
-    """Of the asks."""
+    """The plan of ``asks``."""
     device_usage: DeviceUsage
     selectors: SelectorCache
     rate: Callable[[DeviceRequirements, Card], Rating]
-    """The lowest is tried first."""
+    """The card with the lowest rating is tried first."""
     budget: SearchBudget
 
     def best(
         self, devices: NodeDevices, *, connects: bool = False, must: bool = False
-    ) -> Found | None:
+    ) -> FoundDevices | None:
         """See ``OrderedSearch.best``."""
         asks: dict[int, DeviceRequirements] = {}
         cards: dict[Candidate, Card] = {}
@@ -97,13 +97,13 @@ class DeviceSearch:
         best = search.best(search.in_order(fitting), connects=connects, must=must)
         if best is None:
             return None
-        return Found(
+        return FoundDevices(
             tuple([_share(asks[id(one.alternative)], cards[one.candidate]) for one in best.taken]),
             best.level,
         )
 
     def _fitting(self, ask: DeviceRequirements, devices: NodeDevices) -> list[Card]:
-        """The devices that an ask could have by itself."""
+        """The cards that fit a request, if it is considered alone."""
         device_usage = self.device_usage
         return [
             card
@@ -119,8 +119,8 @@ def _share(ask: DeviceRequirements, card: Card) -> Share:
 
 
 def usage_of_cards(device_usage: DeviceUsage, cards: Iterable[Card]) -> Usage:
-    """What is in use of devices. One that is not shared counts as held whatever it is used for:
-    it may have been shared before."""
+    """The usage of cards. A card that is in use and does not allow multiple allocations counts as
+    held: it may have allowed them before."""
     whole: set[DeviceId] = set()
     consumed: dict[DeviceId, dict[str, int]] = {}
     for card in cards:

@@ -1,4 +1,7 @@
-"""Whether a node is reached, as ``component-helpers/scheduling/corev1/nodeaffinity`` says."""
+"""Match a node by nodeName, nodeSelector or allNodes of a slice or device.
+
+Node selectors follow ``component-helpers/scheduling/corev1/nodeaffinity``.
+"""
 
 import re
 from collections.abc import Mapping
@@ -24,10 +27,10 @@ _INT64: Final = range(-(2**63), 2**63)
 
 
 def is_reached(reach: NodeSelection, node: Node) -> bool:
-    """Whether ``node`` is one of those that ``reach`` names.
+    """Whether ``reach`` selects ``node``.
 
     Raises:
-        AllocationError: its node selector can't be read.
+        AllocationError: the node selector can't be parsed.
     """
     if reach.node:
         return node.name == reach.node

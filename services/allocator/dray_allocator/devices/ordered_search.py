@@ -1,7 +1,6 @@
-"""A search in an order other than Kubernetes': the devices rated best first, and connected ones.
+"""The search in another order than kube-scheduler's: best rated or connected devices first.
 
-What fits is found by the same search; this says only which devices it tries,
-and in which order.
+The search is the same; only the candidates and their order differ.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +9,7 @@ from functools import partial
 
 from dray.api.claims import Claim, DeviceRequest
 from dray.api.devices import DeviceClass
-from dray_allocator.devices.allocation_state import AllocationState, Taken
+from dray_allocator.devices.allocation_state import AllocationState, TakenDevice
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import DemandOf
@@ -21,30 +20,30 @@ from dray_allocator.devices.search import Search
 from dray_allocator.devices.usage import Usage
 from dray_allocator.devices.versions import SchedulerVersion
 
-Key = tuple[int, ...]
-Rating = tuple[Key, int, int]
-"""What a device is worth to a preference, its score and its tie; the lowest is best."""
+PreferenceKey = tuple[int, ...]
+Rating = tuple[PreferenceKey, int, int]
+"""Preference key, score and tie break of a device; the lowest is best."""
 Candidates = Mapping[int, Sequence[Candidate]]
-"""Per alternative (by its ``id``), the devices that it could have by itself."""
+"""By ``id`` of an alternative, the devices that fit it, if it is considered alone."""
 
 
-def worst_first(keys: Iterable[Key]) -> tuple[Key, ...]:
-    """Of several devices together: the worst counts first, as they wait for each other."""
+def worst_first(keys: Iterable[PreferenceKey]) -> tuple[PreferenceKey, ...]:
+    """The key of a set of devices: the worst one is compared first."""
     return tuple(sorted(keys, reverse=True))
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """The claims of a pod, as the search reads them."""
+    """The claims of a pod and their requests."""
 
     claims: tuple[Claim, ...]
     requests: tuple[tuple[RequestAlternatives, ...], ...]
-    """Of each claim."""
+    """The requests of each claim."""
 
     alternatives: tuple[Alternative, ...] = field(init=False)
-    """Of every request in turn."""
+    """The alternatives of all requests, in order."""
     is_single: bool = field(init=False)
-    """Whether it is one request that nothing but its devices decides about."""
+    """Whether there is one request, without constraints, alternatives and mode All."""
     has_choice: bool = field(init=False)
     """Whether a request has several alternatives."""
     takes_every: bool = field(init=False)
@@ -56,11 +55,11 @@ class SearchPlan:
         )
         object.__setattr__(self, "alternatives", tuple(every))
         is_free = not any(claim.spec.constraints for claim in self.claims)
-        is_one = len(self.alternatives) == 1 and self.alternatives[0].every is None
+        is_one = len(self.alternatives) == 1 and self.alternatives[0].all_devices is None
         object.__setattr__(self, "is_single", is_free and is_one)
         requests = sum(map(len, self.requests))
         object.__setattr__(self, "has_choice", len(self.alternatives) > requests)
-        takes_every = any(one.every is not None for one in self.alternatives)
+        takes_every = any(one.all_devices is not None for one in self.alternatives)
         object.__setattr__(self, "takes_every", takes_every)
 
 
@@ -68,7 +67,7 @@ class SearchPlan:
 class DeviceSet:
     """Devices for all requests, and the link level of the set."""
 
-    taken: tuple[Taken, ...]
+    taken: tuple[TakenDevice, ...]
     """In the order of the claims and of their requests."""
     level: int
 
@@ -84,10 +83,10 @@ class OrderedSearch:
     demand_of: DemandOf
     rate: Callable[[Alternative, Candidate], Rating]
     _state: AllocationState | None = field(init=False, default=None)
-    """Of a search that took nothing in the end."""
+    """The state of a failed search, which is empty again and can be reused."""
 
     def in_order(self, fitting: Candidates) -> Candidates:
-        """The devices that each request could have by itself, the best first."""
+        """Sort the candidates of each alternative, the best first."""
         return {
             id(one): sorted(fitting[id(one)], key=partial(self.rate, one))
             for one in self.plan.alternatives
@@ -96,12 +95,13 @@ class OrderedSearch:
     def best(
         self, candidates: Candidates, *, connects: bool, must: bool = False
     ) -> DeviceSet | None:
-        """The first devices that fit, of candidates in order; with ``connects`` those of the best
-        link level, and with ``must`` none that are not connected: shares of a single device are.
-        An alternative that is wanted more comes before a better link level; mode All leaves no
-        choice of devices, so link levels do not count for it.
+        """The first candidates that fit; with ``connects``, those of the best link level.
 
-        None where there are none, or where the budget ran out before they were found.
+        With ``must``, only connected devices fit; shares of a single device are connected. An
+        earlier alternative comes before a better link level. Link levels are ignored for mode All,
+        which leaves no choice of devices.
+
+        None if no devices fit, or if the budget was spent before some were found.
         """
         if connects and not self.plan.takes_every:
             if self.plan.has_choice:
@@ -110,17 +110,17 @@ class OrderedSearch:
                     return None
                 chosen = {id(one.alternative): candidates[id(one.alternative)] for one in first}
                 candidates = {key: chosen.get(key, ()) for key in candidates}
-                self.budget.renew()
+                self.budget.reset()
             found = self._connected(candidates)
             if found is not None:
                 return found
             if must:
                 return self._on_one_device(candidates)
-            self.budget.renew()
+            self.budget.reset()
         taken = self.fill(candidates)
         return None if taken is None else DeviceSet(taken, NOT_CONNECTED)
 
-    def fill(self, candidates: Candidates) -> tuple[Taken, ...] | None:
+    def fill(self, candidates: Candidates) -> tuple[TakenDevice, ...] | None:
         """The first devices that fit."""
         if not self._are_enough(candidates):
             return None
@@ -136,7 +136,7 @@ class OrderedSearch:
             self.plan.requests,
             lambda alternative: candidates[id(alternative)],
             state,
-            _suits,
+            _is_selected,
             self.rules,
             self.budget,
         )
@@ -150,8 +150,9 @@ class OrderedSearch:
         self._state = state
         return None
 
-    def _first(self, candidates: Sequence[Candidate]) -> tuple[Taken, ...] | None:
-        """The first devices, of which none is in the way of another: what the search would find."""
+    def _first(self, candidates: Sequence[Candidate]) -> tuple[TakenDevice, ...] | None:
+        """The first candidates: without constraints and counters, the search would find the
+        same."""
         one, taken = self.plan.alternatives[0], []
         for candidate in candidates[: one.count]:
             if not self.budget.take():
@@ -159,12 +160,12 @@ class OrderedSearch:
             wanted = self.demand_of(one.ask, candidate)
             is_share = candidate.device.allow_multiple_allocations
             amounts = wanted.amounts if wanted is not None and is_share else {}
-            taken.append(Taken(one, candidate, is_share, amounts))
+            taken.append(TakenDevice(one, candidate, is_share, amounts))
         return tuple(taken)
 
     def _connected(self, candidates: Candidates) -> DeviceSet | None:
-        """Within the set of the best link level whose devices rate best; of equals the one with
-        the fewest devices to choose from, so that large sets stay whole."""
+        """The best rated devices of the best link level. Of equals, those in the set with the
+        fewest candidates, so that larger sets remain unused."""
         sets = LinkSets(_every(candidates))
         for level in LINK_LEVELS:
             found = [
@@ -184,8 +185,8 @@ class OrderedSearch:
         return None
 
     def _set_rating(
-        self, found: tuple[Sequence[Taken], int]
-    ) -> tuple[tuple[Key, ...], int, int, int]:
+        self, found: tuple[Sequence[TakenDevice], int]
+    ) -> tuple[tuple[PreferenceKey, ...], int, int, int]:
         taken, size = found
         rated = [self.rate(one.alternative, one.candidate) for one in taken]
         worst = worst_first(key for key, _, _ in rated)
@@ -207,6 +208,8 @@ def _only(candidates: Candidates, among: frozenset[Candidate]) -> Candidates:
     return {key: [one for one in some if one in among] for key, some in candidates.items()}
 
 
-def _suits(claim: Claim, ask: DeviceRequest, of_class: DeviceClass, candidate: Candidate) -> bool:
-    """What ``candidates`` found out before."""
+def _is_selected(
+    claim: Claim, ask: DeviceRequest, of_class: DeviceClass, candidate: Candidate
+) -> bool:
+    """Candidates were matched before the search."""
     return True

@@ -1,8 +1,8 @@
-"""Shares of a card whose amount depends on the card: ``compute-percent-request``.
+"""Requests for a percentage of a card: ``compute-percent-request``.
 
-The percentages are in the driver's configuration of the claim, because a request of Kubernetes
-states amounts only; the request leaves the capacity out, which any other allocator takes as all
-of the card. Percent is of the physical capacity, and is taken of the budget (virtual).
+The percentages are in the claim's opaque configuration, because ``capacity.requests`` holds amounts
+only. The request omits the capacity: any other allocator allocates the full capacity. A percentage
+is of the physical capacity; the amount is consumed from the virtual capacity.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -14,17 +14,17 @@ from dray.api.quantities import NANO, InvalidQuantityError, Quantity, parse_quan
 from dray_allocator.devices.driver_parameters import own_parameters
 
 Share = tuple[tuple[str, int], ...]
-"""Billionths of a percent by consumed capacity; none: amounts are stated."""
+"""Billionths of a percent by consumed capacity; empty if the request has amounts."""
 PHYSICAL = {VIRTUAL_TFLOPS: TFLOPS, VIRTUAL_VRAM: VRAM}
-"""What a share of a capacity is a percentage of."""
+"""The physical capacity that a percentage of a virtual capacity refers to."""
 WHOLE = 100 * NANO
 _STEP = {VIRTUAL_TFLOPS: NANO // 1000, VIRTUAL_VRAM: NANO}
-"""Shares are multiples of a thousandth of a TFLOPS, and of a byte; the rest is nobody's."""
+"""Amounts are rounded down to a thousandth of a TFLOPS, and to a byte."""
 
 
 def percents(claim: Claim, *request: str) -> dict[str, int]:
-    """Billionths of a percent by consumed capacity, for a request of any of these names, as an
-    alternative has two; unreadable ones left out."""
+    """Billionths of a percent by consumed capacity, without invalid ones. A subrequest has two
+    names: its request's and ``request/subrequest``."""
     found: dict[str, int] = {}
     for parameters in own_parameters(claim, *request):
         for capacity, field in PERCENT_FIELDS.items():
@@ -35,14 +35,14 @@ def percents(claim: Claim, *request: str) -> dict[str, int]:
 
 
 def shares_of(claim: Claim) -> Iterator[Share]:
-    """The percentages of every request, or of each of its alternatives."""
+    """The percentages of every request or subrequest."""
     for request, one in claim.spec.alternatives():
         found = percents(claim, request.name, f"{request.name}/{one.name}")
         yield tuple(sorted(found.items()))
 
 
 def unreadable(claim: Claim) -> Iterator[str]:
-    """What a claim says of percentages that is none."""
+    """The invalid percentages of a claim."""
     for parameters in own_parameters(claim):
         for field in PERCENT_FIELDS.values():
             text = parameters.get(field)
@@ -53,9 +53,8 @@ def unreadable(claim: Claim) -> Iterator[str]:
 def amounts(
     percents: Mapping[str, int], stated: Mapping[str, str], published: Mapping[str, Capacity]
 ) -> Mapping[str, str]:
-    """``capacity.requests`` on a card that publishes this: stated amounts, and shares of it.
-
-    A share is rounded down, so that as many fit as the percentage promises.
+    """``capacity.requests`` for a card with this capacity: requested amounts, and percentages as
+    amounts, rounded down so that four requests for 25 % always fit.
     """
     if not percents:
         return stated
@@ -70,7 +69,7 @@ def amounts(
 def in_percent(
     percents: Mapping[str, int], stated: Container[str], published: Container[str]
 ) -> dict[str, int]:
-    """The percentages that count on such a card: an amount that is stated comes before."""
+    """The percentages that apply to such a card; a requested amount overrides a percentage."""
     return {
         name: percent
         for name, percent in percents.items()

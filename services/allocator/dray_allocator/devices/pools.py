@@ -1,4 +1,4 @@
-"""Slices gathered into pools: what of them a node sees, and whether they can be used."""
+"""Gather slices into the pools that a node sees, and check that they are complete and valid."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,25 +17,25 @@ class ResourcePool:
     driver: str
     name: str
     slices: tuple[ResourceSlice, ...] = ()
-    """With devices, of those that reach the node, in the order in which they are tried."""
-    elsewhere: tuple[ResourceSlice, ...] = ()
-    """Slices of other nodes: their devices may use counters of the pool."""
+    """Slices for this node, in the order in which their devices are tried."""
+    other_slices: tuple[ResourceSlice, ...] = ()
+    """Slices for other nodes: their devices may consume counters of the pool."""
     counter_sets: dict[str, CounterSet] = field(default_factory=dict)
     incomplete: bool = False
-    """Some slices are not published (yet)."""
+    """Whether some of its slices are not published (yet)."""
     invalid: str = ""
-    """What is wrong with it."""
+    """Why it is invalid; empty if it is valid."""
 
     def __str__(self) -> str:
         return f"{self.driver}/{self.name}"
 
     @property
     def has_binding_conditions(self) -> bool:
-        """Whether a device, once allocated, waits for conditions before the pod is bound."""
+        """Whether a pod with one of its devices waits for binding conditions before it is bound."""
         return any(device.binding_conditions is not None for _, device in self.devices())
 
     def devices(self) -> Iterator[tuple[ResourceSlice, Device]]:
-        """Every device on a slice that reaches the node, in the order of trying."""
+        """The devices of the slices for this node, in the order in which they are tried."""
         for part in self.slices:
             for device in part.devices:
                 yield part, device
@@ -47,10 +47,10 @@ def gather(
     """The pools that ``node`` sees, in the order in which they are tried.
 
     Raises:
-        AllocationError: a node selector can't be read.
+        AllocationError: a node selector can't be parsed.
     """
     seen: dict[tuple[str, str], list[ResourceSlice]] = {}
-    for part in _in_order_of_reading(slices, node, rules):
+    for part in _in_order(slices, node, rules):
         if _is_seen(part, node, rules):
             _add(seen.setdefault((part.driver, part.pool), []), part)
     found = (_pool(parts, slices, rules) for parts in seen.values())
@@ -60,10 +60,10 @@ def gather(
     return pools
 
 
-def _in_order_of_reading(
+def _in_order(
     slices: Sequence[ResourceSlice], node: Node, rules: SchedulerVersion
 ) -> Iterator[ResourceSlice]:
-    """Slices of the node, then those that are of no single node; the first one counts most."""
+    """The slices for this node only, then the slices for several nodes."""
     if not rules.sorts:
         yield from slices
         return
@@ -78,7 +78,9 @@ def _is_of_one_node(part: ResourceSlice, rules: SchedulerVersion) -> bool:
 
 
 def _is_seen(part: ResourceSlice, node: Node, rules: SchedulerVersion) -> bool:
-    if not rules.partitionable and (part.per_device_reach is not None or _counts(part, rules)):
+    if not rules.partitionable and (
+        part.per_device_reach is not None or _has_hidden_counters(part, rules)
+    ):
         return False
     if rules.knows_compatibility_groups and _has_groups(part):
         return False
@@ -94,7 +96,7 @@ def _is_seen(part: ResourceSlice, node: Node, rules: SchedulerVersion) -> bool:
     return False
 
 
-def _counts(part: ResourceSlice, rules: SchedulerVersion) -> bool:
+def _has_hidden_counters(part: ResourceSlice, rules: SchedulerVersion) -> bool:
     return bool(part.counter_sets) and not rules.sees_own_slices_only
 
 
@@ -104,7 +106,7 @@ def _has_groups(part: ResourceSlice) -> bool:
 
 
 def _add(parts: list[ResourceSlice], part: ResourceSlice) -> None:
-    """A newer generation replaces what was seen of an older one."""
+    """Add a slice; a newer generation replaces older slices."""
     if parts and part.generation < parts[0].generation:
         return
     if parts and part.generation > parts[0].generation:
@@ -115,10 +117,10 @@ def _add(parts: list[ResourceSlice], part: ResourceSlice) -> None:
 def _pool(
     parts: list[ResourceSlice], slices: Sequence[ResourceSlice], rules: SchedulerVersion
 ) -> ResourcePool | None:
-    """The pool of the slices that the node sees; None where they are out of date.
+    """The pool of the slices that the node sees; None if they are of an old generation.
 
-    As upstream, all the slices are looked at only where the node doesn't see as many of them as
-    its first one names: otherwise a newer generation on other nodes goes unnoticed.
+    As upstream, slices for other nodes are read only if the node sees fewer slices than the first
+    one states in ``resourceSliceCount``: otherwise a newer generation there goes unnoticed.
     """
     first = parts[0]
     if len(parts) == first.slice_count:
@@ -145,23 +147,27 @@ def _checked(
     if rules.sorts:
         parts = sorted(parts, key=lambda part: part.name)
     if not rules.partitionable or rules.sees_own_slices_only:
-        invalid = _twice(parts)
+        invalid = _duplicate_device(parts)
         return ResourcePool(first.driver, first.pool, tuple(parts), invalid=invalid)
     usable = [part for part in parts if not part.counter_sets]
-    elsewhere = others
+    other_slices = others
     with_counters = [part for part in parts if part.counter_sets]
     if not rules.counter_sets_seen_everywhere:
-        elsewhere = [part for part in others if not part.counter_sets]
+        other_slices = [part for part in others if not part.counter_sets]
         with_counters += [part for part in others if part.counter_sets]
     sets, duplicate = _counter_sets(with_counters)
     consumers = parts if rules.counter_sets_seen_everywhere else usable
-    invalid = _twice(usable) or duplicate or _unknown_counter(sets, [*consumers, *elsewhere])
+    invalid = (
+        _duplicate_device(usable)
+        or duplicate
+        or _unknown_counter(sets, [*consumers, *other_slices])
+    )
     if invalid:
         return ResourcePool(first.driver, first.pool, invalid=invalid)
-    return ResourcePool(first.driver, first.pool, tuple(usable), tuple(elsewhere), sets)
+    return ResourcePool(first.driver, first.pool, tuple(usable), tuple(other_slices), sets)
 
 
-def _twice(parts: Sequence[ResourceSlice]) -> str:
+def _duplicate_device(parts: Sequence[ResourceSlice]) -> str:
     names: set[str] = set()
     for part in parts:
         for device in part.devices:

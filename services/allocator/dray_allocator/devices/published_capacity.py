@@ -6,11 +6,11 @@ from dray.api.devices import Capacity
 from dray.api.quantities import InvalidQuantityError, parse_quantity
 
 MOST_NANO: Final = 10**300
-"""More than it counts as this much: columns of numbers hold no larger ones."""
+"""Upper limit of an amount, so that a float64 column can hold it."""
 
 
 def amount_of(text: str) -> int | None:
-    """Billionths of a unit, at most ``MOST_NANO``; None for what is no quantity."""
+    """A quantity in billionths of a unit, at most ``MOST_NANO``; None if it can't be parsed."""
     try:
         return min(parse_quantity(text).nano, MOST_NANO)
     except InvalidQuantityError:
@@ -18,7 +18,7 @@ def amount_of(text: str) -> int | None:
 
 
 def quantities_of(capacity: Capacity) -> tuple[str, ...]:
-    """Every quantity that a capacity and its policy name."""
+    """All quantities of a capacity and its request policy."""
     policy = capacity.policy
     if policy is None:
         return (capacity.value,)

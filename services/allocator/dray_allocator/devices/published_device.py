@@ -1,4 +1,4 @@
-"""A published device with what is computed from it, and what of that equal devices share."""
+"""Cards: published devices with values computed from them. Equal devices share these values."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,18 +14,18 @@ from dray_allocator.devices.published_capacity import amount_of, quantities_of
 from dray_allocator.devices.table_scope import fields_beyond_table
 
 _SLICE, _POOL = ResourceSlice("", "", "", "", 0, 1, ""), ResourcePool("", "")
-"""Of devices of which their slices and pools say nothing that the search reads."""
+"""For cards: the search reads nothing of their slice and pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceShape:
-    """What is computed of a device's capacities, held once for all that have equal ones."""
+    """Values computed from a device's capacities; one object for all devices with equal ones."""
 
     totals: Mapping[str, int]
-    """Published capacity in billionths of a unit; nothing where it can't be read."""
+    """Published capacity in billionths of a unit; 0 if it can't be parsed."""
     fault: str
-    """Why the node table never allocates such a device: what of it can't be read, or is not read
-    there; empty if all is."""
+    """Why the node table never allocates such a device: fields that can't be parsed or that the
+    node table does not support; empty if there are none."""
 
 
 def shape_of(device: Device) -> DeviceShape:
@@ -36,31 +36,31 @@ def shape_of(device: Device) -> DeviceShape:
 
 @dataclass(frozen=True, slots=True)
 class ReadablePart:
-    """The devices of a slice of which everything can be read."""
+    """A slice with only the devices that can be parsed."""
 
     slice: ResourceSlice
-    unread: tuple[tuple[DeviceId, str], ...] = ()
-    """The other devices, and what of them can't be read."""
+    unparsable: tuple[tuple[DeviceId, str], ...] = ()
+    """The other devices, and the fields that can't be parsed."""
 
 
 @dataclass(slots=True)
 class Card:
-    """A published device with what is computed from it, mostly once. Not to be changed."""
+    """A published device that the node table reads, with values computed from it. Read-only."""
 
     id: DeviceId
     device: Device
     node: str
     capacity_shape: int = -1
-    """Equal for devices from which every request consumes the same; below 0: not known."""
+    """Equal for devices from which every request consumes the same amounts; below 0: unknown."""
     index: int = 0
-    """Which of its node's cards it is."""
+    """Its position among the cards of its node."""
     _shape: DeviceShape | None = field(default=None, repr=False, compare=False)
     _candidate: Candidate | None = field(default=None, init=False, repr=False, compare=False)
     _view: DeviceView | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:
-        """The identity as text."""
+        """The device ID as text."""
         return str(self.id)
 
     @property
@@ -79,26 +79,26 @@ class Card:
 
     @property
     def candidate(self) -> Candidate:
-        """The device as the search tries it."""
+        """The candidate for the search."""
         if self._candidate is None:
             self._candidate = Candidate(self.id, self.device, _SLICE, _POOL)
         return self._candidate
 
     @property
     def view(self) -> DeviceView:
-        """What selectors see."""
+        """The ``device`` variable of CEL selectors."""
         if self._view is None:
             self._view = view_of(self.id.driver, self.device)
         return self._view
 
 
 def totals_of(capacity: Mapping[str, Capacity]) -> Mapping[str, int]:
-    """Published capacity in billionths of a unit; none where it is no amount."""
+    """Published capacity in billionths of a unit; 0 if it can't be parsed."""
     return {key: amount_of(one.value) or 0 for key, one in capacity.items()}
 
 
 def faults_of(device: Device) -> Iterator[str]:
-    """Why a device is never allocated: what of it can't be read."""
+    """The fields of a device that can't be parsed; such a device is never allocated."""
     for what in device.unsupported:
         if what != NEWER_FIELDS:
             yield f"has {what}"
@@ -107,15 +107,15 @@ def faults_of(device: Device) -> Iterator[str]:
 
 
 def readable_part(part: ResourceSlice) -> ReadablePart:
-    """A slice without the devices of which something can't be read."""
+    """A slice without the devices that can't be parsed."""
     faults = {one.name: fault for one in part.devices if (fault := ", ".join(faults_of(one)))}
     if not faults:
         return ReadablePart(part)
     devices = tuple(one for one in part.devices if one.name not in faults)
-    unread = tuple(
+    unparsable = tuple(
         (DeviceId(part.driver, part.pool, name), fault) for name, fault in faults.items()
     )
-    return ReadablePart(replace(part, devices=devices), unread)
+    return ReadablePart(replace(part, devices=devices), unparsable)
 
 
 def _is_sound(text: str) -> bool:

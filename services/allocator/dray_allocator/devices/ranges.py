@@ -1,4 +1,4 @@
-"""Valid ranges of request policies: a minimum and steps from there, up to a maximum."""
+"""``validRange`` of a request policy: the minimum plus multiples of the step, up to the maximum."""
 
 from typing import Final
 
@@ -10,8 +10,8 @@ from dray_allocator.devices.amounts import (
     fits_milli,
     format_of,
     in_units,
+    parse_amount,
     quotient,
-    stated,
     wrapped,
 )
 from dray_allocator.devices.errors import AllocationError
@@ -24,24 +24,25 @@ def rounded_up(name: str, asked: Amount, policy: RequestPolicy, rules: Scheduler
     """``asked`` of capacity ``name``, rounded up to the minimum plus a number of steps.
 
     Raises:
-        AllocationError: Kubernetes can't reckon with such numbers.
+        AllocationError: Kubernetes reports an error for such numbers.
     """
-    minimum = stated(policy.minimum or "0")
+    minimum = parse_amount(policy.minimum or "0")
     if asked.quantity < minimum.quantity:
         return minimum
     if policy.step is None:
         return asked
     in_milli = _counts_in_milli(policy, rules)
-    if rules.refuses_odd_amounts and not _is_countable(asked, in_milli=in_milli):
+    if rules.refuses_invalid_amounts and not _is_countable(asked, in_milli=in_milli):
         raise _beyond(name, asked)
     wanted, least, step = (
-        in_units(one.quantity, in_milli=in_milli) for one in (asked, minimum, stated(policy.step))
+        in_units(one.quantity, in_milli=in_milli)
+        for one in (asked, minimum, parse_amount(policy.step))
     )
     if step == 0:
         raise AllocationError(f"capacity {name!r}: the step of its valid range is zero")
     above = wrapped(wanted - least)
     steps = quotient(above, step) + (1 if above % step else 0)
-    if rules.refuses_odd_amounts:
+    if rules.refuses_invalid_amounts:
         is_guarded = in_milli or least >= 0
         if is_guarded and steps > quotient(wrapped(_LARGEST - least), step):
             raise _beyond(name, asked)
@@ -72,7 +73,7 @@ def is_out_of_range(amount: Amount, policy: RequestPolicy, rules: SchedulerVersi
 
 
 def _counts_in_milli(policy: RequestPolicy, rules: SchedulerVersion) -> bool:
-    """Whether a range is reckoned in thousandths: it must fit them without a rest."""
+    """Whether a range is computed in thousandths: all its bounds must be whole thousandths."""
     if not rules.fractional_range:
         return False
     bounds = (policy.minimum, policy.maximum, policy.step)

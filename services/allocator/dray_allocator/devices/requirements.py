@@ -1,4 +1,4 @@
-"""What has to be found: the requests of all claims, checked and with their classes."""
+"""The requests of claims, validated and with their DeviceClasses."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,49 +12,49 @@ from dray_allocator.devices.pools import ResourcePool
 from dray_allocator.devices.versions import SchedulerVersion
 
 Selects = Callable[[Claim, DeviceRequest, DeviceClass, Candidate], bool]
-"""Whether the selectors of an ask and of its class take a device."""
+"""Whether the selectors of a request and of its class match a device."""
 HasRoom = Callable[[DeviceRequest, Candidate], bool]
-"""Whether a device has the capacities asked for."""
+"""Whether a device has enough of the requested capacities."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alternative:
-    """A request, or one of its alternatives, with what is known of it before the search."""
+    """An exact request or a subrequest, with its DeviceClass and the number of devices."""
 
     request: str
-    sub: str
-    """Name of the alternative; empty where the request has none."""
+    subrequest: str
+    """The name of the subrequest; empty for an exact request."""
     ask: DeviceRequest
     of_class: DeviceClass
     count: int
-    every: tuple[Candidate, ...] | None = None
-    """The devices that mode All is about."""
+    all_devices: tuple[Candidate, ...] | None = None
+    """For allocationMode All: the devices that the request needs."""
 
     @property
     def name(self) -> str:
-        """As results name it: ``main`` or ``main/sub``."""
-        return f"{self.request}/{self.sub}" if self.sub else self.request
+        """The name in an AllocationResult: ``main`` or ``main/sub``."""
+        return f"{self.request}/{self.subrequest}" if self.subrequest else self.request
 
     def is_named_in(self, requests: Sequence[str]) -> bool:
-        """Whether one of ``requests`` is this one, or the request that it is an alternative of."""
-        return self.request in requests or (bool(self.sub) and self.name in requests)
+        """Whether ``requests`` contains this one, or the request of this subrequest."""
+        return self.request in requests or (bool(self.subrequest) and self.name in requests)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestAlternatives:
-    """One request: its alternatives, of which the first that is available is taken."""
+    """One request: its alternatives (``firstAvailable``), or the exact request as the only one."""
 
     alternatives: tuple[Alternative, ...]
     is_choice: bool
 
     @property
     def fewest(self) -> int:
-        """Devices that it takes at least."""
+        """The least number of devices over its alternatives."""
         return min(alternative.count for alternative in self.alternatives)
 
 
 class Planner:
-    """Checks claims and makes them a plan."""
+    """Validates claims and lists their requests."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Planner:
         """The requests of ``claim``.
 
         Raises:
-            AllocationError: Kubernetes can't or won't allocate such a claim.
+            AllocationError: Kubernetes reports an error for such a claim.
         """
         wanted = tuple(self._wanted(claim, request) for request in claim.spec.requests)
         fewest = sum(one.fewest for one in wanted)
@@ -125,20 +125,24 @@ class Planner:
                 f"{where}: could not retrieve device class {ask.device_class}: "
                 f'deviceclass "{ask.device_class}" not found'
             )
-        sub = ask.name if is_choice else ""
+        subrequest = ask.name if is_choice else ""
         if ask.mode == "ExactCount":
-            return Alternative(request, sub, ask, of_class, ask.count)
+            return Alternative(request, subrequest, ask, of_class, ask.count)
         if ask.mode != "All":
             raise AllocationError(f"{where}: unsupported count mode {ask.mode}")
-        judged = ask, of_class
-        if self._rules.second_all_is_first and len(before) == 1 and before[0].every is not None:
-            judged = before[0].ask, before[0].of_class
+        selecting = ask, of_class
+        if (
+            self._rules.second_all_is_first
+            and len(before) == 1
+            and before[0].all_devices is not None
+        ):
+            selecting = before[0].ask, before[0].of_class
         every = tuple(
             candidate
-            for candidate in self._everything(where)
-            if self._selects(claim, *judged, candidate) and self._has_room(ask, candidate)
+            for candidate in self._all_devices(where)
+            if self._selects(claim, *selecting, candidate) and self._has_room(ask, candidate)
         )
-        return Alternative(request, sub, ask, of_class, len(every), every)
+        return Alternative(request, subrequest, ask, of_class, len(every), every)
 
     def _faults(self, ask: DeviceRequest) -> Iterator[str]:
         rules = self._rules
@@ -151,8 +155,8 @@ class Planner:
         if not ask.device_class:
             yield "missing device class name (unsupported request type?)"
 
-    def _everything(self, where: str) -> Sequence[Candidate]:
-        """All devices there are, also those in use: mode All looks at each of them."""
+    def _all_devices(self, where: str) -> Sequence[Candidate]:
+        """All devices, including those in use: mode All needs every one that matches."""
         for pool in self._pools:
             if pool.incomplete or pool.invalid:
                 state = "being updated" if pool.incomplete else "invalid"

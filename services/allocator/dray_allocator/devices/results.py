@@ -1,4 +1,4 @@
-"""The solution in the API's terms: results, configuration, and the nodes that can use it."""
+"""The AllocationResult of a claim: devices, configuration and node selector."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import NAMESPACE_OID, uuid5
@@ -12,7 +12,7 @@ from dray.api.nodes import (
     NodeSelectorTerm,
 )
 from dray.api.pods import Node
-from dray_allocator.devices.allocation_state import Taken
+from dray_allocator.devices.allocation_state import TakenDevice
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.requirements import Alternative
 from dray_allocator.devices.versions import SchedulerVersion
@@ -21,11 +21,11 @@ from dray_allocator.devices.versions import SchedulerVersion
 def result_of(
     claim: Claim,
     alternatives: Sequence[Alternative],
-    taken: Sequence[Taken],
+    taken: Sequence[TakenDevice],
     node: Node,
     rules: SchedulerVersion,
 ) -> Allocation:
-    """What ``claim`` gets. ``alternatives`` are those chosen, one for each request.
+    """The allocation of ``claim``. ``alternatives``: the chosen one of each request.
 
     Raises:
         AllocationError: a slice has a node selector of several terms.
@@ -40,7 +40,9 @@ def result_of(
     )
 
 
-def _device(claim: Claim, number: int, taken: Taken, rules: SchedulerVersion) -> AllocatedDevice:
+def _device(
+    claim: Claim, number: int, taken: TakenDevice, rules: SchedulerVersion
+) -> AllocatedDevice:
     device, ask = taken.candidate.device, taken.alternative.ask
     binds = rules.device_binding
     terms = DeviceTerms(
@@ -58,9 +60,9 @@ def _device(claim: Claim, number: int, taken: Taken, rules: SchedulerVersion) ->
     )
 
 
-def _share_id(claim: Claim, number: int, taken: Taken) -> str:
-    """A UUID that no other share of the device has. Upstream's is random; this one is the same
-    whenever the decision is taken again, which replay needs."""
+def _share_id(claim: Claim, number: int, taken: TakenDevice) -> str:
+    """A UUID that no other share of the device has. Upstream's is random; this one is
+    deterministic, which replay needs."""
     return str(uuid5(NAMESPACE_OID, f"{claim.uid or claim}/{number}/{taken.candidate.id}"))
 
 
@@ -77,7 +79,7 @@ def _config(
 
 
 def _of_classes(alternatives: Sequence[Alternative]) -> Iterator[OpaqueConfig]:
-    """Each class's once, for all the requests of the class."""
+    """The configuration of each class once, for all requests with that class."""
     requests: dict[str, list[str]] = {}
     for alternative in alternatives:
         requests.setdefault(alternative.of_class.name, []).append(alternative.name)
@@ -100,9 +102,9 @@ def _of_claim(
 
 
 def _node_selector(
-    taken: Sequence[Taken], node: Node, rules: SchedulerVersion
+    taken: Sequence[TakenDevice], node: Node, rules: SchedulerVersion
 ) -> NodeSelector | None:
-    """The one node if any device is bound to it, else what the devices' slices require."""
+    """This node if a device is only for it; else the node selectors of the slices."""
     expressions: dict[object, NodeSelectorRequirement] = {}
     fields: dict[object, NodeSelectorRequirement] = {}
     for one in taken:
@@ -135,5 +137,5 @@ def _merge(
 def chosen_of(
     plan: Sequence[Sequence[Alternative]], chosen: Mapping[int, int]
 ) -> list[Alternative]:
-    """Of each request's alternatives the chosen one; the only one where there is no choice."""
+    """The chosen alternative of each request; the only one if there is no choice."""
     return [alternatives[chosen.get(index, 0)] for index, alternatives in enumerate(plan)]

@@ -1,7 +1,7 @@
-"""Selectors evaluated once per distinct device, as far as the selector can tell them apart.
+"""A cache of selector results, by the selector and the values that it reads of a device.
 
-Ten thousand equal cards differ by uuid, but a selector that does not read the uuid gives
-one answer for all: verdicts are kept per selector and per values of what it reads.
+Ten thousand equal cards differ by uuid, but a selector that does not read the uuid has one result
+for all of them.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from dray.cel.syntax.tree import Expr
 from dray.cel.view import DeviceView
 from dray_allocator.devices.node_devices import Card
 
-_VERDICTS_KEPT = 4096
-_SELECTORS_KEPT = 1024
+_MAX_RESULTS = 4096
+_MAX_SELECTORS = 1024
 
-Shape = tuple[object, ...]
+ReadValues = tuple[object, ...]
 
 
 @dataclass(slots=True)
@@ -29,15 +29,15 @@ class _Selector:
     program: Program | None
     fault: str
     reads: tuple[Read, ...] | None
-    """None where the selector may look at anything of the device."""
-    verdicts: dict[Shape, bool] = field(default_factory=dict)
-    clauses: dict[Shape, tuple[ClauseResult, ...]] = field(default_factory=dict)
+    """None if the selector may read any field of the device."""
+    results: dict[ReadValues, bool] = field(default_factory=dict)
+    clauses: dict[ReadValues, tuple[ClauseResult, ...]] = field(default_factory=dict)
 
 
 class SelectorCache:
-    """Compiled selectors and their verdicts, within bounds. A cache: it changes no answer.
+    """Compiled selectors and their results, limited in number.
 
-    They are read in ``environment``: the server's, for stored expressions.
+    They are compiled in ``environment``: the API server's, for stored expressions.
     """
 
     def __init__(self, environment: Environment = DEFAULT) -> None:
@@ -46,11 +46,11 @@ class SelectorCache:
 
     @property
     def minor(self) -> int:
-        """The x of the server's Kubernetes 1.x, or of the nearest that is known."""
+        """The x of the API server's Kubernetes 1.x, or of the nearest supported version."""
         return self._environment.minor
 
-    def read_in(self, environment: Environment) -> bool:
-        """Read selectors as another server does; whether that may change answers."""
+    def set_environment(self, environment: Environment) -> bool:
+        """Use another CEL environment from now on; whether it differs from the one before."""
         if environment == self._environment:
             return False
         self._environment = environment
@@ -58,41 +58,42 @@ class SelectorCache:
         return True
 
     def matches(self, expressions: Sequence[str], card: Card) -> bool:
-        """Whether every selector is true; one that can't be evaluated does not match."""
-        return all(self._verdict(self._compiled(text), card) for text in expressions)
+        """Whether all selectors are true; one that can't be compiled or evaluated is not."""
+        return all(self._result(self._compiled(text), card) for text in expressions)
 
     def explain(self, expression: str, card: Card) -> tuple[ClauseResult, ...]:
-        """What each clause of a selector gives; one result with the fault if it can't compile."""
+        """The result of each clause of a selector; one result with the error if it can't be
+        compiled."""
         selector = self._compiled(expression)
         if selector.program is None:
             return (ClauseResult(expression, None, selector.fault),)
         view = card.view
-        shape = _shape(selector, view)
-        if shape not in selector.clauses:
-            _bound(selector.clauses, _VERDICTS_KEPT)
-            selector.clauses[shape] = tuple(selector.program.explain(view))
-        return selector.clauses[shape]
+        values = _read_values(selector, view)
+        if values not in selector.clauses:
+            _bound(selector.clauses, _MAX_RESULTS)
+            selector.clauses[values] = tuple(selector.program.explain(view))
+        return selector.clauses[values]
 
     def reads(self, expression: str) -> tuple[Read, ...] | None:
-        """What a selector's verdict depends on; None where it may be anything of the device."""
+        """The fields that a selector reads; None if it may read any field of the device."""
         selector = self._compiled(expression)
         return () if selector.program is None else selector.reads
 
-    def _verdict(self, selector: _Selector, card: Card) -> bool:
+    def _result(self, selector: _Selector, card: Card) -> bool:
         if selector.program is None:
             return False
         view = card.view
-        shape = _shape(selector, view)
-        verdict = selector.verdicts.get(shape)
-        if verdict is None:
-            _bound(selector.verdicts, _VERDICTS_KEPT)
-            verdict = selector.verdicts[shape] = _evaluated(selector.program, view)
-        return verdict
+        values = _read_values(selector, view)
+        result = selector.results.get(values)
+        if result is None:
+            _bound(selector.results, _MAX_RESULTS)
+            result = selector.results[values] = _evaluated(selector.program, view)
+        return result
 
     def _compiled(self, expression: str) -> _Selector:
         selector = self._selectors.get(expression)
         if selector is None:
-            _bound(self._selectors, _SELECTORS_KEPT)
+            _bound(self._selectors, _MAX_SELECTORS)
             selector = self._selectors[expression] = _compile(expression, self._environment)
         return selector
 
@@ -112,15 +113,15 @@ def _evaluated(program: Program, view: DeviceView) -> bool:
         return False
 
 
-def _shape(selector: _Selector, view: DeviceView) -> Shape:
-    """Equal for devices that the selector can't tell apart."""
+def _read_values(selector: _Selector, view: DeviceView) -> ReadValues:
+    """The values that the selector reads: equal for devices with the same result."""
     if selector.reads is None:
         return (view.driver, view.allow_multiple_allocations, view.broken, *_all_values(view))
-    values = (read.value(view) for read in selector.reads)
-    return (view.broken, *(identity(value) for value in values))
+    found = (read.value(view) for read in selector.reads)
+    return (view.broken, *(identity(value) for value in found))
 
 
-def _all_values(view: DeviceView) -> Shape:
+def _all_values(view: DeviceView) -> ReadValues:
     attributes = sorted(view.attributes.items(), key=lambda item: item[0])
     capacity = sorted(view.capacity.items(), key=lambda item: item[0])
     return (
@@ -129,9 +130,9 @@ def _all_values(view: DeviceView) -> Shape:
     )
 
 
-def identity(value: object) -> Shape:
-    """Equal for values that no expression tells apart: ``1`` and ``true`` are not, and amounts
-    differ by how Kubernetes holds them, too (``isInteger`` of 1 and of 1000m)."""
+def identity(value: object) -> ReadValues:
+    """Equal for values that every expression treats alike. ``1`` and ``true`` differ; quantities
+    also differ by their representation in Go (``isInteger`` of 1 and of 1000m)."""
     match value:
         case Quantity():
             return (value.nano, value.binary, value.exponent, value.is_small)
@@ -142,7 +143,7 @@ def identity(value: object) -> Shape:
 
 
 def named_reads(root: Expr) -> tuple[Read, ...] | None:
-    """What an expression reads of the device, or None where it may read anything."""
+    """The fields that an expression reads of the device; None if it may read any."""
     found: dict[Read, None] = {}
     ahead = [root]
     while ahead:

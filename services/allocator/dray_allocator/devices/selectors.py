@@ -1,4 +1,4 @@
-"""Which devices the selectors of a class and of a request take: CEL, exactly as stored."""
+"""Match devices by the CEL selectors of a DeviceClass and of a request."""
 
 from collections.abc import Iterator
 
@@ -19,11 +19,10 @@ from dray_allocator.devices.versions import SchedulerVersion
 
 
 class DeviceSelectors:
-    """Verdicts about devices, kept for one node and one attempt.
+    """Results of selectors, cached for one node and one attempt.
 
-    A device is looked at only when the search comes to it: what a selector can't evaluate ends
-    the attempt only then. An answer that is kept is one that stays true, for neither devices nor
-    requests change under way.
+    A selector is evaluated only when the search tries a device: an evaluation error ends the
+    attempt only then. Devices and requests do not change during the attempt.
     """
 
     def __init__(self, node: Node, rules: SchedulerVersion) -> None:
@@ -31,26 +30,26 @@ class DeviceSelectors:
         self._rules = rules
         self._language = rules.language
         self._views: dict[Candidate, DeviceView] = {}
-        self._verdicts: dict[tuple[int, Candidate], bool] = {}
+        self._results: dict[tuple[int, Candidate], bool] = {}
 
-    def take(
+    def match(
         self, claim: Claim, ask: DeviceRequest, of_class: DeviceClass, candidate: Candidate
     ) -> bool:
-        """Whether ``candidate`` is what ``ask`` is about, and can be used from the node.
+        """Whether ``candidate`` matches ``ask`` and its class, and is for this node.
 
         Raises:
             AllocationError: a selector doesn't compile or can't be evaluated on the device, or a
-                node selector can't be read.
+                node selector can't be parsed.
         """
         if candidate.device.binding_conditions and not self._rules.device_binding:
             return False
         key = id(ask), candidate
-        found = self._verdicts.get(key)
+        found = self._results.get(key)
         if found is None:
-            found = self._verdicts[key] = self._verdict(claim, ask, of_class, candidate)
+            found = self._results[key] = self._match(claim, ask, of_class, candidate)
         return found
 
-    def _verdict(
+    def _match(
         self, claim: Claim, ask: DeviceRequest, of_class: DeviceClass, candidate: Candidate
     ) -> bool:
         for owner, number, expression in _expressions(claim, ask, of_class):
@@ -87,8 +86,8 @@ class DeviceSelectors:
 
 
 class LenientSelectors(DeviceSelectors):
-    """A device on which a selector can't be evaluated does not match; other devices may. Results of
-    the cache are used for the devices that the node table reads."""
+    """A device on which a selector can't be evaluated does not match; the attempt goes on. For
+    cards, results come from the selector cache."""
 
     def __init__(
         self,
@@ -101,14 +100,14 @@ class LenientSelectors(DeviceSelectors):
         self._published = published
         self._cache = cache
 
-    def _verdict(
+    def _match(
         self, claim: Claim, ask: DeviceRequest, of_class: DeviceClass, candidate: Candidate
     ) -> bool:
         card = self._published.card(candidate.id)
         if card is not None and not card.fault:
             return self._cache.matches((*of_class.selectors, *ask.selectors), card)
         try:
-            return super()._verdict(claim, ask, of_class, candidate)
+            return super()._match(claim, ask, of_class, candidate)
         except AllocationError:
             return False
 

@@ -1,4 +1,4 @@
-"""What the node table can decide: claims and devices beyond it take the search on each node."""
+"""What the node table can decide. Other claims and devices need the search on each node."""
 
 from dray.api.claims import ClaimSpec, DeviceRequest
 from dray.api.devices import Device, ResourceSlice
@@ -6,7 +6,7 @@ from dray.api.devices import Device, ResourceSlice
 
 def is_claim_beyond_table(spec: ClaimSpec) -> bool:
     """Whether a claim has alternatives, allocationMode All, administrative access, derived
-    attributes or tolerations for a time."""
+    attributes or tolerationSeconds."""
     return any(map(_is_request_beyond_table, spec.requests))
 
 
@@ -19,7 +19,8 @@ def _is_request_beyond_table(request: DeviceRequest) -> bool:
 
 
 def is_slice_beyond_table(part: ResourceSlice) -> bool:
-    """Whether a slice is not of one node, has counters, or a device beyond the table."""
+    """Whether a slice is not for a single node, has shared counters, or has a device beyond the
+    node table."""
     return (
         not part.node or bool(part.counter_sets) or any(map(_is_device_beyond_table, part.devices))
     )
@@ -34,7 +35,7 @@ def _is_device_beyond_table(device: Device) -> bool:
 
 
 def fields_beyond_table(device: Device) -> tuple[str, ...]:
-    """The fields of a device that the node table does not read, as Kubernetes names them."""
+    """The fields of a device that the node table does not support, by their names in the API."""
     if not _is_device_beyond_table(device):
         return ()
     stated = {

@@ -1,4 +1,4 @@
-"""What claims hold already, as far as it limits others."""
+"""Devices and capacities that claims hold before an allocation attempt."""
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
@@ -11,13 +11,14 @@ from dray_allocator.devices.versions import SchedulerVersion
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Devices in use before the attempt."""
+    """The devices in use before the attempt."""
 
     whole: Set[DeviceId] = frozenset()
     shared: Set[DeviceId] = frozenset()
-    """Of which at least one share is held."""
+    """Devices of which a claim holds a share."""
     consumed: Mapping[DeviceId, Mapping[str, int]] = field(default_factory=dict)
-    """The sum of the shares that state what they consume, be it nothing, in billionths."""
+    """Per device and capacity, the sum of what shares consume, in billionths. Only shares with
+    consumed capacity count, even if the amount is 0."""
 
     def holds(self, device: DeviceId) -> bool:
         """Whether a claim holds the device or a share of it."""
@@ -25,7 +26,8 @@ class Usage:
 
 
 def usage_of(held: Iterable[AllocatedDevice], rules: SchedulerVersion) -> Usage:
-    """The usage of what claims hold. Shares count as such only where capacity is consumable."""
+    """The usage by the devices that claims hold. Without DRAConsumableCapacity a share counts as
+    the whole device."""
     whole: set[DeviceId] = set()
     shared: set[DeviceId] = set()
     consumed: dict[DeviceId, dict[str, int]] = {}

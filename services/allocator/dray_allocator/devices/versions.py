@@ -1,8 +1,8 @@
-"""What a version of Kubernetes, with its feature gates, decides differently.
+"""Differences between versions of kube-scheduler, by version and feature gates.
 
-kube-scheduler carries three allocators, *stable*, *incubating* and *experimental*, and uses the
-first that knows all the features that are on. Where versions or allocators decide differently,
-the difference has a name here; `docs/kubernetes-differences.md` tells which and why.
+kube-scheduler has three allocators, *stable*, *incubating* and *experimental*, and uses the first
+one that supports all enabled features. Each difference between versions or allocators is a named
+property; `docs/kubernetes-differences.md` describes them.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ PRIORITIZED_LIST: Final = "DRAPrioritizedList"
 
 _BINDING_GATES: Final = frozenset({"DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"})
 _DEVICE_STATUS: Final = "DRAResourceClaimDeviceStatus"
-"""By itself it changes only which allocator 1.34 uses."""
+"""Alone, this gate only changes the allocator that 1.34 uses."""
 _DEFAULTS_135: Final = frozenset({ADMIN_ACCESS, PRIORITIZED_LIST})
 _DEFAULTS_136: Final = _DEFAULTS_135 | {
     CONSUMABLE_CAPACITY,
@@ -41,15 +41,15 @@ _DEFAULTS: Final = {
     37: _DEFAULTS_136 | {FRACTIONAL_RANGE},
 }
 _SIMPLE: Final = frozenset({ADMIN_ACCESS, PRIORITIZED_LIST, PARTITIONABLE, DEVICE_TAINTS})
-"""Features that the allocator without sharing and binding conditions knows."""
+"""Features of the allocator without consumable capacity and binding conditions."""
 NEWEST: Final = "1.37"
-"""The newest minor of Kubernetes whose rules are known."""
+"""The newest supported minor version of Kubernetes."""
 KNOWN: Final = _DEFAULTS[37] | {LIST_ATTRIBUTES}
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerVersion:
-    """One way to decide: what is on, and what the version is known for."""
+    """A version of kube-scheduler with its feature gates."""
 
     minor: int
     """The x of Kubernetes 1.x."""
@@ -57,11 +57,11 @@ class SchedulerVersion:
 
     @property
     def language(self) -> Environment:
-        """The CEL of stored selectors."""
+        """The CEL environment for stored selectors."""
         lists = True if self.list_attributes else None
         return environment(f"1.{self.minor}", Mode.STORED, list_attributes=lists)
 
-    # Features.
+    # Feature gates.
 
     @property
     def admin_access(self) -> bool:
@@ -95,49 +95,50 @@ class SchedulerVersion:
     def prioritized_list(self) -> bool:
         return PRIORITIZED_LIST in self.features
 
-    # Which of the allocators it is.
+    # The allocator in use.
 
     @property
     def is_simple(self) -> bool:
-        """Whether the allocator in use knows neither sharing nor binding: *stable* of 1.36 and
-        1.37, *stable* and *incubating* before."""
+        """Whether the allocator in use supports neither consumable capacity nor binding conditions:
+        *stable* of 1.36 and 1.37, *stable* and *incubating* before."""
         return self.features <= _SIMPLE
 
-    # Differences, by name. Those of 1.37 are repairs.
+    # Differences. Those of 1.37 are fixes.
 
     @property
     def distinct_by_request(self) -> bool:
-        """`distinctAttribute` remembers one value per request, not one per device."""
+        """`distinctAttribute` keeps one value per request instead of one per device."""
         return self.minor <= 36
 
     @property
     def match_list_stays_narrow(self) -> bool:
-        """`matchAttribute` over lists keeps what a device that was given back had narrowed."""
+        """`matchAttribute` over lists stays narrowed after a device is deallocated."""
         return self.minor <= 36
 
     @property
     def counters_by_pool_name(self) -> bool:
-        """Pools of the same name share counters, whatever their driver."""
+        """Pools with the same name share counters, even if their drivers differ."""
         return self.minor <= 36
 
     @property
-    def big_counters_are_lent(self) -> bool:
-        """A device whose counters have a binary fraction loses them when it is given back."""
+    def big_counters_are_aliased(self) -> bool:
+        """The sum of a counter aliases a device's amount, if that is a big decimal (`1.5Gi`): the
+        amount is 0 after the device is deallocated."""
         return self.minor <= 36
 
     @property
     def counter_sets_seen_everywhere(self) -> bool:
-        """Slices with counter sets belong to every node, also those of another one."""
+        """Every node sees all slices with counter sets, including those for other nodes."""
         return self.minor <= 36
 
     @property
-    def all_by_what_is_left(self) -> bool:
-        """Mode All leaves out a shared device with too little left; later it then fails."""
+    def all_needs_free_capacity(self) -> bool:
+        """Mode All skips a shared device with too little capacity left, instead of failing."""
         return self.minor <= 36
 
     @property
-    def refuses_odd_amounts(self) -> bool:
-        """An amount below zero, or beyond 64 bits in a range, is an error."""
+    def refuses_invalid_amounts(self) -> bool:
+        """A negative amount, or one beyond 64 bits in a valid range, is an error."""
         return self.minor >= 37
 
     @property
@@ -147,27 +148,27 @@ class SchedulerVersion:
 
     @property
     def bare_share_frees_counters(self) -> bool:
-        """A share without consumed capacity doesn't count as use of the device's counters."""
+        """A share without consumed capacity does not consume the device's counters."""
         return self.minor <= 36
 
     @property
     def knows_compatibility_groups(self) -> bool:
-        """Slices with compatibility groups are left out, for the gate is off."""
+        """Slices with compatibility groups are ignored, because the gate is off."""
         return self.minor >= 37
 
     @property
     def knows_distinct(self) -> bool:
-        """Whether `distinctAttribute` is known to the allocator in use."""
+        """Whether the allocator in use supports `distinctAttribute`."""
         return not self.is_simple
 
     @property
     def sharing_seen_by_selectors(self) -> bool:
-        """Whether `device.allowMultipleAllocations` tells selectors the truth."""
+        """Whether selectors see `device.allowMultipleAllocations`; else it is always false."""
         return not self.is_simple
 
     @property
     def sorts(self) -> bool:
-        """Whether pools and slices have an order, and those with binding conditions come last."""
+        """Whether pools and slices are sorted, those with binding conditions last."""
         return self.minor >= 36 and not self.is_simple
 
     @property
@@ -177,43 +178,44 @@ class SchedulerVersion:
 
     @property
     def uses_incomplete_pools(self) -> bool:
-        """Devices of a pool are used though some of its slices are missing."""
+        """Devices of incomplete pools are allocated."""
         return self.minor <= 34
 
     @property
     def sees_own_slices_only(self) -> bool:
-        """A pool is complete if the node sees all its slices; others are not looked at."""
+        """A pool is complete only if this node sees all its slices."""
         return self.minor <= 34
 
     @property
     def stops_at_invalid_pools(self) -> bool:
-        """A search that reaches an invalid pool ends with an error, whatever else is there."""
+        """A search that reaches an invalid pool ends with an error, even if other devices fit."""
         return self.minor <= 34
 
     @property
     def all_forgets_alternative(self) -> bool:
-        """After its first device, an alternative in mode All goes on as the first alternative."""
+        """After the first device of an alternative in mode All, the search continues with the first
+        alternative."""
         return self.minor <= 35
 
     @property
     def second_all_is_first(self) -> bool:
-        """The second of two alternatives in mode All is about the devices of the first."""
+        """The second of two alternatives in mode All uses the devices of the first."""
         return self.minor <= 35
 
     @property
     def repeats_within_request(self) -> bool:
-        """One request may take the same shared device several times."""
+        """One request may get the same shared device several times."""
         return self.minor <= 35 and self.consumable_capacity
 
 
 def rules_for(version: str, features: Iterable[str] | None = None) -> SchedulerVersion:
-    """The rules of a server of ``version`` (``1.36``); ``features`` are the gates that are on.
+    """The rules of kube-scheduler ``version`` (``1.36``) with these enabled feature gates.
 
-    None: the gates that the version has on by default. A version that dray doesn't know is taken
-    for the nearest that it knows.
+    None: the gates that are on by default. For an unsupported version, the nearest supported one
+    is used.
 
     Raises:
-        InvalidInputError: ``version`` is none, or a feature is one that dray can't decide by.
+        InvalidInputError: ``version`` is invalid, or a feature is not supported.
     """
     try:
         minor = environment(version, Mode.STORED).minor
@@ -235,10 +237,10 @@ def rules_for(version: str, features: Iterable[str] | None = None) -> SchedulerV
 
 
 def rules_of(pod: Pod, *, list_attributes: bool, binding_conditions: bool) -> SchedulerVersion:
-    """The rules for a pod: the newest, whatever the server's version, for earlier ones differ in
-    faults only. What the server does not keep is in no slice and no claim.
+    """The rules for a pod: those of the newest version, because older ones only differ by bugs.
+    Fields that the API server drops are in no slice and no claim.
 
-    If dray binds the pod, ``binding_conditions`` says whether conditions of devices are waited for.
+    ``binding_conditions``: whether dray waits for binding conditions, if it binds the pod.
     """
     waits = binding_conditions or pod.binder != names.OWNER_DRAY
     return _newest_rules(waits, list_attributes)

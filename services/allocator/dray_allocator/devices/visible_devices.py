@@ -1,4 +1,4 @@
-"""The slices that one node sees, and who holds their devices."""
+"""The slices that one node sees, and the use of their devices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from dray_allocator.devices.usage import Usage
 from dray_allocator.devices.versions import SchedulerVersion
 
 Use = str | tuple[tuple[str, int], ...] | None
-"""Use of a device: ``HELD`` as a whole, ``UNHEALTHY``, the billionths that its shares take of each
-capacity, or None."""
+"""Use of a device: ``HELD`` (allocated as a whole), ``UNHEALTHY``, the billionths of each capacity
+that its shares consume, or None."""
 HELD: Final = "held"
 UNHEALTHY: Final = "unhealthy"
 
@@ -25,9 +25,9 @@ class VisibleDevices:
 
     slices: tuple[ResourceSlice, ...]
     uses: tuple[tuple[Use, ...], ...]
-    """Per slice, the use of its devices in their order."""
-    unread: tuple[tuple[DeviceId, str], ...] = ()
-    """Unparsable devices, which are left out, and why."""
+    """Per slice, the use of its devices, in their order."""
+    unparsable: tuple[tuple[DeviceId, str], ...] = ()
+    """Devices that are left out because they can't be parsed, and why."""
 
     @property
     def devices(self) -> int:
@@ -35,8 +35,8 @@ class VisibleDevices:
         return sum(map(len, self.uses))
 
     def usage(self, rules: SchedulerVersion) -> Usage:
-        """What is in use of the devices. An unhealthy device counts as held, and so does a shared
-        device where the rules do not know shares."""
+        """The devices in use. An unhealthy device counts as held as a whole; so does a shared one
+        without DRAConsumableCapacity."""
         whole: set[DeviceId] = set()
         consumed: dict[DeviceId, dict[str, int]] = {}
         for part, uses in zip(self.slices, self.uses, strict=True):
@@ -56,13 +56,13 @@ def visible_devices(
 ) -> VisibleDevices:
     """The devices that ``node`` sees, in the order in which the drivers list them."""
     parts = [
-        published.remembered(part.name, partial(readable_part, part))
+        published.cached(part.name, partial(readable_part, part))
         for part in published.published_for(node)
     ]
     slices = tuple(one.slice for one in parts)
-    unread = tuple(fault for one in parts for fault in one.unread)
+    unparsable = tuple(fault for one in parts for fault in one.unparsable)
     uses = tuple(tuple(_uses(published, device_usage, part)) for part in slices)
-    return VisibleDevices(slices, uses, unread)
+    return VisibleDevices(slices, uses, unparsable)
 
 
 def _uses(

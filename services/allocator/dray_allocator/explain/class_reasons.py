@@ -7,16 +7,16 @@ from collections.abc import Hashable, Iterator
 
 from dray.api.claims import DeviceRequest
 from dray.reasons import Reason
-from dray_allocator.devices.budget import NODE_LOOKS
+from dray_allocator.devices.budget import MAX_TRIES_PER_NODE
 from dray_allocator.devices.percentages import Share
 from dray_allocator.devices.visible_devices import visible_devices
-from dray_allocator.devices.visible_pools import VisiblePools, is_bad, pools_of
+from dray_allocator.devices.visible_pools import VisiblePools, is_unusable, pools_of
 from dray_allocator.explain.device_classes import DeviceClasses
 from dray_allocator.explain.representative_devices import RepresentativeDevices
 from dray_allocator.explain.table_reasons import TOO_MANY, constrained, together
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.placement.affected_requests import each_once
-from dray_allocator.placement.class_search import FIRST_LOOKS, SLOW_NODES, NodeSearch
+from dray_allocator.placement.class_search import MAX_TRIES_AT_FIRST, SLOW_NODES, NodeSearch
 from dray_allocator.placement.node_equivalence_cache import NodeEquivalence, node_of
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.topology import must_be_connected
@@ -88,10 +88,14 @@ class ClassReasons:
         what = f"not enough devices for all its requests together{meeting}"
         for failed, text, detail in (
             (self._infeasible, what, ""),
-            (self._slow, f"no choice of devices among the first {NODE_LOOKS} tried", TOO_MANY),
+            (
+                self._slow,
+                f"no choice of devices among the first {MAX_TRIES_PER_NODE} tried",
+                TOO_MANY,
+            ),
             (
                 self._not_searched,
-                f"no choice of devices among the first {FIRST_LOOKS} tried",
+                f"no choice of devices among the first {MAX_TRIES_AT_FIRST} tried",
                 TOO_MANY,
             ),
         ):
@@ -139,16 +143,16 @@ class ClassReasons:
     def _of_pools(self) -> Iterator[Reason]:
         """Pools that can't be used."""
         count = failed = 0
-        bad_at: list[str] = []
+        unusable_at: list[str] = []
         shared: dict[str, bool] = {}
         for key, (_, pools) in self._classes.items():
             count += pools.own_pools * self._counts[key]
-            failed += pools.bad_pools * self._counts[key]
+            failed += pools.unusable_pools * self._counts[key]
             shared.update(pools.shared_pools)
-            if pools.bad_pools or any(pools.shared_pools.values()):
-                bad_at.append(self._first[key])
-        if bad_at:
-            what, worst = "incomplete or invalid", self._fault_on(bad_at[0])
+            if pools.unusable_pools or any(pools.shared_pools.values()):
+                unusable_at.append(self._first[key])
+        if unusable_at:
+            what, worst = "incomplete or invalid", self._fault_on(unusable_at[0])
             failed, count = failed + sum(shared.values()), count + len(shared)
             yield Reason("count", what, failed, count, "pool", worst)
 
@@ -157,7 +161,7 @@ class ClassReasons:
         state = self._state
         visible = visible_devices(state.published, state.device_usage, node)
         pools = pools_of(node_of(state, node), visible, self._search.pod.rules)
-        pool = min(filter(is_bad, pools), key=str)
+        pool = min(filter(is_unusable, pools), key=str)
         return f"{pool}: {pool.invalid or 'not all slices of its newest generation are there'}"
 
     def _unparsable(self) -> Iterator[Reason]:
@@ -165,7 +169,7 @@ class ClassReasons:
         faults = [
             (fault, self._counts[key])
             for key, (equivalence, _) in self._classes.items()
-            for _, fault in equivalence.visible.unread
+            for _, fault in equivalence.visible.unparsable
         ]
         if faults:
             failed = sum(count for _, count in faults)
@@ -175,7 +179,7 @@ class ClassReasons:
     def _of_error(self, node: str, failed: int) -> Iterator[Reason]:
         """Why it can't be decided on a node, in the allocator's words, without the claim's name:
         pods that ask for the same share the reason."""
-        trial = self._search.trial(node, FIRST_LOOKS)
+        trial = self._search.trial(node, MAX_TRIES_AT_FIRST)
         error = f"on {node}: {trial.error}"
         for claim in self._search.pod.claims:
             error = error.replace(f"claim {claim}", "the claim")

@@ -43,7 +43,7 @@ class DeviceClasses:
         """In the order of the nodes."""
         self._state = state
         self._rules = pod.rules
-        self._stated = pod.stated()
+        self._requested = pod.requested_capacity()
         self._representatives = representatives
         self._shared: dict[str, None] = {}
         """Slices of no single node that are counted already."""
@@ -153,15 +153,15 @@ class DeviceClasses:
     ) -> Iterator[tuple[Cause, Miss | None]]:
         device, use = group.one.device, group.use
         used = dict(use) if isinstance(use, tuple) and device.allow_multiple_allocations else {}
-        capacity, stated = device.capacity, self._stated(ask, device)
+        capacity, requested = device.capacity, self._requested(ask, device)
         shares = in_percent(percents, ask.capacity, capacity)
         try:
-            wanted = demand(stated, capacity, self._rules)
+            wanted = demand(requested, capacity, self._rules)
         except AllocationError as error:
             yield (4, "capacity", "the amounts asked are invalid", str(error)), None
             return
         if wanted is None:
-            asked = dict(sorted(stated.items()))
+            asked = dict(sorted(requested.items()))
             what = formatting.too_small(formatting.asked(asked, shares))
             miss = Miss(_below(capacity, asked), formatting.published(asked, capacity))
             yield (5, "capacity", what, ""), miss

@@ -21,7 +21,7 @@ from dray_allocator.devices.published_capacity import MOST_NANO
 from dray_allocator.explain import formatting
 from dray_allocator.explain.suggest import suggest
 from dray_allocator.nodes import equivalence_keys
-from dray_allocator.nodes.columns import Flags, Places, flagged, spread
+from dray_allocator.nodes.columns import Flags, Places, expand_ranges, flagged
 from dray_allocator.nodes.load import FULL
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.state.state import AllocatorState
@@ -76,12 +76,12 @@ class DeviceMisses:
     def _groups(self, ask: DeviceRequirements) -> DeviceGroups:
         table, selectors = self.table, self.state.selectors
         reads = [selectors.reads(text) for text in ask.selectors]
-        questions = equivalence_keys.attributes(read for some in reads for read in some or ())
-        table.tell_cards_apart(questions)
+        properties = equivalence_keys.attributes(read for some in reads for read in some or ())
+        table.distinguish_cards(properties)
         rows = list(table.rows.values())
-        places, _ = spread(table.first[rows], table.count[rows])
+        places, _ = expand_ranges(table.first[rows], table.count[rows])
         kinds = table.kind[places]
-        if None not in reads and all(map(table.card_kinds.tells, questions)):
+        if None not in reads and all(map(table.card_kinds.distinguishes, properties)):
             examples = map(table.card_kinds.example, range(table.card_kinds.count))
             return DeviceGroups(places, kinds, tuple(examples))
         return DeviceGroups(places, np.arange(len(places)), tuple(map(self.card, places.tolist())))

@@ -79,7 +79,7 @@ def _elsewhere(state: AllocatorState, wanted: PodRequest, nodes: Sequence[str]) 
 def _doubtful(wanted: PodRequest, nodes: Sequence[str], index: NodeIndex) -> Sequence[str]:
     """The nodes of which the node table doesn't tell that they take the pod."""
     needs = wanted.pod.needs
-    if needs.resources or needs.ports or not index.plan.tells_needs:
+    if needs.resources or needs.ports or not index.plan.decides_needs:
         return nodes
     rows = np.array([index.table.rows[name] for name in nodes], np.intp)
     refused = ~index.may_run(rows)

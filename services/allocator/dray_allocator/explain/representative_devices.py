@@ -8,7 +8,7 @@ from dray.reasons import Nearest
 from dray_allocator.devices.device_equivalence import DeviceEquivalence
 from dray_allocator.devices.versions import SchedulerVersion
 from dray_allocator.devices.visible_devices import visible_devices
-from dray_allocator.devices.visible_pools import GroupKey, keyed, pools_of
+from dray_allocator.devices.visible_pools import GroupKey, devices_with_keys, pools_of
 from dray_allocator.explain.failure_counts import FailureCounts
 from dray_allocator.nodes.load import tie
 from dray_allocator.placement.node_equivalence_cache import node_of
@@ -58,7 +58,7 @@ class RepresentativeDevices:
             known = self._on[node] = {}
             visible = visible_devices(self._state.published, self._state.device_usage, node)
             pools = pools_of(node_of(self._state, node), visible, self._rules)
-            for key, one in keyed(pools, visible, self._rules, self._classes):
+            for key, one in devices_with_keys(pools, visible, self._rules, self._classes):
                 named = tie(str(one.id)), f"{one.id.pool}/{one.id.device}"
                 known[key] = min(named, known.get(key, named))
         return known

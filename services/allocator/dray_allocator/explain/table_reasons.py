@@ -6,13 +6,13 @@ import numpy as np
 
 from dray.api.claims import Claim
 from dray.reasons import Reason
-from dray_allocator.devices.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
+from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, MAX_TRIES_PER_POD, SearchBudget
 from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.node_search import DeviceSearch
 from dray_allocator.devices.ordered_search import Rating
 from dray_allocator.explain.devices import DeviceMisses
-from dray_allocator.nodes.columns import spread
+from dray_allocator.nodes.columns import expand_ranges
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.placement.affected_requests import each_once, named
 from dray_allocator.placement.choice import candidates
@@ -38,7 +38,7 @@ class TableReasons:
         self._state = state
         self._domain = domain
         self._wanted = wanted
-        unhealthy = state.published.ill.items()
+        unhealthy = state.published.unhealthy_counts.items()
         self._unhealthy = sum(
             count for node, count in unhealthy if state.facts.serves(node, domain.name)
         )
@@ -92,10 +92,10 @@ def together(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
         return []
     total = len(state.facts.served_nodes(domain.name))
     enough = unsure = 0
-    budget, index = SearchBudget(POD_LOOKS), index_of(state, domain, wanted)
+    budget, index = SearchBudget(MAX_TRIES_PER_POD), index_of(state, domain, wanted)
     must = must_be_connected(wanted.asks, wanted.placement)
     for node in _with_enough(index, candidates(state, domain, wanted)):
-        on_node = budget.part(NODE_LOOKS)
+        on_node = budget.part(MAX_TRIES_PER_NODE)
         search = DeviceSearch(
             wanted.asks, wanted.plan, state.device_usage, state.selectors, _all_alike, on_node
         )
@@ -106,9 +106,15 @@ def together(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
     what = f"{fewer} with room on one node"
     detail = ""
     if must:
-        what, detail = f"{what}, {CONNECTED}", _UNREAD if state.published.says_more else ""
+        what, detail = (
+            f"{what}, {CONNECTED}",
+            _UNREAD if state.published.has_slices_beyond_table else "",
+        )
     told = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, detail)}
-    told[f"no choice of {count} devices among the first {NODE_LOOKS} tried"] = (unsure, TOO_MANY)
+    told[f"no choice of {count} devices among the first {MAX_TRIES_PER_NODE} tried"] = (
+        unsure,
+        TOO_MANY,
+    )
     return [
         Reason("count", what, failed, total, "node", detail)
         for what, (failed, detail) in told.items()
@@ -120,10 +126,10 @@ def _with_enough(index: NodeIndex, nodes: Sequence[str]) -> list[str]:
     """The nodes on which every request, by itself, has as many cards as it wants."""
     table = index.table
     rows = np.array([table.rows[name] for name in nodes], np.intp)
-    places, owner = spread(table.first[rows], table.count[rows])
+    places, owner = expand_ranges(table.first[rows], table.count[rows])
     enough = np.ones(len(rows), np.bool_)
     for need in index.plan.cards:
-        found = owner[need.suiting(table, places)]
+        found = owner[need.fitting(table, places)]
         enough &= np.bincount(found, minlength=len(rows)) >= need.count
     return [nodes[at] for at in enough.nonzero()[0].tolist()]
 

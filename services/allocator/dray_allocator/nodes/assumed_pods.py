@@ -1,4 +1,4 @@
-"""What decided pods take of their nodes, as long as the published sums lack it."""
+"""Resources of assumed pods, until the observed sums of their nodes contain them."""
 
 from functools import reduce
 
@@ -8,13 +8,13 @@ from dray.api.pods import HostPort
 
 
 class AssumedResources(msgspec.Struct, frozen=True, gc=False):
-    """What is held on one node."""
+    """The resources of assumed pods on one node."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
     pods: int = 0
     resources: dict[str, int] = msgspec.field(default_factory=dict)
-    """Every other resource, as in ``dray.api.pods.PodNeeds.resources``."""
+    """All other resources, as in ``dray.api.pods.PodNeeds.resources``."""
     ports: tuple[HostPort, ...] = ()
 
 
@@ -22,7 +22,7 @@ NOTHING = AssumedResources()
 
 
 class AssumedPods:
-    """Holds by pod. Setting a pod's hold again replaces it."""
+    """The assumed pods with their nodes and resources."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -32,23 +32,24 @@ class AssumedPods:
         self._sums: dict[str, AssumedResources] = {}
 
     def on(self, node: str) -> AssumedResources:
-        """The sum held on a node."""
+        """The sum of the resources of assumed pods on a node."""
         return self._sums.get(node, NOTHING)
 
     def has(self, pod_uid: str) -> bool:
-        """Whether something is held for a pod."""
+        """Whether a pod is assumed."""
         return pod_uid in self._pods
 
     def pods(self) -> tuple[str, ...]:
-        """Every pod that holds something."""
+        """All assumed pods."""
         return tuple(self._pods)
 
     def pods_on(self, node: str) -> tuple[str, ...]:
-        """The pods that hold something on a node."""
+        """The assumed pods on a node."""
         return tuple(self._nodes.get(node, ()))
 
     def set(self, pod_uid: str, node: str, held: AssumedResources | None) -> str:
-        """Replace a pod's hold; the node on which something was freed, or empty."""
+        """Assume a pod, replace its resources, or forget it if ``held`` is None. Returns the node
+        on which resources were freed, or an empty string."""
         before = self._pods.pop(pod_uid, None)
         if before is None:
             if held is not None:

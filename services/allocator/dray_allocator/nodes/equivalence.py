@@ -1,6 +1,6 @@
-"""Classes of equal things, as fine as some plan needs: one verdict serves a whole class.
+"""Equivalence classes ("kinds") of nodes or cards: a pod is evaluated once per kind.
 
-Ten thousand equal cards differ by uuid; as long as no selector reads it, they are one kind.
+Ten thousand equal cards differ by uuid; if no selector reads it, they are of one kind.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -10,21 +10,21 @@ T = TypeVar("T")
 Read = Callable[[T], Hashable]
 
 MOST_VALUES: Final = 256
-"""A property with more values than this tells too much apart: it would make every thing a kind
-of its own. What reads it is judged exactly, thing by thing, where it matters."""
-_TOGETHER: Final = 1024
-"""Things that are numbered before it is looked whether a property has too many values."""
-_ROOM: Final = 4096
-"""Kinds that may come and go before all are numbered again."""
+"""A property with more values than this does not distinguish kinds: every item would be a kind of
+its own. Selectors that read it are evaluated item by item instead."""
+_BATCH: Final = 1024
+"""Items that are numbered between two checks for properties with too many values."""
+_MOST_OLD_KINDS: Final = 4096
+"""Kinds that may become unused before all kinds are renumbered."""
 
 
 class EquivalenceClasses(Generic[T]):
-    """Kinds are numbered from 0. Things of one kind agree in ``base`` and in all that was asked."""
+    """Numbers the kinds from 0. Items of one kind are equal in ``base`` and in all properties."""
 
     def __init__(self, base: Read[T]) -> None:
         self._base = base
-        self._asked: dict[Hashable, Read[T]] = {}
-        self._wide: dict[Hashable, None] = {}
+        self._properties: dict[Hashable, Read[T]] = {}
+        self._dropped: dict[Hashable, None] = {}
         self._bases: dict[Hashable, int] = {}
         self._levels: list[dict[tuple[int, Hashable], int]] = []
         self._values: list[dict[Hashable, None]] = []
@@ -33,69 +33,69 @@ class EquivalenceClasses(Generic[T]):
 
     @property
     def count(self) -> int:
-        """How many kinds there are; they are numbered from 0."""
+        """The number of kinds."""
         return len(self._examples)
 
     @property
-    def outgrown(self) -> bool:
-        """Whether the things should be numbered again, by ``ask``: many of the kinds are
-        of the past, or a property has too many values."""
-        too_many = self.count > 2 * self._after_renumbering + _ROOM
+    def needs_renumbering(self) -> bool:
+        """Whether ``renumber`` should be called: many kinds are unused, or a property has too many
+        values."""
+        too_many = self.count > 2 * self._after_renumbering + _MOST_OLD_KINDS
         return too_many or self._is_wide()
 
-    def tells(self, question: Hashable) -> bool:
-        """Whether things of one kind agree in the answer to ``question``."""
-        return question in self._asked
+    def distinguishes(self, property_key: Hashable) -> bool:
+        """Whether items of one kind are equal in this property."""
+        return property_key in self._properties
 
-    def knows(self, question: Hashable) -> bool:
-        """Whether ``question`` was asked, even if its answers are too many to tell apart."""
-        return question in self._asked or question in self._wide
+    def has_property(self, property_key: Hashable) -> bool:
+        """Whether the property was added, even if it has too many values to distinguish kinds."""
+        return property_key in self._properties or property_key in self._dropped
 
     def example(self, kind: int) -> T:
-        """A thing that is or was of this kind."""
+        """An item that is or was of this kind."""
         return self._examples[kind]
 
-    def of(self, thing: T) -> int:
-        """The kind of a thing; a new one where there was none like it."""
-        kind = self._bases.setdefault(self._base(thing), len(self._bases))
+    def of(self, item: T) -> int:
+        """The kind of an item; a new one if there is none for it."""
+        kind = self._bases.setdefault(self._base(item), len(self._bases))
         for read, level, values in zip(
-            self._asked.values(), self._levels, self._values, strict=True
+            self._properties.values(), self._levels, self._values, strict=True
         ):
-            value = read(thing)
+            value = read(item)
             found = level.get((kind, value))
             if found is None:
                 values[value] = None
                 found = level[kind, value] = len(level)
             kind = found
         if kind == len(self._examples):
-            self._examples.append(thing)
+            self._examples.append(item)
         return kind
 
-    def ask(self, questions: Mapping[Hashable, Read[T]], things: Iterable[T]) -> list[int]:
-        """Distinguish things by more questions, and number all kinds again.
+    def renumber(self, properties: Mapping[Hashable, Read[T]], items: Iterable[T]) -> list[int]:
+        """Add properties, and renumber all kinds.
 
-        ``things``: all there are; returned are their kinds, in the same order.
+        ``items``: all items. Returns their kinds, in the same order.
         """
-        known = tuple(things)
-        for question, read in questions.items():
-            if not self.knows(question):
-                self._asked[question] = read
+        known = tuple(items)
+        for property_key, read in properties.items():
+            if not self.has_property(property_key):
+                self._properties[property_key] = read
         found: list[int] | None = None
         while found is None:
             found = self._numbered(known)
         self._after_renumbering = self.count
         return found
 
-    def _numbered(self, things: Sequence[T]) -> list[int] | None:
-        """The kinds of all things; None where a question was found to tell too much apart, and
-        was dropped."""
+    def _numbered(self, items: Sequence[T]) -> list[int] | None:
+        """The kinds of all items; None if a property has too many values: the next call drops
+        it."""
         self._drop_wide()
         self._bases, self._examples = {}, []
-        self._levels = [{} for _ in self._asked]
-        self._values = [{} for _ in self._asked]
+        self._levels = [{} for _ in self._properties]
+        self._values = [{} for _ in self._properties]
         found: list[int] = []
-        for start in range(0, len(things), _TOGETHER):
-            found += map(self.of, things[start : start + _TOGETHER])
+        for start in range(0, len(items), _BATCH):
+            found += map(self.of, items[start : start + _BATCH])
             if self._is_wide():
                 return None
         return found
@@ -104,9 +104,9 @@ class EquivalenceClasses(Generic[T]):
         return any(len(values) > MOST_VALUES for values in self._values)
 
     def _drop_wide(self) -> None:
-        """A property that outgrew its bound no longer counts."""
-        asked = tuple(self._asked)[: len(self._values)]
-        for question, values in zip(asked, self._values, strict=True):
+        """Remove the properties with too many values."""
+        asked = tuple(self._properties)[: len(self._values)]
+        for property_key, values in zip(asked, self._values, strict=True):
             if len(values) > MOST_VALUES:
-                self._wide[question] = None
-                del self._asked[question]
+                self._dropped[property_key] = None
+                del self._properties[property_key]

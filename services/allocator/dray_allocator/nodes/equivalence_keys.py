@@ -1,4 +1,4 @@
-"""What tells cards and nodes apart: what every verdict may depend on, and what is asked for."""
+"""The properties that distinguish kinds of cards and nodes."""
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
@@ -12,26 +12,28 @@ _INT64 = range(-(2**63), 2**63)
 
 
 def of_card(card: Card) -> Hashable:
-    """Driver, capacities, sharing, taints, what can't be read, and attributes that may fail every
-    selector."""
+    """The properties of a card that always count: driver, capacities, sharing, taints, fields that
+    can't be parsed, and attributes on which every selector may fail."""
     named = card.device.attributes.items()
-    frail = tuple(one for one in named if one[1].__class__ is not str and _is_frail(one[1]))
-    return card.id.driver, card.capacity_shape, card.device.taints, card.fault, frail
+    failing = tuple(one for one in named if one[1].__class__ is not str and _may_fail(one[1]))
+    return card.id.driver, card.capacity_shape, card.device.taints, card.fault, failing
 
 
 def of_node(node: Node) -> Hashable:
-    """All that keeps pods away, save labels and what is used up."""
+    """The properties of a node that always count: everything that filters read, except labels and
+    resources."""
     return node.ready, node.unschedulable, node.dedicated, node.taints
 
 
 def attributes(reads: Iterable[Read]) -> dict[Hashable, Callable[[Card], Hashable]]:
-    """The questions behind what a selector reads; capacities always count."""
+    """The properties for the attributes that selectors read. Capacities always count."""
     named = [(one.domain, one.name) for one in reads if one.field == "attributes"]
     return {("attribute", *one): partial(_attribute, *one) for one in named}
 
 
 def labels(needs: PodNeeds) -> dict[Hashable, Callable[[Node], Hashable]]:
-    """The questions behind a pod's node selector and affinity. The name of a node is none."""
+    """The properties for the labels in a pod's node selector and affinity. The name of a node is no
+    property."""
     keys = [*needs.node_selector]
     keys += [one.key for term in needs.node_terms for one in term if not one.is_field]
     return {("label", key): partial(_label, key) for key in keys}
@@ -49,9 +51,9 @@ def _label(key: str, node: Node) -> Hashable:
     return node.labels.get(key)
 
 
-def _is_frail(value: object) -> bool:
-    """A version may be none, a number may have too many digits, a list may be refused, and no
-    selector can read a value of an unknown kind."""
+def _may_fail(value: object) -> bool:
+    """Whether a selector may fail on a value: an invalid version, a number beyond int64, a list, or
+    a value of an unknown type."""
     if isinstance(value, bool):
         return False
     return (

@@ -1,5 +1,5 @@
-"""Keys of nodes, by row, and the least of them: a tournament in two rounds, within the blocks whose
-least key may be another one than before, and over all blocks."""
+"""Keys of nodes by row, with a fast minimum: first within the changed blocks, then over all
+blocks."""
 
 from array import array
 from typing import Final
@@ -12,18 +12,19 @@ NONE: Final = 2**63 - 1
 
 
 class Keys:
-    """One key for every row; ``NONE`` to begin with."""
+    """One key per row, initially ``NONE``."""
 
     def __init__(self) -> None:
         self.at, self.all = _nones(1)
-        """For one row, and for many; both are the same memory. Who writes here says so."""
+        """Two views of the same memory, for one row and for many. A caller that writes to ``all``
+        calls ``written`` or ``all_written``."""
         self._least, self._first = [NONE], [0]
-        """The least key of every block, and its row."""
+        """The lowest key of every block, and its row."""
         self._stale: dict[int, None] = {}
-        """Blocks of which it may be another one by now."""
+        """Blocks whose lowest key may have changed."""
 
-    def make_room(self, height: int) -> None:
-        """Have so many rows at least."""
+    def grow(self, height: int) -> None:
+        """Grow to at least ``height`` rows."""
         blocks = -(-height // BLOCK)
         more = blocks - len(self._least)
         if more > 0:
@@ -34,7 +35,7 @@ class Keys:
             self._first += [0] * more
 
     def put(self, row: int, key: int) -> None:
-        """Give a row another key than it has."""
+        """Set a key that differs from the present one."""
         self.at[row] = key
         block = row // BLOCK
         if key < self._least[block]:
@@ -43,15 +44,15 @@ class Keys:
             self._stale[block] = None
 
     def written(self, rows: Places) -> None:
-        """Rows may have other keys."""
+        """The keys of these rows were written."""
         self._stale.update(dict.fromkeys((rows // BLOCK).tolist()))
 
     def all_written(self) -> None:
-        """Every row may have another key."""
+        """All keys were written."""
         self._stale = dict.fromkeys(range(len(self._least)))
 
     def least(self) -> tuple[int, int]:
-        """The least key, and a row that has it; -1 where no row has one."""
+        """The lowest key and a row with it; -1 if all keys are ``NONE``."""
         for block in self._stale:
             start = block * BLOCK
             row = self._first[block] = start + int(self.all[start : start + BLOCK].argmin())

@@ -1,4 +1,4 @@
-"""Scores: whole numbers only, ties by a hash, so that a replay decides alike."""
+"""Loads as whole numbers, and tie breaks by a hash: both are deterministic, for replay."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -9,13 +9,15 @@ FULL = 1_000_000
 """Loads are in millionths."""
 
 MOST_LOAD = 2**22 - 1
-"""Loads above it count as this much; a device that is allocated twice in full has 2 000 000."""
+"""The upper limit of a load; a device that is allocated twice as a whole has 2 000 000."""
 TIE_BITS = 40
 
 
 def load_of(totals: Mapping[str, int], use: DeviceUse) -> int:
-    """The share in use of the capacity that is used most, of a device with these capacities in
-    billionths."""
+    """The load of a device, in millionths: the used share of its most used capacity.
+
+    ``totals``: its capacities, in billionths.
+    """
     if use.whole:
         return FULL
     load = 0
@@ -30,6 +32,5 @@ def load_of(totals: Mapping[str, int], use: DeviceUse) -> int:
 
 
 def tie(identity: str) -> int:
-    """The place of a node (by uid) or card (by identity) in an order that depends on nothing
-    else: the same for every claim and every replica, and unlike that of the names."""
+    """The tie break of a node (by uid) or card (by ID): the same for every claim and replica."""
     return int.from_bytes(sha256(identity.encode()).digest()[: TIE_BITS // 8])

@@ -1,8 +1,8 @@
-"""Whether a node takes a pod, by each of its needs that dray reads.
+"""Whether a pod fits on a node, apart from devices.
 
-Each predicate follows kube-scheduler's plugin of the same purpose in Kubernetes 1.36:
-NodeResourcesFit, NodePorts, NodeAffinity, TaintToleration and NodeUnschedulable. Other needs take
-the gated path. ``make conformance PARTS=node-fit`` asks those plugins the same questions.
+Each predicate follows a filter plugin of kube-scheduler 1.36: NodeResourcesFit, NodePorts,
+NodeAffinity, TaintToleration and NodeUnschedulable. Pods with other needs are left to
+kube-scheduler. ``make conformance PARTS=node-fit`` compares with these plugins.
 """
 
 from collections.abc import Collection, Iterator
@@ -15,7 +15,7 @@ from dray.reasons import not_enough
 from dray_allocator.nodes.assumed_pods import AssumedResources
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 _BYTES = ("memory", "ephemeral-storage")
 
 
@@ -27,7 +27,7 @@ def fits(
     alone: bool = False,
     given: Collection[str] = (),
 ) -> bool:
-    """Whether nothing of the node keeps the pod away."""
+    """Whether no predicate fails."""
     return next(failures(needs, node, held, alone=alone, given=given), None) is None
 
 
@@ -39,19 +39,19 @@ def failures(
     alone: bool = False,
     given: Collection[str] = (),
 ) -> Iterator[str]:
-    """Every predicate that fails, as a person knows it.
+    """The messages of all predicates that fail.
 
-    ``alone``: the pod's binder must be the only one on the node. Until the node shows its pool's
-    taint, kube-scheduler may bind there what nobody has counted yet.
+    ``alone``: only dray may bind pods to the node. Before the node has its pool's taint,
+    kube-scheduler may bind pods there that are not observed yet.
 
-    ``given``: extended resources for which kube-scheduler allocates devices of a class, where it
-    binds and the node has none of them otherwise.
+    ``given``: extended resources for which kube-scheduler allocates devices of a DeviceClass, if it
+    binds the pod and the node does not have the resource.
     """
     if not node.ready:
         yield "not ready"
     if alone and not node.dedicated:
         yield f"node taint {DEDICATED_TAINT}={node.pool}:NoSchedule is missing"
-    if node.unschedulable and not _tolerated(needs, UNSCHEDULABLE):
+    if node.unschedulable and not _tolerates(needs, UNSCHEDULABLE):
         yield "unschedulable"
     yield from _amounts(needs, node, held)
     if needs.resources:
@@ -64,15 +64,15 @@ def failures(
     if needs.node_terms and not any(_term(term, node) for term in needs.node_terms):
         yield "node affinity does not match"
     for taint in node.taints:
-        # Kubernetes gives a cordoned node this taint, too: once is enough to say.
+        # A cordoned node also has this taint: report it once.
         if taint == UNSCHEDULABLE and node.unschedulable:
             continue
-        if taint.effect in _KEEPS_AWAY and not _tolerated(needs, taint):
+        if taint.effect in _BLOCKING_EFFECTS and not _tolerates(needs, taint):
             yield f"node taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
 
 
 def _amounts(needs: PodNeeds, node: Node, held: AssumedResources) -> list[str]:
-    """What every node has: cpu, memory and pod slots."""
+    """The resources of every node: cpu, memory and pod slots."""
     cpu_milli, memory_bytes, found = needs.cpu_milli, needs.memory_bytes, []
     if cpu_milli and cpu_milli + node.used_cpu_milli + held.cpu_milli > node.cpu_milli:
         found.append(not_enough("cpu", written("cpu", cpu_milli)))
@@ -99,10 +99,10 @@ def _resources(
 
 
 def written(resource: str, amount: int, *, is_left: bool = False) -> str:
-    """An amount of a node's resource: bytes as ``16Gi``, of cpu thousandths as ``500m``."""
+    """Format an amount of a resource: bytes as ``16Gi``, thousandths of a cpu as ``500m``."""
     if resource in _BYTES or resource.startswith("hugepages-"):
-        tell = rounded_down if is_left else readable
-        return tell(amount * NANO, binary=True)
+        format_amount = rounded_down if is_left else readable
+        return format_amount(amount * NANO, binary=True)
     return f"{amount}m" if resource == "cpu" else str(amount)
 
 
@@ -112,12 +112,12 @@ def _ports(needs: PodNeeds, taken: tuple[HostPort, ...]) -> Iterator[str]:
             yield f"host port {port} is in use"
 
 
-def _tolerated(needs: PodNeeds, taint: Taint) -> bool:
+def _tolerates(needs: PodNeeds, taint: Taint) -> bool:
     return any(toleration.tolerates(taint) for toleration in needs.tolerations)
 
 
 def _term(term: NodeTerm, node: Node) -> bool:
-    """A term without expressions matches nothing, as in Kubernetes."""
+    """Whether a term matches. A term without expressions matches nothing, as in Kubernetes."""
     return bool(term) and all(_expression(one, node) for one in term)
 
 

@@ -1,4 +1,4 @@
-"""Where a node table reads what is so now, and what it makes of single values."""
+"""Where a node table reads current values."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes.assumed_pods import AssumedResources
 
 _MOST: Final = 2**62
-"""Amounts of cpu and memory beyond it count as this much."""
+"""The limit of amounts of cpu and memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the node table reads what is so now."""
+    """Functions that return the current values."""
 
     node: Callable[[str], Node]
     held: Callable[[str], AssumedResources]
@@ -25,10 +25,10 @@ class Source:
 
 
 def is_open(card: Card, use: DeviceUse) -> bool:
-    """Whether a share is possible: ``device_requests.has_room``, except for the amounts."""
+    """Whether the card may be allocated, apart from amounts (``device_requests.has_room``)."""
     return not use.shares or (card.device.allow_multiple_allocations and not use.whole)
 
 
 def bounded(amount: int) -> int:
-    """An amount that a column can hold."""
+    """Limit an amount to what a column can hold."""
     return amount if -_MOST < amount < _MOST else max(-_MOST, min(amount, _MOST))

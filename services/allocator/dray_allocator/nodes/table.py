@@ -1,7 +1,7 @@
 """The nodes and cards of one pool as columns, and a log of the nodes that changed.
 
-A node has a row, its cards a stretch of places. Code that derives something from the columns
-keeps a position in the log and, when it is asked again, looks at the rows logged since.
+A node has a row, and each of its cards a place (an index of the card columns). An index keeps its
+position in the log and, on its next use, evaluates the rows that were logged since.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -11,7 +11,7 @@ from dray_allocator.devices.links import is_linked
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes import equivalence_keys
 from dray_allocator.nodes.assumed_pods import AssumedResources
-from dray_allocator.nodes.columns import amounts, spread
+from dray_allocator.nodes.columns import amounts, expand_ranges
 from dray_allocator.nodes.equivalence import EquivalenceClasses
 from dray_allocator.nodes.load import load_of, tie
 from dray_allocator.nodes.source import Source, bounded, is_open
@@ -20,39 +20,39 @@ from dray_allocator.nodes.tie_break import TieRows
 
 
 class NodeTable(NodeColumns):
-    """One pool."""
+    """The table of one pool."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
         self._source = source
         self.cards = 0
-        """How many cards there are."""
+        """The number of cards."""
         self.linked = 0
-        """How many of them NVLink joins to another one."""
+        """The number of cards with NVLink."""
         self.card_kinds = EquivalenceClasses(equivalence_keys.of_card)
         self.node_kinds = EquivalenceClasses(equivalence_keys.of_node)
         self.numbering = 0
-        """Moves whenever kinds have other numbers than before."""
-        self.kinds_seen = 0
-        """Moves whenever there may be other kinds than before."""
+        """Increases when kinds are renumbered."""
+        self.kinds_version = 0
+        """Increases when there may be new kinds."""
         self.dimensions: dict[str, int] = {}
-        """Column of ``free`` per capacity that somebody needs."""
+        """By capacity that a plan needs, its column in ``free``."""
         self.log: list[int] = []
         self.log_start = 0
-        """How many entries the log has lost at its beginning."""
+        """The number of entries that were removed from the start of the log."""
         self.ties = TieRows()
 
     @property
     def version(self) -> int:
-        """The position behind the log's last entry."""
+        """The position after the last entry of the log."""
         return self.log_start + len(self.log)
 
     def put(self, name: str, *, cards: bool = True) -> None:
-        """Read a node that may be new; without ``cards``, not its cards where it is known."""
+        """Add or update a node; without ``cards``, the cards of a known node are not read."""
         node = self._source.node(name)
         if cards or name not in self.rows:
             row = self._take_row(name)
-            self._place(row, self._source.cards(name))
+            self._set_cards(row, self._source.cards(name))
         row = self.rows[name]
         self.tie_at[row] = value = tie(node.uid or node.name)
         self.ties.set(row, value)
@@ -61,62 +61,62 @@ class NodeTable(NodeColumns):
         self.all_memory_bytes_at[row] = bounded(node.memory_bytes)
         self.nodes_in[row] = node
         self._set_free(row, self._source.held(name))
-        self.kinds_seen += 1
-        self._note(row)
+        self.kinds_version += 1
+        self._log_change(row)
 
     def use_changed(self, name: str, cards: Sequence[Card] = ()) -> None:
-        """More or less is held on a node, or is used of cards of it, if it is there."""
+        """Update the assumed resources of a node, and the use of these cards."""
         row = self.rows.get(name)
         if row is not None:
             self._set_free(row, self._source.held(name))
             for card in cards:
                 self._set_use(row, card)
-            self._note(row)
+            self._log_change(row)
 
     def drop(self, name: str) -> None:
-        """Forget a node, if it is there."""
+        """Remove a node, if it is in the table."""
         row = self.rows.get(name)
         if row is None:
             return
-        self._leave(row)
+        self._release_cards(row)
         self.ties.forget(row)
-        self._give_back(row)
-        self._note(row)
+        self._release_row(row)
+        self._log_change(row)
 
-    def tell_cards_apart(self, questions: Mapping[Hashable, Callable[[Card], Hashable]]) -> None:
-        """See to it that cards of one kind agree in what is asked, as far as that is possible."""
-        if not all(map(self.card_kinds.knows, questions)):
-            self._number_cards(questions)
+    def distinguish_cards(self, properties: Mapping[Hashable, Callable[[Card], Hashable]]) -> None:
+        """Let kinds of cards distinguish these properties, except those with too many values."""
+        if not all(map(self.card_kinds.has_property, properties)):
+            self._number_cards(properties)
 
-    def tell_nodes_apart(self, questions: Mapping[Hashable, Callable[[Node], Hashable]]) -> None:
-        """The same of nodes."""
-        if not all(map(self.node_kinds.knows, questions)):
-            self._number_nodes(questions)
+    def distinguish_nodes(self, properties: Mapping[Hashable, Callable[[Node], Hashable]]) -> None:
+        """The same for nodes."""
+        if not all(map(self.node_kinds.has_property, properties)):
+            self._number_nodes(properties)
 
-    def renumber_if_outgrown(self) -> None:
-        """Forget kinds of which there is nothing left, once they are many."""
-        if self.card_kinds.outgrown:
+    def renumber_if_needed(self) -> None:
+        """Remove unused kinds, if there are many."""
+        if self.card_kinds.needs_renumbering:
             self._number_cards({})
-        if self.node_kinds.outgrown:
+        if self.node_kinds.needs_renumbering:
             self._number_nodes({})
 
-    def _number_cards(self, questions: Mapping[Hashable, Callable[[Card], Hashable]]) -> None:
+    def _number_cards(self, properties: Mapping[Hashable, Callable[[Card], Hashable]]) -> None:
         cards = [card for name in self.rows for card in self._source.cards(name)]
         rows = list(self.rows.values())
         self.kind[:] = 0
-        places, _ = spread(self.first[rows], self.count[rows])
-        self.kind[places] = self.card_kinds.ask(questions, cards)
+        places, _ = expand_ranges(self.first[rows], self.count[rows])
+        self.kind[places] = self.card_kinds.renumber(properties, cards)
         self.numbering += 1
-        self.kinds_seen += 1
+        self.kinds_version += 1
 
-    def _number_nodes(self, questions: Mapping[Hashable, Callable[[Node], Hashable]]) -> None:
+    def _number_nodes(self, properties: Mapping[Hashable, Callable[[Node], Hashable]]) -> None:
         nodes = [self._source.node(name) for name in self.rows]
-        self.node_kind[list(self.rows.values())] = self.node_kinds.ask(questions, nodes)
+        self.node_kind[list(self.rows.values())] = self.node_kinds.renumber(properties, nodes)
         self.numbering += 1
-        self.kinds_seen += 1
+        self.kinds_version += 1
 
     def dimension(self, key: str) -> int:
-        """The column of what is left of a capacity; it is kept from the first time it is needed."""
+        """The column in ``free`` of a capacity; added on first use."""
         known = self.dimensions.get(key)
         if known is None:
             known = self.dimensions[key] = len(self.free)
@@ -134,7 +134,7 @@ class NodeTable(NodeColumns):
         """The uid of the node in a row."""
         return self.nodes_in[row].uid
 
-    def _note(self, row: int) -> None:
+    def _log_change(self, row: int) -> None:
         self.log.append(row)
         if len(self.log) > 4 * len(self.names) + 4096:
             lost = len(self.log) // 2
@@ -163,11 +163,11 @@ class NodeTable(NodeColumns):
             if total is not None:
                 free_at[column][place] = total - used.get(key, 0)
 
-    def _place(self, row: int, cards: Sequence[Card]) -> None:
-        """Give the row a stretch for its cards and fill it."""
+    def _set_cards(self, row: int, cards: Sequence[Card]) -> None:
+        """Allocate places for the cards of a node, and fill their columns."""
         if self.count_at[row] != len(cards):
-            self._leave(row)
-            self.first_at[row] = self._stretches.take(len(cards))
+            self._release_cards(row)
+            self.first_at[row] = self._card_ranges.take(len(cards))
             self.count_at[row] = len(cards)
             self.cards += len(cards)
             if self.places > len(self.row):
@@ -176,11 +176,11 @@ class NodeTable(NodeColumns):
         self.linked += linked - self.linked_at[row]
         self.linked_at[row] = linked
         self.cards_in[row] = cards
-        here = self.stretch(row)
+        here = self.card_slice(row)
         uses = [self._source.use(card.id) for card in cards]
         loads = [load_of(card.totals, use) for card, use in zip(cards, uses, strict=True)]
         self.row[here] = row
-        self.there[here] = True
+        self.has_card[here] = True
         self.kind[here] = [self.card_kinds.of(card) for card in cards]
         self.open[here] = [is_open(card, use) for card, use in zip(cards, uses, strict=True)]
         self.load[here] = loads
@@ -192,11 +192,11 @@ class NodeTable(NodeColumns):
                 for card, use in zip(cards, uses, strict=True)
             ]
 
-    def _leave(self, row: int) -> None:
-        here, count = self.stretch(row), self.count_at[row]
-        self.open[here] = self.there[here] = False
+    def _release_cards(self, row: int) -> None:
+        here, count = self.card_slice(row), self.count_at[row]
+        self.open[here] = self.has_card[here] = False
         self.kind[here] = 0
-        self._stretches.give_back(here.start, count)
+        self._card_ranges.release(here.start, count)
         self.cards -= count
         self.linked -= self.linked_at[row]
         self.count_at[row] = self.linked_at[row] = self.load_sum_at[row] = 0

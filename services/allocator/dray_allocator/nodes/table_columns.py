@@ -1,4 +1,7 @@
-"""The columns of a node table: a node has a row, its cards a stretch of places."""
+"""The columns of a node table: one row per node, one place per card.
+
+The cards of a node have consecutive places.
+"""
 
 from array import array
 from collections.abc import Sequence
@@ -11,8 +14,8 @@ from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes.columns import (
     Amounts,
     Flags,
+    IndexRanges,
     Places,
-    Stretches,
     flags,
     grown,
     longer,
@@ -24,68 +27,69 @@ _NO_NODE: Final = Node("", "", "")
 
 
 class NodeColumns:
-    """Columns may be replaced by longer ones with any change: don't keep them. Those that end on
-    ``_at`` are for one number, the others for many; both are the same memory."""
+    """The columns. Any change may replace them by longer ones: do not keep references.
+
+    Names with ``_at`` are for single elements, the others for NumPy; both have the same memory.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = {}
         self.names: list[str] = []
-        """By row; empty where the row is free."""
+        """By row; empty if the row is free."""
         self.nodes_in: list[Node] = []
         """By row."""
         self.cards_in: list[Sequence[Card]] = []
-        """By row; that many, from ``first`` on."""
+        """By row; their places start at ``first``."""
         self._free_rows: list[int] = []
-        self._stretches = Stretches()
+        self._card_ranges = IndexRanges()
         self._make_columns()
 
     @property
     def height(self) -> int:
-        """Rows in use are below it."""
+        """All rows in use are below it."""
         return len(self.names)
 
     @property
     def places(self) -> int:
-        """Places in use are below it."""
-        return self._stretches.end
+        """All places in use are below it."""
+        return self._card_ranges.end
 
-    def stretch(self, row: int) -> slice:
+    def card_slice(self, row: int) -> slice:
         """The places of a node's cards, in the order of ``NodeDevices.cards``."""
         first = self.first_at[row]
         return slice(first, first + self.count_at[row])
 
     def _make_columns(self) -> None:
-        """Those that end on ``_at`` are for one number, the others for many."""
         # By row.
         self.first_at, self.first = wholes(_FIRST)
         self.count_at, self.count = wholes(_FIRST)
         self.load_sum_at, self.load_sum = wholes(_FIRST)
-        """Of the node's cards, in millionths."""
+        """The sum of the loads of the node's cards, in millionths."""
         self.tie_at, self.tie = wholes(_FIRST)
         self.linked_at, _ = wholes(_FIRST)
         self.present_at, self.present = flags(_FIRST)
-        """Whether there is a node in the row."""
+        """Whether the row has a node."""
         self.node_kind_at, self.node_kind = wholes(_FIRST)
         self.cpu_milli_at, self.cpu_milli = wholes(_FIRST)
-        """Free ones, as the next two."""
+        """Free, as in the next two columns."""
         self.memory_bytes_at, self.memory_bytes = wholes(_FIRST)
         self.pods_at, self.pods = wholes(_FIRST)
         self.all_cpu_milli_at, self.all_cpu_milli = wholes(_FIRST)
-        """What there is in all, as the next one."""
+        """Allocatable, as in the next column."""
         self.all_memory_bytes_at, self.all_memory_bytes = wholes(_FIRST)
         # By place.
         self.row: Places = np.zeros(_FIRST, np.intp)
         self.kind_at, self.kind = wholes(_FIRST)
         self.open_at, self.open = flags(_FIRST)
-        """Whether the card isn't taken whole, nor is to be shared by nobody and in use."""
-        self.there: Flags = np.zeros(_FIRST, np.bool_)
-        """Whether there is a card in the place."""
+        """Whether the card may be allocated, apart from amounts (``source.is_open``)."""
+        self.has_card: Flags = np.zeros(_FIRST, np.bool_)
+        """Whether the place has a card."""
         self.load_at, self.load = wholes(_FIRST)
         self.card_tie_at, self.card_tie = wholes(_FIRST)
         self.free_at: list[array[float]] = []
         self.free: list[Amounts] = []
-        """Per capacity, what is left of it in billionths, rounded to a float. Rounding keeps
-        the order, so that an amount that fits is never taken for one that does not."""
+        """By capacity, how much is left, in billionths, rounded to a float. Rounding is monotonic:
+        an amount that fits still fits after rounding."""
 
     def _take_row(self, name: str) -> int:
         row = self.rows.get(name)
@@ -105,7 +109,7 @@ class NodeColumns:
         self.present_at[row] = True
         return row
 
-    def _give_back(self, row: int) -> None:
+    def _release_row(self, row: int) -> None:
         del self.rows[self.names[row]]
         self.names[row] = ""
         self.nodes_in[row] = _NO_NODE
@@ -128,7 +132,7 @@ class NodeColumns:
         self.all_memory_bytes_at, self.all_memory_bytes = longer(self.all_memory_bytes_at, length)
 
     def _grow_places(self, length: int) -> None:
-        self.row, self.there = grown(self.row, length, 0), grown(self.there, length, False)
+        self.row, self.has_card = grown(self.row, length, 0), grown(self.has_card, length, False)
         self.kind_at, self.kind = longer(self.kind_at, length)
         self.open_at, self.open = longer(self.open_at, length)
         self.load_at, self.load = longer(self.load_at, length)

@@ -1,8 +1,7 @@
-"""The node tables of all pools, kept true, and the indexes over them, within bounds.
+"""The node tables of all pools and their indexes, limited in number: a cache.
 
-What is used of a card or held on a node counts at once, while all about it is at hand. A node that
-changed is only noted and read again when somebody asks, so that folding many facts in a row costs
-each node once. All of it is a cache: it changes no answer.
+The use of cards and the assumed resources of nodes are updated at once. A changed node is only
+marked, and read again on the next access: applying many facts in a row reads each node once.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -18,69 +17,69 @@ from dray_allocator.nodes.source import Source
 from dray_allocator.nodes.table import NodeTable
 
 MOST_INDEXES: Final = 1024
-"""Signatures whose order of nodes is kept; the one used longest ago goes first."""
+"""The maximum number of indexes; the least recently used one is dropped first."""
 _MOST_BYTES: Final = 2**26
-"""For the keys of all of them; at least ``_FEWEST`` are kept."""
+"""The limit for the keys of all indexes; at least ``_FEWEST`` indexes are kept."""
 _FEWEST: Final = 16
 _MOST_SCORES: Final = 64
-"""Signatures whose scores are kept for nodes that are rated one by one."""
+"""The maximum number of scores for nodes that are scored one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Which nodes are whose, as the facts say now."""
+    """Which nodes belong to which pool now."""
 
     nodes: Callable[[str], list[str]]
-    """The nodes of a pool on which dray allocates."""
+    """By pool, the nodes on which dray allocates."""
     of: Callable[[str], str]
-    """The pool for which dray allocates on a node; empty for none."""
+    """By node, the pool for which dray allocates on it; empty for none."""
 
 
 class NodeTables:
-    """A node table per pool, made when it is first asked for."""
+    """One node table per pool, made on first use."""
 
     def __init__(self, source: Source, pools: Pools) -> None:
         self._source = source
         self._pools = pools
-        self._boards: dict[str, NodeTable] = {}
+        self._tables: dict[str, NodeTable] = {}
         self._pool_of: dict[str, str] = {}
-        """The pool on whose node table a node stands."""
+        """By node, the pool whose table contains it."""
         self._nodes: dict[str, bool] = {}
-        """Nodes to be looked at, and whether at their cards too."""
+        """Nodes to read again, and whether to read their cards, too."""
         self._indexes: dict[tuple[str, Hashable, bytes], NodeIndex] = {}
         self._scored: dict[tuple[str, Hashable, bytes], tuple[FilterPlan, NodeScore]] = {}
 
     def node_changed(self, name: str, *, cards: bool = False) -> None:
-        """A node or its pool, and maybe its cards are not as they were."""
-        if self._boards:  # Who makes the first one reads everything.
+        """A node, its pool, or (``cards``) its cards changed."""
+        if self._tables:  # The first table reads everything.
             self._nodes[name] = cards or self._nodes.get(name, False)
 
     def use_changed(self, node: str, cards: Sequence[Card] = ()) -> None:
-        """More or less is held on a node, or is used of cards of it."""
+        """Assumed resources of a node, or the use of its cards changed."""
         pool = self._pool_of.get(node)
         if pool is not None and not self._nodes.get(node):
-            self._boards[pool].use_changed(node, cards)  # Else it is yet to be read, cards and all.
+            self._tables[pool].use_changed(node, cards)  # Otherwise it is read again.
 
     def forget_indexes(self) -> None:
-        """What requests mean changed: a DeviceClass, or the language of selectors."""
+        """Drop the indexes: a DeviceClass or the CEL environment changed."""
         self._indexes.clear()
         self._scored.clear()
 
     def forget(self) -> None:
-        """Start from nothing: the facts were lost."""
-        self._boards.clear()
+        """Drop everything: the facts were lost."""
+        self._tables.clear()
         self._pool_of.clear()
         self._nodes.clear()
         self._indexes.clear()
         self._scored.clear()
 
     def of(self, pool: str) -> NodeTable:
-        """A pool's node table, as things are now."""
+        """The up-to-date table of a pool."""
         if self._nodes:
             self._read_again()
-        table = self._boards.get(pool)
+        table = self._tables.get(pool)
         if table is None:
-            table = self._boards[pool] = NodeTable(self._source)
+            table = self._tables[pool] = NodeTable(self._source)
             for name in self._pools.nodes(pool):
                 table.put(name)
                 self._pool_of[name] = pool
@@ -95,9 +94,9 @@ class NodeTables:
         plan: Callable[[NodeTable], FilterPlan],
         selectors: SelectorCache,
     ) -> NodeIndex:
-        """The nodes of a pool in the order of a signature, as things are now.
+        """The up-to-date index of a pool for a signature.
 
-        ``plan`` is asked where there is no such index. It must be the same for equal signatures.
+        ``plan`` is called if there is no such index; plans of equal signatures must be equal.
         """
         if self._nodes:
             self._read_again()
@@ -121,9 +120,9 @@ class NodeTables:
         plan: Callable[[NodeTable], FilterPlan],
         selectors: SelectorCache,
     ) -> tuple[FilterPlan, NodeScore]:
-        """How pods of a signature rate nodes of a pool one by one, without an index.
+        """The scores of single nodes for a signature, without an index.
 
-        ``plan`` as for ``index``; what it needs of nodes is not looked at.
+        ``plan``: as for ``index``; its needs of nodes are ignored.
         """
         table = self.of(pool)
         key = (pool, scoring.key, signature)
@@ -134,7 +133,7 @@ class NodeTables:
             planned = plan(table)
             known = (planned, scoring.make(table, planned))
         self._scored[key] = known
-        known[0].learn(table, selectors)
+        known[0].update(table, selectors)
         return known
 
     def _make_room(self, table: NodeTable) -> None:
@@ -146,14 +145,14 @@ class NodeTables:
         for name, cards in self._nodes.items():
             self._put(name, cards)
         self._nodes.clear()
-        for table in self._boards.values():
-            table.renumber_if_outgrown()
+        for table in self._tables.values():
+            table.renumber_if_needed()
 
     def _put(self, name: str, cards: bool) -> None:
         before, now = self._pool_of.pop(name, ""), self._pools.of(name)
         if before and before != now:
-            self._boards[before].drop(name)
-        table = self._boards.get(now)
+            self._tables[before].drop(name)
+        table = self._tables.get(now)
         if table is not None:
             table.put(name, cards=cards)
             self._pool_of[name] = now

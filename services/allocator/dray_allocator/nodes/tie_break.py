@@ -1,17 +1,17 @@
-"""Which rows have the same tie: hardly ever any, but then their order must not be by chance."""
+"""Rows with equal tie breaks. They are rare, but their order must be deterministic."""
 
 
 class TieRows:
-    """The ties of rows. Equal ones are listed, so that a search can look closer."""
+    """The tie breaks of rows, with a list of equal ones."""
 
     def __init__(self) -> None:
         self.duplicates: dict[int, list[int]] = {}
-        """Rows by tie, where several have the same one."""
+        """Rows by tie break, for tie breaks of several rows."""
         self._first: dict[int, int] = {}
         self._of: dict[int, int] = {}
 
     def set(self, row: int, value: int) -> None:
-        """A row has this tie from now on."""
+        """Set the tie break of a row."""
         if self._of.get(row) == value:
             return
         self.forget(row)
@@ -22,7 +22,7 @@ class TieRows:
             self._first[value] = row
 
     def forget(self, row: int) -> None:
-        """A row has no tie any more."""
+        """Remove a row."""
         value = self._of.pop(row, -1)
         alike = self.duplicates.get(value)
         if alike is None:

@@ -17,13 +17,13 @@ def named(request: str, claim: int, claims: Sequence[Claim]) -> str:
     return request if len(claims) == 1 else f"{request} of claim {claim + 1}"
 
 
-def each_once(told: Sequence[tuple[Sequence[str], Iterable[Reason]]]) -> Iterator[Reason]:
+def each_once(reasons_of: Sequence[tuple[Sequence[str], Iterable[Reason]]]) -> Iterator[Reason]:
     """Each reason once, with the names of the requests that it is about."""
     about: dict[Reason, list[str]] = {}
-    for requests, reasons in told:
+    for requests, reasons in reasons_of:
         for reason in dict.fromkeys(reasons):
             about.setdefault(reason, []).extend(requests)
-    every = sum(len(requests) for requests, _ in told)
+    every = sum(len(requests) for requests, _ in reasons_of)
     for reason, requests in about.items():
         is_of_all = len(requests) == every
         yield reason if is_of_all else replace(reason, what=f"{_listed(requests)}: {reason.what}")

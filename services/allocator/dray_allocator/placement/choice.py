@@ -12,7 +12,7 @@ from dray_allocator.devices.device_requests import Share
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.links import BEYOND_NVLINK
 from dray_allocator.devices.node_selection import is_reached
-from dray_allocator.devices.ordered_search import Key
+from dray_allocator.devices.ordered_search import PreferenceKey
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.state.domain import SchedulingDomain
@@ -38,13 +38,13 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     """Of its devices (``devices.links``); 0 is best."""
     results: tuple[Allocation, ...] = ()
     """What each claim gets, if all devices that the node sees were searched; else ``shares``."""
-    worth: tuple[Key, ...] = ()
+    worth: tuple[PreferenceKey, ...] = ()
     """Preference keys of the devices, as ``worst_first``."""
     passed_over: int = 0
     """How many alternatives with a higher priority did not fit."""
 
     @property
-    def rank(self) -> tuple[int, tuple[Key, ...], int]:
+    def rank(self) -> tuple[int, tuple[PreferenceKey, ...], int]:
         """The lowest is best. Of equal ranks, the node with the better score wins."""
         return self.passed_over, self.worth, self.link_level
 

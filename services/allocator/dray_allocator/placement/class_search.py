@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from dray.api.claims import Allocation
-from dray_allocator.devices.budget import NODE_LOOKS, SearchBudget
+from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, SearchBudget
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.devices.visible_pools import VisiblePools, count_pools
 from dray_allocator.nodes.index import NodeIndex
@@ -33,11 +33,11 @@ from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
-FIRST_LOOKS: Final = 500
+MAX_TRIES_AT_FIRST: Final = 500
 """Devices tried on one node before other nodes are searched. A search may also try each device
 of the node four times."""
 SLOW_NODES: Final = 4
-"""Slow nodes that are searched longer for one pod: the best of those where ``FIRST_LOOKS``
+"""Slow nodes that are searched longer for one pod: the best of those where ``MAX_TRIES_AT_FIRST``
 devices were not enough."""
 STEP_LOOKS: Final = 64
 """Devices tried before other pods may continue: some milliseconds."""
@@ -101,7 +101,7 @@ class NodeSearch:
         """The best node, None if none fits, or a pause."""
         table, pod = self.index.table, self.pod
         best = best_choice(self._feasible(), table, prefers=pod.prefers, connects=pod.connects)
-        self.index.restore()
+        self.index.restore_skipped()
         if self.is_paused:
             return Pause.UNFINISHED
         if best is None or self.ended_at:
@@ -126,7 +126,7 @@ class NodeSearch:
             elif result.is_slow:
                 self.slow_nodes.append(node)
             else:
-                self.index.rule_out(self.index.table.rows[node])
+                self.index.exclude(self.index.table.rows[node])
         if not is_found:
             yield from self._slow()
 
@@ -138,7 +138,7 @@ class NodeSearch:
                 if self._is_spent():
                     self.is_paused = True
                     return
-                equivalence.long_result = self._search(node, NODE_LOOKS)
+                equivalence.long_result = self._search(node, MAX_TRIES_PER_NODE)
             if equivalence.long_result.is_feasible:
                 yield self._choice(node, equivalence.long_result)
                 return
@@ -158,7 +158,7 @@ class NodeSearch:
         for row in islice(iter(index.best, -1), _ONE_BY_ONE):
             yield table.names[row]
             if index.key(row) != NONE:
-                index.lay_aside(row)
+                index.skip(row)
         yield from self._sorted()
 
     def _sorted(self, rows: Sequence[int] | None = None) -> Iterator[str]:
@@ -175,7 +175,7 @@ class NodeSearch:
     def _limits(self) -> Sequence[str] | None:
         """The only candidate nodes; None: all of the pool. For a pod in the scope of the node
         table, they are those with devices outside of it."""
-        wanted, beyond_table = self.wanted, self.state.published.nodes_that_say_more()
+        wanted, beyond_table = self.wanted, self.state.published.nodes_beyond_table()
         is_limited = wanted.fixed_node or wanted.reach or wanted.excluded
         is_second_search = not wanted.in_full and "" not in beyond_table
         if not is_limited and not is_second_search and wanted.named_nodes is None:
@@ -197,7 +197,7 @@ class NodeSearch:
         if equivalence is not None and equivalence.result is None:
             if self._is_spent():
                 return None
-            equivalence.result = self._search(node, FIRST_LOOKS)
+            equivalence.result = self._search(node, MAX_TRIES_AT_FIRST)
         return equivalence.result if equivalence is not None else None
 
     def _class(self, node: str) -> NodeEquivalence | None:
@@ -223,7 +223,7 @@ class NodeSearch:
         return evaluate_node(problem, looks + _LOOKS_PER_DEVICE * visible.devices)
 
     def _results_on(self, node: str) -> tuple[Allocation, ...]:
-        self._search(node, NODE_LOOKS)
+        self._search(node, MAX_TRIES_PER_NODE)
         return self._results[node]
 
     def _knows_all(self) -> bool:

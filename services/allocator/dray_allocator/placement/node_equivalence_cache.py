@@ -23,8 +23,8 @@ from dray_allocator.devices.visible_devices import VisibleDevices, visible_devic
 from dray_allocator.devices.visible_pools import VisiblePools
 from dray_allocator.nodes.columns import Flags, Whole
 from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.nodes.plan import plan_of
-from dray_allocator.nodes.ratings import Look, NodeScore, Rank, Scoring
+from dray_allocator.nodes.plan import filter_plan
+from dray_allocator.nodes.ratings import NodeBatch, NodeScore, Rank, Scoring
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.node_search import Feasibility
 from dray_allocator.placement.pod_claims import PodClaims
@@ -115,13 +115,13 @@ class ClassScore:
         """Increases if devices that many nodes see change: a node that was ruled out may fit."""
         return self._state.shared_version
 
-    def of(self, table: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
+    def of(self, table: NodeTable, row: int, fitting: Sequence[Flags]) -> int:
         """The score of one node."""
-        return 0 if self._is_compatible else self._score.of(table, row, suiting)
+        return 0 if self._is_compatible else self._score.of(table, row, fitting)
 
-    def of_many(self, table: NodeTable, look: Look) -> Whole:
+    def of_many(self, table: NodeTable, batch: NodeBatch) -> Whole:
         """The same of many nodes."""
-        found = self._score.of_many(table, look)
+        found = self._score.of_many(table, batch)
         return np.zeros_like(found) if self._is_compatible else found
 
     def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
@@ -145,7 +145,7 @@ def index_of_classes(
             ("classes", scoring.key, pod.key),
             lambda table, plan: ClassScore(state, scoring.make(table, plan), pod),
         ),
-        plan=lambda table: plan_of(
+        plan=lambda table: filter_plan(
             table, state.selectors, (), wanted.pod.needs, alone=wanted.alone
         ),
         selectors=state.selectors,

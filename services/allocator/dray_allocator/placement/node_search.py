@@ -26,8 +26,8 @@ from dray_allocator.devices.device_requests import DeviceRequirements, Share, ha
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError, SearchLimitError
 from dray_allocator.devices.links import NOT_CONNECTED
 from dray_allocator.devices.node_devices import Card
-from dray_allocator.devices.node_search import DeviceSearch, Found
-from dray_allocator.devices.ordered_search import Key, Rating, worst_first
+from dray_allocator.devices.node_search import DeviceSearch, FoundDevices
+from dray_allocator.devices.ordered_search import PreferenceKey, Rating, worst_first
 from dray_allocator.devices.published_device import totals_of
 from dray_allocator.devices.requirements import Alternative
 from dray_allocator.devices.selectors import LenientSelectors
@@ -54,7 +54,7 @@ class Feasibility:
     is_feasible: bool = False
     passed_over: int = 0
     """How many alternatives with a higher priority did not fit."""
-    worth: tuple[Key, ...] = ()
+    worth: tuple[PreferenceKey, ...] = ()
     """Preference keys of the devices, as ``worst_first``."""
     link_level: int = 0
     is_error: bool = False
@@ -84,26 +84,26 @@ def filter_node(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
 
 def is_searched(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
     """Whether the required or preferred connection of cards needs a search."""
-    return wanted.placement.topology == HARD or state.published.of(node).names_links
+    return wanted.placement.topology == HARD or state.published.of(node).has_link_attributes
 
 
 def pick_devices(
     state: AllocatorState, index: NodeIndex, ask: DeviceRequirements, row: int
-) -> Found | None:
+) -> FoundDevices | None:
     """Fast path: one request without constraints takes the best cards, one by one.
 
     The columns of the table are rounded; the device usage is exact.
     """
     table, need, device_usage = index.table, index.plan.cards[0], state.device_usage
-    cards, suiting = table.cards_in[row], index.suiting_of(row)
+    cards, fitting = table.cards_in[row], index.fitting_cards(row)
     found: list[Share] = []
-    for at in suiting if len(suiting) < 2 else index.score.order(table, row, suiting):
+    for at in fitting if len(fitting) < 2 else index.score.order(table, row, fitting):
         card = cards[at]
         consumed = need.ask.of(card)
         if consumed is not None and has_room(device_usage, card, consumed):
             found.append(Share(ask, card, consumed))
             if len(found) == need.count:
-                return Found(tuple(found), NOT_CONNECTED)
+                return FoundDevices(tuple(found), NOT_CONNECTED)
     return None
 
 
@@ -114,10 +114,10 @@ def search_node(
     table: NodeTable,
     row: int,
     budget: SearchBudget,
-) -> Found | None:
+) -> FoundDevices | None:
     """Devices for all requests of all claims together, with their constraints."""
     node, rank = table.names[row], score.rank(table, row)
-    ties = table.card_tie_at[table.stretch(row)].tolist()
+    ties = table.card_tie_at[table.card_slice(row)].tolist()
 
     def rate(ask: DeviceRequirements, card: Card) -> Rating:
         key = card_key(ask.preference, card.device) if ask.preference else ()
@@ -152,7 +152,7 @@ def evaluate_node(problem: NodeProblem, most_looks: int) -> NodeTrial:
     budget = total.part(most_looks)
 
     def ended(feasibility: Feasibility, error: str = "") -> NodeTrial:
-        return NodeTrial(feasibility, (), error, total.most - total.left)
+        return NodeTrial(feasibility, (), error, total.limit - total.remaining)
 
     try:
         found = _allocate(problem, on_node, budget)
@@ -170,7 +170,7 @@ def evaluate_node(problem: NodeProblem, most_looks: int) -> NodeTrial:
         worth=_worth(pod, found) if pod.prefers else (),
         link_level=found.link_level if pod.connects else 0,
     )
-    return NodeTrial(feasibility, found.results, "", total.most - total.left)
+    return NodeTrial(feasibility, found.results, "", total.limit - total.remaining)
 
 
 def _allocate(
@@ -178,7 +178,7 @@ def _allocate(
 ) -> BestAllocation | None:
     state, pod = problem.state, problem.pod
     if pod.is_compatible:
-        found = allocate(on_node, pod.rules, budget=budget, stated=pod.stated())
+        found = allocate(on_node, pod.rules, budget=budget, requested=pod.requested_capacity())
         return None if found is None else BestAllocation(tuple(found), (), 0)
     return allocate_best(
         on_node,
@@ -186,18 +186,22 @@ def _allocate(
         DeviceOrder(_rate(problem), pod.connects),
         budget=budget,
         selectors=LenientSelectors(on_node.node, pod.rules, state.published, state.selectors),
-        stated=pod.stated(),
+        requested=pod.requested_capacity(),
     )
 
 
-def _rate(problem: NodeProblem) -> Callable[[int, Alternative, Candidate], tuple[Key, int]]:
+def _rate(
+    problem: NodeProblem,
+) -> Callable[[int, Alternative, Candidate], tuple[PreferenceKey, int]]:
     """By preference, then by score. Devices outside the scope of the node table are scored by
     their load."""
     state, node, preferences = problem.state, problem.node.name, problem.pod.preferences
     rank = problem.score.rank(problem.table, problem.table.rows[node])
     sign = -1 if by_load(problem.wanted.placement).card_fills else 1
 
-    def rate(claim: int, alternative: Alternative, candidate: Candidate) -> tuple[Key, int]:
+    def rate(
+        claim: int, alternative: Alternative, candidate: Candidate
+    ) -> tuple[PreferenceKey, int]:
         preference = preferences[claim].get(alternative.request, ())
         key = card_key(preference, candidate.device) if preference else ()
         card = state.published.card(candidate.id)
@@ -219,7 +223,7 @@ def _passed_over(pod: PodClaims, results: Sequence[Allocation]) -> int:
     return passed
 
 
-def _worth(pod: PodClaims, found: BestAllocation) -> tuple[Key, ...]:
+def _worth(pod: PodClaims, found: BestAllocation) -> tuple[PreferenceKey, ...]:
     return worst_first(
         card_key(preferences.get(one.alternative.request, ()), one.candidate.device)
         for preferences, taken in zip(pod.preferences, found.taken, strict=True)

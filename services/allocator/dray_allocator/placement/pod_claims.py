@@ -7,7 +7,7 @@ from dray.api.claims import Claim, DeviceRequest
 from dray.api.devices import Device
 from dray.api.preference import Preference
 from dray.messages.facts import ClusterObserved
-from dray_allocator.devices.capacity import Stated
+from dray_allocator.devices.capacity import RequestedCapacity
 from dray_allocator.devices.percentages import Share, amounts, shares_of
 from dray_allocator.devices.versions import (
     CONSUMABLE_CAPACITY,
@@ -74,16 +74,16 @@ class PodClaims:
         )
         return ((name, *one) for name, one in zip(named, self.asks(), strict=True))
 
-    def stated(self) -> Stated:
+    def requested_capacity(self) -> RequestedCapacity:
         """The amounts that these requests ask of a device: a percentage is an amount of that device
         only."""
         shares = {id(ask): dict(share) for ask, share in self.asks() if share}
 
-        def stated(ask: DeviceRequest, device: Device) -> Mapping[str, str]:
+        def requested(ask: DeviceRequest, device: Device) -> Mapping[str, str]:
             share = shares.get(id(ask))
             return amounts(share, ask.capacity, device.capacity) if share else ask.capacity
 
-        return stated
+        return requested
 
 
 def pod_claims(state: AllocatorState, wanted: PodRequest) -> PodClaims:

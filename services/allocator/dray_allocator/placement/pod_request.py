@@ -76,7 +76,7 @@ def _refused_namespace(state: AllocatorState, domain: str, pod: Pod) -> Reason |
 
 def _refusals(pod: Pod, claims: Sequence[Claim], common: PodPattern) -> list[Reason]:
     reasons = []
-    for claim, one in zip(claims, common.said, strict=True):
+    for claim, one in zip(claims, common.requirements, strict=True):
         if claim.pool and claim.pool != pod.pool:
             reasons.append(
                 _one("pool", f"claim {claim.name} asks for pool {claim.pool}, pod for {pod.pool}")

@@ -11,8 +11,8 @@ import numpy as np
 
 from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
-from dray_allocator.devices.ordered_search import Key
-from dray_allocator.nodes.columns import Flags, Places, Whole, spread
+from dray_allocator.devices.ordered_search import PreferenceKey
+from dray_allocator.nodes.columns import Flags, Places, Whole, expand_ranges
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.keys import NONE
 from dray_allocator.scoring.preference import card_key, model_of
@@ -27,14 +27,14 @@ QUESTIONS: Final[Mapping[Hashable, Callable[[Card], Hashable]]] = {
 class PreferredNode(NamedTuple):
     """A node that may fit. The lowest is tried first."""
 
-    bound: tuple[Key, ...]
+    bound: tuple[PreferenceKey, ...]
     """The best preference keys that are possible, as ``worst_first``."""
     key: int
     """The index's key: of equally preferred nodes, the one with the better score is first."""
     uid: str
     row: int
 
-    def at_best(self, level: int) -> tuple[tuple[Key, ...], int, int, str]:
+    def at_best(self, level: int) -> tuple[tuple[PreferenceKey, ...], int, int, str]:
         """The best rating that is possible with this link level."""
         return self.bound, level, self.key, self.uid
 
@@ -44,7 +44,9 @@ def in_order(
 ) -> Iterator[PreferredNode] | None:
     """The nodes of an index, the most preferred first; None if classes of cards don't determine
     preferences."""
-    return _NodeOrder(index, asks).groups() if index.table.card_kinds.tells(_MODEL) else None
+    return (
+        _NodeOrder(index, asks).groups() if index.table.card_kinds.distinguishes(_MODEL) else None
+    )
 
 
 class _NodeOrder:
@@ -69,13 +71,13 @@ class _NodeOrder:
             return
         places = slice(0, table.places)
         rows, kinds = table.row[places], table.kind[places]
-        found = [(need, need.suiting(table, places)) for need in self.index.plan.cards]
+        found = [(need, need.fitting(table, places)) for need in self.index.plan.cards]
         worth = [rank[kinds] for rank in self.ranks]
         left = self.keys != NONE
         for level in range(len(self.values)):
             enough = left.copy()
-            for (need, suiting), rank in zip(found, worth, strict=True):
-                count = np.bincount(rows[suiting & (rank <= level)], minlength=table.height)
+            for (need, fitting), rank in zip(found, worth, strict=True):
+                count = np.bincount(rows[fitting & (rank <= level)], minlength=table.height)
                 enough &= count >= need.count
             left &= ~enough
             yield from self._sorted(enough, level)
@@ -103,11 +105,11 @@ class _NodeOrder:
     def _bounds(self, rows: Places) -> Whole:
         """Per row, the ranks of the best cards that fit, the worst of them first."""
         table = self.index.table
-        places, owner = spread(table.first[rows], table.count[rows])
+        places, owner = expand_ranges(table.first[rows], table.count[rows])
         found: list[Whole] = []
         for need, rank in zip(self.index.plan.cards, self.ranks, strict=True):
-            suiting = need.suiting(table, places)
-            whose, worth = owner[suiting], rank[table.kind[places[suiting]]]
+            fitting = need.fitting(table, places)
+            whose, worth = owner[fitting], rank[table.kind[places[fitting]]]
             order = np.lexsort((worth, whose))
             first = np.searchsorted(whose[order], np.arange(len(rows)))
             found.append(worth[order][first[:, None] + np.arange(need.count)])

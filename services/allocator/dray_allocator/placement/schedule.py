@@ -49,4 +49,6 @@ def may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest)
 def may_use_other_devices(state: AllocatorState, wanted: PodRequest) -> bool:
     """Whether devices outside the scope of the node table could fit the pod. A pod that requires
     connected devices can't have them."""
-    return state.published.says_more and not must_be_connected(wanted.asks, wanted.placement)
+    return state.published.has_slices_beyond_table and not must_be_connected(
+        wanted.asks, wanted.placement
+    )

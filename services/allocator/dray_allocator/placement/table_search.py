@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dray.api.pods import PodNeeds
-from dray_allocator.devices.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
+from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, MAX_TRIES_PER_POD, SearchBudget
 from dray_allocator.devices.device_requests import Share
 from dray_allocator.devices.links import BEYOND_NVLINK, NOT_CONNECTED
-from dray_allocator.devices.node_search import Found
-from dray_allocator.devices.ordered_search import Key, worst_first
+from dray_allocator.devices.node_search import FoundDevices
+from dray_allocator.devices.ordered_search import PreferenceKey, worst_first
 from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.nodes.plan import FilterPlan, plan_of
+from dray_allocator.nodes.plan import FilterPlan, filter_plan
 from dray_allocator.nodes.ratings import NodeScore, Scoring
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.choice import Choice, best_choice, candidates
@@ -24,7 +24,7 @@ from dray_allocator.scoring.topology import concerns
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
-FIRST_LOOKS: Final = 200
+MAX_TRIES_AT_FIRST: Final = 200
 """Devices tried on a node before the next node. An easy node needs as many as the pod requests."""
 
 
@@ -35,32 +35,32 @@ def choose(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) 
         table = state.tables.of(domain.name)
         return _best(table, wanted, _among(state, domain, wanted, nodes))
     if wanted.prefers:
-        state.tables.of(domain.name).tell_cards_apart(QUESTIONS)
+        state.tables.of(domain.name).distinguish_cards(QUESTIONS)
     index = index_of(state, domain, wanted)
     if index.plan.is_single and not wanted.prefers and not wanted.excluded:
         return _one_card(state, index, wanted)
     for node in wanted.excluded:
         if node in index.table.rows:
-            index.lay_aside(index.table.rows[node])
+            index.skip(index.table.rows[node])
     preferred = in_order(index, wanted.asks) if wanted.prefers else None
     if preferred is not None:
         choice = _most_preferred(state, index, wanted, preferred)
     else:
         choice = _best(index.table, wanted, _by_index(state, index, wanted))
-    index.restore()
+    index.restore_skipped()
     return choice
 
 
 def _one_card(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Choice | None:
     """Fast path of ``_by_index``: one card, no constraint, no preference."""
-    table, ask, is_told = index.table, wanted.asks[0], index.plan.tells_node
+    table, ask, is_decided = index.table, wanted.asks[0], index.plan.decides_node
     while (row := index.best()) >= 0:
         node = table.names[row]
-        if is_told or filter_node(state, wanted, node):
+        if is_decided or filter_node(state, wanted, node):
             found = pick_devices(state, index, ask, row)
             if found is not None:
                 return Choice(node, found.shares, table.cards, found.level)
-        index.rule_out(row)
+        index.exclude(row)
     return None
 
 
@@ -70,7 +70,7 @@ def index_of(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
         domain.name,
         wanted.signature,
         scoring=_scoring(state, domain, wanted),
-        plan=lambda table: plan_of(
+        plan=lambda table: filter_plan(
             table, state.selectors, wanted.asks, wanted.pod.needs, alone=wanted.alone
         ),
         selectors=state.selectors,
@@ -89,10 +89,10 @@ def _most_preferred(
 
     ``nodes`` come in the order of the best preference that is possible on them. Slow nodes are
     tried last."""
-    table, budget, slow = index.table, SearchBudget(POD_LOOKS), []
-    best: tuple[tuple[Key, ...], int, int, str] | None = None
+    table, budget, slow = index.table, SearchBudget(MAX_TRIES_PER_POD), []
+    best: tuple[tuple[PreferenceKey, ...], int, int, str] | None = None
     choice: Choice | None = None
-    for looks in (FIRST_LOOKS, NODE_LOOKS):
+    for looks in (MAX_TRIES_AT_FIRST, MAX_TRIES_PER_NODE):
         for one in nodes:
             node = table.names[one.row]
             if best is not None:
@@ -101,7 +101,7 @@ def _most_preferred(
                 if one.at_best(_least_level_on(state, table, wanted, node)) >= best:
                     continue
             if not filter_node(state, wanted, node):
-                index.rule_out(one.row)
+                index.exclude(one.row)
                 continue
             on_node = budget.part(looks)
             found = search_node(state, wanted, index.score, table, one.row, on_node)
@@ -109,10 +109,10 @@ def _most_preferred(
                 rated = (_worth(found.shares), found.level, one.key, one.uid)
                 if best is None or rated < best:
                     best, choice = rated, Choice(node, found.shares, table.cards, found.level)
-            elif on_node.ran_out and looks == FIRST_LOOKS:
+            elif on_node.ran_out and looks == MAX_TRIES_AT_FIRST:
                 slow.append(one)
             elif not budget.is_spent:  # else it was tried for a shorter time than others
-                index.rule_out(one.row)
+                index.exclude(one.row)
         nodes = iter(slow)
     return choice
 
@@ -134,62 +134,62 @@ def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> It
     """Nodes that fit, the best score first, slow nodes last.
 
     The index is a prefilter: a node that does not fit exactly is left out until it changes."""
-    table, budget, slow = index.table, SearchBudget(POD_LOOKS), []
+    table, budget, slow = index.table, SearchBudget(MAX_TRIES_PER_POD), []
     is_simple = index.plan.is_simple and not wanted.prefers
     connects = concerns(wanted.asks, wanted.placement.topology)
     while (row := index.best()) >= 0:
         node = table.names[row]
         if not filter_node(state, wanted, node):
-            index.rule_out(row)
+            index.exclude(row)
             continue
-        on_node = budget.part(FIRST_LOOKS)
+        on_node = budget.part(MAX_TRIES_AT_FIRST)
         if is_simple and not (connects and is_searched(state, wanted, node)):
             found = pick_devices(state, index, wanted.asks[0], row)
         else:
             found = search_node(state, wanted, index.score, table, row, on_node)
         if found is not None:
             yield _choice(wanted, node, found, table.cards)
-            index.lay_aside(row)  # Only if the caller asks for another choice.
+            index.skip(row)  # Only if the caller asks for another choice.
         elif on_node.ran_out:
-            index.lay_aside(row)
+            index.skip(row)
             slow.append(row)
         else:
-            index.rule_out(row)
+            index.exclude(row)
     for row in slow:
         node = table.names[row]
-        found = search_node(state, wanted, index.score, table, row, budget.part(NODE_LOOKS))
+        found = search_node(state, wanted, index.score, table, row, budget.part(MAX_TRIES_PER_NODE))
         if found is not None:
             yield _choice(wanted, node, found, table.cards)
         elif not budget.is_spent:  # else it was tried for a shorter time than others
-            index.rule_out(row)
+            index.exclude(row)
 
 
 def _among(
     state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, nodes: Sequence[str]
 ) -> Iterator[Choice]:
     """Those of a few nodes that fit, the best score first."""
-    table, budget = state.tables.of(domain.name), SearchBudget(POD_LOOKS)
+    table, budget = state.tables.of(domain.name), SearchBudget(MAX_TRIES_PER_POD)
     rows = [table.rows[node] for node in nodes]
     considered = sum(table.count.item(row) for row in rows)
     plan, score = _score_of(state, domain, wanted)
 
     def key(row: int) -> tuple[int, int, str]:
-        suiting = [need.suiting(table, table.stretch(row)) for need in plan.cards]
-        return score.of(table, row, suiting), table.tie.item(row), table.uid(row)
+        fitting = [need.fitting(table, table.card_slice(row)) for need in plan.cards]
+        return score.of(table, row, fitting), table.tie.item(row), table.uid(row)
 
     for row in rows if len(rows) < 2 else sorted(rows, key=key):
         node = table.names[row]
         if filter_node(state, wanted, node):
-            found = search_node(state, wanted, score, table, row, budget.part(NODE_LOOKS))
+            found = search_node(state, wanted, score, table, row, budget.part(MAX_TRIES_PER_NODE))
             if found is not None:
                 yield _choice(wanted, node, found, considered)
 
 
-def _worth(shares: Sequence[Share]) -> tuple[Key, ...]:
+def _worth(shares: Sequence[Share]) -> tuple[PreferenceKey, ...]:
     return worst_first(card_key(share.ask.preference, share.card.device) for share in shares)
 
 
-def _choice(wanted: PodRequest, node: str, found: Found, considered_devices: int) -> Choice:
+def _choice(wanted: PodRequest, node: str, found: FoundDevices, considered_devices: int) -> Choice:
     worth = _worth(found.shares) if wanted.prefers else ()
     return Choice(node, found.shares, considered_devices, found.level, worth=worth)
 
@@ -213,6 +213,6 @@ def _score_of(
         domain.name,
         b"%d|%d|" % (needs.cpu_milli, needs.memory_bytes) + wanted.devices_signature,
         scoring=_scoring(state, domain, wanted),
-        plan=lambda table: plan_of(table, state.selectors, wanted.asks, needs, alone=False),
+        plan=lambda table: filter_plan(table, state.selectors, wanted.asks, needs, alone=False),
         selectors=state.selectors,
     )

@@ -13,7 +13,7 @@ from dray.api.names import DRIVER, PREFER_FIELD
 from dray.api.preference import ByAmount, ByModel, Preference, parse_preference
 from dray.api.quantities import parse_quantity
 from dray_allocator.devices.driver_parameters import own_parameters
-from dray_allocator.devices.ordered_search import Key
+from dray_allocator.devices.ordered_search import PreferenceKey
 
 MODEL = "model"
 
@@ -38,7 +38,7 @@ def preference_of(claim: Claim, request: str) -> Preference:
     return ()
 
 
-def card_key(preference: Preference, device: PreferableDevice) -> Key:
+def card_key(preference: Preference, device: PreferableDevice) -> PreferenceKey:
     """One number per criterion. A device without the attribute or capacity comes last."""
     return tuple(_number(criterion, device) for criterion in preference)
 

@@ -16,7 +16,7 @@ from dray.api.names import TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
 from dray_allocator.nodes.columns import Amounts, Flags, Places, Whole
 from dray_allocator.nodes.load import FULL, MOST_LOAD
 from dray_allocator.nodes.plan import FilterPlan
-from dray_allocator.nodes.ratings import LoadScore, Look, Rank, by_load
+from dray_allocator.nodes.ratings import LoadScore, NodeBatch, Rank, by_load
 from dray_allocator.nodes.table import NodeTable
 
 CPU: Final = "cpu"
@@ -66,15 +66,15 @@ class WeighedScore:
         """It reads nothing but the table."""
         return 0
 
-    def of(self, table: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
+    def of(self, table: NodeTable, row: int, fitting: Sequence[Flags]) -> int:
         """The load of one node with the pod, or its difference to the maximum."""
-        here = table.stretch(row)
-        look = Look(np.array([row]), np.arange(here.start, here.stop), suiting)
-        return self.of_many(table, look).item(0)
+        here = table.card_slice(row)
+        batch = NodeBatch(np.array([row]), np.arange(here.start, here.stop), fitting)
+        return self.of_many(table, batch).item(0)
 
-    def of_many(self, table: NodeTable, look: Look) -> Whole:
+    def of_many(self, table: NodeTable, batch: NodeBatch) -> Whole:
         """The same for many nodes."""
-        plan, rows = self._plan, look.rows
+        plan, rows = self._plan, batch.rows
         height = len(table.count[rows])
         mean = _Mean(height)
         if self._cpu and plan.cpu_milli:
@@ -83,10 +83,10 @@ class WeighedScore:
         if self._memory and plan.memory_bytes:
             total = table.all_memory_bytes[rows]
             mean.add(self._memory, total - table.memory_bytes[rows] + plan.memory_bytes, total)
-        owner = look.owner(table)
+        owner = batch.owner(table)
         for name, weight in self._devices:
             if name in table.dimensions:
-                asked, used, total = self._summed(table, name, look.places, owner, height)
+                asked, used, total = self._summed(table, name, batch.places, owner, height)
                 mean.add(weight * (asked > 0), used + asked, total)
         load = mean.load(table.load_sum[rows] // np.maximum(table.count[rows], 1))
         return MOST_LOAD - load if self._load.node_fills else load
@@ -105,7 +105,7 @@ class WeighedScore:
         return -1 if self._load.card_fills else 1
 
     def _card_loads(self, table: NodeTable, row: int) -> list[int]:
-        here = table.stretch(row)
+        here = table.card_slice(row)
         mean = _Mean(here.stop - here.start)
         for name, weight in self._devices:
             if name in table.dimensions:
@@ -118,7 +118,7 @@ class WeighedScore:
         self, table: NodeTable, name: str, places: slice | Places, owner: Places, height: int
     ) -> tuple[Whole, Whole, Whole]:
         """Per node: requested, used and total amounts."""
-        there, kinds = table.there[places], table.kind[places]
+        there, kinds = table.has_card[places], table.kind[places]
         asked, used, total = (np.zeros(height, np.int64) for _ in range(3))
         in_use, whole = self._use(table, name, places)
         np.add.at(used, owner, in_use)
@@ -131,7 +131,7 @@ class WeighedScore:
 
     def _use(self, table: NodeTable, name: str, places: slice | Places) -> tuple[Whole, Whole]:
         """Per card: used and total amounts; 0 without a card. A card held whole is fully used."""
-        total = self._table(table, name).total[table.kind[places]] * table.there[places]
+        total = self._table(table, name).total[table.kind[places]] * table.has_card[places]
         free = table.free[table.dimensions[name]][places] / _NANO_PER_MILLI
         left = np.clip(np.floor(free), -_MOST_MILLI, _MOST_MILLI).astype(np.int64)
         return np.where(table.open[places], total - left, total), total

@@ -13,7 +13,7 @@ from dray_allocator.devices.driver_parameters import own_parameters
 from dray_allocator.devices.percentages import percents
 from dray_allocator.devices.table_scope import is_claim_beyond_table
 from dray_allocator.scoring.preference import preference_of
-from dray_allocator.state.claim_specs import beside
+from dray_allocator.state.claim_specs import unsigned_part
 from dray_allocator.state.facts import Facts
 from dray_allocator.state.validate_claim import most_devices, validate_claim
 from dray_allocator.values.cache_budget import CacheBudget
@@ -57,16 +57,16 @@ class ClaimRequirementsCache:
 
     def of(self, facts: Facts, claim: Claim) -> ClaimRequirements:
         """The requirements of a claim of these facts."""
-        key = (facts.signatures[claim.uid], beside(claim.spec))
+        key = (facts.signatures[claim.uid], unsigned_part(claim.spec))
         known = self._known.get(key)
         if known is None:
             if not self._room.takes(sum(map(len, key))):
                 self._known.clear()
-            known = self._known[key] = _said(facts, claim)
+            known = self._known[key] = _requirements_of(facts, claim)
         return known
 
 
-def _said(facts: Facts, claim: Claim) -> ClaimRequirements:
+def _requirements_of(facts: Facts, claim: Claim) -> ClaimRequirements:
     in_full = is_claim_beyond_table(claim.spec)
     named = [ask.device_class for _, ask in claim.spec.alternatives() if ask.device_class]
     nonsense = tuple(validate_claim(claim, is_compatible=False))

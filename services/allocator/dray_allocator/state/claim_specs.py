@@ -23,7 +23,7 @@ class ClaimSpecInterner:
 
     def same(self, claim: Claim) -> tuple[ClaimSpec, bytes]:
         """The first spec that equals the claim's, and its signature."""
-        key = tuple([_part(request) for request in claim.spec.requests]), beside(claim.spec)
+        key = tuple([_part(request) for request in claim.spec.requests]), unsigned_part(claim.spec)
         kept = self._kept.get(key)
         if kept is not None and kept[0] == claim.spec:
             return kept
@@ -42,7 +42,7 @@ def signature(claim: Claim) -> bytes:
     return msgspec.json.encode(asked, order="deterministic")
 
 
-def beside(spec: ClaimSpec) -> bytes:
+def unsigned_part(spec: ClaimSpec) -> bytes:
     """The part of a spec in which claims of equal signatures may differ."""
     if not spec.config and not spec.unsupported:
         return b""

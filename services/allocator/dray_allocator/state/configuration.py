@@ -25,7 +25,7 @@ def configure(state: AllocatorState, fact: Fact) -> None:
             facts.given = frozenset(
                 name for one in facts.classes.values() for name in one.stands_for
             )
-            state.published.forget_selected()
+            state.published.clear_eligible()
             state.tables.forget_indexes()
             state.patterns.forget()
         case TaintRuleObserved(rule=rule):
@@ -37,9 +37,9 @@ def configure(state: AllocatorState, fact: Fact) -> None:
                     state.shared_version += 1
         case ClusterObserved():
             facts.cluster = fact
-            if not state.selectors.read_in(_stored_language(fact)):
+            if not state.selectors.set_environment(_stored_language(fact)):
                 return
-            state.published.forget_selected()
+            state.published.clear_eligible()
             state.tables.forget_indexes()
         case PoolObserved(pool=pool):
             _keep(facts.pools, pool.name, pool, fact.deleted)

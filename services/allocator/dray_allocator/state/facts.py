@@ -271,12 +271,12 @@ class Facts:
     def binding_conditions(self) -> bool:
         """Whether dray waits for binding conditions of devices: the API server keeps them and
         the allocation's time, and the claim-controller knows them."""
-        told = self.cluster
+        cluster = self.cluster
         return (
-            told is not None
-            and told.binding_conditions
-            and told.allocation_timestamp
-            and told.waits_for_devices
+            cluster is not None
+            and cluster.binding_conditions
+            and cluster.allocation_timestamp
+            and cluster.waits_for_devices
         )
 
     def pods_named(self, claim: ClaimName) -> tuple[str, ...]:

@@ -15,21 +15,21 @@ from dray.api.placement import HARD, Placement, overridden
 from dray.api.pods import Pod, PodNeeds
 from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import PublishedDevices
-from dray_allocator.devices.node_search import plan_of
+from dray_allocator.devices.node_search import search_plan
 from dray_allocator.devices.ordered_search import SearchPlan
 from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.scoring.policies import scoring_of
 from dray_allocator.state.claim_requirements import ClaimRequirements, ClaimRequirementsCache
-from dray_allocator.state.claim_specs import beside
+from dray_allocator.state.claim_specs import unsigned_part
 from dray_allocator.state.facts import Facts
 from dray_allocator.state.validate_claim import refused_topology
 from dray_allocator.values.cache_budget import CacheBudget
 
 _MOST_BYTES: Final = 2**24
 _MOST_ALIKE: Final = 16
-_Told = tuple[tuple[bytes, bytes, str], ...]
+_ClaimKeys = tuple[tuple[bytes, bytes, str], ...]
 """Per claim: its signature, the rest of its spec, and its pool."""
-_Key = tuple[str, str, str, bool, bool, int, int, _Told]
+_Key = tuple[str, str, str, bool, bool, int, int, _ClaimKeys]
 
 
 class PodRequirements(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class PodPattern(PodRequirements, frozen=True):
     """Reasons why a claim can't be decided at all."""
     refused_topology: str
     """Why the cards can't be connected as the pods require; empty if they can."""
-    said: tuple[ClaimRequirements, ...]
+    requirements: tuple[ClaimRequirements, ...]
     """Per open claim."""
     needs: PodNeeds
 
@@ -77,14 +77,14 @@ class PodPatterns:
     """A bounded cache of patterns; it changes no result."""
 
     def __init__(self) -> None:
-        self._sayings = ClaimRequirementsCache()
+        self._requirements = ClaimRequirementsCache()
         self._known: dict[_Key, list[PodPattern]] = {}
         """By the part of the pattern that differs most; pods of one key differ in their needs."""
         self._room = CacheBudget(_MOST_BYTES)
 
     def forget(self) -> None:
         """Forget everything: a class, a pool or a policy changed."""
-        self._sayings, self._room = ClaimRequirementsCache(), CacheBudget(_MOST_BYTES)
+        self._requirements, self._room = ClaimRequirementsCache(), CacheBudget(_MOST_BYTES)
         self._known.clear()
 
     def of(
@@ -99,17 +99,19 @@ class PodPatterns:
         needs, pool, signatures = pod.needs, facts.pools.get(domain), facts.signatures
         # Pending pods in a pool whose nodes became shared again have no other binder.
         alone = pool is not None and pool.dedicated and pod.scheduler == DRAY_SCHEDULER
-        told = tuple([(signatures[one.uid], beside(one.spec), one.pool) for one in claims])
-        about = (domain, pod.pool, pod.scheduler, alone, published.says_more)
-        key = (*about, needs.cpu_milli, needs.memory_bytes, told)
+        claim_keys = tuple(
+            [(signatures[one.uid], unsigned_part(one.spec), one.pool) for one in claims]
+        )
+        about = (domain, pod.pool, pod.scheduler, alone, published.has_slices_beyond_table)
+        key = (*about, needs.cpu_milli, needs.memory_bytes, claim_keys)
         alike = self._known.get(key, ())
         for known in alike:
             if known.needs == needs:
                 return known
-        said = tuple([self._sayings.of(facts, claim) for claim in claims])
+        requirements = tuple([self._requirements.of(facts, claim) for claim in claims])
         policy = facts.placement(domain)[0]
-        made = _pattern(said, told, policy, pod, published, alone=alone)
-        if not self._room.takes(len(made.signature) + sum(len(says) for _, says, _ in told)):
+        made = _pattern(requirements, claim_keys, policy, pod, published, alone=alone)
+        if not self._room.takes(len(made.signature) + sum(len(says) for _, says, _ in claim_keys)):
             self._known.clear()
             alike = ()
         self._known[key] = [made, *alike[: _MOST_ALIKE - 1]]
@@ -117,66 +119,66 @@ class PodPatterns:
 
 
 def _pattern(
-    said: tuple[ClaimRequirements, ...],
-    told: _Told,
+    requirements: tuple[ClaimRequirements, ...],
+    claim_keys: _ClaimKeys,
     policy: Placement,
     pod: Pod,
     published: PublishedDevices,
     *,
     alone: bool,
 ) -> PodPattern:
-    placement = _placement(policy, said)
-    in_full = placement.is_compatible or any(one.is_beyond_table for one in said)
-    asks = () if in_full else _asks(said)
-    modes = _modes(pod, placement, in_full or published.says_more)
+    placement = _placement(policy, requirements)
+    in_full = placement.is_compatible or any(one.is_beyond_table for one in requirements)
+    asks = () if in_full else _asks(requirements)
+    modes = _modes(pod, placement, in_full or published.has_slices_beyond_table)
     needed = msgspec.json.encode((pod.needs, alone, *modes), order="deterministic")
-    signature = b"|".join([one for one, _, _ in told])
-    is_elsewhere = any(pool not in ("", pod.pool) for _, _, pool in told)
-    faulty = any(one.faults(placement) or one.missing for one in said)
-    refusal = _refused_topology(placement, said) if in_full else ""
+    signature = b"|".join([one for one, _, _ in claim_keys])
+    is_elsewhere = any(pool not in ("", pod.pool) for _, _, pool in claim_keys)
+    faulty = any(one.faults(placement) or one.missing for one in requirements)
+    refusal = _refused_topology(placement, requirements) if in_full else ""
     return PodPattern(
         asks,
-        plan_of(asks, len(said)),
+        search_plan(asks, len(requirements)),
         signature,
         needed + b"|" + signature,
         placement,
         placement.is_aware,
         scoring_of(placement),
-        tuple([one.config for one in said]),
+        tuple([one.config for one in requirements]),
         named_nodes(pod.needs),
         in_full,
         alone,
         any(ask.preference for ask in asks),
         is_elsewhere or faulty or bool(refusal),
         refusal,
-        said,
+        requirements,
         pod.needs,
     )
 
 
-def _asks(said: Sequence[ClaimRequirements]) -> tuple[DeviceRequirements, ...]:
+def _asks(requirements: Sequence[ClaimRequirements]) -> tuple[DeviceRequirements, ...]:
     """Of all claims; equal requests of several claims are several entries."""
     return tuple(
         [
             msgspec.structs.replace(ask, claim=number)
-            for number, one in enumerate(said)
+            for number, one in enumerate(requirements)
             for ask in one.asks
         ]
     )
 
 
-def _placement(policy: Placement, said: Sequence[ClaimRequirements]) -> Placement:
+def _placement(policy: Placement, requirements: Sequence[ClaimRequirements]) -> Placement:
     """The pool's placement, or that of the first claim that has one. A value that the webhook
     would refuse is ignored."""
-    for placement, topology in [one.placement for one in said]:
+    for placement, topology in [one.placement for one in requirements]:
         if placement or topology:
             return overridden(policy, placement, topology)
     return policy
 
 
-def _refused_topology(placement: Placement, said: Sequence[ClaimRequirements]) -> str:
-    topologies = [topology for _, topology in (one.placement for one in said)]
-    return refused_topology(placement, topologies, sum(one.most_devices for one in said))
+def _refused_topology(placement: Placement, requirements: Sequence[ClaimRequirements]) -> str:
+    topologies = [topology for _, topology in (one.placement for one in requirements)]
+    return refused_topology(placement, topologies, sum(one.most_devices for one in requirements))
 
 
 def _modes(pod: Pod, placement: Placement, binder_counts: bool) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from dray_allocator.devices.published_capacity import amount_of
 
 _MANY: Final = 2
 """Stands for an unknown number."""
-_NO_WORDS: Final = (
-    f'"{HARD}" can\'t be had with placement {names.KUBERNETES_COMPATIBLE}, or beside what '
-    "Kubernetes' allocation alone can decide, which has no such rule"
+_NOT_SUPPORTED: Final = (
+    f'"{HARD}" is not supported with placement {names.KUBERNETES_COMPATIBLE}, or for requests that '
+    "only Kubernetes' allocation can decide, which has no such rule"
 )
 
 
@@ -42,12 +42,12 @@ def refused_topology(placement: Placement, topologies: Sequence[str], most: int)
         return ""
     if HARD in topologies:
         return (
-            f"{names.GPU_TOPOLOGY} {_NO_WORDS}; leave it out, or constrain the claim with "
+            f"{names.GPU_TOPOLOGY} {_NOT_SUPPORTED}; leave it out, or constrain the claim with "
             "matchAttribute"
         )
     return (
-        f"placement.topology of the pool {_NO_WORDS}; have the pod say otherwise "
-        f"({names.GPU_TOPOLOGY}), or constrain the claim with matchAttribute beside that"
+        f"placement.topology of the pool {_NOT_SUPPORTED}; override it in the pod "
+        f"({names.GPU_TOPOLOGY}), and constrain the claim with matchAttribute if it needs that"
     )
 
 

@@ -241,7 +241,7 @@ def test_cards_that_must_be_joined_are_refused_with_the_reason_and_others_go_on(
     now.node("n1")
     now.publish("n1", *(now.device(name) for name in "abcd"))
     now.submit("p", now.request(count=2), config=joined())
-    assert 'tensor-fusion.ai/gpu-topology "hard" can\'t be had with placement' in now.reasons_of(
+    assert 'tensor-fusion.ai/gpu-topology "hard" is not supported with placement' in now.reasons_of(
         "p"
     )
     now.submit("every", now.request(allocationMode="All"), config=joined())
@@ -256,7 +256,7 @@ def test_connected_cards_are_refused_with_alternatives(kube: Any) -> None:
     kube.node("n1")
     kube.publish("n1", kube.device("a"), kube.device("b"))
     kube.submit("p", kube.first_of(kube.request("two", count=2)), config=joined())
-    assert "or beside what Kubernetes' allocation alone can decide" in kube.reasons_of("p")
+    assert "or for requests that only Kubernetes' allocation can decide" in kube.reasons_of("p")
     kube.submit("own", kube.first_of(kube.request("one")), config=joined())
     assert kube.got("own") == ["gpu/one=a"]
 

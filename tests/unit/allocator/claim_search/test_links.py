@@ -10,7 +10,7 @@ from dray.api import names
 from dray.api.pods import PodClaim
 from dray_allocator.values.options import AllocatorOptions
 
-NO_SUCH_RULE = '"hard" can\'t be had with placement KubernetesCompatible, or beside what Kubernetes'
+NO_SUCH_RULE = '"hard" is not supported with placement KubernetesCompatible, or for'
 
 
 def joined(how: str) -> Any:
@@ -54,7 +54,7 @@ def test_joints_that_the_pool_demands_are_no_others(make_kube: Any) -> None:
     now.submit("every", every)
     assert f"placement.topology of the pool {NO_SUCH_RULE}" in now.reasons_of("every")
     now.submit("two", now.first_of(now.request("two", count=2), now.request("one")))
-    assert "have the pod say otherwise (tensor-fusion.ai/gpu-topology)" in now.reasons_of("two")
+    assert "override it in the pod (tensor-fusion.ai/gpu-topology)" in now.reasons_of("two")
     now.submit("one", now.first_of(now.request("one")))
     assert now.got("one") == ["gpu/one=a"]
     now.submit("plain", now.request(count=2))

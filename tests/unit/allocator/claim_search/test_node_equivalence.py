@@ -251,8 +251,8 @@ def test_nodes_hard_to_search_are_tried_last_and_few_of_them_long(
         devices = [kube.device(f"d{number}-{at}", f"m{at}-{number}") for at in range(12)]
         kube.publish(f"n{number}", *devices, driver=NVIDIA)
     for module in (class_search, class_reasons):
-        monkeypatch.setattr(module, "FIRST_LOOKS", 5)
-        monkeypatch.setattr(module, "NODE_LOOKS", 10)
+        monkeypatch.setattr(module, "MAX_TRIES_AT_FIRST", 5)
+        monkeypatch.setattr(module, "MAX_TRIES_PER_NODE", 10)
     wish = kube.first_of(kube.request("a", NVIDIA, count=2))
     kube.submit("p", wish, constraints=[{"matchAttribute": f"{NVIDIA}/model"}])
     assert "no choice of devices among the first 10 tried: 4 of 6 nodes" in kube.reasons_of("p")

@@ -14,7 +14,7 @@ from dray.messages.facts import PodObserved
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.keys import NONE
 from dray_allocator.nodes.load import FULL, TIE_BITS
-from dray_allocator.nodes.plan import plan_of
+from dray_allocator.nodes.plan import filter_plan
 from dray_allocator.placement.pod_request import wanted
 from dray_allocator.placement.table_search import choose, index_of
 from dray_allocator.scoring.fragmentation.cost import UNIT
@@ -114,14 +114,18 @@ def test_one_by_one_is_as_many_together_and_as_from_nothing(make_world):
     for uid, tflops, count in (("a", "40", 1), ("b", "312", 1), ("c", "100", 2)):
         _, want = look(world, uid, tflops, count=count)
         index = index_of(state, domain, want)
-        plan = plan_of(index.table, state.selectors, want.asks, want.pod.needs, alone=want.alone)
+        plan = filter_plan(
+            index.table, state.selectors, want.asks, want.pod.needs, alone=want.alone
+        )
         fresh = NodeIndex(index.table, plan, domain.node_worths.scoring.make(index.table, plan))
         fresh.catch_up(state.selectors)
         assert np.array_equal(fresh.keys(), index.keys())
         for row in index.table.rows.values():
-            suiting = [need.suiting(index.table, index.table.stretch(row)) for need in plan.cards]
+            fitting = [
+                need.fitting(index.table, index.table.card_slice(row)) for need in plan.cards
+            ]
             if fresh.key(row) != 2**63 - 1:
-                score = fresh.score.of(index.table, row, suiting)
+                score = fresh.score.of(index.table, row, fitting)
                 assert score == fresh.key(row) >> 40
 
 
@@ -163,15 +167,15 @@ def test_scores_are_what_nodes_lose_by_the_formula(make_world, by_hand, typical,
                 if code >= 289  # 90 of 312
             ]
             expected = (by_hand((cpu, cards), pods) - max(after)) // UNIT
-            suiting = [index.plan.cards[0].suiting(table, table.stretch(row))]
-            assert score.of(table, row, suiting) == expected
+            fitting = [index.plan.cards[0].fitting(table, table.card_slice(row))]
+            assert score.of(table, row, fitting) == expected
             assert index.key(row) >> TIE_BITS == expected
 
 
 def seen(world, row):
     """A node as the score sees it: free cpu, and the codes of its cards."""
     table = world.state.tables.of("pool")
-    left = [(FULL - load) * CARD // FULL for load in table.load[table.stretch(row)].tolist()]
+    left = [(FULL - load) * CARD // FULL for load in table.load[table.card_slice(row)].tolist()]
     return table.cpu_milli.item(row), tuple(left)
 
 

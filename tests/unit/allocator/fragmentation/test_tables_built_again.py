@@ -44,12 +44,12 @@ def test_models_are_distinguished_after_the_facts_were_lost(make_world):
     learned = learn(before, WorkloadModel(None))
     node_worths.set(before.state.tables.of("pool"), learned)
     table = of_models(make_world, "A100", "T4").state.tables.of("pool")
-    table.tell_cards_apart(attributes([Read("attributes", names.DRIVER, "uuid")]))
+    table.distinguish_cards(attributes([Read("attributes", names.DRIVER, "uuid")]))
     assert numbers(table) == numbers(before.state.tables.of("pool"))
 
     node_worths.set(table, learned)
 
-    assert table.card_kinds.tells(("attribute", names.DRIVER, "model"))
+    assert table.card_kinds.distinguishes(("attribute", names.DRIVER, "model"))
 
 
 def test_what_pods_asked_for_is_looked_up_among_the_kinds_that_there_are(make_world):

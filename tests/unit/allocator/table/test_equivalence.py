@@ -19,42 +19,42 @@ FIRST = {"first": lambda thing: thing[0]}
 def test_things_are_of_one_kind_until_a_question_tells_them_apart():
     known = by_size()
     assert known.of("ab") == known.of("cd") != known.of("a")
-    kinds_of_all = known.ask(FIRST, ["ab", "cd", "ax"])
+    kinds_of_all = known.renumber(FIRST, ["ab", "cd", "ax"])
     assert kinds_of_all[0] == kinds_of_all[2] != kinds_of_all[1]
     assert known.of("az") == kinds_of_all[0]
-    assert known.tells("first")
+    assert known.distinguishes("first")
     assert known.example(kinds_of_all[1]) == "cd"
 
 
 def test_what_has_too_many_values_tells_nothing_apart(monkeypatch):
     monkeypatch.setattr(equivalence, "MOST_VALUES", 2)
     known = by_size()
-    assert len(set(known.ask(FIRST, ["a", "b", "c"]))) == 1
-    assert known.knows("first")
-    assert not known.tells("first")
+    assert len(set(known.renumber(FIRST, ["a", "b", "c"]))) == 1
+    assert known.has_property("first")
+    assert not known.distinguishes("first")
 
 
 def test_an_attribute_with_too_many_values_is_ignored_once_classes_are_numbered_again(monkeypatch):
     monkeypatch.setattr(equivalence, "MOST_VALUES", 2)
     known = by_size()
-    known.ask(FIRST, ["a", "b"])
+    known.renumber(FIRST, ["a", "b"])
     assert known.of("c") not in (known.of("a"), known.of("b"))
-    assert known.outgrown
-    assert len(set(known.ask({}, ["a", "b", "c"]))) == 1
-    assert not known.outgrown
-    assert not known.tells("first")
+    assert known.needs_renumbering
+    assert len(set(known.renumber({}, ["a", "b", "c"]))) == 1
+    assert not known.needs_renumbering
+    assert not known.distinguishes("first")
 
 
 def test_kinds_of_the_past_are_forgotten_once_they_are_many(monkeypatch):
-    monkeypatch.setattr(equivalence, "_ROOM", 3)
+    monkeypatch.setattr(equivalence, "_MOST_OLD_KINDS", 3)
     known = by_size()
-    known.ask({}, ["a"])
+    known.renumber({}, ["a"])
     for length in range(2, 8):
         known.of("a" * length)
-    assert known.outgrown
-    known.ask({}, ["aaaaaaa"])
+    assert known.needs_renumbering
+    known.renumber({}, ["aaaaaaa"])
     assert known.count == 1
-    assert not known.outgrown
+    assert not known.needs_renumbering
 
 
 @pytest.mark.parametrize(

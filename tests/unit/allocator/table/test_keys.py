@@ -14,7 +14,7 @@ writes = st.tuples(st.sampled_from(["put", "together", "all", "ask"]), rows, st.
 @given(st.lists(writes, max_size=40))
 def test_the_least_key_is_that_of_all_rows(steps):
     keys = Keys()
-    keys.make_room(ROWS)
+    keys.grow(ROWS)
     for what, row, value in steps:
         key = value or NONE
         if what == "put" and key != keys.at[row]:
@@ -34,7 +34,7 @@ def test_the_least_key_is_that_of_all_rows(steps):
 def test_rows_that_are_added_have_no_key_and_take_none_away():
     keys = Keys()
     keys.put(3, 7)
-    keys.make_room(ROWS)
+    keys.grow(ROWS)
     assert keys.least() == (7, 3)
     keys.put(ROWS - 1, 6)
     assert keys.least() == (6, ROWS - 1)

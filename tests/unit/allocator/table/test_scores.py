@@ -15,17 +15,17 @@ class Rated:
         self.version = 0
         self.swept = 0
 
-    def of(self, table, row, suiting):
-        (enough,) = suiting
+    def of(self, table, row, fitting):
+        (enough,) = fitting
         assert len(enough) == table.count[row]
         assert enough.any()
         return self.scores_of[table.names[row]]
 
-    def of_many(self, table, look):
+    def of_many(self, table, batch):
         self.swept += 1
-        (enough,) = look.suiting
-        rows = range(table.height) if isinstance(look.rows, slice) else look.rows.tolist()
-        counted = np.bincount(look.owner(table)[enough], minlength=len(rows))
+        (enough,) = batch.fitting
+        rows = range(table.height) if isinstance(batch.rows, slice) else batch.rows.tolist()
+        counted = np.bincount(batch.owner(table)[enough], minlength=len(rows))
         assert counted.tolist() == [table.count[row] for row in rows]
         return np.array([self.scores_of[table.names[row]] for row in rows], np.int64)
 

@@ -15,7 +15,7 @@ from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.keys import NONE
-from dray_allocator.nodes.plan import plan_of
+from dray_allocator.nodes.plan import filter_plan
 from dray_allocator.placement.choice import candidates
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.table_search import _scoring, choose, index_of
@@ -193,7 +193,7 @@ def assert_index_is_as_if_new(world, want: PodRequest, means) -> None:
     state, domain = world.state, world.state.domains["pool"]
     index = index_of(state, domain, want)
     table = index.table
-    plan = plan_of(table, state.selectors, want.asks, want.pod.needs, alone=want.alone)
+    plan = filter_plan(table, state.selectors, want.asks, want.pod.needs, alone=want.alone)
     fresh = NodeIndex(table, plan, _scoring(state, domain, want).make(table, plan))
     fresh.catch_up(state.selectors)
     for node, row in table.rows.items():

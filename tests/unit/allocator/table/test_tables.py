@@ -22,7 +22,7 @@ def chosen(world, uid, spec=None, **about):
 
 
 def test_a_device_s_identity_is_enough_to_find_its_place_after_the_fleet_grew(make_world):
-    """Columns grow and stretches move; uses still land on their card."""
+    """Columns grow and ranges move; uses still land on their card."""
     world = make_world().open()
     for number in range(150):
         world.nodes(world.a_node(f"n{number}"), cards=1 + number % 3)
@@ -33,7 +33,7 @@ def test_a_device_s_identity_is_enough_to_find_its_place_after_the_fleet_grew(ma
         world.see(SliceObserved(revision=world.next(), slice=part))
     assert chosen(world, "b") == node
     table = world.state.tables.of("pool")
-    loads = table.load[table.stretch(table.rows[node])].tolist()
+    loads = table.load[table.card_slice(table.rows[node])].tolist()
     used = [
         load_of(one.totals, world.state.device_usage.of(one.id))
         for one in world.state.published.of(node).cards
@@ -43,12 +43,12 @@ def test_a_device_s_identity_is_enough_to_find_its_place_after_the_fleet_grew(ma
     assert table.cards == sum(len(world.state.published.of(name).cards) for name in table.rows)
 
 
-def test_stretches_are_used_again():
-    stretches = columns.Stretches()
-    first, second = stretches.take(8), stretches.take(4)
-    stretches.give_back(first, 8)
-    assert stretches.take(4) == second + 4
-    assert stretches.take(8) == first
+def test_released_ranges_are_used_again():
+    ranges = columns.IndexRanges()
+    first, second = ranges.take(8), ranges.take(4)
+    ranges.release(first, 8)
+    assert ranges.take(4) == second + 4
+    assert ranges.take(8) == first
 
 
 def test_nodes_with_one_tie_break_are_distinguished_by_uid(make_world, monkeypatch):
@@ -108,7 +108,7 @@ def world_of(make_world, changed, cards):
 @pytest.mark.parametrize("then", [0, 1, 20, 200])
 def test_a_node_taken_on_trust_is_not_chosen_unless_the_pod_fits(make_world, monkeypatch, then):
     """Three would be next, had they the cpu; in between so many others change."""
-    monkeypatch.setattr(index, "_ON_TRUST", 5)
+    monkeypatch.setattr(index, "_MAX_UNCHECKED", 5)
     world = make_world().open()
     world.nodes(*(world.a_node(f"n{i}") for i in range(300)), cards=1)
     asked, needs = world.ask("100", "10Gi"), PodNeeds(cpu_milli=200)
@@ -163,7 +163,7 @@ def test_a_use_that_changes_before_its_node_is_read_again_lands_on_its_card(make
     chosen(world, "a", world.ask("1", "1Gi"))
     table = world.state.tables.of("pool")
     first, other = sorted(table.rows, key=lambda name: table.first_at[table.rows[name]])
-    before = table.load[table.stretch(table.rows[other])].tolist()
+    before = table.load[table.card_slice(table.rows[other])].tolist()
     cards = [world.a_card(f"{first}-gpu{i}") for i in range(4)]
     world.see(SliceObserved(revision=world.next(), slice=world.a_slice(first, cards, generation=2)))
     used = AllocatedDevice(
@@ -174,8 +174,8 @@ def test_a_use_that_changes_before_its_node_is_read_again_lands_on_its_card(make
     claim = world.a_claim("full", world.ask())
     world.claim(replace(claim, allocation=Allocation((used,))))
     world.state.tables.of("pool")
-    assert table.load[table.stretch(table.rows[other])].tolist() == before
-    assert table.load[table.stretch(table.rows[first])].tolist()[3] == load.FULL
+    assert table.load[table.card_slice(table.rows[other])].tolist() == before
+    assert table.load[table.card_slice(table.rows[first])].tolist()[3] == load.FULL
 
 
 def test_the_best_node_stays_the_best_until_it_is_worse_or_another_one_is_better(make_world):

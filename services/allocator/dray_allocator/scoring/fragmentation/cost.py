@@ -9,7 +9,7 @@ from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes.columns import Flags, Places, Whole
 from dray_allocator.nodes.plan import FilterPlan
-from dray_allocator.nodes.ratings import Look
+from dray_allocator.nodes.ratings import NodeBatch
 from dray_allocator.scoring.fragmentation.node_worth import NodeWorth
 from dray_allocator.scoring.fragmentation.nodes import PoolNodes
 from dray_allocator.scoring.fragmentation.shapes import CARD, taken_of
@@ -27,7 +27,7 @@ class FragmentationCost:
         self._worth = worth
         self._plan = plan
         self._is_single = len(plan.cards) == 1 and plan.cards[0].count == 1
-        kinds = [need.suits.nonzero()[0].tolist() for need in plan.cards]
+        kinds = [need.matching.nonzero()[0].tolist() for need in plan.cards]
         self._takes = [
             _takes(self.nodes, need.ask, suited)
             for need, suited in zip(plan.cards, kinds, strict=True)
@@ -60,7 +60,7 @@ class FragmentationCost:
         after = {code: ample.worth_with(codes, code, self._less(code)) for code in codes}
         return now, [after[code] for code in codes]
 
-    def of_those_with_ample_cpu(self, look: Look, rows: Whole) -> tuple[Whole, Flags]:
+    def of_those_with_ample_cpu(self, batch: NodeBatch, rows: Whole) -> tuple[Whole, Flags]:
         """The cost on nodes, and for which of them it was computed.
 
         Other values, and those of nodes on which the pod does not fit, are meaningless.
@@ -69,12 +69,12 @@ class FragmentationCost:
         lost = np.zeros(len(rows), np.int64)
         if not self._is_single or not ample.is_by_card:
             return lost, np.zeros(len(rows), np.bool_)
-        codes, owner = nodes.codes[look.places], look.owner(table)
-        if isinstance(look.places, slice):
+        codes, owner = nodes.codes[batch.places], batch.owner(table)
+        if isinstance(batch.places, slice):
             codes, owner = codes[: table.places], owner[: table.places]
         ample.compute(codes)
         enough = np.bincount(owner, ample.cpu_milli[codes], len(rows))
-        at = look.suiting[0].nonzero()[0]
+        at = batch.fitting[0].nonzero()[0]
         if at.size:
             after = self._after(codes[at])
             ample.compute(after)
@@ -104,7 +104,7 @@ class FragmentationCost:
         """Cost with the best suitable card."""
         nodes, states, now = self.nodes, self._worth.states, len(rows)
         cards, cpu_milli = nodes.cards(rows), nodes.cpu_milli(rows)
-        suits = self._plan.cards[0].suiting(nodes.table, cards.places)
+        suits = self._plan.cards[0].fitting(nodes.table, cards.places)
         if not suits.any():  # A node named by the pod may have no suitable card.
             return self._by_several(rows)
         # Devices of a node with equal codes leave the same remainder.
@@ -124,7 +124,7 @@ class FragmentationCost:
         cards, cpu_milli = nodes.cards(rows), nodes.cpu_milli(rows)
         codes = cards.codes.copy()
         for need, takes in zip(self._plan.cards, self._takes, strict=True):
-            at = need.suiting(nodes.table, cards.places).nonzero()[0]
+            at = need.fitting(nodes.table, cards.places).nonzero()[0]
             at = at[np.lexsort((codes[at] % STRIDE, cards.owner[at]))]
             owner = cards.owner[at]
             at = at[np.arange(len(at)) - owner.searchsorted(owner) < need.count]

@@ -12,7 +12,7 @@ import numpy as np
 from dray.cel.reads import Read
 from dray_allocator.devices.published_device import Card
 from dray_allocator.nodes import equivalence_keys
-from dray_allocator.nodes.columns import Places, Whole, grown, spread
+from dray_allocator.nodes.columns import Places, Whole, expand_ranges, grown
 from dray_allocator.nodes.equivalence import EquivalenceClasses
 from dray_allocator.nodes.load import FULL
 from dray_allocator.nodes.table import NodeTable
@@ -105,13 +105,13 @@ class PoolNodes:
     def cards(self, rows: Whole) -> DeviceColumns:
         """The cards of nodes, each of which has at least one."""
         count = self.table.count[rows]
-        places, owner = spread(self.table.first[rows], count)
+        places, owner = expand_ranges(self.table.first[rows], count)
         return DeviceColumns(places, self.codes[places], owner, np.add.accumulate(count) - count)
 
     def _number(self, row: int) -> int:
         table = self.table
         free = max(0, min(table.cpu_milli.item(row), MOST_CPU_MILLI))
-        key = free, tuple(self.codes[table.stretch(row)].tolist())
+        key = free, tuple(self.codes[table.card_slice(row)].tolist())
         number = self._number_of.get(key)
         if number is None:
             number = self._number_of[key] = len(self._keys)
@@ -121,7 +121,7 @@ class PoolNodes:
     def _read(self, row: int) -> None:
         """Read the codes of one node's cards, without numpy."""
         table, classes = self.table, self._class_of_kind
-        here = table.stretch(row)
+        here = table.card_slice(row)
         self.codes[here] = [
             code_of(classes[kind], (FULL - load) * CARD // FULL)
             if is_open and load < FULL and classes[kind] >= 0
@@ -159,6 +159,6 @@ def distinguish_models(table: NodeTable) -> None:
     """Let kinds of cards distinguish classes; kinds may get other numbers."""
     examples = map(table.card_kinds.example, range(table.card_kinds.count))
     drivers = dict.fromkeys(card.id.driver for card in examples)
-    table.tell_cards_apart(
+    table.distinguish_cards(
         equivalence_keys.attributes(Read("attributes", driver, "model") for driver in drivers)
     )

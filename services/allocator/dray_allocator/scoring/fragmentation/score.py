@@ -13,7 +13,7 @@ import numpy as np
 from dray.messages.decisions import Learned
 from dray_allocator.nodes.columns import Flags, Whole
 from dray_allocator.nodes.plan import FilterPlan
-from dray_allocator.nodes.ratings import MOST_SCORE, Look, NodeScore, Rank, Scoring
+from dray_allocator.nodes.ratings import MOST_SCORE, NodeBatch, NodeScore, Rank, Scoring
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.scoring.fragmentation.cost import UNIT, FragmentationCost
 from dray_allocator.scoring.fragmentation.node_worth import NodeWorth
@@ -88,18 +88,18 @@ class FragmentationScore:
         """Changes with the model."""
         return self._worths.current.number
 
-    def of(self, table: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
+    def of(self, table: NodeTable, row: int, fitting: Sequence[Flags]) -> int:
         """The score of one node on which the pod fits."""
         cost, count = self._up_to_date(), table.count.item(row)
         worths = cost.with_ample_cpu(row)
         if worths is not None:
             now, after = worths
-            left = [one for one, suits in zip(after, suiting[0].tolist(), strict=True) if suits]
+            left = [one for one, suits in zip(after, fitting[0].tolist(), strict=True) if suits]
             return _bounded((now - max(left, default=now)) // UNIT)
         if not 0 < count <= self._bits:
             return self._scores(np.array((row,), np.int64)).item() if count else 0
         key = cost.nodes.numbers.item(row)
-        for suits in suiting:
+        for suits in fitting:
             flags = np.packbits(suits, bitorder="little").tobytes()
             key = key << self._bits | int.from_bytes(flags, "little")
         known = self._known.get(key)
@@ -107,15 +107,15 @@ class FragmentationScore:
             known = self._known[key] = self._scores(np.array((row,), np.int64)).item()
         return known
 
-    def of_many(self, table: NodeTable, look: Look) -> Whole:
+    def of_many(self, table: NodeTable, batch: NodeBatch) -> Whole:
         """The scores of many nodes; 0 if the pod does not fit."""
         cost = self._up_to_date()
-        rows = np.arange(table.height)[look.rows]
-        lost, is_done = cost.of_those_with_ample_cpu(look, rows)
+        rows = np.arange(table.height)[batch.rows]
+        lost, is_done = cost.of_those_with_ample_cpu(batch, rows)
         scores = _within_bounds(lost)
         if is_done.all():
             return scores
-        fits, masks = self._masks(table, look, rows)
+        fits, masks = self._masks(table, batch, rows)
         at = (fits & ~is_done).nonzero()[0]
         if at.size:
             rows = rows[at]
@@ -134,7 +134,7 @@ class FragmentationScore:
         _, codes = cost.nodes.key_of(row)
         differ = len({codes[at] for at in cards}) > 1
         rates = cost.rates(row) if differ else [0] * len(codes)
-        ties = table.card_tie[table.stretch(row)].tolist()
+        ties = table.card_tie[table.card_slice(row)].tolist()
         return sorted(cards, key=lambda at: (rates[at], ties[at], at))
 
     def rank(self, table: NodeTable, row: int) -> Rank:
@@ -153,18 +153,18 @@ class FragmentationScore:
             self._known.clear()
         return self._cost
 
-    def _masks(self, table: NodeTable, look: Look, rows: Whole) -> tuple[Flags, list[Whole]]:
+    def _masks(self, table: NodeTable, batch: NodeBatch, rows: Whole) -> tuple[Flags, list[Whole]]:
         """Nodes on which the pod fits by cpu and cards, and per request a bit mask of suitable
         cards."""
         plan, masks = self._plan, []
         fits = table.present[rows] & (table.count[rows] > 0)
         if plan.cpu_milli:  # A pod without cpu fits on overcommitted nodes.
             fits &= table.cpu_milli[rows] >= plan.cpu_milli
-        owner = look.owner(table)
-        places = np.arange(table.places) if isinstance(look.places, slice) else look.places
+        owner = batch.owner(table)
+        places = np.arange(table.places) if isinstance(batch.places, slice) else batch.places
         within = places - table.first[rows][owner]
-        for need, suiting in zip(plan.cards, look.suiting, strict=True):
-            found = suiting.nonzero()[0]
+        for need, fitting in zip(plan.cards, batch.fitting, strict=True):
+            found = fitting.nonzero()[0]
             fits &= np.bincount(owner[found], minlength=len(rows)) >= need.count
             bits = np.ldexp(1.0, np.minimum(within[found], _KEY_BITS))
             masks.append(np.bincount(owner[found], bits, len(rows)).astype(np.int64))

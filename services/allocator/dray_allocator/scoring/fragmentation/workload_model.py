@@ -162,7 +162,7 @@ class PoolHardware:
 
 def _hardware(table: NodeTable, cpu_of: Callable[[str], int]) -> PoolHardware:
     kinds = table.card_kinds.count
-    there = table.kind[: table.places][table.there[: table.places]]
+    there = table.kind[: table.places][table.has_card[: table.places]]
     cards_of: dict[str, int] = {}
     for kind, cards in enumerate(np.bincount(there, minlength=kinds).tolist()):
         if cards:
@@ -191,7 +191,7 @@ def _cpu_milli_of(table: NodeTable, cpu_of: Callable[[str], int]) -> dict[str, f
     found: dict[str, float] = {}
     classes = [class_of(table.card_kinds.example(kind)) for kind in range(table.card_kinds.count)]
     for name, row in sorted(table.rows.items()):
-        kinds = table.kind[table.stretch(row)].tolist()
+        kinds = table.kind[table.card_slice(row)].tolist()
         for kind in kinds:
             one = classes[kind]
             found[one] = found.get(one, 0.0) + max(0, cpu_of(name)) / len(kinds)
