@@ -123,9 +123,10 @@ class Replicas(Truth):
     def read_log(self, replica: Replica, pool: str) -> None:
         if pool not in replica.state.domains:
             return
-        for sequence in range(replica.records[pool] + 1, len(self.logs[pool]) + 1):
+        last = len(self.logs[pool])
+        for sequence in range(replica.records[pool] + 1, last + 1):
             record = self.logs[pool][sequence - 1]
-            self.hand(replica, RecordSeen(pool, 1, sequence, record))
+            self.hand(replica, RecordSeen(pool, 1, sequence, record, more=sequence < last))
             replica.records[pool] = sequence
 
     def late_append(self, random: Random) -> None:
