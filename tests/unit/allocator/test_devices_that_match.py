@@ -101,15 +101,13 @@ def test_a_device_on_which_a_selector_fails_does_not_match_and_the_clause_is_nam
 
 def test_only_dray_s_own_taint_is_ignored(world):
     world.nodes(world.a_node("n1"))
-    unhealthy_device = replace(
-        world.a_card("g"), taints=(Taint("unhealthy_device", "xid", "NoExecute"),)
-    )
+    unhealthy_device = replace(world.a_card("g"), taints=(Taint("unhealthy", "xid", "NoExecute"),))
     world.see(
         SliceObserved(revision=9, slice=world.a_slice("n1", [unhealthy_device], generation=2))
     )
     world.submit(world.a_pod("p"))
     assert [reason.kind for reason in world.waits("p")[0].reasons] == ["taint"]
-    tolerant = world.ask(tolerations=(DeviceToleration("unhealthy_device", "Exists"),))
+    tolerant = world.ask(tolerations=(DeviceToleration("unhealthy", "Exists"),))
     world.submit(world.a_pod("q"), tolerant)
     assert "q" in world.decisions()
 

@@ -40,7 +40,7 @@ def spec(random: Random) -> ClaimSpec:
             capacity=random.choice(
                 ({}, {"virtual_tflops": "250", "virtual_vram": "16Gi"}, {"virtual_vram": "60G"})
             ),
-            tolerations=random.choice(((), (DeviceToleration("unhealthy_names", "Exists"),))),
+            tolerations=random.choice(((), (DeviceToleration("unhealthy", "Exists"),))),
         )
         for number in range(random.choice((1, 1, 2)))
     )
@@ -68,9 +68,7 @@ def fill(world, random: Random) -> None:
             card = world.a_card(f"{name}-{index}", model=model, vram=vram)
             odd = {"odd": "yes"} if random.random() < 0.2 else {}
             taints = (
-                (Taint("unhealthy_names", "", "NoSchedule"),)
-                if random.random() < 0.3
-                else card.taints
+                (Taint("unhealthy", "", "NoSchedule"),) if random.random() < 0.3 else card.taints
             )
             absurd = {"virtual_vram": Capacity("nonsense")} if random.random() < 0.1 else {}
             cards.append(

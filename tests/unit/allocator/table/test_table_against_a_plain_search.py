@@ -66,7 +66,7 @@ def spec(random: Random) -> ClaimSpec:
                     {"virtual_vram": "30000M"},
                 )
             ),
-            tolerations=random.choice(((), (), (DeviceToleration("unhealthy_names", "Exists"),))),
+            tolerations=random.choice(((), (), (DeviceToleration("unhealthy", "Exists"),))),
         )
         for number in range(random.choice((1, 1, 1, 2)))
     )
@@ -130,9 +130,7 @@ def a_slice(world, random: Random, name: str):
         attributes = {**card.attributes, "slot": index % 4}
         if random.random() < 0.2:
             attributes["odd"] = "yes"
-        taints = (
-            (Taint("unhealthy_names", "", "NoSchedule"),) if random.random() < 0.1 else card.taints
-        )
+        taints = (Taint("unhealthy", "", "NoSchedule"),) if random.random() < 0.1 else card.taints
         alone = random.random() < 0.1
         cards.append(
             replace(
