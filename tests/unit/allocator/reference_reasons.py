@@ -11,7 +11,7 @@ from dray.api import names
 from dray.api.quantities import parse_quantity, rounded_down
 from dray.reasons import Nearest, Reason
 from dray_allocator.devices.device_requests import has_room
-from dray_allocator.explain.nodes import left_of
+from dray_allocator.explain.nodes import free_amount
 from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import failures
 from dray_allocator.placement.choice import candidates
@@ -152,7 +152,7 @@ class Plain:
             node, held = state.facts.nodes[name].node, state.assumed_pods.on(name)
             failing = list(failures(want.pod.needs, node, held, alone=want.alone))
             for what in failing:
-                left, has = left_of(what, node, held)
+                left, has = free_amount(what, node, held)
                 rank = (-left, len(failing), tie(node.uid))
                 where.setdefault(what, []).append((rank, Nearest(name, has)))
         return [

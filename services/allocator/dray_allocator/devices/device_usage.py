@@ -134,7 +134,8 @@ def _taken(*consumed: str) -> tuple[bool, tuple[tuple[str, int], ...]]:
     """Whether the whole device is in use, as with a quantity that can't be parsed, and the amounts
     by capacity. Negative amounts count as 0.
 
-    ``consumed``: the capacities, then the quantities; this is cached faster than pairs."""
+    ``consumed``: the capacities, then the quantities; this is cached faster than pairs.
+    """
     half = len(consumed) // 2
     named = zip(consumed[:half], consumed[half:], strict=True)
     amounts = sorted([(key, amount_of(text)) for key, text in named])

@@ -1,7 +1,4 @@
-"""Why no node has devices for a pod, by all devices that the nodes see.
-
-The search has put the nodes into classes, each with its result and its devices.
-"""
+"""Why a pod fits on no node, from the search over equivalence classes of nodes."""
 
 from collections.abc import Hashable, Iterator
 
@@ -11,7 +8,7 @@ from dray_allocator.devices.budget import MAX_TRIES_PER_NODE
 from dray_allocator.devices.percentages import Share
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.devices.visible_pools import VisiblePools, is_unusable, pools_of
-from dray_allocator.explain.device_classes import DeviceClasses
+from dray_allocator.explain.device_reasons import DeviceReasons
 from dray_allocator.explain.representative_devices import RepresentativeDevices
 from dray_allocator.explain.table_reasons import TOO_MANY, constrained, together
 from dray_allocator.nodes.index import NodeIndex
@@ -25,7 +22,7 @@ from dray_allocator.state.state import AllocatorState
 
 
 class ClassReasons:
-    """The reasons of one pod, from the classes of nodes."""
+    """The reasons of one pod, from the results of the classes of nodes."""
 
     def __init__(self, state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> None:
         self._state = state
@@ -39,9 +36,9 @@ class ClassReasons:
         self._classes: dict[int, tuple[NodeEquivalence, VisiblePools]] = {}
         """By identity."""
         self._counts: dict[int, int] = {}
-        """How many nodes each class has."""
+        """The number of nodes of each class."""
         self._first: dict[int, str] = {}
-        """The first node of each class, by its tie: reasons name its devices."""
+        """The first node of each class, in the order of tie breaks: reasons name its devices."""
         self._infeasible = self._errors = self._slow = self._not_searched = 0
         self._error_at = ""
         if not self.ended_at:
@@ -50,7 +47,7 @@ class ClassReasons:
 
     @property
     def index(self) -> NodeIndex:
-        """The nodes in the order of the search."""
+        """The index that the search used."""
         return self._search.index
 
     @property
@@ -60,11 +57,12 @@ class ClassReasons:
 
     @property
     def ended_at(self) -> str:
-        """The node whose error ended the attempt for all nodes, as in kube-scheduler; or empty."""
+        """The node whose error ended the attempt for all nodes, as in kube-scheduler; else
+        empty."""
         return self._search.ended_at
 
     def of_error(self) -> list[Reason]:
-        """Why it can't be decided on that node."""
+        """The error on that node."""
         return list(self._of_error(self.ended_at, self._nodes))
 
     def of_devices(self) -> list[Reason]:
@@ -82,7 +80,7 @@ class ClassReasons:
         return found
 
     def of_nodes(self) -> list[Reason]:
-        """The results on the nodes that take the pod, apart from their devices."""
+        """How many nodes pass the filters, but have no devices for the pod."""
         found = [*self._of_error(self._error_at, self._errors)] if self._error_at else []
         meeting = constrained(self._wanted.claims)
         what = f"not enough devices for all its requests together{meeting}"
@@ -132,16 +130,16 @@ class ClassReasons:
         else:
             self._infeasible += 1
 
-    def _count_devices(self) -> DeviceClasses:
+    def _count_devices(self) -> DeviceReasons:
         state, pod = self._state, self._search.pod
         representatives = RepresentativeDevices(state, pod.rules, self._search.classes.devices)
-        devices = DeviceClasses(state, pod, representatives)
+        devices = DeviceReasons(state, pod, representatives)
         for key, (_, pools) in self._classes.items():
             devices.add(pools, self._first[key], self._counts[key])
         return devices
 
     def _of_pools(self) -> Iterator[Reason]:
-        """Pools that can't be used."""
+        """Incomplete and invalid pools."""
         count = failed = 0
         unusable_at: list[str] = []
         shared: dict[str, bool] = {}
@@ -157,7 +155,7 @@ class ClassReasons:
             yield Reason("count", what, failed, count, "pool", worst)
 
     def _fault_on(self, node: str) -> str:
-        """The first pool that can't be used there, and why."""
+        """The first incomplete or invalid pool of the node, and why."""
         state = self._state
         visible = visible_devices(state.published, state.device_usage, node)
         pools = pools_of(node_of(state, node), visible, self._search.pod.rules)
@@ -165,7 +163,7 @@ class ClassReasons:
         return f"{pool}: {pool.invalid or 'not all slices of its newest generation are there'}"
 
     def _unparsable(self) -> Iterator[Reason]:
-        """Devices that can't be read."""
+        """Devices that can't be parsed."""
         faults = [
             (fault, self._counts[key])
             for key, (equivalence, _) in self._classes.items()
@@ -177,8 +175,8 @@ class ClassReasons:
             yield Reason("unsupported", "unparsable", failed, total, detail=detail)
 
     def _of_error(self, node: str, failed: int) -> Iterator[Reason]:
-        """Why it can't be decided on a node, in the allocator's words, without the claim's name:
-        pods that ask for the same share the reason."""
+        """The error of the search on a node, without the name of the claim, so that pods with equal
+        claims have equal reasons."""
         trial = self._search.trial(node, MAX_TRIES_AT_FIRST)
         error = f"on {node}: {trial.error}"
         for claim in self._search.pod.claims:
@@ -189,6 +187,6 @@ class ClassReasons:
 
 
 def _same(ask: DeviceRequest, share: Share) -> Hashable:
-    """Equal for requests that fail alike on every device."""
+    """Equal for requests with equal results on every device."""
     amounts = str(ask.capacity)
     return ask.device_class, ask.selectors, amounts, ask.tolerations, ask.admin_access, share

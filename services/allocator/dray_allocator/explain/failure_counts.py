@@ -1,38 +1,38 @@
-"""Counts of what fails, with the groups of devices that miss by least."""
+"""Counts of failures, with the nearest groups of devices."""
 
 from dataclasses import dataclass, field
 
 from dray_allocator.devices.visible_pools import Group
 
 Rank = tuple[int, ...]
-"""How far from what is wanted; the least is nearest."""
+"""How far a device is from fitting; the lowest is the nearest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
-    """How near a device comes to what is wanted."""
+class Shortfall:
+    """How far a device is from fitting, and what it has."""
 
     rank: Rank = ()
     seen: str = ""
-    """What it has instead, if that is an amount or a value."""
+    """The amount or value that it has."""
     detail: str = ""
-    """The detail if this one is the nearest."""
+    """The detail of the reason, if this device is the nearest one."""
 
 
 @dataclass(slots=True)
 class FailureCounts:
-    """One cause, on all devices so far."""
+    """One cause, counted over groups of devices."""
 
     count: int = 0
-    near: list[tuple[Group, Miss]] = field(default_factory=list)
-    """The groups that are equally near, in the order of coming; none where no one is nearer."""
+    near: list[tuple[Group, Shortfall]] = field(default_factory=list)
+    """The nearest groups, in the order of ``add``; empty if the cause has no distance."""
 
-    def add(self, group: Group, miss: Miss | None) -> None:
-        """The cause holds for a group; no miss: there is no more or less of it."""
+    def add(self, group: Group, shortfall: Shortfall | None) -> None:
+        """Count a group with this cause. None: the cause has no distance."""
         self.count += group.count
-        if miss is None:
+        if shortfall is None:
             return
-        if self.near and miss.rank < self.near[0][1].rank:
+        if self.near and shortfall.rank < self.near[0][1].rank:
             self.near.clear()
-        if not self.near or miss.rank == self.near[0][1].rank:
-            self.near.append((group, miss))
+        if not self.near or shortfall.rank == self.near[0][1].rank:
+            self.near.append((group, shortfall))

@@ -1,4 +1,4 @@
-"""What is wanted, and what a nearest miss has instead, in words."""
+"""Format requested amounts, and the values of the nearest device."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,11 +11,11 @@ from dray_allocator.devices.percentages import PHYSICAL, WHOLE
 from dray_allocator.devices.published_capacity import amount_of
 
 _HUNDREDTH = WHOLE // 10_000
-"""Of a percent, in billionths of one."""
+"""A hundredth of a percent, in billionths."""
 
 
 def values(result: ClauseResult) -> str:
-    """What a clause read; by name where it read several things, nothing where it failed."""
+    """The values that a clause read, with names if there are several; empty if it failed."""
     if result.value is None:
         return ""
     found = {text.rpartition(".")[2]: _written(value) for text, value in result.read.items()}
@@ -25,7 +25,7 @@ def values(result: ClauseResult) -> str:
 
 
 def published(wanted: Iterable[str], capacity: Mapping[str, Capacity]) -> str:
-    """What a device has in all of the capacities that are ``wanted``."""
+    """The published capacities of a device, of those that are ``wanted``."""
     return ", ".join(
         f"{name} {quantity(capacity[name].value)}" if name in capacity else f"no {name}"
         for name in sorted(wanted)
@@ -33,49 +33,49 @@ def published(wanted: Iterable[str], capacity: Mapping[str, Capacity]) -> str:
 
 
 def asked(amounts: Mapping[str, str], percents: Mapping[str, int]) -> str:
-    """All that is taken of a device, by capacity."""
-    told = {name: quantity(text) for name, text in amounts.items()}
-    told |= {name: percentage(name, percent) for name, percent in percents.items()}
-    return ", ".join(f"{name} {text}" for name, text in sorted(told.items()))
+    """The requested amounts and percentages, by capacity."""
+    texts = {name: quantity(text) for name, text in amounts.items()}
+    texts |= {name: percentage(name, percent) for name, percent in percents.items()}
+    return ", ".join(f"{name} {text}" for name, text in sorted(texts.items()))
 
 
 def too_small(asked: str) -> str:
-    """What is wrong with a device that has less than ``asked`` though nobody uses it."""
+    """The reason for an unused device that has less than ``asked``."""
     return f"too small, or without such a capacity ({asked} asked)"
 
 
 def untolerated(taint: Taint) -> str:
-    """What is wrong with a device that has the taint."""
+    """The reason for a device with a taint."""
     return f"device taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
 
 
 def quantity(text: str) -> str:
-    """An amount that somebody wrote, as all are written here; as it is where it is none."""
+    """Format a quantity from an object; unchanged if it can't be parsed."""
     return text if amount_of(text) is None else amount(parse_quantity(text).nano, text)
 
 
 def amount(nano: int, like: str) -> str:
-    """An amount in billionths, binary where ``like`` is."""
+    """Format an amount in billionths; binary if ``like`` is."""
     return readable(nano, binary=_is_binary(like))
 
 
 def left(nano: int, like: str) -> str:
-    """What is left of a capacity, rounded down; below 0 it counts as nothing."""
+    """Format how much of a capacity is left, rounded down; 0 for a negative amount."""
     return rounded_down(max(0, nano), binary=_is_binary(like))
 
 
 def percentage(capacity: str, percent: int) -> str:
-    """What is taken of a capacity, from billionths of a percent: another amount on each model."""
+    """Format a requested percentage, in billionths of a percent."""
     return f"{_decimal(percent)} % of {PHYSICAL[capacity]}"
 
 
 def share(nano: int, whole: int) -> str:
-    """The same of what a device has left of all that it has, rounded down to hundredths."""
+    """Format how much of a capacity is left as a percentage, rounded down to hundredths."""
     return f"{_decimal(shared(nano, whole) // _HUNDREDTH * _HUNDREDTH)} %"
 
 
 def shared(nano: int, whole: int) -> int:
-    """Billionths of a percent."""
+    """The share of ``whole``, in billionths of a percent."""
     return max(0, nano) * WHOLE // max(1, whole)
 
 

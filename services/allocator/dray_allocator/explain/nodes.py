@@ -1,5 +1,7 @@
-"""What fails on the nodes of a pool, cards aside. Nodes of which the table tells that nothing does
-are not looked at."""
+"""Why nodes fail the filters for a pod, apart from their devices.
+
+Nodes that pass all filters by the node table are not evaluated again.
+"""
 
 import re
 from collections.abc import Sequence
@@ -18,26 +20,25 @@ from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.state.state import AllocatorState
 
 EXCLUDED: Final = "an allocation to the pod was taken back there lately"
-REACHED: Final = "can't use a claim of the pod that is allocated already"
+UNREACHABLE: Final = "can't use a claim of the pod that is allocated already"
 _NOT_ENOUGH = re.compile(r"not enough free (\S+)(?: slots)? \(")
 Rank = tuple[int, int, int]
-"""The lowest is the nearest: least short, fewest other failures, tie."""
+"""The lowest is the nearest: most free amount, fewest other failures, tie break."""
 
 
-def on_nodes(
+def node_reasons(
     state: AllocatorState, wanted: PodRequest, nodes: Sequence[str], index: NodeIndex | None = None
 ) -> list[Reason]:
-    """Why nodes don't take the pod; what is missing on the most frequent ones does not come first:
-    the order is that of the words. Without an index every node is looked at."""
+    """Why nodes don't fit the pod, sorted by text. Without an index, every node is evaluated."""
     counts: dict[str, int] = {}
     nearest: dict[str, tuple[Rank, Nearest]] = {}
-    for name in nodes if index is None else _doubtful(wanted, nodes, index):
+    for name in nodes if index is None else _nodes_to_check(wanted, nodes, index):
         node, held = state.facts.nodes[name].node, state.assumed_pods.on(name)
         given = state.facts.given
         failing = tuple(failures(wanted.pod.needs, node, held, alone=wanted.alone, given=given))
         for what in failing:
             counts[what] = counts.get(what, 0) + 1
-            left, seen = left_of(what, node, held)
+            left, seen = free_amount(what, node, held)
             rank = (-left, len(failing), tie(node.uid or name))
             if what not in nearest or rank < nearest[what][0]:
                 nearest[what] = rank, Nearest(name, seen)
@@ -46,11 +47,11 @@ def on_nodes(
         Reason("node", what, counts[what], total, "node", nearest=nearest[what][1])
         for what in sorted(counts)
     ]
-    return [*reasons, *_elsewhere(state, wanted, nodes)]
+    return [*reasons, *_exclusion_reasons(state, wanted, nodes)]
 
 
-def of_the_pool(state: AllocatorState, pool: str) -> list[Reason]:
-    """What keeps nodes from the pool as a whole."""
+def pool_reasons(state: AllocatorState, pool: str) -> list[Reason]:
+    """Why the pool lacks nodes."""
     found = []
     if lost := sorted(state.facts.in_other_pools.get(pool, ())):
         named = [f"{name} ({state.facts.nodes[name].node.assigned_pool})" for name in lost]
@@ -61,8 +62,10 @@ def of_the_pool(state: AllocatorState, pool: str) -> list[Reason]:
     return found
 
 
-def _elsewhere(state: AllocatorState, wanted: PodRequest, nodes: Sequence[str]) -> list[Reason]:
-    """Nodes that are out of the question for this pod alone."""
+def _exclusion_reasons(
+    state: AllocatorState, wanted: PodRequest, nodes: Sequence[str]
+) -> list[Reason]:
+    """Why nodes are excluded for this pod: its other claims, and earlier rollbacks."""
     found = []
     if wanted.fixed_node:
         others = len(nodes) - (wanted.fixed_node in nodes)
@@ -70,14 +73,14 @@ def _elsewhere(state: AllocatorState, wanted: PodRequest, nodes: Sequence[str]) 
         found.append(Reason("node", what, others, len(nodes), "node"))
     if wanted.reach:
         out_of_reach = sum(not is_reached_by(state, wanted, name) for name in nodes)
-        found.append(Reason("node", REACHED, out_of_reach, len(nodes), "node"))
+        found.append(Reason("node", UNREACHABLE, out_of_reach, len(nodes), "node"))
     withdrawn = sum(name in nodes for name in dict.fromkeys(wanted.excluded))
     found.append(Reason("node", EXCLUDED, withdrawn, len(nodes), "node"))
     return [reason for reason in found if reason.failed]
 
 
-def _doubtful(wanted: PodRequest, nodes: Sequence[str], index: NodeIndex) -> Sequence[str]:
-    """The nodes of which the node table doesn't tell that they take the pod."""
+def _nodes_to_check(wanted: PodRequest, nodes: Sequence[str], index: NodeIndex) -> Sequence[str]:
+    """The nodes that may fail a filter, by the node table."""
     needs = wanted.pod.needs
     if needs.resources or needs.ports or not index.plan.decides_needs:
         return nodes
@@ -86,8 +89,9 @@ def _doubtful(wanted: PodRequest, nodes: Sequence[str], index: NodeIndex) -> Seq
     return [nodes[at] for at in refused.nonzero()[0].tolist()]
 
 
-def left_of(what: str, node: Node, held: AssumedResources) -> tuple[int, str]:
-    """How much a node has left of what is too little there, and in words; 0 of anything else."""
+def free_amount(what: str, node: Node, held: AssumedResources) -> tuple[int, str]:
+    """How much of an insufficient resource a node has left, as a number and as text; 0 and an empty
+    text for other failures."""
     match = _NOT_ENOUGH.match(what)
     if match is None:
         return 0, ""

@@ -1,9 +1,8 @@
-"""Why a pod fits nowhere: what fails, on how many of the pool's devices or nodes, and where the
-least is missing."""
+"""Why a pod fits on no node: the reasons, on how many devices or nodes, and the nearest one."""
 
 from dray.reasons import Reason, bounded
 from dray_allocator.explain.class_reasons import ClassReasons
-from dray_allocator.explain.nodes import of_the_pool, on_nodes
+from dray_allocator.explain.nodes import node_reasons, pool_reasons
 from dray_allocator.explain.table_reasons import TableReasons
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.unallocatable_claims import held
@@ -18,7 +17,7 @@ def explain_pod(
     state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
 ) -> tuple[Reason, ...]:
     """The reasons, ordered from the claims' own words to the state of the nodes."""
-    of_pool = of_the_pool(state, domain.name)
+    of_pool = pool_reasons(state, domain.name)
     found = _of_nodes(state, domain, wanted) if state.facts.served_nodes(domain.name) else []
     return bounded((*of_pool, *found, *held(state, domain)))
 
@@ -35,7 +34,7 @@ def _of_nodes(state: AllocatorState, domain: SchedulingDomain, wanted: PodReques
     nodes = state.facts.served_nodes(domain.name)
     found = [
         *reasons.of_devices(),
-        *on_nodes(state, wanted, nodes, reasons.index),
+        *node_reasons(state, wanted, nodes, reasons.index),
         *reasons.of_nodes(),
     ]
     if not reasons.devices:

@@ -1,7 +1,7 @@
-"""Which device stands for a group of equal ones: that of the first node, of its own the first.
+"""The device that a reason names for a group of equal ones: the first one on the first node.
 
-Nodes and devices come in the order of their ties, which is not that of their names. Only nodes
-that are named in a reason are looked at again.
+Nodes and devices are in the order of their tie breaks. Only nodes that a reason names are read
+again.
 """
 
 from dray.reasons import Nearest
@@ -15,11 +15,11 @@ from dray_allocator.placement.node_equivalence_cache import node_of
 from dray_allocator.state.state import AllocatorState
 
 _TieAndName = tuple[int, str]
-"""Tie and name of a device."""
+"""Tie break and name of a device."""
 
 
 class RepresentativeDevices:
-    """The nodes of groups, and the names of devices on those that were asked for."""
+    """The first node of each group, and the devices on the nodes that were read again."""
 
     def __init__(
         self, state: AllocatorState, rules: SchedulerVersion, classes: DeviceEquivalence
@@ -31,28 +31,28 @@ class RepresentativeDevices:
         self._on: dict[str, dict[GroupKey, _TieAndName]] = {}
 
     def first(self, key: GroupKey, node: str) -> None:
-        """A group is found on a node; nodes come in the order of their ties."""
+        """Note that a node has a group; called in the order of the nodes' tie breaks."""
         self._nodes.setdefault(key, node)
 
-    def nearest(self, tally: FailureCounts) -> tuple[Nearest | None, str]:
-        """The nearest miss, and its detail. The tally's groups are in the order
-        of their nodes."""
-        if not tally.near:
+    def nearest(self, counts: FailureCounts) -> tuple[Nearest | None, str]:
+        """The nearest device and the detail of its shortfall. The groups are in the order of their
+        nodes."""
+        if not counts.near:
             return None, ""
-        node = self._nodes[tally.near[0][0].key]
+        node = self._nodes[counts.near[0][0].key]
         devices = self._devices(node)
-        (_, name), miss = min(
+        (_, name), shortfall = min(
             (
-                (devices[group.key], miss)
-                for group, miss in tally.near
+                (devices[group.key], shortfall)
+                for group, shortfall in counts.near
                 if self._nodes[group.key] == node
             ),
             key=lambda found: found[0],
         )
-        return Nearest(name, miss.seen), miss.detail
+        return Nearest(name, shortfall.seen), shortfall.detail
 
     def _devices(self, node: str) -> dict[GroupKey, _TieAndName]:
-        """The first device of each group there."""
+        """The first device of each group on the node."""
         known = self._on.get(node)
         if known is None:
             known = self._on[node] = {}

@@ -1,4 +1,4 @@
-"""The value that somebody may have meant who asked for one that no device has."""
+"""Suggest a similar value for a selector with a value that no device has."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,14 +10,16 @@ from dray.cel.syntax import tree
 from dray.cel.syntax.parser import parse
 
 _MOST: Final = 64
-"""Values of more kinds name single devices, and nobody mistypes a model among them."""
+"""An attribute with more values than this identifies devices, and gets no suggestion."""
 _CLOSE: Final = 0.85
-"""So that ``H100`` is not taken for ``A100``."""
+"""High enough that ``H100`` is not similar to ``A100``."""
 
 
 def suggest(results: Iterable[ClauseResult]) -> str:
-    """``did you mean "A100"?`` for a clause ``… == "a100"`` that is false on all devices, from
-    what it gives on them; empty where it is none, or none of what they have is like it."""
+    """``did you mean "A100"?`` for a clause ``… == "a100"`` that is false on all devices.
+
+    ``results``: the results of the clause. Empty for another clause, or without a similar value.
+    """
     found: dict[str, None] = {}
     text = ""
     for result in results:
@@ -41,8 +43,8 @@ def _wanted(clause: str) -> str:
 
 
 def _nearest(wanted: str, has: Iterable[str]) -> str | None:
-    """Equal but for case and what joins words; or a slip in the letters, as other digits are
-    another model."""
+    """The value that is equal except for case and punctuation, or has a typo in its letters; other
+    digits mean another model."""
     mine, plain = _plain(wanted), {_plain(value): value for value in has}
     alike = [one for one in plain if _digits(one) == _digits(mine)]
     close = get_close_matches(mine, alike, n=1, cutoff=_CLOSE)

@@ -1,4 +1,4 @@
-"""Why no node has devices for a pod, by what the node table reads."""
+"""Why a pod fits on no node, from the node table."""
 
 from collections.abc import Hashable, Sequence
 
@@ -11,7 +11,7 @@ from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.node_search import DeviceSearch
 from dray_allocator.devices.ordered_search import Rating
-from dray_allocator.explain.devices import DeviceMisses
+from dray_allocator.explain.card_reasons import CardReasons
 from dray_allocator.nodes.columns import expand_ranges
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.placement.affected_requests import each_once, named
@@ -25,8 +25,8 @@ from dray_allocator.state.state import AllocatorState
 TOO_MANY = (
     "there may be one, but they are too many to try them all: ask for fewer, or constrain less"
 )
-_UNREAD = (
-    "where cards must be joined, those count that a node publishes for itself, and no partitions"
+_NOT_CONNECTABLE = (
+    "only devices that a node publishes for itself, and no partitions, can be connected"
 )
 
 
@@ -55,7 +55,7 @@ class TableReasons:
         if self._unhealthy:
             found.append(Reason("in-use", "unhealthy", self._unhealthy, self.devices))
         if table.cards:
-            cards = DeviceMisses(self._state, table)
+            cards = CardReasons(self._state, table)
             alike: dict[Hashable, list[DeviceRequirements]] = {}
             for ask in wanted.asks:
                 alike.setdefault(_same(ask), []).append(ask)
@@ -68,16 +68,16 @@ class TableReasons:
                     for asks in alike.values()
                 ]
             )
-            self.index.catch_up(self._state.selectors)  # Cards may be in finer classes now.
+            self.index.catch_up(self._state.selectors)  # Cards may have more kinds now.
         return found
 
     def of_nodes(self) -> list[Reason]:
-        """On how many nodes not all requests fit together."""
+        """On how many nodes the requests don't fit together."""
         return together(self._state, self._domain, self._wanted)
 
 
 def _same(ask: DeviceRequirements) -> Hashable:
-    """Equal for requests that fail alike on every device."""
+    """Equal for requests with equal results on every card."""
     return (
         ask.signature,
         str(sorted(ask.request.capacity.items())),
@@ -86,7 +86,8 @@ def _same(ask: DeviceRequirements) -> Hashable:
 
 
 def together(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> list[Reason]:
-    """How many devices are wanted on one node, where more than one is."""
+    """On how many nodes the requests don't fit together, if they need several devices or have
+    constraints."""
     count = sum(ask.request.count for ask in wanted.asks)
     if count <= 1 and not any(ask.constraints for ask in wanted.asks):
         return []
@@ -97,7 +98,7 @@ def together(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
     for node in _with_enough(index, candidates(state, domain, wanted)):
         on_node = budget.part(MAX_TRIES_PER_NODE)
         search = DeviceSearch(
-            wanted.asks, wanted.plan, state.device_usage, state.selectors, _all_alike, on_node
+            wanted.asks, wanted.plan, state.device_usage, state.selectors, _equal_rating, on_node
         )
         is_placed = search.best(state.published.of(node), connects=must, must=must) is not None
         enough += is_placed
@@ -108,22 +109,22 @@ def together(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
     if must:
         what, detail = (
             f"{what}, {CONNECTED}",
-            _UNREAD if state.published.has_slices_beyond_table else "",
+            _NOT_CONNECTABLE if state.published.has_slices_beyond_table else "",
         )
-    told = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, detail)}
-    told[f"no choice of {count} devices among the first {MAX_TRIES_PER_NODE} tried"] = (
+    reasons = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, detail)}
+    reasons[f"no choice of {count} devices among the first {MAX_TRIES_PER_NODE} tried"] = (
         unsure,
         TOO_MANY,
     )
     return [
         Reason("count", what, failed, total, "node", detail)
-        for what, (failed, detail) in told.items()
+        for what, (failed, detail) in reasons.items()
         if failed
     ]
 
 
 def _with_enough(index: NodeIndex, nodes: Sequence[str]) -> list[str]:
-    """The nodes on which every request, by itself, has as many cards as it wants."""
+    """The nodes on which every request has enough cards, if it is considered alone."""
     table = index.table
     rows = np.array([table.rows[name] for name in nodes], np.intp)
     places, owner = expand_ranges(table.first[rows], table.count[rows])
@@ -134,13 +135,13 @@ def _with_enough(index: NodeIndex, nodes: Sequence[str]) -> list[str]:
     return [nodes[at] for at in enough.nonzero()[0].tolist()]
 
 
-def _all_alike(ask: DeviceRequirements, card: Card) -> Rating:
-    """Whether there are devices does not depend on their order."""
+def _equal_rating(ask: DeviceRequirements, card: Card) -> Rating:
+    """Equal ratings: whether devices exist does not depend on their order."""
     return (), 0, 0
 
 
 def constrained(claims: Sequence[Claim]) -> str:
-    """The claims' constraints, in their own words."""
+    """The text for the claims' constraints."""
     found: dict[str, None] = {}
     for constraint in (one for claim in claims for one in claim.spec.constraints):
         for rule, name in (

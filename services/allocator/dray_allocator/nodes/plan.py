@@ -1,7 +1,8 @@
 """What pods of one signature need, as arrays by kind of card and kind of node.
 
 A selector that reads a property which does not distinguish kinds is ignored here: the index may
-then contain nodes that do not fit, and the exact search excludes them."""
+then contain nodes that do not fit, and the exact search excludes them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

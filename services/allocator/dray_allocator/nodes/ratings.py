@@ -2,7 +2,8 @@
 
 A score is a whole number; the lowest is best, and the tie break orders equal ones. A ``NodeScore``
 is made for the pods of one signature, and scores only nodes on which they fit. If it reads anything
-else than the node table, its ``version`` changes with that."""
+else than the node table, its ``version`` changes with that.
+"""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass

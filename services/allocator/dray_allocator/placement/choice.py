@@ -55,7 +55,8 @@ def best_choice(
     """The best of ``choices``, which come in the order of the score.
 
     With a preference all are compared, link levels among the first few, and alternatives until the
-    first alternative fits."""
+    first alternative fits.
+    """
     best: Choice | None = None
     compared = CONNECTED_NODES if connects and table.linked else 1
     for number, choice in enumerate(choices, 1):

@@ -88,7 +88,8 @@ def _most_preferred(
     """The node whose cards the pod prefers most; of equal nodes the one with the best link level.
 
     ``nodes`` come in the order of the best preference that is possible on them. Slow nodes are
-    tried last."""
+    tried last.
+    """
     table, budget, slow = index.table, SearchBudget(MAX_TRIES_PER_POD), []
     best: tuple[tuple[PreferenceKey, ...], int, int, str] | None = None
     choice: Choice | None = None
@@ -133,7 +134,8 @@ def _least_level_on(state: AllocatorState, table: NodeTable, wanted: PodRequest,
 def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Iterator[Choice]:
     """Nodes that fit, the best score first, slow nodes last.
 
-    The index is a prefilter: a node that does not fit exactly is left out until it changes."""
+    The index is a prefilter: a node that does not fit exactly is left out until it changes.
+    """
     table, budget, slow = index.table, SearchBudget(MAX_TRIES_PER_POD), []
     is_simple = index.plan.is_simple and not wanted.prefers
     connects = concerns(wanted.asks, wanted.placement.topology)

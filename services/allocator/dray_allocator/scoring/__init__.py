@@ -1,1 +1,1 @@
-"""Scores of nodes and devices, by the placement policy of a pool or a pod."""
+"""Scores of nodes and devices by placement policy, of a pool or a pod."""

@@ -1,13 +1,13 @@
-"""The scoring of each placement."""
+"""The scoring of each placement policy."""
 
 from functools import lru_cache
 
 from dray.api.placement import BINPACK, Placement
 from dray_allocator.nodes.ratings import LoadScore, Scoring
-from dray_allocator.scoring.weighted import WeighedScore
+from dray_allocator.scoring.weighted import WeightedScore
 
 FRAGMENTATION_AWARE = LoadScore(node_fills=True, card_fills=True)
-"""FragmentationAware before it learned anything: as CompactFirst."""
+"""FragmentationAware without a workload model: like CompactFirst."""
 
 
 @lru_cache(maxsize=256)
@@ -17,11 +17,11 @@ def scoring_of(placement: Placement) -> Scoring:
     if placement.is_aware or not placement.weights:
         return _constant(load)
     weights = placement.weights
-    return Scoring((load, weights), lambda table, plan: WeighedScore(plan, load, weights))
+    return Scoring((load, weights), lambda table, plan: WeightedScore(plan, load, weights))
 
 
 def by_load(placement: Placement) -> LoadScore:
-    """The load score of a placement, without weights and learning."""
+    """The load score of a placement, without weights and workload model."""
     if placement.is_aware:
         return FRAGMENTATION_AWARE
     return LoadScore(placement.node == BINPACK, placement.gpu == BINPACK)

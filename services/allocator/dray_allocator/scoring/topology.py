@@ -1,4 +1,4 @@
-"""Whether a pod's devices are to be connected (``devices.links``)."""
+"""Whether a pod prefers or needs connected devices (``devices.links``)."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -29,22 +29,22 @@ _MOST_MILLI: Final = 2**54
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _CapacityTable:
     """One capacity, per kind of card: the total, and what each request consumes."""
 
     total: Whole
     asked: tuple[Whole, ...]
 
     def is_asked(self, kinds: Places) -> Flags:
-        """Which cards a request consumes the capacity of."""
+        """By card, whether a request consumes the capacity."""
         found = np.zeros(kinds.shape, np.bool_)
         for amounts in self.asked:
             found |= amounts[kinds] > 0
         return found
 
 
-class WeighedScore:
-    """The fullest first, or the emptiest.
+class WeightedScore:
+    """Scores by weighted load: the highest first, or the lowest.
 
     Amounts are whole thousandths: sums are exact in any order, so replicas agree on scores.
     """
@@ -54,16 +54,16 @@ class WeighedScore:
     ) -> None:
         self._plan = plan
         self._load = load
-        weighed = {_BUDGETS.get(name, name): weight for name, weight in weights}
-        self._cpu, self._memory = weighed.pop(CPU, 0), weighed.pop(MEMORY, 0)
-        self._devices = sorted(weighed.items())
-        self._tables: dict[str, _Table] = {}
+        weights_by_name = {_BUDGETS.get(name, name): weight for name, weight in weights}
+        self._cpu, self._memory = weights_by_name.pop(CPU, 0), weights_by_name.pop(MEMORY, 0)
+        self._devices = sorted(weights_by_name.items())
+        self._tables: dict[str, _CapacityTable] = {}
         self._tables_of = (-1, 0)
         """The node table's numbering and how many kinds there were."""
 
     @property
     def version(self) -> int:
-        """It reads nothing but the table."""
+        """Always 0: only the table is read."""
         return 0
 
     def of(self, table: NodeTable, row: int, fitting: Sequence[Flags]) -> int:
@@ -92,7 +92,7 @@ class WeighedScore:
         return MOST_LOAD - load if self._load.node_fills else load
 
     def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
-        """By load, then tie."""
+        """By load, then by tie break."""
         return by_load(table, row, cards, self._card_loads(table, row), self._load.card_fills)
 
     def rank(self, table: NodeTable, row: int) -> Rank:
@@ -136,7 +136,7 @@ class WeighedScore:
         left = np.clip(np.floor(free), -_MOST_MILLI, _MOST_MILLI).astype(np.int64)
         return np.where(table.open[places], total - left, total), total
 
-    def _table(self, table: NodeTable, name: str) -> _Table:
+    def _table(self, table: NodeTable, name: str) -> _CapacityTable:
         """The amounts per kind of card: cards of one kind have equal capacities."""
         kinds = table.card_kinds
         now = (table.numbering, kinds.count)
@@ -146,7 +146,7 @@ class WeighedScore:
         if name not in self._tables:
             cards = [kinds.example(kind) for kind in range(kinds.count)]
             taken = [[need.ask.of(card) for card in cards] for need in self._plan.cards]
-            self._tables[name] = _Table(
+            self._tables[name] = _CapacityTable(
                 _milli([card.totals.get(name, 0) for card in cards]),
                 tuple(_milli([one.nano.get(name, 0) if one else 0 for one in of]) for of in taken),
             )

@@ -109,4 +109,4 @@ def test_with_connected_cards_all_devices_are_counted(kube: Any) -> None:
     assert together.startswith(
         "fewer than 3 matching devices with room on one node, joined by NVLink"
     )
-    assert ": 1 of 1 node (where cards must be joined, " in together
+    assert ": 1 of 1 node (only devices that a node publishes for itself, " in together

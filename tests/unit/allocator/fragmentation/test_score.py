@@ -18,7 +18,7 @@ from dray_allocator.nodes.plan import filter_plan
 from dray_allocator.placement.pod_request import wanted
 from dray_allocator.placement.table_search import choose, index_of
 from dray_allocator.scoring.fragmentation.cost import UNIT
-from dray_allocator.scoring.fragmentation.shapes import CARD, class_of, taken_of
+from dray_allocator.scoring.fragmentation.shapes import CARD, class_of, consumed_milli
 
 MODE = "FragmentationAware"
 
@@ -232,6 +232,6 @@ def test_what_is_taken_of_a_card_is_rounded_up_and_by_what_it_takes_most_of(make
     (card,) = cards_of(world)
 
     # 1 of 312 TFLOPS is 3.2 thousandths, 1 of 40 GiB is 25.
-    assert taken_of(want.asks[0], card) == 25
+    assert consumed_milli(want.asks[0], card) == 25
     _, want = look(world, "q", "100")
-    assert taken_of(want.asks[0], card) == 321
+    assert consumed_milli(want.asks[0], card) == 321

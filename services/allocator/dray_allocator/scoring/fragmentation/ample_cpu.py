@@ -1,7 +1,7 @@
-"""The worth of nodes with ample cpu: enough for all typical pods that their cards could hold.
+"""The worth of nodes with ample cpu: enough for all typical pods that fit their cards.
 
-Then the exact cpu does not matter, and each card has a worth of its own to pods that ask for one
-card. It is computed once per code of a card; scores need no loop over pods.
+For them, the exact cpu does not matter, and for pods that request one card, the worth of a node is
+the sum over its cards. It is computed once per code of a card; scores need no loop over pods.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from dray_allocator.nodes.columns import Whole
 from dray_allocator.scoring.fragmentation.table import NodeStateTable
 
 _Part = tuple[int, int, int]
-"""For pods with several cards: whether a card can be used, and what it holds and leaves."""
+"""For pods with several cards: whether a card is usable, and its held and idle thousandths."""
 
 
 class AmpleCpu:
@@ -21,15 +21,15 @@ class AmpleCpu:
     def __init__(self, table: NodeStateTable) -> None:
         self._table = table
         self.is_by_card = not table.several
-        """Whether no typical pod asks for several cards."""
+        """Whether no typical pod requests several cards."""
         self.worth: Whole = np.zeros(table.codes, np.int64)
-        """Worth to pods that ask for one card, minus the cost of idle capacity."""
+        """The worth for pods that request one card, minus the cost of idle capacity."""
         self.cpu_milli: Whole = np.full(table.codes, -1, np.int64)
-        """Cpu for all copies that the card could hold; below 0: not computed."""
+        """The cpu of all copies that fit the card; below 0: not computed."""
         self._cards: dict[int, tuple[int, int]] = {}
-        """The same two for single nodes."""
+        """``worth`` and ``cpu_milli``, for single elements."""
         self._parts: dict[int, list[_Part]] = {}
-        """Per column of pods with several cards."""
+        """By code, one part per column of pods with several cards."""
 
     def compute(self, codes: Whole) -> None:
         """Compute the worth for these codes."""
@@ -39,7 +39,7 @@ class AmpleCpu:
             self.worth[codes], self.cpu_milli[codes] = self._table.by_card(codes)
 
     def worth_of(self, codes: Sequence[int], cpu_milli: int) -> int | None:
-        """The worth of a node with such cards; None if its cpu may not be ample."""
+        """The worth of a node with these cards; None if its cpu may not be ample."""
         cards, total = self._cards, 0
         for code in codes:
             worth, needed = cards.get(code) or self._card(code)
@@ -47,16 +47,16 @@ class AmpleCpu:
             cpu_milli -= needed
         if cpu_milli < 0:
             return None
-        return total if self.is_by_card else total + self._to_several(codes)
+        return total if self.is_by_card else total + self._for_several(codes)
 
     def worth_with(self, codes: Sequence[int], code: int, after: int) -> int:
         """The worth of a node with ample cpu after one card changes its code."""
         at = codes.index(code)
         changed = (*codes[:at], after, *codes[at + 1 :])
-        return sum([self._card(one)[0] for one in changed]) + self._to_several(changed)
+        return sum([self._card(one)[0] for one in changed]) + self._for_several(changed)
 
     def gain(self, code: int, after: int) -> int:
-        """The worth that a card gains by another code, for pods that ask for one card."""
+        """The change in worth if a card changes its code, for pods that request one card."""
         return self._card(after)[0] - self._card(code)[0]
 
     def _card(self, code: int) -> tuple[int, int]:
@@ -66,8 +66,8 @@ class AmpleCpu:
             known = self._cards[code] = self.worth.item(code), self.cpu_milli.item(code)
         return known
 
-    def _to_several(self, codes: Sequence[int]) -> int:
-        """The worth to pods that ask for several cards."""
+    def _for_several(self, codes: Sequence[int]) -> int:
+        """The worth for pods that request several cards."""
         total = 0
         for number, (cards, gain, waste) in enumerate(self._table.several):
             parts = [self._part(code, number) for code in codes]

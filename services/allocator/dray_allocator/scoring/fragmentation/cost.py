@@ -1,4 +1,4 @@
-"""The worth that nodes lose by a pod of one plan, and which cards lose least."""
+"""The worth that nodes lose if a pod is placed on them, and which of their cards lose least."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,15 +12,15 @@ from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import NodeBatch
 from dray_allocator.scoring.fragmentation.node_worth import NodeWorth
 from dray_allocator.scoring.fragmentation.nodes import PoolNodes
-from dray_allocator.scoring.fragmentation.shapes import CARD, taken_of
+from dray_allocator.scoring.fragmentation.shapes import CARD, consumed_milli
 from dray_allocator.scoring.fragmentation.table import STRIDE
 
 UNIT: Final = 100_000
-"""Worths (millionths of a thousandth of a card) per unit of a score."""
+"""Worth (in millionths of a thousandth of a card) per unit of a score."""
 
 
 class FragmentationCost:
-    """Costs by one ``NodeWorth`` and plan, while both know the same kinds of cards."""
+    """Costs for one ``NodeWorth`` and plan; valid until there are new kinds of cards."""
 
     def __init__(self, worth: NodeWorth, plan: FilterPlan) -> None:
         self.nodes = worth.nodes
@@ -29,21 +29,21 @@ class FragmentationCost:
         self._is_single = len(plan.cards) == 1 and plan.cards[0].count == 1
         kinds = [need.matching.nonzero()[0].tolist() for need in plan.cards]
         self._takes = [
-            _takes(self.nodes, need.ask, suited)
-            for need, suited in zip(plan.cards, kinds, strict=True)
+            _takes(self.nodes, need.ask, matching_kinds)
+            for need, matching_kinds in zip(plan.cards, kinds, strict=True)
         ]
-        """Per request and class, thousandths of a card that it takes."""
+        """By request and class, the thousandths of a card that are consumed."""
         self._gains: dict[int, int] = {}
-        """Per code of a card, the change in worth of a node with ample cpu when it is used."""
+        """By code of a card, the change in worth of a node with ample cpu if the pod uses it."""
 
     def of(self, rows: Whole) -> Whole:
-        """The cost on nodes with cards, computed with every typical pod."""
+        """The cost on nodes that have cards, computed with all typical pods."""
         lost = self._by_one if self._is_single else self._by_several
         return np.concatenate([lost(rows[part]) for part in self._worth.batches(rows)])
 
     def with_ample_cpu(self, row: int) -> tuple[int, list[int]] | None:
-        """The worth of a node now, and after use of each of its cards; None if its cpu may not be
-        ample, or for several cards."""
+        """The worth of a node now, and for each of its cards, after the pod uses it. None if its
+        cpu may not be ample, or for several cards."""
         if not self._is_single:
             return None
         ample = self._worth.ample
@@ -55,15 +55,15 @@ class FragmentationCost:
             gains = self._gains
             for code in codes:
                 if code not in gains:
-                    gains[code] = ample.gain(code, self._less(code))
+                    gains[code] = ample.gain(code, self._code_after(code))
             return now, [now + gains[code] for code in codes]
-        after = {code: ample.worth_with(codes, code, self._less(code)) for code in codes}
+        after = {code: ample.worth_with(codes, code, self._code_after(code)) for code in codes}
         return now, [after[code] for code in codes]
 
     def of_those_with_ample_cpu(self, batch: NodeBatch, rows: Whole) -> tuple[Whole, Flags]:
         """The cost on nodes, and for which of them it was computed.
 
-        Other values, and those of nodes on which the pod does not fit, are meaningless.
+        Other values are arbitrary, as are those of nodes on which the pod does not fit.
         """
         nodes, ample, table = self.nodes, self._worth.ample, self.nodes.table
         lost = np.zeros(len(rows), np.int64)
@@ -84,15 +84,15 @@ class FragmentationCost:
         return lost, enough <= nodes.cpu_milli(rows) - self._plan.cpu_milli
 
     def rates(self, row: int) -> list[int]:
-        """Ratings of a node's cards, the lowest is best: for a single card, the worth lost by its
-        use; else its free thousandths."""
+        """The ratings of a node's cards; the lowest is best. For a single card, its cost; otherwise
+        its free thousandths."""
         worths = self.with_ample_cpu(row)
         if worths is not None:
             return [-worth // UNIT for worth in worths[1]]
         states, (cpu_milli, codes) = self._worth.states, self.nodes.key_of(row)
         if not self._is_single or not codes:
             return [code % STRIDE for code in codes]
-        count, left = len(codes), [self._less(code) for code in codes]
+        count, left = len(codes), [self._code_after(code) for code in codes]
         parts = states.of(np.array((*codes, *left), np.int64))
         sums = parts[:count].sum(axis=0) + parts[count:] - parts[:count]
         left_milli = max(cpu_milli - self._plan.cpu_milli, 0)
@@ -101,13 +101,13 @@ class FragmentationCost:
         return rates
 
     def _by_one(self, rows: Whole) -> Whole:
-        """Cost with the best suitable card."""
+        """The cost with the best card that fits."""
         nodes, states, now = self.nodes, self._worth.states, len(rows)
         cards, cpu_milli = nodes.cards(rows), nodes.cpu_milli(rows)
         suits = self._plan.cards[0].fitting(nodes.table, cards.places)
-        if not suits.any():  # A node named by the pod may have no suitable card.
+        if not suits.any():  # The node that a pod names may have no card that fits.
             return self._by_several(rows)
-        # Devices of a node with equal codes leave the same remainder.
+        # Cards of a node with equal codes have equal results.
         alike = np.unique(cards.owner[suits] * states.codes + cards.codes[suits])
         owner, taken = np.divmod(alike, states.codes)
         parts = states.of(np.concatenate((cards.codes, taken, self._after(taken))))
@@ -119,7 +119,7 @@ class FragmentationCost:
         return worth[:now] - np.maximum.reduceat(worth[now:], owner.searchsorted(np.arange(now)))
 
     def _by_several(self, rows: Whole) -> Whole:
-        """Cost with the cards that have the least left, request by request."""
+        """The cost with the cards that have the least free, request by request."""
         nodes, states = self.nodes, self._worth.states
         cards, cpu_milli = nodes.cards(rows), nodes.cpu_milli(rows)
         codes = cards.codes.copy()
@@ -136,7 +136,7 @@ class FragmentationCost:
     def _after(self, codes: Whole) -> Whole:
         return _after(codes, self._takes[0])
 
-    def _less(self, code: int) -> int:
+    def _code_after(self, code: int) -> int:
         return code - min(code % STRIDE, self._takes[0].item(code // STRIDE))
 
 
@@ -147,14 +147,14 @@ def _takes(nodes: PoolNodes, ask: DeviceRequirements, kinds: Iterable[int]) -> W
         number = nodes.class_number(kind)
         card: Card = nodes.table.card_kinds.example(kind)
         if number >= 0:
-            seen[number] = max(seen.get(number, 0), taken_of(ask, card))
+            seen[number] = max(seen.get(number, 0), consumed_milli(ask, card))
     for number, milli in seen.items():
         takes[number] = milli
     return np.array(takes, np.int64)
 
 
 def _after(codes: Whole, takes: Whole) -> Whole:
-    """The codes of cards after use; ``takes``: thousandths per class."""
+    """The codes of cards after use; ``takes``: consumed thousandths by class."""
     return codes - np.minimum(codes % STRIDE, takes[codes // STRIDE])
 
 

@@ -1,4 +1,4 @@
-"""The worth of a pool's nodes by one version of the workload model."""
+"""The worth of a pool's nodes for one version of the workload model."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,19 +12,19 @@ from dray_allocator.scoring.fragmentation.ample_cpu import AmpleCpu
 from dray_allocator.scoring.fragmentation.nodes import PoolNodes
 from dray_allocator.scoring.fragmentation.table import NodeStateTable, uses_cards
 
-_TOGETHER: Final = 2**15
-"""Nodes times pods that are computed together; intermediate arrays take memory."""
+_MAX_BATCH: Final = 2**15
+"""The limit of nodes times pods in one batch: intermediate arrays take memory."""
 
 
 class NodeWorth:
-    """One node table under one version of the workload model."""
+    """The worth of the nodes of one table, for one version of the workload model."""
 
     def __init__(
         self, table: NodeTable, learned: Learned, number: int, like: "NodeWorth | None" = None
     ) -> None:
         self.learned = learned
         self.number = number
-        """Unique among the pool's."""
+        """Unique in the pool."""
         self.nodes: PoolNodes = PoolNodes(table, learned.classes)
         if like is not None and like.nodes.is_of(table, learned.classes):
             self.nodes = like.nodes
@@ -32,7 +32,7 @@ class NodeWorth:
         self.ample = AmpleCpu(self.states)
 
     def is_of(self, table: NodeTable, learned: Learned) -> bool:
-        """Whether it is of this table and this version of the model."""
+        """Whether it is for this table and this version of the model."""
         if self.nodes.table is not table:
             return False
         if self.learned is not learned and self.learned == learned:
@@ -40,12 +40,12 @@ class NodeWorth:
         return self.learned is learned
 
     def batches(self, rows: Whole) -> Iterator[slice]:
-        """Slices of nodes that are computed together."""
-        step = max(1, _TOGETHER // max(self.states.pods, 1))
+        """Batches of nodes, as slices of ``rows``."""
+        step = max(1, _MAX_BATCH // max(self.states.pods, 1))
         return (slice(start, start + step) for start in range(0, len(rows), step))
 
     def shares(self) -> list[float]:
-        """Per pod of ``learned``, the share of all idle thousandths that it could use."""
+        """By pod of ``learned``, the share of all idle thousandths that it could use."""
         nodes, table, states = self.nodes, self.nodes.table, self.states
         rows = np.array(list(table.rows.values()), np.int64)
         rows = rows[table.count[rows] > 0]

@@ -1,4 +1,4 @@
-"""The nodes of a table as the score sees them: free cpu, and class and free share of each card.
+"""The state of nodes that the score reads: free cpu, and class and free share of each card.
 
 A node is read again only after it changed.
 """
@@ -20,9 +20,10 @@ from dray_allocator.scoring.fragmentation.shapes import CARD, class_of
 from dray_allocator.scoring.fragmentation.table import code_of
 
 NodeKey = tuple[int, tuple[int, ...]]
-"""A node: free cpu in milli, and the code of each card; 0: nothing free, or class unknown."""
-KindsSeen = tuple[EquivalenceClasses[Card], int, int]
-"""The kinds of cards of a node table, the version of their numbering, and their count."""
+"""The state of a node: its free cpu in milli, and the code of each card; 0: nothing free, or an
+unknown class."""
+KindsState = tuple[EquivalenceClasses[Card], int, int]
+"""The kinds of cards of a table, the version of their numbering, and their number."""
 MOST_CPU_MILLI: Final = 10**8
 """Limit of a node's cpu."""
 _MOST_NUMBERS: Final = 200_000
@@ -30,14 +31,14 @@ _MOST_NUMBERS: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class DeviceColumns:
-    """The cards of some nodes, node by node."""
+    """The cards of several nodes, node by node."""
 
     places: Places
     codes: Whole
     owner: Places
-    """Per card, the position of its node."""
+    """By card, the position of its node."""
     first: Places
-    """Per node, the position of its first card."""
+    """By node, the position of its first card."""
 
 
 class PoolNodes:
@@ -51,16 +52,17 @@ class PoolNodes:
         self._kinds = (-1, 0)
         self._position = -1
         self.codes: Whole = np.zeros(0, np.int64)
-        """Per place of the table, the card's code; 0: nothing free, class unknown, or no card."""
+        """By place of the table, the code of the card; 0: nothing free, an unknown class, or no
+        card."""
         self.numbers: Whole = np.zeros(0, np.int64)
-        """Per row of the node table: equal for nodes with equal keys."""
+        """By row of the table, the number of its key: equal for nodes with equal keys."""
         self.generation = 0
-        """Moves when numbers change their meaning."""
+        """Increases when keys are numbered again."""
         self._number_of: dict[NodeKey, int] = {}
         self._keys: list[NodeKey] = []
 
     def is_of(self, table: NodeTable, classes: tuple[str, ...]) -> bool:
-        """Whether they are of this table and these classes."""
+        """Whether these are the nodes of this table, with these classes."""
         return self.table is table and self.classes == classes
 
     def catch_up(self) -> None:
@@ -103,7 +105,7 @@ class PoolNodes:
         return np.minimum(np.maximum(self.table.cpu_milli[rows], 0), MOST_CPU_MILLI)
 
     def cards(self, rows: Whole) -> DeviceColumns:
-        """The cards of nodes, each of which has at least one."""
+        """The cards of nodes. Every node must have a card."""
         count = self.table.count[rows]
         places, owner = expand_ranges(self.table.first[rows], count)
         return DeviceColumns(places, self.codes[places], owner, np.add.accumulate(count) - count)
@@ -150,13 +152,13 @@ class PoolNodes:
             self.codes = grown(self.codes, self.table.places, 0)
 
 
-def kinds_of(table: NodeTable) -> KindsSeen:
-    """Equal while the numbers of kinds of cards keep their meaning; never equal for two tables."""
+def kinds_state(table: NodeTable) -> KindsState:
+    """Equal until kinds of cards are added or renumbered; different for different tables."""
     return table.card_kinds, table.numbering, table.card_kinds.count
 
 
 def distinguish_models(table: NodeTable) -> None:
-    """Let kinds of cards distinguish classes; kinds may get other numbers."""
+    """Let kinds of cards distinguish models, and thereby classes. Kinds may be renumbered."""
     examples = map(table.card_kinds.example, range(table.card_kinds.count))
     drivers = dict.fromkeys(card.id.driver for card in examples)
     table.distinguish_cards(

@@ -1,8 +1,7 @@
-"""The scores of nodes and cards for pods of one signature: what a placement costs other pods.
+"""The scores of nodes and cards for pods of one signature: the cost of a placement to other pods.
 
-The score of a node is the worth that it loses with the best card for the pod; the lowest is best.
-Several cards are scored by using the card with the least left each time; the search may choose
-other ones.
+The score of a node is the worth that it loses if the pod uses its best card; the lowest is best.
+For several cards, the cards with the least free are assumed; the search may choose others.
 """
 
 from collections.abc import Sequence
@@ -17,11 +16,11 @@ from dray_allocator.nodes.ratings import MOST_SCORE, NodeBatch, NodeScore, Rank,
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.scoring.fragmentation.cost import UNIT, FragmentationCost
 from dray_allocator.scoring.fragmentation.node_worth import NodeWorth
-from dray_allocator.scoring.fragmentation.nodes import KindsSeen, distinguish_models, kinds_of
+from dray_allocator.scoring.fragmentation.nodes import KindsState, distinguish_models, kinds_state
 
 _MOST_KNOWN: Final = 50_000
 _KEY_BITS: Final = 40
-"""Bits of a cache key for the suitable cards of a node; the rest is the node's number."""
+"""Bits of a cache key for the cards of a node that fit; the other bits are the node's number."""
 
 
 class NodeWorths:
@@ -30,37 +29,37 @@ class NodeWorths:
     def __init__(self) -> None:
         self._current: NodeWorth | None = None
         self._made = 0
-        self._kinds: KindsSeen | None = None
+        self._kinds: KindsState | None = None
 
     @property
     def scoring(self) -> Scoring:
-        """The scoring by it; made on each call, because this object is mutable."""
+        """The scoring with it; made on each call, because this object is mutable."""
         return Scoring(self, self._score)
 
     @property
     def latest(self) -> NodeWorth | None:
-        """The one set last, or None."""
+        """The latest one, or None."""
         return self._current
 
     @property
     def current(self) -> NodeWorth:
-        """The one set last.
+        """The latest one.
 
         Raises:
-            RuntimeError: none was; set one before scoring.
+            RuntimeError: none was set.
         """
         if self._current is None:
-            raise RuntimeError("no NodeWorth was set")
+            raise RuntimeError("no NodeWorth: call set before scoring")
         return self._current
 
     def set(self, table: NodeTable, learned: Learned) -> None:
-        """Use this version of the model on this table.
+        """Use this version of the model for this table.
 
-        Call it before an index is read: kinds of cards may get other numbers.
+        Must be called before an index is read: kinds of cards may be renumbered.
         """
-        if kinds_of(table) != self._kinds:
+        if kinds_state(table) != self._kinds:
             distinguish_models(table)
-            self._kinds = kinds_of(table)
+            self._kinds = kinds_state(table)
         known = self._current
         if known is not None and known.is_of(table, learned):
             return
@@ -108,7 +107,7 @@ class FragmentationScore:
         return known
 
     def of_many(self, table: NodeTable, batch: NodeBatch) -> Whole:
-        """The scores of many nodes; 0 if the pod does not fit."""
+        """The scores of many nodes."""
         cost = self._up_to_date()
         rows = np.arange(table.height)[batch.rows]
         lost, is_done = cost.of_those_with_ample_cpu(batch, rows)
@@ -129,7 +128,7 @@ class FragmentationScore:
         return scores
 
     def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
-        """The card that costs least first; for several cards, those with the least left."""
+        """The card with the lowest cost first; for several cards, those with the least free."""
         cost = self._up_to_date()
         _, codes = cost.nodes.key_of(row)
         differ = len({codes[at] for at in cards}) > 1
@@ -154,11 +153,11 @@ class FragmentationScore:
         return self._cost
 
     def _masks(self, table: NodeTable, batch: NodeBatch, rows: Whole) -> tuple[Flags, list[Whole]]:
-        """Nodes on which the pod fits by cpu and cards, and per request a bit mask of suitable
-        cards."""
+        """On which nodes the pod fits by cpu and cards, and by request, bit masks of the cards that
+        fit."""
         plan, masks = self._plan, []
         fits = table.present[rows] & (table.count[rows] > 0)
-        if plan.cpu_milli:  # A pod without cpu fits on overcommitted nodes.
+        if plan.cpu_milli:  # A pod without a cpu request fits on an overcommitted node.
             fits &= table.cpu_milli[rows] >= plan.cpu_milli
         owner = batch.owner(table)
         places = np.arange(table.places) if isinstance(batch.places, slice) else batch.places

@@ -1,4 +1,4 @@
-"""Pods and cards as the score sees them. Amounts are thousandths of a card."""
+"""Pods and cards in the units of the score: thousandths of a card."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ CARD: Final = 1000
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodShape:
-    """A pod: its cpu, its number of cards, and the thousandths of a card per usable class."""
+    """A pod: its cpu, its number of cards, and by usable class, the thousandths of a card."""
 
     cpu_milli: int
     cards: int
@@ -21,7 +21,7 @@ class PodShape:
 
 
 def class_of(card: Card) -> str:
-    """Driver, model and capacities: equal for cards that most pods treat alike."""
+    """The class of a card: driver, model and capacities."""
     device = card.device
     model = device.attributes.get("model", device.attributes.get(f"{card.id.driver}/model", ""))
     amounts = " ".join(f"{key}={one.value}" for key, one in sorted(device.capacity.items()))
@@ -29,8 +29,9 @@ def class_of(card: Card) -> str:
     return f"{card.id.driver} {model} {amounts}{shared}"
 
 
-def taken_of(ask: DeviceRequirements, card: Card) -> int:
-    """Thousandths of a card that a request takes: its largest share of a capacity, rounded up."""
+def consumed_milli(ask: DeviceRequirements, card: Card) -> int:
+    """The thousandths of a card that a request consumes: its largest share of a capacity, rounded
+    up."""
     consumed = ask.of(card)
     if consumed is None:
         return 0
@@ -50,15 +51,15 @@ def shape_of(
     examples: Sequence[Card],
     selectors: SelectorCache,
 ) -> PodShape:
-    """A pod's shape; of several requests the largest of a class counts for all.
+    """A pod's shape. For each class, the largest of its requests counts for all.
 
-    ``examples``: a card of every kind.
+    ``examples``: one card of every kind.
     """
     milli: dict[str, int] = {}
     for card in examples:
         if card.fault:
             continue
-        most = max((_suited(ask, card, selectors) for ask in asks), default=0)
+        most = max((_consumed_if_matching(ask, card, selectors) for ask in asks), default=0)
         if most:
             name = class_of(card)
             milli[name] = max(milli.get(name, 0), most)
@@ -66,7 +67,7 @@ def shape_of(
     return PodShape(max(cpu_milli, 0), cards, tuple(sorted(milli.items())))
 
 
-def _suited(ask: DeviceRequirements, card: Card, selectors: SelectorCache) -> int:
+def _consumed_if_matching(ask: DeviceRequirements, card: Card, selectors: SelectorCache) -> int:
     if ask.untolerated(card) is not None or not selectors.matches(ask.selectors, card):
         return 0
-    return taken_of(ask, card)
+    return consumed_milli(ask, card)

@@ -1,7 +1,7 @@
-"""The capacity that typical pods can use of nodes, as columns of numbers.
+"""The capacity of nodes that typical pods can use, as columns.
 
-All numbers are whole and small enough for exact float sums in any order, so that every machine
-computes the same.
+All numbers are whole, and small enough for exact float sums in any order: results are equal on all
+machines.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from dray_allocator.scoring.fragmentation.shapes import CARD
 
 STRIDE: Final = CARD + 1
 _MOST_CPU_MILLI: Final = 2**40
-"""Limit of a pod's cpu: more than any node has, and small enough for 64 bits."""
+"""Limit of a pod's cpu: more than any node has, and its multiples fit 64 bits."""
 _FEWEST: Final = 256
 
 Number = TypeVar("Number", int, Whole)
@@ -27,12 +27,12 @@ def code_of(card_class: Number, left: Number) -> Number:
 
 
 def uses_cards(pod: TypicalPod) -> bool:
-    """Whether the pod asks for cards of known classes."""
+    """Whether the pod requests cards of known classes."""
     return pod.cards > 0 and any(pod.milli)
 
 
 class NodeStateTable:
-    """Typical pods that ask for cards. Pods that differ only in cpu and weights share a column."""
+    """Typical pods that request cards. Pods that differ only in cpu and weights share a column."""
 
     def __init__(self, classes: int, pods: Sequence[TypicalPod]) -> None:
         self._idle = sum(pod.waste for pod in pods)
@@ -72,36 +72,31 @@ class NodeStateTable:
         self._rows: Amounts = np.zeros((_FEWEST, 3 * width + 1), np.float64)
 
     def _waste_by_cpu(self, waste: Sequence[int]) -> tuple[Amounts, Amounts]:
-        """Amounts of cpu, and per rank and column the cost of an idle thousandth for pods that need
-        at most that cpu; rank 0: less than the first."""
+        """The distinct amounts of cpu, sorted, and by rank and column, the cost of an idle
+        thousandth for pods that need at most that cpu; rank 0: less than the first amount."""
         cpus, rank = np.unique(self._cpu, return_inverse=True)
         found = np.zeros((len(cpus) + 1, self.width), np.float64)
         np.add.at(found, (rank + 1, self._column), np.array(waste, np.float64))
         return cpus, np.add.accumulate(found, axis=0)
 
     def of(self, codes: Whole) -> Amounts:
-        """Per card and column: copies of the pods that fit, thousandths that they hold, thousandths
-        left if one fits; last, thousandths left in any case."""
+        """By card and column: copies of the pods that fit, thousandths that they hold, and idle
+        thousandths if one fits; the last column: idle thousandths in any case."""
         rows = self._row[codes]
         if rows.min(initial=0) < 0:
             self._add(np.unique(codes[rows < 0]))
             rows = self._row[codes]
         return self._rows[rows]
 
-    def parts(self, sums: Amounts) -> tuple[Amounts, Amounts, Amounts, Amounts]:
-        """Split sums into copies, held, left if one fits, and left."""
-        width = self.width
-        copies, held = sums[:, :width], sums[:, width : 2 * width]
-        return copies, held, sums[:, 2 * width : -1], sums[:, -1]
-
     def sums(self, codes: Whole, first: Whole) -> Amounts:
-        """The same per node: sums over its cards. ``first``: position of each node's first card."""
+        """The same by node: sums over its cards. ``first``: the position of each node's first
+        card."""
         found: Amounts = np.add.reduceat(self.of(codes), first)
         return found
 
     def worth(self, sums: Amounts, cpu_milli: Whole) -> Whole:
-        """The worth of nodes with such sums and free cpu, in millionths of a thousandth of a card:
-        a gain per usable thousandth, minus a cost per unusable one."""
+        """The worth of nodes with these sums and free cpu, in millionths of a thousandth of a card:
+        the gain of usable thousandths, minus the cost of unusable ones."""
         copies, held, fit = self._by_column(sums)
         waste = self._waste[self._cpus.searchsorted(cpu_milli, "right")]
         costs = (waste * fit).sum(axis=1) - sums[:, -1] * self._idle
@@ -110,7 +105,7 @@ class NodeStateTable:
         return worth
 
     def by_card(self, codes: Whole) -> tuple[Whole, Whole]:
-        """The worth of cards to pods with one card if cpu is ample, and the cpu that is ample."""
+        """The worth of cards for pods with one card if cpu is ample, and how much cpu is ample."""
         copies, held, fit, left = self._parts(self.of(codes))
         gains, waste = self._gains.copy(), self._waste[-1].copy()
         gains[self._wholes] = waste[self._wholes] = 0
@@ -119,24 +114,25 @@ class NodeStateTable:
         return worth.astype(np.int64), cpu_milli.astype(np.int64)
 
     def parts_of(self, code: int) -> list[tuple[int, int, int]]:
-        """Per entry of ``several``: whether a card can be used, what it holds, and what is left."""
+        """By entry of ``several``: whether a card is usable, and its held and idle thousandths."""
         copies, held, fit, _ = self._parts(self.of(np.array((code,), np.int64)))
         columns = [one[0, self._wholes].astype(int).tolist() for one in (copies, held, fit)]
         return list(zip(*columns, strict=True))
 
     def usable(self, sums: Amounts, cpu_milli: Whole) -> Amounts:
-        """Per pod that asks for cards, the thousandths that its copies could use on all nodes."""
+        """By pod that requests cards, the thousandths that its copies could use on all nodes."""
         copies, held, _ = self._by_column(sums)
         found: Amounts = self._usable(copies, held, cpu_milli).sum(axis=0)
         return found
 
     def _parts(self, sums: Amounts) -> tuple[Amounts, Amounts, Amounts, Amounts]:
+        """Split sums into copies, held, idle if one fits, and idle thousandths."""
         width = self.width
         copies, held = sums[:, :width], sums[:, width : 2 * width]
         return copies, held, sums[:, 2 * width : -1], sums[:, -1]
 
     def _by_column(self, sums: Amounts) -> tuple[Amounts, Amounts, Amounts]:
-        """Copies, thousandths held, and thousandths left on cards that can hold one."""
+        """Copies, held thousandths, and idle thousandths on cards that one copy fits."""
         copies, held, fit, _ = self._parts(sums)
         if self._wholes.size:
             whole, copies = copies, copies // self._cards
@@ -151,7 +147,7 @@ class NodeStateTable:
         by_cpu: Amounts = held * cpu_milli[:, None]
         by_cpu /= needed
         np.floor(by_cpu, out=by_cpu)
-        return np.minimum(held, by_cpu, out=by_cpu)  # Less than held if cpu is short.
+        return np.minimum(held, by_cpu, out=by_cpu)  # Less than ``held`` if cpu is scarce.
 
     def _add(self, codes: Whole) -> None:
         first, self._used = self._used, self._used + len(codes)

@@ -1,14 +1,14 @@
-"""The workload model: typical pods and their weights, learned from the pods seen.
+"""The workload model: typical pods and their weights, learned from observed pods.
 
 For a typical pod m with frequency p, over all nodes n and their idle thousandths of cards,
 
-    u = Σ cap(n) / Σ idle(n)        share of idle capacity that m could use, cpu included
-    w = p · max(u, 1/1000)^-1.5     capacity that fits few nodes weighs more
+    u = Σ cap(n) / Σ idle(n)        share of idle capacity that m could use, considering cpu
+    w = p · max(u, 1/1000)^-1.5     scarce capacity has a higher weight
     ρ = (cpu per card that typical pods request) / (cpu per card of the nodes)
     α = 0.25 · ρ², from 0.02 to 0.6
 
-a thousandth that m can use is worth α·w, and an idle one that it can't use costs (1-α)·p. The
-weights are rounded to whole numbers and written to the decision log; decisions use only those.
+A thousandth that m can use is worth α·w, and an idle one that it can't use costs (1-α)·p. The
+weights are rounded to whole numbers and written to the decision log; decisions use only these.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +22,13 @@ from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.scoring.fragmentation.node_worth import NodeWorth
-from dray_allocator.scoring.fragmentation.nodes import KindsSeen, distinguish_models, kinds_of
+from dray_allocator.scoring.fragmentation.nodes import KindsState, distinguish_models, kinds_state
 from dray_allocator.scoring.fragmentation.shapes import CARD, PodShape, class_of, shape_of
 
 HALF_LIFE: Final = 4000
-"""A pod counts half after so many later ones."""
+"""After this many later pods, a pod counts half."""
 PRIOR: Final = 50.0
-"""Pods assumed before the first one: a whole card of every class."""
+"""The weight of the shapes assumed before the first pod: one whole card of every class."""
 MOST_SHAPES: Final = 384
 MOST_SIGNATURES: Final = 2048
 _EXPONENT: Final = -1.5
@@ -37,12 +37,13 @@ _ALPHA: Final = 0.25
 _LEAST_ALPHA: Final = 0.02
 _MOST_ALPHA: Final = 0.6
 _MICRO: Final = 1_000_000
-_OFTEN: Final = 256
-"""The model is learned again after as many pods as before, at the latest after this many, or"""
+_MAX_PODS: Final = 256
+"""The model is learned again after half as many pods as before, but at the latest after this
+many,"""
 _CARDS_PER_POD: Final = 24
-"""in a large pool, after one pod per so many cards."""
-_SAME: Final = 0.05
-"""A new model that differs by less is dropped: using it would score every node again."""
+"""or, in a large pool, after one pod per this many cards."""
+_MIN_DIFFERENCE: Final = 0.05
+"""A new model that differs by less is dropped: a new one causes all nodes to be scored again."""
 
 
 @dataclass(slots=True)
@@ -53,12 +54,12 @@ class ObservedPods:
     asks: Sequence[DeviceRequirements]
     count: float = 0.0
     shape: PodShape | None = None
-    """None: not computed for the present kinds of cards."""
+    """None: not computed for the current kinds of cards."""
 
 
 @dataclass(slots=True)
 class WorkloadModel:
-    """The pods that this replica saw, on top of the last model in the log."""
+    """The pods that this replica observed since the last model in the log."""
 
     before: Learned | None
     """The model in the log."""
@@ -66,10 +67,10 @@ class WorkloadModel:
     """Pods since the last model."""
     total: int = 0
     _weight: float = 1.0
-    """Weight of the next pod: it grows, instead of shrinking all earlier ones."""
+    """The weight of the next pod: it grows, so that earlier weights need not shrink."""
     _seen: dict[bytes, ObservedPods] = field(default_factory=dict)
     _prior: dict[PodShape, float] = field(default_factory=dict)
-    _kinds: KindsSeen | None = None
+    _kinds: KindsState | None = None
 
     def __post_init__(self) -> None:
         if self.before is not None:
@@ -77,7 +78,7 @@ class WorkloadModel:
             self.total = int(sum(self._prior.values()))
 
     def observe(self, signature: bytes, cpu_milli: int, asks: Sequence[DeviceRequirements]) -> None:
-        """Count a pod that asks for the first time."""
+        """Count a new pod."""
         known = self._seen.get(signature)
         if known is None:
             if len(self._seen) >= MOST_SIGNATURES:
@@ -91,8 +92,8 @@ class WorkloadModel:
             self._scale(1 / self._weight)
 
     def is_due(self, cards: int) -> bool:
-        """Whether enough pods were seen to learn again, in a pool of so many cards."""
-        return self.pods >= min(max(self.total // 2, 1), max(_OFTEN, cards // _CARDS_PER_POD))
+        """Whether enough pods were observed to learn again, in a pool with ``cards`` cards."""
+        return self.pods >= min(max(self.total // 2, 1), max(_MAX_PODS, cards // _CARDS_PER_POD))
 
     def learn(
         self,
@@ -101,9 +102,9 @@ class WorkloadModel:
         cpu_of: Callable[[str], int],
         like: NodeWorth | None = None,
     ) -> Learned | None:
-        """The new model; None if it hardly differs, or without cards.
+        """Learn a new model; None if it hardly differs, or if the pool has no cards.
 
-        ``cpu_of``: cpu of a node in milli. ``like``: the current node worths, whose nodes are
+        ``cpu_of``: the cpu of a node, in milli. ``like``: the current node worth, whose nodes are
         reused.
         """
         self.pods = 0
@@ -115,15 +116,15 @@ class WorkloadModel:
             self._prior = _cold_start(table, hardware, cpu_of)
         found = _learned(self._shapes(table, selectors), table, hardware, like)
         if self.before is not None:
-            found = _numbered(found, self.before.version + 1)
-            if _is_same(found, self.before):
+            found = _with_version(found, self.before.version + 1)
+            if _hardly_differs(found, self.before):
                 return None
         self.before = found
         return found
 
     def _shapes(self, table: NodeTable, selectors: SelectorCache) -> dict[PodShape, float]:
         """The most frequent shapes and their counts."""
-        kinds = kinds_of(table)
+        kinds = kinds_state(table)
         if kinds != self._kinds:
             self._kinds = kinds
             for seen in self._seen.values():
@@ -155,9 +156,9 @@ class PoolHardware:
 
     cards: int
     cpu_milli: int
-    """Cpu of the nodes with cards."""
+    """The cpu of the nodes with cards."""
     cards_of: dict[str, int]
-    """Per class."""
+    """The number of cards by class."""
 
 
 def _hardware(table: NodeTable, cpu_of: Callable[[str], int]) -> PoolHardware:
@@ -176,7 +177,8 @@ def _hardware(table: NodeTable, cpu_of: Callable[[str], int]) -> PoolHardware:
 def _cold_start(
     table: NodeTable, hardware: PoolHardware, cpu_of: Callable[[str], int]
 ) -> dict[PodShape, float]:
-    """Shapes before the first pod: a whole card per class, by the number of such cards."""
+    """The shapes before the first pod: a whole card of each class, weighted by its number of
+    cards."""
     per_card, cpu_milli_of = hardware.cpu_milli / hardware.cards, _cpu_milli_of(table, cpu_of)
     return {
         PodShape(int(min(per_card, cpu_milli_of[name] / cards)), 1, ((name, CARD),)): PRIOR
@@ -187,7 +189,7 @@ def _cold_start(
 
 
 def _cpu_milli_of(table: NodeTable, cpu_of: Callable[[str], int]) -> dict[str, float]:
-    """Per class, the cpu of its cards: a node's cpu is divided equally among its cards."""
+    """By class, the cpu of its cards: the cpu of a node is divided equally among its cards."""
     found: dict[str, float] = {}
     classes = [class_of(table.card_kinds.example(kind)) for kind in range(table.card_kinds.count)]
     for name, row in sorted(table.rows.items()):
@@ -229,7 +231,7 @@ def _alpha(shapes: Sequence[PodShape], shares: Sequence[float], hardware: PoolHa
 
 
 def _milli(shape: PodShape, hardware: PoolHardware) -> float:
-    """Mean thousandths of cards that a pod takes, over the cards that it can use."""
+    """The thousandths of cards that a pod consumes, as a mean over the cards that it can use."""
     cards = sum(hardware.cards_of.get(name, 0) for name, _ in shape.milli)
     taken = sum(milli * hardware.cards_of.get(name, 0) for name, milli in shape.milli)
     return shape.cards * taken / cards if cards else 0.0
@@ -238,7 +240,7 @@ def _milli(shape: PodShape, hardware: PoolHardware) -> float:
 def _usable(
     shapes: Sequence[PodShape], classes: tuple[str, ...], table: NodeTable, like: NodeWorth | None
 ) -> list[float]:
-    """Per shape, the share of all idle thousandths that such pods could use."""
+    """By shape, the share of all idle thousandths that such pods could use."""
     pods = tuple(_typical(shape, classes, 0, 0, 0) for shape in shapes)
     worths = NodeWorth(table, Learned(version=0, classes=classes, pods=pods), 0, like)
     worths.nodes.catch_up()
@@ -260,7 +262,7 @@ def _typical(
 
 
 def _counts(learned: Learned) -> dict[PodShape, float]:
-    """The counts in a model."""
+    """The counts of pods in a model."""
     found: dict[PodShape, float] = {}
     for pod in learned.pods:
         milli = zip(learned.classes, pod.milli, strict=True)
@@ -269,23 +271,23 @@ def _counts(learned: Learned) -> dict[PodShape, float]:
     return found
 
 
-def _numbered(learned: Learned, version: int) -> Learned:
+def _with_version(learned: Learned, version: int) -> Learned:
     return Learned(version=version, classes=learned.classes, pods=learned.pods)
 
 
-def _is_same(now: Learned, before: Learned) -> bool:
-    """Whether two models score nodes almost alike."""
+def _hardly_differs(now: Learned, before: Learned) -> bool:
+    """Whether two models have almost equal weights."""
     if now.classes != before.classes:
         return False
-    return all(_differ(weigh, now, before) < _SAME for weigh in (_gain, _waste))
+    return all(_differ(weight_of, now, before) < _MIN_DIFFERENCE for weight_of in (_gain, _waste))
 
 
-def _differ(weigh: Callable[[TypicalPod], int], now: Learned, before: Learned) -> float:
+def _differ(weight_of: Callable[[TypicalPod], int], now: Learned, before: Learned) -> float:
     """The difference of two models' weights, as a share of all weights."""
-    weights = {(one.cpu_milli, one.cards, one.milli): weigh(one) for one in before.pods}
+    weights = {(one.cpu_milli, one.cards, one.milli): weight_of(one) for one in before.pods}
     moved = total = 0
     for one in now.pods:
-        weight = weigh(one)
+        weight = weight_of(one)
         moved += abs(weight - weights.pop((one.cpu_milli, one.cards, one.milli), 0))
         total += weight
     return (moved + sum(weights.values())) / max(total, 1)

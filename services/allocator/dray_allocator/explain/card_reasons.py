@@ -1,9 +1,9 @@
-"""What fails on the cards of a pool, by their kinds: cards of one kind fail alike, but for use.
+"""Why cards don't fit a request, from the columns of the node table.
 
-A selector, a taint and what a request takes are looked at once per kind; what is left of the cards
-is compared in the table's columns. Where a selector reads what kinds don't tell, such as the uuid,
-it is asked of every card. The order of the answers depends on nothing but their words, and the
-nearest miss on the cards' identities, so that a replay gives the same ones.
+Selectors, taints and requested amounts are evaluated once per kind of card, free amounts in the
+columns. A selector that reads more than kinds distinguish, such as the uuid, is evaluated on every
+card. The order of reasons depends on their texts only, and the nearest shortfall on the IDs of
+cards, so that a replay has the same reasons.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,8 +32,8 @@ _ORDER = ("unsupported", "taint", "capacity", "in-use")
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceGroups:
-    """The cards of a node table, in groups of which one request makes no difference but for use."""
+class CardGroups:
+    """The cards of a node table, in groups that are equal for one request, except for their use."""
 
     places: Places
     of: Places
@@ -45,20 +45,20 @@ class DeviceGroups:
         return self.places[flags[self.of]]
 
     def sizes(self) -> list[int]:
-        """How many cards each group has."""
+        """The number of cards of each group."""
         found: list[int] = np.bincount(self.of, minlength=len(self.examples)).tolist()
         return found
 
 
-class DeviceMisses:
-    """The cards of one pool, as they are now."""
+class CardReasons:
+    """The reasons, from the cards of one pool."""
 
     def __init__(self, state: AllocatorState, table: NodeTable) -> None:
         self.state = state
         self.table = table
 
     def reasons(self, ask: DeviceRequirements) -> Iterator[Reason]:
-        """Why a request gets none of them: its clauses first, then taints, use and capacity."""
+        """The selectors' clauses that fail, then taints, use and capacities."""
         groups = self._groups(ask)
         yield from self._clauses(ask, groups)
         yield from self._causes(ask, groups)
@@ -70,10 +70,10 @@ class DeviceMisses:
         return cards[place - self.table.first.item(row)]
 
     def nearest(self, places: Places) -> Card:
-        """Of cards that are equally near the one whose tie is least."""
+        """The card with the lowest tie break."""
         return self.card(int(places[int(self.table.card_tie[places].argmin())]))
 
-    def _groups(self, ask: DeviceRequirements) -> DeviceGroups:
+    def _groups(self, ask: DeviceRequirements) -> CardGroups:
         table, selectors = self.table, self.state.selectors
         reads = [selectors.reads(text) for text in ask.selectors]
         properties = equivalence_keys.attributes(read for some in reads for read in some or ())
@@ -83,11 +83,12 @@ class DeviceMisses:
         kinds = table.kind[places]
         if None not in reads and all(map(table.card_kinds.distinguishes, properties)):
             examples = map(table.card_kinds.example, range(table.card_kinds.count))
-            return DeviceGroups(places, kinds, tuple(examples))
-        return DeviceGroups(places, np.arange(len(places)), tuple(map(self.card, places.tolist())))
+            return CardGroups(places, kinds, tuple(examples))
+        return CardGroups(places, np.arange(len(places)), tuple(map(self.card, places.tolist())))
 
-    def _clauses(self, ask: DeviceRequirements, groups: DeviceGroups) -> Iterator[Reason]:
-        """False and failing clauses of every selector, in the order of the text."""
+    def _clauses(self, ask: DeviceRequirements, groups: CardGroups) -> Iterator[Reason]:
+        """The clauses that are false, then those that can't be evaluated, in the order of the
+        text."""
         found = [_Clauses(self.state, ask.selectors, card) for card in groups.examples]
         there = [one for one, size in zip(found, groups.sizes(), strict=True) if size]
         misses = np.array([one.misses for one in found], np.int64)[groups.of]
@@ -105,8 +106,8 @@ class DeviceMisses:
                         detail = suggest(one.failing(kind)[text] for one in there)
                     yield Reason(kind, text, where.size, total, "device", detail, nearest)
 
-    def _causes(self, ask: DeviceRequirements, groups: DeviceGroups) -> Iterator[Reason]:
-        """Taints, use and capacity, on the devices that the selectors match."""
+    def _causes(self, ask: DeviceRequirements, groups: CardGroups) -> Iterator[Reason]:
+        """Taints, use and capacities of the cards that match the selectors."""
         matches = self.state.selectors.matches
         flags = np.array([matches(ask.selectors, one) for one in groups.examples], np.bool_)
         sizes = groups.sizes()
@@ -118,9 +119,9 @@ class DeviceMisses:
             yield Reason(kind, what, where, total, "device", detail, nearest)
 
     def _by_group(
-        self, ask: DeviceRequirements, groups: DeviceGroups, matching: Flags
+        self, ask: DeviceRequirements, groups: CardGroups, matching: Flags
     ) -> Mapping[Cause, tuple[int, Nearest | None]]:
-        """What all cards of a group have in common."""
+        """The causes that are common to all cards of a group."""
         failing: dict[Cause, list[int]] = {}
         for at in matching.nonzero()[0].tolist():
             for cause in _common(ask, groups.examples[at]):
@@ -133,9 +134,9 @@ class DeviceMisses:
         return found
 
     def _nearest_in_common(
-        self, ask: DeviceRequirements, cause: Cause, groups: DeviceGroups, which: list[int]
+        self, ask: DeviceRequirements, cause: Cause, groups: CardGroups, which: list[int]
     ) -> Nearest | None:
-        """The largest of those that are too small; of those with a taint any."""
+        """The largest card if cards are too small; any card with the taint otherwise."""
         sizes = groups.sizes()
         which = [at for at in which if sizes[at]]
         if cause[0] == "capacity":
@@ -149,9 +150,9 @@ class DeviceMisses:
         return Nearest(_named(card), seen)
 
     def _by_use(
-        self, ask: DeviceRequirements, groups: DeviceGroups, matching: Flags
+        self, ask: DeviceRequirements, groups: CardGroups, matching: Flags
     ) -> Mapping[Cause, tuple[int, Nearest | None]]:
-        """What cards that could be had have too little of, or that somebody has them whole."""
+        """Cards that are in use as a whole, or have too little capacity left."""
         takes = [
             ask.of(card) if fits and not card.fault else None
             for fits, card in zip(matching.tolist(), groups.examples, strict=True)
@@ -161,11 +162,11 @@ class DeviceMisses:
         found: dict[Cause, tuple[int, Nearest | None]] = {}
         if not is_open.all():
             found["in-use", "in use", ""] = (int((~is_open).sum()), None)
-        told = _told(ask, zip(takes, groups.examples, strict=True))
+        texts = _texts(ask, zip(takes, groups.examples, strict=True))
         percents = {key: formatting.percentage(key, one) for key, one in ask.percents.items()}
-        for key, text in sorted({entry for texts in told.values() for entry in texts.items()}):
+        for key, text in sorted({entry for entries in texts.values() for entry in entries.items()}):
             amounts = [
-                one.nano[key] if one and told[id(one)].get(key) == text else -1 for one in takes
+                one.nano[key] if one and texts[id(one)].get(key) == text else -1 for one in takes
             ]
             short = self._short_of(key, amounts, groups)
             if short.size:
@@ -174,20 +175,23 @@ class DeviceMisses:
                 found[cause] = (short.size, self._nearest_short(key, whole, groups, short))
         return found
 
-    def _short_of(self, key: str, amounts: list[int], groups: DeviceGroups) -> Places:
-        """Which of the open cards of the groups with an amount have less than it left."""
+    def _short_of(self, key: str, amounts: list[int], groups: CardGroups) -> Places:
+        """The positions of the open cards with less than the needed amount left; an amount below 0
+        excludes a group."""
         table = self.table
         taking = np.array([amount >= 0 for amount in amounts], np.bool_)
         which = taking[groups.of] & table.open[groups.places]
         at_all = which.nonzero()[0]
         places, of = groups.places[at_all], groups.of[at_all]
         wanted = np.array([float(min(amount, MOST_NANO)) for amount in amounts])[of]
-        if max(amounts) == 0:  # Then it is short only where more is used than there is.
+        if (
+            max(amounts) == 0
+        ):  # Only a card that is allocated beyond its capacity has less than 0 left.
             doubtful = table.load[places] > FULL
             short = np.zeros(len(places), np.bool_)
         else:
             free = table.free[table.dimension(key)][places]
-            # Rounded amounts that are equal may differ, but not on a card that nobody uses.
+            # Equal floats may differ before rounding, except on an unused card.
             doubtful = (free == wanted) & (table.load[places] > 0)
             short = free < wanted
         for at in doubtful.nonzero()[0].tolist():
@@ -198,8 +202,9 @@ class DeviceMisses:
     def _left(self, key: str, card: Card) -> int:
         return card.totals.get(key, 0) - self.state.device_usage.of(card.id).used.get(key, 0)
 
-    def _nearest_short(self, key: str, whole: str, groups: DeviceGroups, short: Places) -> Nearest:
-        """The card with the most left; with the most of its ``whole``, where that is named."""
+    def _nearest_short(self, key: str, whole: str, groups: CardGroups, short: Places) -> Nearest:
+        """The card with the most left: of capacity ``key``, or as a share of ``whole`` if it is
+        set."""
         where = groups.places[short]
         free = self.table.free[self.table.dimension(key)][where]
         if whole:
@@ -213,7 +218,7 @@ class DeviceMisses:
 
 
 class _Clauses:
-    """What the clauses of all selectors of a request give on a card."""
+    """The results of all selectors' clauses on a card."""
 
     def __init__(self, state: AllocatorState, selectors: Iterable[str], card: Card) -> None:
         self.texts: list[str] = []
@@ -221,22 +226,22 @@ class _Clauses:
         for expression in selectors:
             results = state.selectors.explain(expression, card)
             self.texts += [one.text for one in results]
-            no = [one for one in results if one.value is False]
-            # One false clause makes the whole false, whatever the others can't tell.
-            unsaid = [] if no else [one for one in results if one.value is None]
-            for one in no:
+            false = [one for one in results if one.value is False]
+            # After a false clause, errors of other clauses do not matter.
+            failed = [] if false else [one for one in results if one.value is None]
+            for one in false:
                 self._failing["clause"].setdefault(one.text, one)
-            for one in unsaid:
+            for one in failed:
                 self._failing["clause-error"].setdefault(one.text, one)
         self.misses = sum(map(len, self._failing.values()))
 
     def failing(self, kind: str) -> Mapping[str, ClauseResult]:
-        """The clauses that are false, or that can't be evaluated, by their text."""
+        """By text, the clauses that are false (``clause``) or fail (``clause-error``)."""
         return self._failing[kind]
 
 
 def _common(ask: DeviceRequirements, card: Card) -> Iterator[Cause]:
-    """What keeps a request from a card, whatever its use."""
+    """Why a card does not fit a request, even if it is unused."""
     if card.fault:
         yield "unsupported", "unparsable", card.fault
         return
@@ -250,10 +255,10 @@ def _common(ask: DeviceRequirements, card: Card) -> Iterator[Cause]:
         yield "capacity", formatting.too_small(asked), ""
 
 
-def _told(
+def _texts(
     ask: DeviceRequirements, takes: Iterable[tuple[Demand | None, Card]]
 ) -> dict[int, dict[str, str]]:
-    """By identity of what is taken of a card, how that is written: percentages as such."""
+    """By ``id`` of a demand, its amounts as text; percentages remain percentages."""
     found: dict[int, dict[str, str]] = {}
     for one, card in takes:
         if one is not None and id(one) not in found:
