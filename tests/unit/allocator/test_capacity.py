@@ -6,7 +6,7 @@ from dray.api import names
 from dray.api.claims import DeviceRequest
 from dray.api.devices import Capacity, Device, DeviceId, RequestPolicy
 from dray_allocator.devices.device_requests import needed
-from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.published_devices import Card
 
 RANGE = RequestPolicy(default="10", minimum="4", maximum="20", step="4")
 FRACTIONS = RequestPolicy(default="1", minimum="500m", step="250m")

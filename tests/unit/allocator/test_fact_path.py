@@ -2,7 +2,7 @@
 
 from benchmarks.fact_path import path
 
-MODULES = 41
+MODULES = 38
 
 
 async def test_a_claims_fact_enters_no_more_modules_than_recorded() -> None:

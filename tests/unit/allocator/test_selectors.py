@@ -5,7 +5,7 @@ import pytest
 from dray.api import names
 from dray.api.devices import Capacity, Device, DeviceId, Version
 from dray.cel.eval.program import Program, compile
-from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.devices.selector_cache import SelectorCache, named_reads
 
 D = f'device.attributes["{names.DRIVER}"]'

@@ -14,8 +14,8 @@ amounts       quantities as in Go     ordered_search    best devices first; conn
 
 The devices that the node table reads (cards), and the requests for them:
 
-published_device    a card: a device and what is computed from it; published_capacity
-node_devices        the cards of each node; device_usage and device_taints
+published_devices   the cards of each node: devices with values computed from them;
+                    published_capacity, device_usage and device_taints
 table_scope         what the node table can decide
 selector_cache      results of selectors, once per distinct device
 driver_parameters   dray's opaque configuration in a claim; percentages

@@ -65,7 +65,7 @@ class DeviceEquivalence:
         self._attribute_names = attributes
         self._numbers: dict[Hashable, int] = {}
         self._capacities: dict[int, tuple[dict[str, Capacity], int]] = {}
-        """By identity: equal capacities are one object (``node_devices.PublishedDevices``)."""
+        """By identity: equal capacities are one object (``published_devices.PublishedDevices``)."""
 
     def of(self, part: ResourceSlice, device: Device) -> int:
         """The class of a device of a slice. The name of the device does not matter."""

@@ -12,8 +12,8 @@ from dray_allocator.devices.allocation_state import untolerated
 from dray_allocator.devices.capacity import WHOLE, Demand, demand
 from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.errors import AllocationError
-from dray_allocator.devices.node_devices import Card, NodeDevices
 from dray_allocator.devices.percentages import amounts
+from dray_allocator.devices.published_devices import Card, NodeDevices
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.devices.versions import NEWEST, rules_for
 

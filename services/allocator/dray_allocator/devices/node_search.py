@@ -19,8 +19,8 @@ from dray_allocator.devices.device_requests import (
     has_room,
 )
 from dray_allocator.devices.device_usage import DeviceUsage
-from dray_allocator.devices.node_devices import Card, NodeDevices
 from dray_allocator.devices.ordered_search import OrderedSearch, Rating, SearchPlan
+from dray_allocator.devices.published_devices import Card, NodeDevices
 from dray_allocator.devices.requirements import Alternative, RequestAlternatives
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.devices.usage import Usage

@@ -16,7 +16,7 @@ from dray.cel.reads import Read, read_of
 from dray.cel.syntax import tree
 from dray.cel.syntax.tree import Expr
 from dray.cel.view import DeviceView
-from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.published_devices import Card
 
 _MAX_RESULTS = 4096
 _MAX_SELECTORS = 1024

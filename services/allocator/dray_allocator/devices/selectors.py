@@ -12,8 +12,8 @@ from dray.cel.eval.program import Program, compile
 from dray.cel.view import DeviceView
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError
-from dray_allocator.devices.node_devices import PublishedDevices
 from dray_allocator.devices.node_selection import is_reached
+from dray_allocator.devices.published_devices import PublishedDevices
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.devices.versions import SchedulerVersion
 

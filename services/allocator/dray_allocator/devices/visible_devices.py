@@ -7,8 +7,7 @@ from typing import Final
 
 from dray.api.devices import DeviceId, ResourceSlice
 from dray_allocator.devices.device_usage import DeviceUsage
-from dray_allocator.devices.node_devices import PublishedDevices
-from dray_allocator.devices.published_device import readable_part
+from dray_allocator.devices.published_devices import PublishedDevices, readable_part
 from dray_allocator.devices.usage import Usage
 from dray_allocator.devices.versions import SchedulerVersion
 

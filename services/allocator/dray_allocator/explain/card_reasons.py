@@ -15,9 +15,9 @@ from dray.cel.eval.program import ClauseResult
 from dray.reasons import Nearest, Reason, not_enough
 from dray_allocator.devices.capacity import Demand
 from dray_allocator.devices.device_requests import DeviceRequirements
-from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.percentages import PHYSICAL, in_percent
 from dray_allocator.devices.published_capacity import MOST_NANO
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.explain import formatting
 from dray_allocator.explain.suggest import suggest
 from dray_allocator.nodes import equivalence_keys

@@ -8,9 +8,9 @@ from dray.api.claims import Claim
 from dray.reasons import Reason
 from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, MAX_TRIES_PER_POD, SearchBudget
 from dray_allocator.devices.device_requests import DeviceRequirements
-from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.node_search import DeviceSearch
 from dray_allocator.devices.ordered_search import Rating
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.explain.card_reasons import CardReasons
 from dray_allocator.nodes.columns import expand_ranges
 from dray_allocator.nodes.index import NodeIndex

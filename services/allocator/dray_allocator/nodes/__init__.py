@@ -1,9 +1,8 @@
 """The node table: filter and score the nodes of a pool without evaluating every node per pod.
 
-table             the nodes and cards of one pool as columns, with a log of changed nodes
-table_columns     its columns: one row per node, one place per card
+table             the nodes and cards of one pool as columns (one row per node, one place per
+                  card), with a log of changed nodes
 columns           growing NumPy arrays, and ranges of indexes in them
-source            where the table reads current values
 equivalence       equivalence classes ("kinds") of nodes and of cards
 equivalence_keys  the properties that distinguish kinds
 plan              what pods of one signature need, as arrays by kind

@@ -6,7 +6,7 @@ from functools import partial
 from dray.api.devices import Version
 from dray.api.pods import Node, PodNeeds
 from dray.cel.reads import Read
-from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.published_devices import Card
 
 _INT64 = range(-(2**63), 2**63)
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from dray.api.pods import Node, PodNeeds
 from dray_allocator.devices.device_requests import DeviceRequirements
-from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.published_capacity import MOST_NANO
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.nodes import equivalence_keys
 from dray_allocator.nodes.assumed_pods import NOTHING

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import msgspec
 import numpy as np
 
-from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.nodes.columns import Flags, Places, Whole
 from dray_allocator.nodes.load import MOST_LOAD
 from dray_allocator.nodes.plan import FilterPlan

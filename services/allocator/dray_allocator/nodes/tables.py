@@ -8,13 +8,12 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import NodeScore, Scoring
-from dray_allocator.nodes.source import Source
-from dray_allocator.nodes.table import NodeTable
+from dray_allocator.nodes.table import NodeTable, Source
 
 MOST_INDEXES: Final = 1024
 """The maximum number of indexes; the least recently used one is dropped first."""

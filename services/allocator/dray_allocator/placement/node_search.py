@@ -25,10 +25,9 @@ from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.device_requests import DeviceRequirements, Share, has_room
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError, SearchLimitError
 from dray_allocator.devices.links import NOT_CONNECTED
-from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.node_search import DeviceSearch, FoundDevices
 from dray_allocator.devices.ordered_search import PreferenceKey, Rating, worst_first
-from dray_allocator.devices.published_device import totals_of
+from dray_allocator.devices.published_devices import Card, totals_of
 from dray_allocator.devices.requirements import Alternative
 from dray_allocator.devices.selectors import LenientSelectors
 from dray_allocator.devices.visible_devices import VisibleDevices

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dray_allocator.devices.device_requests import DeviceRequirements
-from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.ordered_search import PreferenceKey
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.nodes.columns import Flags, Places, Whole, expand_ranges
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.keys import NONE

@@ -16,7 +16,7 @@ from dray.messages.facts import (
     Synced,
     Tick,
 )
-from dray_allocator.devices.node_devices import PublishedDevices
+from dray_allocator.devices.published_devices import PublishedDevices
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.scoring.fragmentation.score import NodeWorths
 from dray_allocator.state.configuration import configure

@@ -14,9 +14,9 @@ from dray.api.names import DRAY_SCHEDULER, KUBERNETES_COMPATIBLE
 from dray.api.placement import HARD, Placement, overridden
 from dray.api.pods import Pod, PodNeeds
 from dray_allocator.devices.device_requests import DeviceRequirements
-from dray_allocator.devices.node_devices import PublishedDevices
 from dray_allocator.devices.node_search import search_plan
 from dray_allocator.devices.ordered_search import SearchPlan
+from dray_allocator.devices.published_devices import PublishedDevices
 from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.scoring.policies import scoring_of
 from dray_allocator.state.claim_requirements import ClaimRequirements, ClaimRequirementsCache

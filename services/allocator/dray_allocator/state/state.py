@@ -17,10 +17,10 @@ from dray.api.devices import DeviceId
 from dray.api.pods import Pod
 from dray.messages.decisions import PodDecision
 from dray_allocator.devices.device_usage import DeviceUsage
-from dray_allocator.devices.node_devices import Card, PublishedDevices
+from dray_allocator.devices.published_devices import Card, PublishedDevices
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.nodes.assumed_pods import AssumedPods, AssumedResources
-from dray_allocator.nodes.source import Source
+from dray_allocator.nodes.table import Source
 from dray_allocator.nodes.tables import NodeTables, Pools
 from dray_allocator.state.decision_log import (
     AffectedObjects,

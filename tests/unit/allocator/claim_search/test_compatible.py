@@ -12,7 +12,7 @@ from dray.api import names
 from dray.messages.facts import ClusterObserved, PodObserved
 from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError
-from dray_allocator.devices.published_device import readable_part
+from dray_allocator.devices.published_devices import readable_part
 from dray_allocator.devices.usage import usage_of
 from dray_allocator.devices.versions import DEVICE_BINDING, rules_for
 from dray_allocator.nodes.load import tie

@@ -4,7 +4,7 @@ import pytest
 
 from dray.api.devices import DeviceId
 from dray.cel.reads import Read
-from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.nodes import equivalence, equivalence_keys
 from dray_allocator.nodes.equivalence import EquivalenceClasses
 

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from dray_allocator.devices.device_requests import DeviceRequirements
-from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.nodes.columns import Flags, Places, Whole
 from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import NodeBatch

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from dray.cel.reads import Read
-from dray_allocator.devices.published_device import Card
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.nodes import equivalence_keys
 from dray_allocator.nodes.columns import Places, Whole, expand_ranges, grown
 from dray_allocator.nodes.equivalence import EquivalenceClasses

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray_allocator.devices.device_requests import DeviceRequirements
-from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.devices.selector_cache import SelectorCache
 
 CARD: Final = 1000
