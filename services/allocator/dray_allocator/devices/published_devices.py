@@ -339,7 +339,8 @@ class PublishedDevices:
         return replace(device, capacity=shared, taints=taints)
 
     def _card(self, id_: DeviceId, device: Device, node: str, index: int) -> Card:
-        not_read = (*device.unsupported, *fields_beyond_table(device))
+        beyond_table = fields_beyond_table(device) if self._beyond_table else ()
+        not_read = (*device.unsupported, *beyond_table)
         key = (id(device.capacity), device.allow_multiple_allocations, not_read)
         number = self._numbers.setdefault(key, len(self._numbers))
         if number == len(self._shapes):
