@@ -142,7 +142,7 @@ def test_an_excluded_node_is_tried_again_after_a_while(make_world):
     world.tick(299, most_step_s=299)
     assert (
         world.waits("p")[-1].reasons[-1].what
-        == "an allocation to the pod was taken back there lately"
+        == "an allocation for the pod was rolled back there recently"
     )
     world.tick(1)
     assert world.decisions()["p"].claims[0].attempt > first.claims[0].attempt

@@ -74,7 +74,7 @@ def test_only_1_36_is_asked_about_pods_under_a_resize(module):
     [
         (HostPort, "conflicts", lambda self, other: self == other),
         (NodeExpression, "holds", lambda self, seen: self.key in seen),
-        (predicates, "_tolerated", lambda needs, taint: bool(needs.tolerations)),
+        (predicates, "_tolerates", lambda needs, taint: bool(needs.tolerations)),
         (predicates, "_resources", lambda needs, node, held, given: iter(())),
     ],
 )

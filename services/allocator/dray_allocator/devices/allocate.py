@@ -108,8 +108,8 @@ def allocate(
     """The allocations, in the order of the claims; None if the claims do not fit on the node.
 
     ``budget`` limits the devices that the search tries, by default to ``MAX_TRIES``.
-    ``selectors``, of the same node and rules, may be lenient. ``requested``
-    tells what requests take of a device where that is not in the claim.
+    ``selectors``, of the same node and rules, may be lenient.
+    ``requested`` returns the requested capacity, if the claim does not contain it.
 
     Raises:
         AllocationError: Kubernetes ends the attempt with an error: a selector that can't be

@@ -19,7 +19,7 @@ from dray_allocator.placement.choice import is_reached_by
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.state.state import AllocatorState
 
-EXCLUDED: Final = "an allocation to the pod was taken back there lately"
+EXCLUDED: Final = "an allocation for the pod was rolled back there recently"
 UNREACHABLE: Final = "can't use a claim of the pod that is allocated already"
 _NOT_ENOUGH = re.compile(r"not enough free (\S+)(?: slots)? \(")
 Rank = tuple[int, int, int]
