@@ -530,7 +530,7 @@ async def test_a_user_that_ended_is_confirmed_again_and_goes_on_reading(
         return await short.answer(request)
 
     serving = asyncio.create_task(world.owner.serve("$SYS.REQ.USER.AUTH", answer, queue="short"))
-    await world.owner._connection.session().client.flush()
+    await world.admin("INFO")  # Answered after the server has taken the subscription.
     bus = await world.node("n3")
     assert bus.connected
     subjects = ("dray.state.node.v1.n3",)
