@@ -59,6 +59,7 @@ class Controller:
         self.bus = bus
         self._clock = clock or SystemClock()
         cache = ObjectCache()
+        cache.is_published = False
         self.journal: Journal | None = None
         """Records inputs and decisions for ``dray record``."""
         if settings.record:

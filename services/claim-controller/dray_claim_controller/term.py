@@ -6,7 +6,7 @@ the term ends and the next begins by reading what is there.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 
 import structlog
@@ -86,7 +86,7 @@ class LeaderTerm:
             clock,
             instance=instance,
             node_moves=NodeMoves(
-                self._left, self._closing, settings.owner.quarantine, self._keeps_taints
+                self._left_at, self._closing, settings.owner.quarantine, self._keeps_taints
             ),
             tick_s=settings.publishing.tick,
             evaluate=informers.evaluate,
@@ -140,6 +140,7 @@ class LeaderTerm:
             clock,
             decided=self._decided,
             waiting=self.reporter.waiting,
+            nodes_of=self.publisher.nodes_of,
         )
         self.recovery = PodRecovery(
             informers,
@@ -155,14 +156,18 @@ class LeaderTerm:
 
     async def run(self) -> None:
         """Lead. Raises an ExceptionGroup of what was lost or failed."""
-        created = await self._begin()
+        cache = self._dependencies.informers.cache
+        cache.is_published = True
         try:
+            created = await self._begin()
             async with asyncio.TaskGroup() as group:
                 for name, loop in self._loops(created).items():
                     group.create_task(loop, name=name)  # type: ignore[arg-type]
                 self.ready = True
         finally:
             self.ready = False
+            cache.is_published = False
+            cache.take_dirty()
             await self.executor.close()
 
     async def _begin(self) -> str:
@@ -351,8 +356,8 @@ class LeaderTerm:
             self.followers.finished(progress.execution)
         self._dependencies.progress(progress)
 
-    def _left(self) -> Mapping[tuple[str, str], int]:
-        return self.followers.left()
+    def _left_at(self, domain: str, node: str) -> int:
+        return self.followers.left(domain, node)
 
     def _closing(self) -> Iterable[str]:
         return self.epochs.closing

@@ -140,15 +140,17 @@ def _readable_allocation(status: Any) -> Allocation | None:
         return _ANY_DEVICES
     if not (allocation := status.get("allocation")):
         return None
-    try:
-        selector = node_selector_from(allocation.get("nodeSelector"))
-        node = "" if selector is None else selector.only_node
-    except UNREADABLE:
-        node = ""
+    node = _or_else("", _only_node, allocation)
     results = _or_else(None, lambda: allocation["devices"]["results"])
     if not isinstance(results, list):
         return replace(_ANY_DEVICES, node=node)
     return Allocation(tuple(_readable_result(entry) for entry in results), node)
+
+
+def _only_node(allocation: Mapping[str, Any]) -> str:
+    selector = node_selector_from(allocation.get("nodeSelector"))
+    node: Any = "" if selector is None else selector.only_node
+    return node if isinstance(node, str) else ""
 
 
 def _readable_result(entry: Any) -> AllocatedDevice:

@@ -155,7 +155,7 @@ def test_a_pool_that_alone_selects_a_node_has_it_whatever_was_before(cluster: Cl
 
 def test_without_any_trace_the_older_pool_has_it(cluster: Cluster) -> None:
     assert owner(cluster) == "old"
-    assert list(contested_nodes(cluster.cache)) == [(NODE, ("old", "young"))]
+    assert list(contested_nodes(cluster.cache, "old")) == [(NODE, ("old", "young"))]
 
 
 def test_of_pools_of_one_second_the_lower_uid_has_it(cluster: Cluster) -> None:
@@ -256,7 +256,7 @@ def test_a_pool_that_can_not_be_read_loses_no_node_over_a_restart(cluster: Clust
     fact = cluster.warn()
     assert fact is not None
     assert (fact.node.pool, fact.also_selected_by) == ("", ("old",))
-    assert list(contested_nodes(cluster.cache)) == [(NODE, ("old",))]
+    assert list(contested_nodes(cluster.cache, "old")) == [(NODE, ("old",))]
 
 
 def test_once_the_pool_can_be_read_it_has_its_node(cluster: Cluster) -> None:

@@ -29,7 +29,7 @@ async def bus() -> AsyncIterator[MemoryBus]:
 def publisher(
     bus: MemoryBus, cache: ObjectCache, instance: str = "one", clock: Clock | None = None
 ) -> Publisher:
-    node_moves = NodeMoves(dict, tuple)
+    node_moves = NodeMoves(lambda *_: 0, tuple)
     return Publisher(bus, cache, clock or SystemClock(), instance=instance, node_moves=node_moves)
 
 

@@ -135,6 +135,11 @@ def broken(obj: Object, path: tuple[Any, ...]) -> Object:
     return made
 
 
+def mark_everything(cache: ObjectCache) -> None:
+    for key in cache.all_facts():
+        cache.mark(key)
+
+
 class Cluster:
     """Objects as they are meant and as they are served, and what a leader publishes of them."""
 
@@ -162,7 +167,7 @@ class Cluster:
         """Another leader begins: of what was, it has the facts alone."""
         self.cache = ObjectCache()
         self.relist()
-        self.cache.mark_all()
+        mark_everything(self.cache)
         for key in self.outbox.living():
             self.cache.mark(key, self.cache.revision)
         self.publish()
@@ -178,7 +183,8 @@ class Cluster:
 
     def publish(self) -> None:
         queue = FactQueue(self.cache, self.outbox)
-        queue.take_all()
+        for _ in queue.take_all():
+            pass
         while batch := queue.take(64):
             # What is published together may arrive in any order.
             for key, revision in reversed(batch):
@@ -261,6 +267,14 @@ NAMES = sorted((resource.plural, name) for resource, name in objects())
 BY_PLURAL = {resource.plural: resource for resource in WATCHED}
 
 
+def test_a_node_name_that_is_no_text_hides_nothing_of_what_a_claim_holds() -> None:
+    cluster = Cluster()
+    cluster.allocate("ours", DEVICES[0])
+    field = ("nodeSelector", "nodeSelectorTerms", 0, "matchFields", 0, "values", 0)
+    cluster.change(CLAIMS, "ours", ("status", "allocation", *field))
+    cluster.check()
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_what_a_claim_holds_never_looks_free(data: st.DataObject) -> None:
@@ -339,9 +353,10 @@ def test_a_device_is_released_after_its_claim_also_if_that_changes_while_facts_a
     None
 ):
     cluster = unreadable_holder()
-    cluster.cache.mark_all()
+    mark_everything(cluster.cache)
     queue = FactQueue(cluster.cache, cluster.outbox)
-    queue.take_all()
+    for _ in queue.take_all():
+        pass
     assert queue.take(1) == [(FactKey(SliceObserved.NAME, "slice-n1"), ANY)]
     cluster.cache.apply(CLAIMS, Changed(cluster.serve(CLAIMS, "ours")))
     rest = [key for key, _ in iter(lambda: (queue.take(1) or [None])[0], None)]

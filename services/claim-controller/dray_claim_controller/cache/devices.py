@@ -5,6 +5,7 @@ from typing import Any
 
 from dray.api.claims import Allocation, Claim
 from dray.api.devices import Device, DeviceId, ResourceSlice
+from dray_claim_controller.cache.changes import enter, leave
 from dray_claim_controller.cache.counters import SharedCounters, merge_counters, shared_counters
 
 
@@ -22,6 +23,8 @@ class DeviceCache:
         self._counted: dict[str, SharedCounters] = {}
         """What slices say of counters, by name; of those that say something."""
         self._slices_of_pool: dict[tuple[str, str], dict[str, None]] = {}
+        self._slices_of_node: dict[str, dict[str, None]] = {}
+        """Names of the slices of the nodes that they name."""
         self._on: dict[str, dict[str, None]] = {}
         """UIDs of the claims that hold something on a node, whether or not it is published."""
         self._vague: dict[str, Claim] = {}
@@ -52,6 +55,10 @@ class DeviceCache:
         """The slices of a pool, of all its generations."""
         return [self.slices[name][0] for name in self._slices_of_pool.get((driver, pool), ())]
 
+    def slices_on(self, node: str) -> list[ResourceSlice]:
+        """The slices that name a node, of all drivers."""
+        return [self.slices[name][0] for name in self._slices_of_node.get(node, ())]
+
     def possible_holder(self, slice_: ResourceSlice) -> str:
         """A claim, as ``namespace/name``, that may hold any device of the slice, as what can be
         read of its allocation does not say which it holds; empty if there is none."""
@@ -78,19 +85,24 @@ class DeviceCache:
 
     def keep(self, name: str, observed: ResourceSlice, revision: int) -> None:
         """A slice was published, or changed."""
+        before = self.slices.get(name)
+        if before is not None and _place(before[0]) != _place(observed):
+            self.forget(name)
         self.slices[name] = (observed, revision)
         self._counted.pop(name, None)
         if (counters := shared_counters(observed)) is not None:
             self._counted[name] = counters
         pool = (observed.driver, observed.pool)
-        self._slices_of_pool.setdefault(pool, {})[name] = None
+        enter(self._slices_of_pool, pool, name)
+        enter(self._slices_of_node, observed.node, name)
         self.sums.pop(pool, None)
 
     def forget(self, name: str) -> None:
         """A slice is gone."""
         observed, _ = self.slices.pop(name)
         self._counted.pop(name, None)
-        self._slices_of_pool[observed.driver, observed.pool].pop(name, None)
+        leave(self._slices_of_pool, (observed.driver, observed.pool), name)
+        leave(self._slices_of_node, observed.node, name)
         self.sums.pop((observed.driver, observed.pool), None)
 
     def hold(self, before: Claim | None, after: Claim | None) -> None:
@@ -103,9 +115,9 @@ class DeviceCache:
             for device in claim.allocation.devices:
                 self.sums.pop((device.id.driver, device.id.pool), None)
                 if holds:
-                    self.holders.setdefault(device.id, {})[claim.uid] = None
+                    enter(self.holders, device.id, claim.uid)
                 else:
-                    self.holders.get(device.id, {}).pop(claim.uid, None)
+                    leave(self.holders, device.id, claim.uid)
 
     def place(self, before: Claim | None, after: Claim | None) -> None:
         """A claim holds something on other nodes than before."""
@@ -114,13 +126,17 @@ class DeviceCache:
                 continue
             for node in nodes_of(claim):
                 if holds:
-                    self._on.setdefault(node, {})[claim.uid] = None
+                    enter(self._on, node, claim.uid)
                 else:
-                    self._on.get(node, {}).pop(claim.uid, None)
+                    leave(self._on, node, claim.uid)
             if holds and is_vague(claim):
                 self._vague[claim.uid] = claim
             else:
                 self._vague.pop(claim.uid, None)
+
+
+def _place(slice_: ResourceSlice) -> tuple[str, str, str]:
+    return slice_.driver, slice_.pool, slice_.node
 
 
 def is_vague(claim: Claim | None) -> bool:

@@ -202,7 +202,7 @@ class Informers:
     async def _fold(self, resource: Resource, event: WatchEvent) -> None:
         await self._apply(resource, event)
         self._complain()
-        for listener in self.listeners:
+        for listener in tuple(self.listeners):
             listener(resource, event)
         self._wake()
 

@@ -1,10 +1,11 @@
 """The cache of watched objects, and which facts changed since they were published. Pure."""
 
+import itertools
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeGuard, TypeVar
 
 from dray.api.claims import UNREAD, Claim, GivenUp
 from dray.api.names import SHAPE
@@ -14,6 +15,7 @@ from dray.kube.ports import (
     CLAIMS,
     NODES,
     PODS,
+    POLICIES,
     POOLS,
     SLICES,
     Changed,
@@ -33,6 +35,7 @@ from dray_claim_controller.cache.cached_objects import (
     is_ours,
     unreadable_pod,
 )
+from dray_claim_controller.cache.changes import ChangeFeed, Unread, enter, leave
 from dray_claim_controller.cache.claim_users import ClaimUsers
 from dray_claim_controller.cache.devices import DeviceCache, is_vague, nodes_of
 from dray_claim_controller.cache.pool_selectors import PoolSelectors
@@ -66,6 +69,62 @@ def version_of(obj: Object) -> tuple[str, str]:
 
 
 _REMEMBERED_GONE = 10_000
+V = TypeVar("V", bound=Hashable)
+PodValue = Callable[["ObjectCache", CachedPod], V | None]
+"""A function of a pod and its claims, and of nothing else. Pure."""
+
+
+class PodSelection(Generic[V]):
+    """The pods of ours without a node for which a function is not None. The function is called
+    again only for pods that changed, or whose claims did."""
+
+    def __init__(self, value: PodValue[V], unread: Unread[str]) -> None:
+        self._value = value
+        self._unread = unread
+        self.values: dict[str, V] = {}
+        """By UID."""
+        self.changed: ChangeFeed[V] = ChangeFeed()
+        """Values that a pod got or lost."""
+        self._uids: dict[V, dict[str, None]] = {}
+
+    def with_value(self, value: V) -> Collection[str]:
+        """UIDs of the pods for which the function is ``value``."""
+        return self._uids.get(value, {}).keys()
+
+    def refresh(self, cache: "ObjectCache") -> None:
+        """Take what changed into account."""
+        for uid in self._unread.take():
+            cached = cache.pods.get(uid)
+            found = self._value(cache, cached) if is_unbound(cached) else None
+            known = self.values.get(uid)
+            if known == found:
+                continue
+            if known is not None:
+                del self.values[uid]
+                leave(self._uids, known, uid)
+                self.changed.put(known)
+            if found is not None:
+                self.values[uid] = found
+                enter(self._uids, found, uid)
+                self.changed.put(found)
+
+
+def is_unbound(cached: CachedPod | None) -> TypeGuard[CachedPod]:
+    """Whether a pod of ours has no node, by its cached form or its own, and is not being
+    deleted."""
+    pod = None if cached is None else cached.pod
+    return pod is not None and not pod.deleting and not (pod.node and cached and cached.node)
+
+
+def _templates_of(cached: CachedPod | None) -> list[str]:
+    """``namespace/name`` of the templates that a pod refers to, until it has ended."""
+    if cached is None or cached.terminal or not cached.object:
+        return []
+    namespace = cached.object["metadata"]["namespace"]
+    return [
+        f"{namespace}/{entry.get('resourceClaimTemplateName') or ''}"
+        for entry in cached.object["spec"].get("resourceClaims") or ()
+    ]
 
 
 class ObjectCache:
@@ -82,13 +141,31 @@ class ObjectCache:
         self.devices = DeviceCache()
         self.plain: dict[str, dict[str, Object]] = {resource.plural: {} for resource in WATCHED}
         """Objects of the other kinds, by plural and ``namespace/name``."""
-        self.pool_selectors = PoolSelectors(self.plain)
+        self.pool_selectors = PoolSelectors()
         self.users = ClaimUsers()
         self.foreign_users = ClaimUsers()
         """Pods without dray's claims."""
         self._foreign_pods: dict[str, Pod] = {}
         self.anti_affinity_pods: dict[str, None] = {}
         """UIDs of pods with required anti-affinity."""
+        self.template_users: dict[str, dict[str, None]] = {}
+        """UIDs of pods that have not ended, by the ``namespace/name`` of the ResourceClaimTemplates
+        that they refer to."""
+        self.open_claims: dict[str, dict[str, None]] = {}
+        """UIDs of claims of ours without allocation, by the pools that may decide about them:
+        their own and those of their pods. An empty name: any pool may."""
+        self._deciding_pools: dict[str, tuple[str, ...]] = {}
+        """The keys of ``open_claims`` by UID."""
+        self.changed_pods: ChangeFeed[str] = ChangeFeed()
+        """UIDs of pods of ours that changed, or whose claims did, or that are gone."""
+        self.changed_nodes: ChangeFeed[str] = ChangeFeed()
+        """Names of nodes that changed, or whose devices did, or who holds these."""
+        self.changed_pools: ChangeFeed[str] = ChangeFeed()
+        """Names of GPUPools that changed, or whose policy came or went."""
+        self._selections: dict[Callable[..., Any], PodSelection[Any]] = {}
+        self._pod_numbers: dict[str, int] = {}
+        """UIDs of pods, in the order in which they were first seen."""
+        self._numbers = itertools.count()
         self._claim_uids: dict[tuple[str, str], str] = {}
         self._pods_of_node: dict[str, dict[str, None]] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
@@ -99,7 +176,10 @@ class ObjectCache:
         """Plurals that were listed at least once."""
         self.unreadable: dict[FactKey, ObjectProblem] = {}
         """Objects that exist and can't be read, by plural and identity."""
+        self.is_published = True
+        """Whether somebody publishes facts; else nobody takes note of what changed."""
         self.dirty: OrderedDict[FactKey, int] = OrderedDict()
+        self._newly_marked: dict[FactKey, None] = {}
         self._noted: dict[FactKey, None] = {}
         self._ready = NONE_CONVERTED
 
@@ -139,6 +219,7 @@ class ObjectCache:
                 claim, cached.object, cached.ours, cached.watched_revision
             )
             self.mark(FactKey("claim", uid), claim.resource_version)
+            self._tell_pods_of(claim)
 
     def _with_void(self, claim: Claim) -> Claim:
         known = self.given_up.get(claim.uid)
@@ -157,24 +238,31 @@ class ObjectCache:
 
     def mark(self, key: FactKey, revision: int = 0) -> None:
         """Have a fact built again."""
-        self.dirty[key] = max(revision, self.dirty.get(key, 0))
+        if self.is_published:
+            self.dirty[key] = max(revision, self.dirty.get(key, 0))
+            self._newly_marked[key] = None
 
-    def mark_all(self) -> None:
-        """Have every fact built again: pools and nodes first, then claims, then pods."""
+    def all_facts(self) -> Iterator[FactKey]:
+        """The keys of every fact: pools and nodes first, then claims, then pods. Objects may come
+        and go while it is read."""
         for plural, kind in FACTS_OF.items():
-            for name in self.plain[plural]:
-                self.mark(FactKey(kind, name))
-        for name in self.devices.slices:
-            self.mark(FactKey("slice", name))
-        for uid in self.claims:
-            self.mark(FactKey("claim", uid))
-        for uid in self.pods:
-            self.mark(FactKey("pod", uid))
+            yield from (FactKey(kind, name) for name in tuple(self.plain[plural]))
+        yield from (FactKey("slice", name) for name in tuple(self.devices.slices))
+        yield from (FactKey("claim", uid) for uid in tuple(self.claims))
+        yield from (FactKey("pod", uid) for uid in tuple(self.pods))
 
     def take_dirty(self) -> list[tuple[FactKey, int]]:
         """Return and clear the keys that changed, in order, with the revision of the change."""
         taken = list(self.dirty.items())
         self.dirty.clear()
+        self._newly_marked.clear()
+        return taken
+
+    def take_newly_marked(self) -> list[FactKey]:
+        """The keys that were marked since this, or ``take_dirty``, was called last. They stay
+        dirty."""
+        taken = list(self._newly_marked)
+        self._newly_marked.clear()
         return taken
 
     def take_noted(self) -> list[FactKey]:
@@ -188,12 +276,17 @@ class ObjectCache:
         known = self.claims.get(cached.claim.uid)
         self.devices.place(known.claim if known is not None else None, cached.claim)
         self.keep_claim(cached)
+        self._find_deciding_pools(cached.claim.uid)
 
     def find_unreadable(self) -> None:
-        """Find the unreadable objects of a snapshot, except claims."""
+        """Find the unreadable objects of a snapshot, except claims, and which pools select which
+        nodes."""
         for resource in WATCHED:
             for name, obj in self.plain[resource.plural].items():
-                self._note(resource, name, obj, read(resource, obj)[1])
+                value, why = read(resource, obj)
+                self._note(resource, name, obj, why)
+                if resource in (NODES, POOLS):
+                    self._select(resource, name, obj, value)
         for uid, cached in self.pods.items():
             if cached.fills_node:
                 self._note(PODS, uid, {"metadata": {"name": uid, "uid": uid}}, UNREAD)
@@ -284,6 +377,11 @@ class ObjectCache:
         elif why and was_readable:
             return  # The last readable version stays.
         self.plain[resource.plural][name] = obj
+        concerned = self._select(resource, name, obj, value) if resource in (NODES, POOLS) else []
+        if resource is POOLS and (known is None or known.get("spec") != obj.get("spec")):
+            self._touch_nodes(concerned, revision)
+        if resource is not POLICIES or known is None:
+            self._tell_plain(resource, name)
         if why:
             return
         if resource is SLICES:
@@ -294,8 +392,14 @@ class ObjectCache:
             self._touch_node(name, revision)
         elif kind := FACTS_OF.get(resource.plural):
             self.mark(FactKey(kind, name), revision)
-        if resource is POOLS and (known is None or known.get("spec") != obj.get("spec")):
-            self._touch_nodes(revision)
+
+    def _select(self, resource: Resource, name: str, obj: Object, value: Any) -> list[str]:
+        """Note which pools select which nodes; the nodes whose pool may be another one by that.
+        ``value``: a pool, or None if it can't be read."""
+        if resource is POOLS:
+            return self.pool_selectors.put_pool(name, value)
+        self.pool_selectors.put_node(name, obj["metadata"].get("labels") or {})
+        return []
 
     def _put_claim(self, obj: Object, revision: int, watched: bool) -> None:
         uid = obj["metadata"]["uid"]
@@ -318,11 +422,30 @@ class ObjectCache:
         self._mark_tied(known.claim if known is not None else None, claim)
         if ours and (known is None or not known.ours):
             self._adopt_pods(claim)
+        self._find_deciding_pools(uid)
+        self._tell_pods_of(claim)
         before = () if known is None else nodes_of(known.claim)
         self._mark_contested(*dict.fromkeys((*before, *nodes_of(claim))))
 
+    def _tell_pods_of(self, claim: Claim) -> None:
+        self.changed_pods.put(*(pod.uid for pod in self.users.of(claim)))
+
+    def _find_deciding_pools(self, uid: str) -> None:
+        """Note which pools may decide about a claim, which may be gone."""
+        for pool in self._deciding_pools.pop(uid, ()):
+            leave(self.open_claims, pool, uid)
+        cached = self.claims.get(uid)
+        if cached is None or not cached.ours or cached.claim.allocation is not None:
+            return
+        pools = {cached.claim.pool, *(pod.pool for pod in self.users.of(cached.claim))}
+        self._deciding_pools[uid] = tuple(pools) if cached.claim.pool else ("",)
+        for pool in self._deciding_pools[uid]:
+            enter(self.open_claims, pool, uid)
+
     def _mark_contested(self, *nodes: str) -> None:
-        """Mark nodes whose pool may depend on slices and claims: several pools select them."""
+        """Slices or claims of these nodes changed. Mark those whose pool may depend on them:
+        several pools select them."""
+        self.changed_nodes.put(*nodes)
         for node in nodes:
             if self.pool_selectors.may_be_contested(node):
                 self.mark(FactKey("node", node))
@@ -368,12 +491,16 @@ class ObjectCache:
             self._touch_node(cached.node, revision)
         if cached.pod is not None:
             self.mark(FactKey("pod", uid), revision)
+        if cached.pod is not None or (known is not None and known.pod is not None):
+            self.changed_pods.put(uid)
 
     def _use(self, before: CachedPod | None, after: CachedPod | None) -> None:
         """Mark claims that a pod of another pool refers to: their facts name that pool."""
         pods = [cached.pod if cached is not None else None for cached in (before, after)]
         for name in self.users.put(*pods):
             claim = self.claim_named(*name)
+            if claim is not None:
+                self._find_deciding_pools(claim.claim.uid)
             if claim is not None and any(pod and pod.pool != claim.claim.pool for pod in pods):
                 self.mark(FactKey("claim", claim.claim.uid))
 
@@ -401,6 +528,8 @@ class ObjectCache:
             return
         self._hold(known.claim, None)
         self.mark(FactKey("claim", uid), revision)
+        self._find_deciding_pools(uid)
+        self._tell_pods_of(known.claim)
         self._mark_contested(*nodes_of(known.claim))
 
     def _drop_pod(self, uid: str, revision: int) -> None:
@@ -411,8 +540,10 @@ class ObjectCache:
         self._use(known, None)
         if known.node:
             self._touch_node(known.node, revision)
+            self._forget_node(known.node)
         if known.pod is not None:
             self.mark(FactKey("pod", uid), revision)
+            self.changed_pods.put(uid)
 
     def _drop_plain(self, resource: Resource, obj: Object, revision: int) -> None:
         name = name_of(obj)
@@ -429,16 +560,33 @@ class ObjectCache:
             self.mark(FactKey(kind[resource.plural], name), revision)
         if resource is NODES:
             self.mark(FactKey("inventory", name), revision)
+            self.pool_selectors.drop_node(name)
+            self._forget_node(name)
         if resource is POOLS:
-            self._touch_nodes(revision)
+            self._touch_nodes(self.pool_selectors.drop_pool(name), revision)
+        self._tell_plain(resource, name)
 
     def _touch_node(self, name: str, revision: int) -> None:
         self.node_revision[name] = max(self.node_revision.get(name, 0), revision)
         self.mark(FactKey("node", name), revision)
 
-    def _touch_nodes(self, revision: int) -> None:
-        # The pool may have gained or lost any node.
-        for name in self.plain[NODES.plural]:
+    def _forget_node(self, name: str) -> None:
+        """Forget a node that is gone once its pods are, too: its name may never come back."""
+        if name not in self.plain[NODES.plural] and name not in self._pods_of_node:
+            self.node_revision.pop(name, None)
+
+    def _tell_plain(self, resource: Resource, name: str) -> None:
+        """An object came, changed or went."""
+        if resource is NODES:
+            self.changed_nodes.put(name)
+        elif resource is POOLS:
+            self.changed_pools.put(name)
+        elif resource is POLICIES:
+            pools = self.pool_selectors.pools().values()
+            self.changed_pools.put(*(pool.name for pool in pools if pool.template == name))
+
+    def _touch_nodes(self, names: Iterable[str], revision: int) -> None:
+        for name in names:
             self._touch_node(name, revision)
 
     def keep_claim(self, cached: CachedResourceClaim) -> None:
@@ -460,20 +608,29 @@ class ObjectCache:
         """Store a pod."""
         known = self.pods.get(cached.uid)
         if known is not None and known.node != cached.node:
-            self._pods_of_node.get(known.node, {}).pop(cached.uid, None)
+            leave(self._pods_of_node, known.node, cached.uid)
+        for name in _templates_of(known):
+            leave(self.template_users, name, cached.uid)
+        for name in _templates_of(cached):
+            enter(self.template_users, name, cached.uid)
+        if known is None:
+            self._pod_numbers[cached.uid] = next(self._numbers)
         self.pods[cached.uid] = cached
         if cached.repels:
             self.anti_affinity_pods[cached.uid] = None
         if cached.node:
-            self._pods_of_node.setdefault(cached.node, {})[cached.uid] = None
+            enter(self._pods_of_node, cached.node, cached.uid)
 
     def forget_pod(self, uid: str) -> CachedPod | None:
         """Remove a pod, and return it."""
         known = self.pods.pop(uid, None)
         if known is not None:
+            del self._pod_numbers[uid]
             self.anti_affinity_pods.pop(uid, None)
+            for name in _templates_of(known):
+                leave(self.template_users, name, uid)
             if known.node:
-                self._pods_of_node.get(known.node, {}).pop(uid, None)
+                leave(self._pods_of_node, known.node, uid)
         return known
 
     def note_foreign(self, uid: str, pod: Pod | None) -> None:
@@ -494,6 +651,26 @@ class ObjectCache:
     def our_pods(self) -> list[CachedPod]:
         """Pods that use dray's claims."""
         return [cached for cached in self.pods.values() if cached.pod is not None]
+
+    def select(self, value: PodValue[V]) -> PodSelection[V]:
+        """The pods of ours that lack a node, and are not being deleted, for which ``value`` is not
+        None; brought up to date by what changed since it was asked last."""
+        selection = self._selections.get(value)
+        if selection is None:
+            unread: Unread[str] = Unread()
+            unread.add(self.pods)
+            self.changed_pods.subscribe(unread)
+            selection = self._selections[value] = PodSelection(value, unread)
+        selection.refresh(self)
+        return selection
+
+    def in_order(self, uids: Iterable[str]) -> list[str]:
+        """UIDs of pods in the order in which they were first seen."""
+        return sorted(uids, key=self._pod_numbers.__getitem__)
+
+    def claims_without_allocation(self) -> Iterable[str]:
+        """UIDs of the claims of ours that have no allocation."""
+        return self._deciding_pools.keys()
 
     def claims_of(self, pod: Pod) -> list[CachedResourceClaim]:
         """The pod's existing claims of dray."""

@@ -47,6 +47,11 @@ def adopted(cache: ObjectCache, cached: CachedPod) -> Execution | None:
     )
 
 
+def is_halfway(cache: ObjectCache, cached: CachedPod) -> bool | None:
+    """True if there is something to finish, else None."""
+    return None if adopted(cache, cached) is None else True
+
+
 def _decision(held: CachedResourceClaim) -> ClaimDecision | None:
     claim = held.claim
     if claim.allocation is None or not claim.allocation.node or claim.deleting:
@@ -75,8 +80,8 @@ class StartedHalfway(RecordedRule[Due], frozen=True, kw_only=True, tag="started-
     since_s: dict[str, float]
 
     def answer(self, cache: ObjectCache) -> Due:
-        halfway = [cached.uid for cached in cache.our_pods() if adopted(cache, cached) is not None]
-        return due(halfway, self.since_s, now_s=self.now_s, after_s=self.after_s)
+        halfway = cache.select(is_halfway).values
+        return due(cache.in_order(halfway), self.since_s, now_s=self.now_s, after_s=self.after_s)
 
     def polled(self) -> str:
         return "halfway"

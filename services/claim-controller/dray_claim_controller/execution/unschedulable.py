@@ -15,6 +15,7 @@ from dray_claim_controller.timers import Due, due
 
 UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
 """Reasons of the condition PodScheduled, besides ``SchedulingGated``."""
+FIRST, LATER = "first", "later"
 
 
 def is_unschedulable(cache: ObjectCache, cached: CachedPod) -> bool:
@@ -44,22 +45,30 @@ def was_rolled_back(cache: ObjectCache, cached: CachedPod) -> bool:
     return cached.pod is not None and any(held.claim.void for held in cache.claims_of(cached.pod))
 
 
-def cleared(cache: ObjectCache, cached: CachedPod) -> tuple[str, ...]:
-    """UIDs of the pod's claims whose allocation kube-scheduler took back.
+def unschedulable_attempt(cache: ObjectCache, cached: CachedPod) -> str | None:
+    """Which attempt kube-scheduler refuses, ``FIRST`` or ``LATER``; None: it refuses none."""
+    if not is_unschedulable(cache, cached):
+        return None
+    return LATER if was_rolled_back(cache, cached) else FIRST
+
+
+def cleared(cache: ObjectCache, cached: CachedPod) -> tuple[str, ...] | None:
+    """UIDs of the pod's claims whose allocation kube-scheduler took back; None: of none.
 
     The gate is lifted when all claims are allocated as decided. So an attempt without allocation
     after that was cleared, or is being written again: ask only where nobody executes it.
     """
     pod = cached.pod
     if pod is None or not _is_with_kube_scheduler(pod):
-        return ()
-    return tuple(
+        return None
+    found = tuple(
         held.claim.uid
         for held in cache.claims_of(pod)
         if held.claim.allocation is None
         and held.claim.decision > held.claim.void
         and not held.claim.deleting
     )
+    return found or None
 
 
 def _is_with_kube_scheduler(pod: Pod) -> bool:
@@ -86,13 +95,13 @@ class Refused(RecordedRule[Due], frozen=True, kw_only=True, tag="refused"):
     """How long kube-scheduler may rest between two attempts to place a pod."""
 
     def answer(self, cache: ObjectCache) -> Due:
-        refused = [cached for cached in cache.our_pods() if is_unschedulable(cache, cached)]
+        refused = cache.select(unschedulable_attempt).values
         return due(
-            [cached.uid for cached in refused],
+            cache.in_order(refused),
             self.since_s,
             now_s=self.now_s,
             after_s=self.after_s,
-            more_s={one.uid: self.backoff_s for one in refused if was_rolled_back(cache, one)},
+            more_s={uid: self.backoff_s for uid, attempt in refused.items() if attempt == LATER},
         )
 
     def polled(self) -> str:
@@ -106,11 +115,12 @@ class Cleared(RecordedRule[tuple[tuple[str, str], ...]], frozen=True, kw_only=Tr
     executing: tuple[str, ...] = ()
 
     def answer(self, cache: ObjectCache) -> tuple[tuple[str, str], ...]:
+        found, executing = cache.select(cleared).values, frozenset(self.executing)
         return tuple(
-            (cached.uid, claim)
-            for cached in cache.our_pods()
-            if cached.uid not in self.executing
-            for claim in cleared(cache, cached)
+            (uid, claim)
+            for uid in cache.in_order(found)
+            if uid not in executing
+            for claim in found[uid]
         )
 
     def polled(self) -> str:

@@ -5,7 +5,10 @@ given to nobody. Readers know of every device at every moment that it is held: s
 the claim's fact stops saying which devices it holds, and stop saying so after it says that again.
 """
 
+from collections.abc import Iterator
 from enum import IntEnum
+from itertools import islice
+from typing import Final
 
 from dray.messages.facts import ClaimObserved, SliceObserved
 from dray_claim_controller.cache.cached_objects import FactKey
@@ -13,6 +16,9 @@ from dray_claim_controller.cache.devices import is_vague
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import is_withheld
 from dray_claim_controller.facts.outbox import Outbox
+
+_AT_ONCE: Final = 1000
+"""Keys that are sorted into phases in one step."""
 
 
 class PublishPhase(IntEnum):
@@ -36,10 +42,13 @@ class FactQueue:
         self._outbox = outbox
         self._waiting: dict[PublishPhase, dict[FactKey, int]] = {turn: {} for turn in PublishPhase}
 
-    def take_all(self) -> None:
-        """Take over what changed."""
-        for key, revision in self._cache.take_dirty():
+    def take_all(self) -> Iterator[None]:
+        """Take over what changed by now, in steps: ``take`` after the last one."""
+        taken = self._cache.take_dirty()
+        for number, (key, revision) in enumerate(taken, start=1):
             self._waiting[self._turn(key)][key] = revision
+            if number % _AT_ONCE == 0:
+                yield
 
     def take(self, most: int) -> list[tuple[FactKey, int]]:
         """What to publish next, with the revision that changed it; nothing once all is taken."""
@@ -47,7 +56,7 @@ class FactQueue:
             self._take_urgent()
         for waiting in self._waiting.values():
             if waiting:
-                return [(key, waiting.pop(key)) for key in list(waiting)[:most]]
+                return [(key, waiting.pop(key)) for key in list(islice(waiting, most))]
         return []
 
     def rest(self) -> list[tuple[FactKey, int]]:
@@ -57,9 +66,9 @@ class FactQueue:
     def _take_urgent(self) -> None:
         """Take over what changed in the meantime where something that waits builds on it."""
         dirty = self._cache.dirty
-        for key in list(dirty):
+        for key in self._cache.take_newly_marked():
             turn = self._turn(key)
-            if turn is PublishPhase.ANY:
+            if turn is PublishPhase.ANY or key not in dirty:
                 continue
             for waiting in self._waiting.values():
                 waiting.pop(key, None)

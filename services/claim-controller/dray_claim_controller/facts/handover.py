@@ -132,7 +132,8 @@ def _is_out_of_reach(cache: ObjectCache, node: str, recall: QuarantineTerms) -> 
     """Whether kube-scheduler begins no further allocation of the node's devices."""
     if recall.keeps_taints:
         return _is_tainted(cache, node)
-    return not any(_may_be_allocated(cache, cached) for cached in cache.claims.values())
+    waiting = (cache.claims[uid] for uid in cache.claims_without_allocation())
+    return not any(_may_be_allocated(cache, cached) for cached in waiting)
 
 
 def _has_devices(cache: ObjectCache, node: str) -> bool:
@@ -151,7 +152,7 @@ def _may_be_allocated(cache: ObjectCache, cached: CachedResourceClaim) -> bool:
     """Whether kube-scheduler may still allocate devices to the claim, where no taint keeps it
     away: one that somebody wrote, or of a pod that it has in hand."""
     claim = cached.claim
-    if not cached.ours or claim.allocation is not None or claim.deleting:
+    if claim.deleting:
         return False
     if not claim.pod_uid:
         return True

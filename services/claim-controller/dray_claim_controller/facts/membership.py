@@ -14,19 +14,20 @@ from dray.api.devices import ResourceSlice
 from dray.api.names import DRIVER, POOL_LABEL
 from dray.api.pods import Pool
 from dray.kube.convert import pool_from, time_from
-from dray.kube.ports import NODES, POOLS, SLICES, Object
+from dray.kube.ports import POOLS, SLICES, Object
 from dray_claim_controller.cache.object_cache import ObjectCache
-from dray_claim_controller.cache.pool_selectors import selects
 
 _POOL_NAME = "pool_name"
 
 
-def contested_nodes(objects: ObjectCache) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Nodes that several pools select, or one pool though another has them, and these pools."""
-    pools = objects.pool_selectors.pools()
-    for node in objects.plain[NODES.plural]:
-        names = objects.pool_selectors.of_node(node)
-        if len(names) > 1 or (names and _unreadable_owner(objects, pools, node, names)):
+def contested_nodes(objects: ObjectCache, pool: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Nodes that a pool and others select, or that it alone selects though another has them, and
+    the pools that select each."""
+    selectors = objects.pool_selectors
+    some_unreadable = any(selectors.unreadable())
+    for node in selectors.selected_by(pool) if some_unreadable else selectors.contested_with(pool):
+        names = selectors.of_node(node)
+        if len(names) > 1 or _unreadable_owner(objects, node, names):
             yield node, names
 
 
@@ -38,34 +39,32 @@ def assigned_pool(objects: ObjectCache, node: str) -> Pool | None:
 def assigned_name(objects: ObjectCache, node: str) -> str:
     """The name of the pool that has a node: one that selects it, or one that can't be read and
     had it before; empty if no pool has it."""
-    pools, names = objects.pool_selectors.pools(), objects.pool_selectors.of_node(node)
+    names = objects.pool_selectors.of_node(node)
     if not names:
         return ""
-    return _unreadable_owner(objects, pools, node, names) or _first(objects, node, names)
+    return _unreadable_owner(objects, node, names) or _first(objects, node, names)
 
 
 def nodes_of_others(objects: ObjectCache, pool: Object) -> Iterator[tuple[str, str]]:
     """Nodes that a pool would select if it were there as it is given, and that other pools would
     have, with these pools."""
     wanted = pool_from(pool)
-    for node, obj in objects.plain[NODES.plural].items():
+    for node in objects.pool_selectors.selected(wanted):
         others = [name for name in objects.pool_selectors.of_node(node) if name != wanted.name]
-        if others and selects(wanted, obj["metadata"].get("labels") or {}):
+        if others:
             first = _first(objects, node, (wanted.name, *others), {wanted.name: pool})
             if first != wanted.name:
                 yield node, first
 
 
-def _unreadable_owner(
-    objects: ObjectCache, pools: Mapping[str, Pool], node: str, names: Sequence[str]
-) -> str:
+def _unreadable_owner(objects: ObjectCache, node: str, names: Sequence[str]) -> str:
     """The pool that can't be read and has the node by stronger evidence than ``names``, or empty.
     Nobody allocates there until it can be read: what it asks for is not known."""
-    stored = objects.plain[POOLS.plural]
-    if len(stored) == len(pools):
+    candidates = {*objects.pool_selectors.unreadable()}
+    if not candidates:
         return ""
     for found in _evidence(objects, node):
-        if unreadable := min((stored.keys() - pools.keys()).intersection(found), default=""):
+        if unreadable := min(candidates.intersection(found), default=""):
             return unreadable
         if not set(names).isdisjoint(found):
             break

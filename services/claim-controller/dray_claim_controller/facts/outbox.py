@@ -4,6 +4,7 @@ A fact never goes back in revision, and a changed fact never repeats one: its me
 of subject and revision, and the bus drops what it has seen.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import msgspec
@@ -18,19 +19,35 @@ _DERIVED = ("node", "slice", "cluster", "domain")
 """Facts made of several objects: their revision is raised where the content changed."""
 
 
+_BY_UID = ("claim", "pod")
+"""Facts by UIDs, which no other object will ever have."""
+_REMEMBERED_ENDED = 10_000
+
+
 class Outbox:
-    """The last published fact of every key, tombstones included."""
+    """The last published fact of every key, tombstones included; of objects that are known by
+    their UID only the newest tombstones."""
 
     def __init__(self) -> None:
         self._last: dict[FactKey, Fact] = {}
         self._doubted: dict[FactKey, dict[str, Fact]] = {}
         """By subject."""
+        self._ended: OrderedDict[FactKey, None] = OrderedDict()
+        """Those of ``_BY_UID`` whose last fact is a tombstone, oldest first."""
 
     def published(self, fact: Fact) -> None:
         """The bus has stored ``fact``."""
         key = key_of(fact)
         self._last[key] = fact
-        self._doubted.get(key, {}).pop(subject_of(fact), None)
+        if (doubted := self._doubted.get(key)) is not None:
+            doubted.pop(subject_of(fact), None)
+            if not doubted:
+                del self._doubted[key]
+        self._ended.pop(key, None)
+        if fact.deleted and key.kind in _BY_UID:
+            self._ended[key] = None
+            if len(self._ended) > _REMEMBERED_ENDED:
+                del self._last[self._ended.popitem(last=False)[0]]
 
     def doubt(self, fact: Fact) -> None:
         """Whether the bus has stored ``fact`` is unknown."""

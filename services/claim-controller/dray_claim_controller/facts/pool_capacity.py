@@ -1,7 +1,7 @@
 """Sums of the capacity and use of a pool's devices. Pure.
 
 A pool's status is written every second, and of thousands of cards only a few changed: the sums of
-one DRA pool are kept until one of its devices, or who holds it, changes (``Cards.sums``).
+one DRA pool are kept until one of its devices, or who holds it, changes (``DeviceCache.sums``).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,11 +48,11 @@ class PoolTotals:
 
 def pool_totals(cache: ObjectCache, nodes: Iterable[str]) -> PoolTotals:
     """What the cards of our driver on these nodes sum up to."""
-    members = set(nodes)
     pools = dict.fromkeys(
-        (observed.pool, observed.node)
-        for observed, _ in cache.devices.slices.values()
-        if observed.driver == DRIVER and observed.node in members
+        (observed.pool, node)
+        for node in nodes
+        for observed in cache.devices.slices_on(node)
+        if observed.driver == DRIVER
     )
     parts = [_sums(cache, pool, node) for pool, node in pools]
     tflops, vram = (
@@ -143,6 +143,12 @@ def _quantity(text: str) -> Quantity | None:
         return parse_quantity(text)
     except InvalidQuantityError:
         return None
+
+
+def waiting_in(cache: ObjectCache, cached: CachedPod) -> str | None:
+    """The pool in which a pod waits for devices; None: it does not."""
+    pod = cached.pod
+    return pod.pool if pod is not None and waits_for_devices(cache, cached, pod) else None
 
 
 def waits_for_devices(cache: ObjectCache, cached: CachedPod, pod: Pod) -> bool:

@@ -50,10 +50,6 @@ def _pools_of(cache: ObjectCache, claim: Claim) -> Iterator[str]:
 def _may_return(cache: ObjectCache, pool: str, held: Iterable[Claim]) -> bool:
     """Whether a decision of the pool may stand for a node that has left it. A claim that names no
     pool may be of any."""
-    ours = (cached.claim for cached in cache.claims.values() if cached.ours)
-    open_ones = (claim for claim in ours if claim.allocation is None)
-    return any(
-        not claim.pool or pool in _pools_of(cache, claim)
-        for claims in (held, open_ones)
-        for claim in claims
-    )
+    if cache.open_claims.get(pool) or cache.open_claims.get(""):
+        return True
+    return any(not claim.pool or pool in _pools_of(cache, claim) for claim in held)

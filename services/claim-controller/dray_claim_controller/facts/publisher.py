@@ -1,8 +1,10 @@
 """Publishes facts: only what changed, never backwards, tombstones for what vanished."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import msgspec
 import structlog
@@ -34,6 +36,7 @@ from dray.messages.facts import (
 )
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import CachedPod, FactKey
+from dray_claim_controller.cache.changes import enter, leave
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RuleRecorder
 from dray_claim_controller.facts.decisions import Publish
@@ -51,7 +54,8 @@ Evaluate = Callable[[Publish], tuple[Fact, ...]]
 class NodeMoves:
     """What nodes that change pools depend on."""
 
-    left: Callable[[], Mapping[tuple[str, str], int]]
+    left: Callable[[str, str], int]
+    """Highest node-left revision in a domain's log, by domain and node; 0: none."""
     closing: Callable[[], Iterable[str]]
     quarantine_s: float = 60.0
     """How long devices stay unallocatable after kube-scheduler had them."""
@@ -64,6 +68,24 @@ _UNOBSERVED = ("synced", "tick", "cluster", "domain")
 _UNREMEMBERED = (Synced, TermBegun, Tick)
 _AT_ONCE = 64
 """Facts that are on their way to the bus together."""
+
+
+_MARKED_AT_ONCE = 2000
+
+
+def _domains_of(fact: Fact | None) -> tuple[str, ...]:
+    """The domain that a node's fact puts it in, and the one that the node is leaving."""
+    if not isinstance(fact, NodeObserved):
+        return ()
+    return tuple(name for name in (fact.node.pool, fact.node.leaving) if name)
+
+
+def _membership(fact: Fact | None) -> tuple[Any, ...] | None:
+    """What a node's fact says of its pool and of who allocates its devices."""
+    if not isinstance(fact, NodeObserved):
+        return None
+    node = fact.node
+    return node.pool, node.leaving, node.owner, node.assigned_pool, fact.quarantined
 
 
 class SupersededError(PermanentError):
@@ -100,6 +122,11 @@ class Publisher:
         self._instance = instance
         self._node_moves = node_moves
         self._outbox = Outbox()
+        self._domains: dict[str, int] = {}
+        """Epochs by domain, as published."""
+        self._given_up: dict[str, GivenUp] = {}
+        self._recalled: dict[str, float] = {}
+        self._nodes_of: dict[str, dict[str, None]] = {}
         self._quarantined: dict[str, None] = {}
         """Nodes in quarantine: their next fact depends on the time."""
         self.too_large: dict[FactKey, str] = {}
@@ -138,14 +165,19 @@ class Publisher:
 
     async def publish_everything(self) -> None:
         """Publish all facts, tombstones of deleted objects, then ``Synced``."""
-        self._cache.mark_all()
         async with self._lock:
-            for key in self._outbox.living():
-                if key.kind not in _UNOBSERVED:
-                    self._cache.mark(key, self._cache.revision)
+            await self._mark(self._cache.all_facts(), 0)
+            living = (key for key in self._outbox.living() if key.kind not in _UNOBSERVED)
+            await self._mark(living, self._cache.revision)
             await self._publish_dirty()
             revision = self._cache.revision
             await self._store(Synced(revision=revision, instance=self._instance))
+
+    async def _mark(self, keys: Iterator[FactKey], revision: int) -> None:
+        while some := list(islice(keys, _MARKED_AT_ONCE)):
+            for key in some:
+                self._cache.mark(key, revision)
+            await asyncio.sleep(0)
 
     async def flush(self) -> None:
         """Publish what changed since the last time. Raises BusUnavailableError: try again."""
@@ -177,17 +209,19 @@ class Publisher:
 
     def domains(self) -> dict[str, int]:
         """Epoch by domain, as published."""
-        facts = (self._outbox.last(key) for key in self._outbox.living() if key.kind == "domain")
-        return {fact.domain: fact.epoch for fact in facts if isinstance(fact, DomainObserved)}
+        return dict(self._domains)
 
     def given_up(self) -> dict[str, GivenUp]:
         """What was given up of claims, by UID, as published."""
-        facts = (self._outbox.last(key) for key in self._outbox.living())
-        return {
-            fact.claim.uid: fact.given_up
-            for fact in facts
-            if isinstance(fact, ClaimObserved) and fact.given_up is not None
-        }
+        return dict(self._given_up)
+
+    def recalled(self) -> Mapping[str, float]:
+        """When the devices of nodes were taken back from kube-scheduler, as published."""
+        return self._recalled
+
+    def nodes_of(self, domain: str) -> tuple[str, ...]:
+        """Nodes that are in a domain, or are leaving it, as published."""
+        return tuple(self._nodes_of.get(domain, ()))
 
     def last(self, key: FactKey) -> Fact | None:
         """The last fact about ``key`` that is no tombstone."""
@@ -215,7 +249,8 @@ class Publisher:
 
     async def _publish_dirty(self) -> None:
         queue = FactQueue(self._cache, self._outbox)
-        queue.take_all()
+        for _ in queue.take_all():
+            await asyncio.sleep(0)
         while batch := queue.take(_AT_ONCE):
             # Sent in this order, and not acknowledged one by one: the facts of one key never
             # overlap, and those of different keys in one batch do not build on one another.
@@ -280,20 +315,44 @@ class Publisher:
             await self.store(msgspec.structs.replace(tombstone, unhealthy=()))
 
     def _published(self, fact: Fact) -> None:
+        match fact:
+            case NodeObserved():
+                self._published_node(fact)
+            case DomainObserved():
+                self._domains.pop(fact.domain, None)
+                if not fact.deleted:
+                    self._domains[fact.domain] = fact.epoch
+            case ClaimObserved():
+                self._given_up.pop(fact.claim.uid, None)
+                if fact.given_up is not None and not fact.deleted:
+                    self._given_up[fact.claim.uid] = fact.given_up
         self._outbox.published(fact)
-        if isinstance(fact, NodeObserved):
-            self._quarantined.pop(fact.node.name, None)
-            if fact.quarantined and not fact.deleted:
-                self._quarantined[fact.node.name] = None
+
+    def _published_node(self, fact: NodeObserved) -> None:
+        name, before = fact.node.name, self._outbox.last(FactKey(NodeObserved.NAME, fact.node.name))
+        known = _membership(before)
+        for domain in _domains_of(before):
+            leave(self._nodes_of, domain, name)
+        self._quarantined.pop(name, None)
+        self._recalled.pop(name, None)
+        living = None if fact.deleted else fact
+        for domain in _domains_of(living):
+            enter(self._nodes_of, domain, name)
+        if living is not None and living.quarantined:
+            self._quarantined[name] = None
+        if living is not None and living.recalled_unix_s is not None:
+            self._recalled[name] = living.recalled_unix_s
+        if known != _membership(living):
+            self._cache.changed_nodes.put(name)
 
     def _publish_rule(self, key: FactKey, revision: int) -> Publish:
         before, doubted = self._outbox.newest(key), self._outbox.doubted(key)
         if key.kind != NodeObserved.NAME:
             return Publish(key=key, revision=revision, before=before, doubted=doubted)
         left = [
-            (name, at)
-            for (name, node), at in self._node_moves.left().items()
-            if node == key.identity
+            (domain, at)
+            for domain in _domains_of(self._outbox.last(key))
+            if (at := self._node_moves.left(domain, key.identity))
         ]
         closing = tuple(sorted(self._node_moves.closing()))
         recall = QuarantineTerms(

@@ -12,25 +12,12 @@ def is_derived(template: Object) -> bool:
     return DERIVED_FROM_LABEL in (template["metadata"].get("labels") or {})
 
 
-def used_templates(cache: ObjectCache) -> set[str]:
-    """``namespace/name`` of the templates that pods which have not ended refer to."""
-    used = set()
-    for cached in cache.pods.values():
-        if cached.terminal or not cached.object:
-            continue
-        namespace = cached.object["metadata"]["namespace"]
-        for entry in cached.object["spec"].get("resourceClaims") or ():
-            used.add(f"{namespace}/{entry.get('resourceClaimTemplateName') or ''}")
-    return used
-
-
 def unused_templates(cache: ObjectCache) -> list[str]:
     """``namespace/name`` of derived templates that no pod refers to."""
-    used = used_templates(cache)
     return [
         name
         for name, template in cache.plain[TEMPLATES.plural].items()
-        if is_derived(template) and name not in used
+        if is_derived(template) and name not in cache.template_users
     ]
 
 

@@ -8,7 +8,7 @@ it is, until a claim-controller of that release leads.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -23,6 +23,7 @@ from dray.messages.decisions import AnyRecord, Decided, NodeLeft, Waiting, decod
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.changes import Unread, enter
 from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.execution.executions import Execution, OpenExecutions
 from dray_claim_controller.logs.epochs import Epochs, PoolInUseError
@@ -31,6 +32,8 @@ from dray_claim_controller.work_queue import FairWorkQueue
 
 _CLOSED_EVERY_S: Final = 10.0
 """How often, at least, it is tried to close a domain."""
+_CHECKED_AT_ONCE: Final = 64
+"""Logs."""
 
 
 class Followers:
@@ -45,7 +48,9 @@ class Followers:
         *,
         decided: Callable[[Execution], None],
         waiting: Callable[[Waiting], None],
+        nodes_of: Callable[[str], Iterable[str]] = lambda _: (),
     ) -> None:
+        """``nodes_of``: the nodes that are in a domain, or are leaving it, as published."""
         self.executions: dict[str, OpenExecutions] = {}
         self.undecodable = 0
         """Records that were passed over in this term."""
@@ -55,6 +60,14 @@ class Followers:
         self._clock = clock
         self._decided = decided
         self._waiting = waiting
+        self._nodes_of = nodes_of
+        self._unread: Unread[str] = Unread()
+        """Pools that came, changed or went, and those whose log is to be opened again."""
+        self._unread_nodes: Unread[str] = Unread()
+        self._unchecked: Unread[str] = Unread()
+        """Domains whose log is still to be looked at in this round."""
+        self._left_by: dict[str, dict[str, None]] = {}
+        """By node, the domains whose logs say that it has left them."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closings = FairWorkQueue(
             clock, self._close, name="close", group_of=lambda domain: domain, most_s=_CLOSED_EVERY_S
@@ -69,38 +82,69 @@ class Followers:
         # A pool may have been made again since the term began, and began to close it.
         for domain in sorted({*self._epochs.closing, *self._epochs.orphans()}):
             self._closings.add(domain)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._closings.run(), name="close-domains")
-            while True:
-                for domain in list(pools):
-                    if domain not in self._tasks and domain not in self._epochs.closing:
-                        task = group.create_task(self._follow(domain), name=f"log-{domain}")
-                        self._tasks[domain] = task
-                gone = [name for name in self._tasks if name not in pools]
-                for domain in gone:
-                    await self._unfollow(domain)
-                if not gone:
-                    await self._informers.changed()
+        cache = self._informers.cache
+        self._unread.add(pools)
+        cache.changed_pools.subscribe(self._unread)
+        cache.changed_nodes.subscribe(self._unread_nodes)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._closings.run(), name="close-domains")
+                while True:
+                    for domain in self._unread.take():
+                        if domain not in pools and domain in self._tasks:
+                            await self._unfollow(domain)
+                        elif domain in pools and not self._is_served(domain):
+                            task = group.create_task(self._follow(domain), name=f"log-{domain}")
+                            self._tasks[domain] = task
+                    for node in self._unread_nodes.take():
+                        self._forget_node(node)
+                    if not self._unread:
+                        await self._informers.changed()
+        finally:
+            cache.changed_pools.unsubscribe(self._unread)
+            cache.changed_nodes.unsubscribe(self._unread_nodes)
 
-    def left(self) -> Mapping[tuple[str, str], int]:
-        """Highest node-left revision by (domain, node)."""
-        return {
-            (domain, node): revision
-            for domain, executions in self.executions.items()
-            for node, revision in executions.left.items()
-        }
+    def _is_served(self, domain: str) -> bool:
+        return domain in self._tasks or domain in self._epochs.closing
+
+    def _forget_node(self, node: str) -> None:
+        """Forget which domains a node has left, if it is gone."""
+        if node not in self._informers.cache.plain[NODES.plural]:
+            for domain in self._left_by.pop(node, {}):
+                if (executions := self.executions.get(domain)) is not None:
+                    executions.left.pop(node, None)
+
+    def left(self, domain: str, node: str) -> int:
+        """Highest node-left revision of a node in a domain's log; 0: none."""
+        executions = self.executions.get(domain)
+        return 0 if executions is None else executions.left.get(node, 0)
 
     async def check(self) -> None:
         """Open the next epoch of logs that are gone or end before a sequence known to be stored.
-        Their reader may not notice, because it may not have read so far."""
-        for domain, executions in list(self._read.items()):
-            seen = max(executions.stored, executions.sequence)
-            state = await self._bus.state(log_stream(domain, executions.epoch))
-            short = state is None or state.last_sequence < seen
-            if short and self._read.get(domain) is executions and domain in self._tasks:
-                structlog.get_logger().warning("a decision log is short", domain=domain)
-                self._tasks.pop(domain).cancel()
-                self._informers.wake()
+        Their reader may not notice, because it may not have read so far.
+
+        A call looks at a limited number of logs, those first that were not looked at for longest.
+        """
+        if not self._unchecked:
+            self._unchecked.add(self._read)
+        domains = self._unchecked.take(_CHECKED_AT_ONCE)
+        await asyncio.gather(*(self._check(domain) for domain in domains))
+
+    async def _check(self, domain: str) -> None:
+        if (executions := self._read.get(domain)) is None:
+            return
+        seen = max(executions.stored, executions.sequence)
+        state = await self._bus.state(log_stream(domain, executions.epoch))
+        short = state is None or state.last_sequence < seen
+        if short and self._read.get(domain) is executions and domain in self._tasks:
+            structlog.get_logger().warning("a decision log is short", domain=domain)
+            self._tasks.pop(domain).cancel()
+            self._look_again(domain)
+
+    def _look_again(self, domain: str) -> None:
+        """Have it looked whether the domain's log is to be followed."""
+        self._unread.add((domain,))
+        self._informers.wake()
 
     def finished(self, execution: Execution) -> None:
         """The order needs no more work."""
@@ -121,7 +165,8 @@ class Followers:
         except PoolInUseError as error:
             structlog.get_logger().warning("a pool can't be closed", why=str(error))
             raise
-        self._mark_nodes()
+        self._mark_nodes(self._nodes_of(domain))
+        self._look_again(domain)
 
     async def _follow(self, domain: str) -> None:
         backoff = Backoff(0.05, 5.0)
@@ -147,7 +192,7 @@ class Followers:
             known if known is not None and known.epoch == epoch else OpenExecutions(domain, epoch)
         )
         self.executions[domain] = executions
-        self._mark_nodes()
+        self._mark_nodes(self._nodes_of(domain))
         stream = log_stream(domain, epoch)
         state = await self._bus.state(stream)
         if state is None:
@@ -208,7 +253,9 @@ class Followers:
                 case Waiting():
                     self._waiting(record)
         if isinstance(record, NodeLeft):
-            self._mark_nodes()
+            enter(self._left_by, record.node, executions.domain)
+            self._forget_node(record.node)
+            self._mark_nodes((record.node,))
 
     def _submit_all(self, executions: OpenExecutions) -> None:
         for execution in list(executions.open.values()):
@@ -216,9 +263,8 @@ class Followers:
         for waiting in executions.waiting.values():
             self._waiting(waiting)
 
-    def _mark_nodes(self) -> None:
-        # A node may be free to enter its new pool.
-        cache = self._informers.cache
-        for name in cache.plain[NODES.plural]:
-            cache.mark(FactKey("node", name))
+    def _mark_nodes(self, names: Iterable[str]) -> None:
+        """These may be free to enter their new pools."""
+        for name in names:
+            self._informers.cache.mark(FactKey("node", name))
         self._informers.wake()

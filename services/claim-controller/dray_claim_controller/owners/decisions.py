@@ -12,7 +12,7 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.execution.double_allocation_check import suffices
 from dray_claim_controller.facts.handover import former_owner
-from dray_claim_controller.facts.pool_capacity import waits_for_devices
+from dray_claim_controller.facts.pool_capacity import waiting_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,16 @@ def stranded(cache: ObjectCache) -> Stranded:
     handed_over = {
         name
         for name, pool in cache.pool_selectors.pools().items()
-        if pool.owner == former_owner(cache.plain[POOLS.plural][name]) == OWNER_KUBE_SCHEDULER
+        if pool.owner == OWNER_KUBE_SCHEDULER
+        and former_owner(cache.plain[POOLS.plural][name]) == OWNER_KUBE_SCHEDULER
     }
+    # With all of its devices a pod lacks the last step only, and that is made for it.
+    waiting = cache.select(waiting_in) if handed_over else None
+    found = [uid for name in handed_over if waiting for uid in waiting.with_value(name)]
     gated, unbindable = [], []
-    for cached in cache.our_pods() if handed_over else ():
+    for cached in (cache.pods[uid] for uid in cache.in_order(found)):
         pod = cached.pod
-        # With all of its devices a pod lacks the last step only, and that is made for it.
-        if pod is None or pod.pool not in handed_over or not waits_for_devices(cache, cached, pod):
+        if pod is None:
             continue
         if pod.gated:
             gated.append(cached.uid)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import structlog
 
 from dray.kube.ports import NODES, PODS, Kube
-from dray.messages.facts import NodeObserved
 from dray.runtime.clock import Clock
-from dray_claim_controller.cache.cached_objects import CachedPod, FactKey
+from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.execution.writes import ClaimWrites
 from dray_claim_controller.facts.publisher import Publisher
@@ -126,16 +125,11 @@ class OwnerReconciler:
         # while nobody leads, and began with one that may have been wrong; the earlier moment is
         # the safe one, because the latest allocations go first, and no more than have to.
         ahead_s = min(0.0, self._clock.now_unix_s() - facts_unix_s)
-        facts = (
-            self._publisher.last(FactKey("node", name))
-            for name in self._informers.cache.plain[NODES.plural]
-        )
+        nodes = self._informers.cache.plain[NODES.plural]
         return tuple(
-            (fact.node.name, fact.recalled_unix_s + ahead_s)
-            for fact in facts
-            if isinstance(fact, NodeObserved)
-            and fact.recalled_unix_s is not None
-            and facts_unix_s - fact.recalled_unix_s < _LOOKED_AT_S
+            (name, recalled_unix_s + ahead_s)
+            for name, recalled_unix_s in self._publisher.recalled().items()
+            if name in nodes and facts_unix_s - recalled_unix_s < _LOOKED_AT_S
         )
 
     async def _undo(self, uid: str, sale: LateAllocation) -> None:

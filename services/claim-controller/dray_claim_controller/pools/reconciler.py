@@ -1,30 +1,34 @@
 """Writes what observation leads to: pools' status and nodes' dedicated taints."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from dray.kube.ports import NODES, POOLS, Kube, Object
 from dray.messages.facts import NodeObserved
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.changes import ChangeFeed, Unread, enter, leave
 from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.cache.stored_pool_status import stored_status
+from dray_claim_controller.cache.stored_pool_status import remembered_log, stored_status
 from dray_claim_controller.execution.executions import OpenExecutions
 from dray_claim_controller.facts.handover import changes_owner, displayed_pool
 from dray_claim_controller.facts.membership import assigned_pool
+from dray_claim_controller.facts.pool_capacity import waiting_in
 from dray_claim_controller.facts.publisher import Publisher
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
-from dray_claim_controller.pools.status import NODES_IN_OTHER_POOLS, nodes_in_other_pools
+from dray_claim_controller.pools.status import MOVED_FAR, NODES_IN_OTHER_POOLS, nodes_in_other_pools
 from dray_claim_controller.work_queue import FairWorkQueue
 
+_AT_ONCE: Final = 500
+"""Nodes and pools that are looked at in one step."""
 WarnPool = Callable[[Object, str, str], None]
 """Reports (pool, reason, message) as a warning event."""
 
 
 class PoolReconciler:
-    """Scans all pools and nodes every ``every_s`` seconds. A node or pool that can't be written
-    is tried again, later each time; it delays no other."""
+    """Looks every ``every_s`` seconds at the pools and nodes that changed. A node or pool that
+    can't be written is tried again, later each time; it delays no other."""
 
     def __init__(
         self,
@@ -45,29 +49,41 @@ class PoolReconciler:
         self._executions = executions
         self._warn = warn
         self._every_s = every_s
-        self._settled: dict[str, tuple[Object, str]] = {}
-        """Nodes whose taints were found right: as they were, and their pool."""
-        self._specs: list[Any] = []
-        """Of all pools, when that was found."""
+        self._settled: dict[str, tuple[Any, str]] = {}
+        """Nodes whose taints were found right: the taints, and the node's pool."""
         self._allocates = allocates
         """Whether the cluster's kube-scheduler allocates devices."""
         self._members: dict[str, str] = {}
         """Pool by node, as published."""
-        self._moving: tuple[str, ...] = ()
+        self._nodes_of: dict[str, dict[str, None]] = {}
+        """Nodes by pool."""
+        self._moving: dict[str, None] = {}
         """Nodes whose devices change their owner."""
+        self._changed: tuple[Unread[str], Unread[str], Unread[str]] | None = None
+        """Nodes, pools, and pools in which other pods wait than before; None before the first
+        look."""
+        self._dirty: dict[str, None] = {}
+        """Pools to be written, if their status is news."""
+        self._positions: dict[str, int] = {}
+        """The sequences of logs that the pools' stored status names."""
         self._queue = FairWorkQueue(
             clock, self._write, name="pools", group_of=lambda key: key.identity, first_s=every_s
         )
 
     async def run(self) -> None:
         """Keep until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._queue.run(), name="write-pools")
-            group.create_task(self._reconcile_forever(), name="look-at-pools")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._queue.run(), name="write-pools")
+                group.create_task(self._reconcile_forever(), name="look-at-pools")
+        finally:
+            for feed, unread in zip(self._feeds(), self._changed or (), strict=False):
+                feed.unsubscribe(unread)
 
     async def _reconcile_forever(self) -> None:
         while True:
-            self.scan()
+            for _ in self._look():
+                await asyncio.sleep(0)
             await self._clock.sleep(self._every_s)
 
     @property
@@ -77,11 +93,46 @@ class PoolReconciler:
 
     def scan(self) -> None:
         """Queue pools and nodes that may have to be written."""
-        self._members, self._moving = self._find_members()
-        for name in self._unsettled():
-            self._queue.add(FactKey("node", name))
-        for name in self._informers.cache.pool_selectors.pools():
+        for _ in self._look():
+            pass
+
+    def _look(self) -> Iterator[None]:
+        """Look at what changed, in steps. Pools are queued last, when their nodes are known."""
+        nodes, pools, waited_in = self._changed or self._subscribe()
+        # What waits is found by asking.
+        self._informers.cache.select(waiting_in)
+        while some := nodes.take(_AT_ONCE):
+            for name in some:
+                self._look_at_node(name)
+            yield
+        for name in pools.take():
+            self._dirty[name] = None
+            for node in self._nodes_of.get(name, ()):
+                self._add_unsettled(node)
+        self._dirty |= dict.fromkeys((*waited_in.take(), *self._logs_that_moved()))
+        dirty, self._dirty = self._dirty, {}
+        for number, name in enumerate(dirty, start=1):
             self._queue.add(FactKey("pool", name))
+            if number % _AT_ONCE == 0:
+                yield
+
+    def _feeds(self) -> tuple[ChangeFeed[str], ...]:
+        cache = self._informers.cache
+        return cache.changed_nodes, cache.changed_pools, cache.select(waiting_in).changed
+
+    def _subscribe(self) -> tuple[Unread[str], Unread[str], Unread[str]]:
+        cache = self._informers.cache
+        nodes, pools, waited_in = self._changed = (Unread(), Unread(), Unread())
+        nodes.add(cache.plain[NODES.plural])
+        pools.add(cache.plain[POOLS.plural])
+        for feed, unread in zip(self._feeds(), self._changed, strict=True):
+            feed.subscribe(unread)
+        return nodes, pools, waited_in
+
+    def _logs_that_moved(self) -> Iterator[str]:
+        for name, executions in self._executions().items():
+            if executions.sequence - self._positions.get(name, 0) >= MOVED_FAR:
+                yield name
 
     async def _write(self, key: FactKey) -> None:
         if key.kind == "node":
@@ -89,35 +140,30 @@ class PoolReconciler:
         else:
             await self._write_status(key.identity)
 
-    def _find_members(self) -> tuple[dict[str, str], tuple[str, ...]]:
-        """Pool by node, as published, and the nodes whose devices change hands."""
-        found, moving = {}, []
+    def _look_at_node(self, name: str) -> None:
+        """Find the pool of a node, as published, and whether its devices change hands."""
         cache = self._informers.cache
-        for name in cache.plain[NODES.plural]:
-            fact = self._publisher.last(FactKey("node", name))
-            if not isinstance(fact, NodeObserved):
-                continue
-            wanted = assigned_pool(cache, name)
-            found[name] = displayed_pool(fact, wanted)
-            if wanted is not None and changes_owner(fact, wanted):
-                moving.append(name)
-        return found, tuple(moving)
+        fact = self._publisher.last(FactKey("node", name))
+        known = self._members.pop(name, None)
+        if known is not None:
+            leave(self._nodes_of, known, name)
+        self._moving.pop(name, None)
+        self._dirty |= dict.fromkeys((known, *cache.pool_selectors.of_node(name)) if known else ())
+        if name not in cache.plain[NODES.plural] or not isinstance(fact, NodeObserved):
+            self._settled.pop(name, None)
+            return
+        wanted = assigned_pool(cache, name)
+        pool = self._members[name] = displayed_pool(fact, wanted)
+        enter(self._nodes_of, pool, name)
+        if wanted is not None and changes_owner(fact, wanted):
+            self._moving[name] = None
+        self._dirty |= dict.fromkeys((pool, *cache.pool_selectors.of_node(name)))
+        if self._settled.get(name) != (_taints(cache.plain[NODES.plural][name]), pool):
+            self._queue.add(FactKey("node", name))
 
-    def _unsettled(self) -> list[str]:
-        """Nodes whose taints may be wrong."""
-        cache, members = self._informers.cache, self._members
-        specs = [obj.get("spec") for obj in cache.plain[POOLS.plural].values()]
-        if specs != self._specs:
-            self._specs = specs
-            self._settled.clear()
-        for name in [name for name in self._settled if name not in members]:
-            del self._settled[name]
-        nodes = cache.plain[NODES.plural]
-        return [
-            name
-            for name, pool in members.items()
-            if name in nodes and not self._is_settled(name, nodes[name], pool)
-        ]
+    def _add_unsettled(self, node: str) -> None:
+        self._settled.pop(node, None)
+        self._queue.add(FactKey("node", node))
 
     async def _taint(self, name: str) -> None:
         obj, pool = self._informers.cache.plain[NODES.plural].get(name), self._members.get(name)
@@ -125,12 +171,9 @@ class PoolReconciler:
             return
         taints = self._informers.evaluate(Taints(node=name, pool=pool))
         if taints is None:
-            self._settled[name] = (obj, pool)
+            self._settled[name] = (_taints(obj), pool)
             return
-        known = {
-            (entry["key"], entry["effect"]): entry
-            for entry in (obj.get("spec") or {}).get("taints") or ()
-        }
+        known = {(entry["key"], entry["effect"]): entry for entry in _taints(obj) or ()}
         wanted = [
             known.get((taint.key, taint.effect), {})
             | {"key": taint.key, "value": taint.value, "effect": taint.effect}
@@ -140,21 +183,21 @@ class PoolReconciler:
         patch = {"metadata": fence, "spec": {"taints": wanted or None}}
         self._informers.apply_response(NODES, await self._kube.patch(NODES, name, patch))
 
-    def _is_settled(self, name: str, obj: Object, pool: str) -> bool:
-        known = self._settled.get(name)
-        return known is not None and known[0] is obj and known[1] == pool
-
     async def _write_status(self, name: str) -> None:
-        obj = self._informers.cache.plain[POOLS.plural].get(name)
-        if obj is None:
-            # Deleted while it waited for its turn.
+        cache = self._informers.cache
+        obj = cache.plain[POOLS.plural].get(name)
+        if obj is None or name not in cache.pool_selectors.pools():
+            # It can't be read, or was deleted while it waited for its turn.
+            self._positions.pop(name, None)
             return
-        members, executions = self._members, self._executions().get(name)
+        executions = self._executions().get(name)
+        self._positions[name] = remembered_log(obj).last_sequence
+        nodes = sorted(self._nodes_of.get(name, ()))
         status = self._informers.evaluate(
             PoolStatus(
                 pool=name,
-                nodes=tuple(node for node, pool in members.items() if pool == name),
-                moving=tuple(node for node in self._moving if members[node] == name),
+                nodes=tuple(nodes),
+                moving=tuple(node for node in nodes if node in self._moving),
                 allocates=self._allocates,
                 epoch=0 if executions is None else executions.epoch,
                 sequence=0 if executions is None else executions.sequence,
@@ -170,3 +213,7 @@ class PoolReconciler:
         elsewhere = nodes_in_other_pools(status)
         if elsewhere and elsewhere != nodes_in_other_pools(stored_status(obj)):
             self._warn(obj, NODES_IN_OTHER_POOLS, elsewhere)
+
+
+def _taints(node: Object) -> Any:
+    return (node.get("spec") or {}).get("taints")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from dray.api.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, OWNER_TAINT
 from dray.api.pods import Pool
@@ -13,7 +13,10 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.stored_pool_status import stored_status
 from dray_claim_controller.facts.handover import former_owner
 from dray_claim_controller.facts.membership import assigned_name, contested_nodes
-from dray_claim_controller.facts.pool_capacity import pool_totals, waits_for_devices
+from dray_claim_controller.facts.pool_capacity import pool_totals, waiting_in
+
+MOVED_FAR: Final = 100
+"""Records of a log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ def pool_status(
         "gpus": totals.gpus,
         "tflops": totals.tflops,
         "vram": totals.vram,
-        "waitingPods": _waiting(cache, pool.name),
+        "waitingPods": len(cache.select(waiting_in).with_value(pool.name)),
         "observedGeneration": int(obj["metadata"].get("generation") or 0),
         "conditions": _dated(
             _conditions(cache, pool, members, hands), before.get("conditions") or (), now_unix_s
@@ -73,22 +76,13 @@ def pool_status(
 
 def is_news(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Whether a status says more than the one there is; the log's sequence alone is no news
-    until it has moved by a hundred, because every write wakes all who watch pools."""
+    until it has moved by ``MOVED_FAR``, because every write wakes all who watch pools."""
     new, known = dict(status), dict(before)
     log, known_log = new.pop("decisionLog", None), known.pop("decisionLog", None) or {}
     if new != known:
         return True
     moved = (log or {}).get("lastSequence", 0) - int(known_log.get("lastSequence") or 0)
-    return bool(moved >= 100)
-
-
-def _waiting(cache: ObjectCache, pool: str) -> int:
-    return sum(
-        cached.pod is not None
-        and cached.pod.pool == pool
-        and waits_for_devices(cache, cached, cached.pod)
-        for cached in cache.our_pods()
-    )
+    return bool(moved >= MOVED_FAR)
 
 
 def _conditions(
@@ -179,9 +173,7 @@ class _SelectorOverlap:
 
 def _overlap(cache: ObjectCache, pool: str) -> _SelectorOverlap:
     lost, kept = [], []
-    for node, names in sorted(contested_nodes(cache)):
-        if pool not in names:
-            continue
+    for node, names in sorted(contested_nodes(cache, pool)):
         owner = assigned_name(cache, node)
         if owner != pool:
             lost.append(f"{node} ({owner})")

@@ -8,9 +8,8 @@ because each write would delay a pod (``ReportQueue``).
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -24,6 +23,7 @@ from dray.messages.decisions import PodDecision, Waiting
 from dray.reasons import in_words
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim, FactKey
+from dray_claim_controller.cache.changes import Unread
 from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.execution.binding_conditions import NEVER_READY
 from dray_claim_controller.execution.decisions import NOT_WRITTEN, REFUSED
@@ -35,6 +35,8 @@ from dray_claim_controller.report.container_gpus import asks_by_container, conta
 from dray_claim_controller.report.queue import ReportQueue, Subject, Work
 from dray_claim_controller.report.writes import ReportWrites
 
+_AT_ONCE: Final = 2000
+"""Pods that are looked at in one step."""
 _ON_THE_BUS = ("committed", "awaiting", "bound", "ungated", "failed")
 
 
@@ -67,8 +69,12 @@ class Reporter:
         devices aren't ready."""
         self._by: dict[str, DecisionVersions] = {}
         """What the decisions were taken by about pods that were not reported as assigned yet."""
-        self._reported: OrderedDict[str, None] = OrderedDict()
+        self._reported: dict[str, None] = {}
         """Pods that were reported as assigned."""
+        self._on_their_way: dict[str, None] = {}
+        """Pods without a node that don't wait."""
+        self._unread: Unread[str] | None = None
+        """Pods to look at; None before the first look."""
         self._too_large = too_large
         self._problems: dict[tuple[str, str], str] = {}
         """What was reported of objects that dray can't take as they are, by UID and reason."""
@@ -80,16 +86,20 @@ class Reporter:
 
     async def run(self, *, look_every_s: float = 0.2) -> None:
         """Write reports until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._queue.run(), name="report")
-            group.create_task(self._reconcile_forever(look_every_s), name="report-look")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._queue.run(), name="report")
+                group.create_task(self._reconcile_forever(look_every_s), name="report-look")
+        finally:
+            if self._unread is not None:
+                self._cache.changed_pods.unsubscribe(self._unread)
 
     def waiting(self, waiting: Waiting) -> None:
         """The pod waits, for these reasons."""
         pod = self._pod(waiting.pod_uid)
         if pod is None or pod.node:
             return
-        self._waiting[pod.uid] = None
+        self._waits(pod)
         self._put(
             (pod.uid, "bindrequest"),
             lambda: self._writes.bind_request(
@@ -106,6 +116,8 @@ class Reporter:
         pod = self._pod(decision.pod_uid)
         if pod is None or pod.node:
             return
+        if not pod.deleting:
+            self._on_their_way[pod.uid] = None
         if execution.by is not None:
             self._by[pod.uid] = execution.by
         spec, status = (
@@ -170,34 +182,46 @@ class Reporter:
         )
 
     def _awaiting(self, pod: Pod, decision: PodDecision, detail: str) -> None:
-        self._waiting[pod.uid] = None
+        self._waits(pod)
         spec, status = event_messages.decided_spec(decision), event_messages.awaiting_status(detail)
         self._put((pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status))
         message = event_messages.awaiting_devices(decision.node, detail)
         self._warn(pod, CONDITIONS_PENDING, message, warning=False)
 
     def scan(self) -> None:
-        """Find pods that run with devices and were not reported so, by any allocator."""
-        on_their_way = 0
-        for cached in self._cache.our_pods():
-            pod = cached.pod
-            if pod is None or pod.deleting or pod.uid in self._reported:
-                continue
-            if not pod.node:
-                on_their_way += pod.uid not in self._waiting
-                continue
-            claims = [held for held in self._cache.claims_of(pod) if _is_drays(held)]
-            if not claims or any(held.claim.allocation is None for held in claims):
-                continue
-            self._reported[pod.uid] = None
-            if len(self._reported) > 100_000:
-                self._reported.popitem(last=False)
-            self._assigned(pod, claims)
-        for known in (self._waiting, self._by):
-            for uid in [uid for uid in known if uid not in self._cache.pods]:
-                del known[uid]
-        self._queue.scan(on_their_way)
+        """Find pods that run with devices and were not reported so, by any allocator; of those that
+        changed, a limited number at a time."""
+        if self._unread is None:
+            self._unread = Unread()
+            self._unread.add(self._cache.pods)
+            self._cache.changed_pods.subscribe(self._unread)
+        for uid in self._unread.take(_AT_ONCE):
+            self._look_at(uid)
+        self._queue.scan(len(self._on_their_way))
         self._report_problems()
+
+    def _look_at(self, uid: str) -> None:
+        cached = self._cache.pods.get(uid)
+        pod = None if cached is None else cached.pod
+        if pod is None:
+            self._by.pop(uid, None)
+            for known in (self._waiting, self._reported, self._on_their_way):
+                known.pop(uid, None)
+            return
+        if pod.deleting or pod.node or uid in self._waiting or uid in self._reported:
+            self._on_their_way.pop(uid, None)
+        else:
+            self._on_their_way[uid] = None
+        if pod.deleting or not pod.node or uid in self._reported:
+            return
+        claims = [held for held in self._cache.claims_of(pod) if _is_drays(held)]
+        if claims and all(held.claim.allocation is not None for held in claims):
+            self._reported[uid] = None
+            self._assigned(pod, claims)
+
+    def _waits(self, pod: Pod) -> None:
+        self._waiting[pod.uid] = None
+        self._on_their_way.pop(pod.uid, None)
 
     def _report_problems(self) -> None:
         """Report objects that can't be read, and those whose facts are too large."""

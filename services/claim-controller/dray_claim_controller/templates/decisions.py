@@ -204,6 +204,11 @@ class Template(RecordedRule[Needed | Unusable | None], frozen=True, kw_only=True
         return Needed(wanted, True, difference(wanted.spec, existing.get("spec")))
 
 
+def is_present(cache: ObjectCache, cached: CachedPod) -> bool:
+    """True: any pod will do."""
+    return True
+
+
 class Affected(RecordedRule[tuple[str, ...]], frozen=True, kw_only=True, tag="affected"):
     """UIDs of the waiting pods whose base template was replaced."""
 
@@ -214,7 +219,12 @@ class Affected(RecordedRule[tuple[str, ...]], frozen=True, kw_only=True, tag="af
     """All base templates as ``namespace/name``."""
 
     def answer(self, cache: ObjectCache) -> tuple[str, ...]:
+        unbound = cache.in_order(cache.select(is_present).values)
         pods = affected_by_base(
-            cache.our_pods(), self.namespace, self.name, self.dray_namespace, self.bases
+            (cache.pods[uid] for uid in unbound),
+            self.namespace,
+            self.name,
+            self.dray_namespace,
+            self.bases,
         )
         return tuple(pod.uid for pod in pods)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import structlog
 
@@ -24,6 +25,7 @@ from dray.kube.ports import (
 )
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import CachedPod
+from dray_claim_controller.cache.changes import Unread
 from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.facts.build import is_base_template
 from dray_claim_controller.templates.decisions import (
@@ -43,6 +45,7 @@ WarnPod = Callable[[CachedPod, str, str], None]
 """Reports (pod, reason, message) as a warning event."""
 ReportWait = Callable[[CachedPod, str], None]
 """Reports why a pod waits, in its BindRequest; empty: for nothing that is known any more."""
+_CHECKED_AT_ONCE: Final = 1000
 TemplateName = tuple[str, str]
 """Namespace and name."""
 
@@ -79,6 +82,9 @@ class TemplateReconciler:
             clock, self._serve, name="templates", group_of=lambda name: name[0]
         )
         self._touches = FairWorkQueue(clock, self._touch, name="touch", group_of=lambda pod: pod[0])
+        self._unchecked: Unread[str] = Unread()
+        self._has_unchecked = asyncio.Event()
+        """Whether pods are still to be looked at."""
         self._base_uids: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -86,11 +92,11 @@ class TemplateReconciler:
         cache = self._informers.cache
         for obj in cache.plain[TEMPLATES.plural].values():
             self._note_base(obj)
-        for uid in cache.pods:
-            self._check(uid)
+        self._check_all()
         self._informers.listeners.append(self._listen)
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._check_forever(), name="check-pods")
                 group.create_task(self._templates.run(), name="make-templates")
                 group.create_task(self._touches.run(), name="touch-pods")
         finally:
@@ -99,8 +105,7 @@ class TemplateReconciler:
     def _listen(self, resource: Resource, event: WatchEvent) -> None:
         if isinstance(event, Listed) and resource in (PODS, CLAIMS, TEMPLATES):
             # An object deleted before a list is only absent from it.
-            for uid in self._informers.cache.pods:
-                self._check(uid)
+            self._check_all()
         if resource is PODS:
             if isinstance(event, Changed):
                 self._check(event.object["metadata"]["uid"])
@@ -112,11 +117,24 @@ class TemplateReconciler:
             match event:
                 case Changed(obj):
                     self._note_base(obj)
-                case Listed(objects):
-                    for obj in objects:
+                case Listed():
+                    for obj in self._informers.cache.plain[TEMPLATES.plural].values():
                         self._note_base(obj)
                 case Deleted(obj):
                     self._check_users(obj)
+
+    def _check_all(self) -> None:
+        self._unchecked.add(self._informers.cache.pods)
+        self._has_unchecked.set()
+
+    async def _check_forever(self) -> None:
+        while True:
+            await self._has_unchecked.wait()
+            for uid in self._unchecked.take(_CHECKED_AT_ONCE):
+                self._check(uid)
+            if not self._unchecked:
+                self._has_unchecked.clear()
+            await asyncio.sleep(0)
 
     def _check(self, uid: str) -> None:
         pod = self._informers.cache.pods.get(uid)
@@ -221,13 +239,9 @@ class TemplateReconciler:
 
     def _check_users(self, obj: Object) -> None:
         metadata = obj["metadata"]
-        for pod in self._informers.cache.our_pods():
-            if (
-                pod.pod is not None
-                and pod.pod.namespace == metadata["namespace"]
-                and template_name(pod) == metadata["name"]
-            ):
-                self._check(pod.uid)
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        for uid in tuple(self._informers.cache.template_users.get(name, ())):
+            self._check(uid)
 
     def _check_owners(self, claim: Object) -> None:
         for owner in claim["metadata"].get("ownerReferences") or ():

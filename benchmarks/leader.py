@@ -1,0 +1,261 @@
+"""A claim-controller that leads a large cluster: ``python -m benchmarks.leader``.
+
+5 000 nodes with eight cards, 100 000 pods (half of them foreign) with a claim each, 1 000 pools and
+500 namespaces lie in an API server in memory (``leader_api``), which is read as a real one, and the
+facts in a real nats-server. Two claim-controllers run as processes of their own. Timed are
+
+ready     from the first one's start until it leads and has published everything
+steady    CPU at 100 changes a second
+takeover  from the first one's SIGTERM until the second one leads and has published everything
+
+and of both the longest step of the event loop, by CPU time (a step that another process interrupts
+is no longer), and the most memory. Exits with 1 where a figure is above its limit.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import click
+import msgspec
+
+from benchmarks.control_plane_meter import process_cpu_s
+from benchmarks.leader_process import Step
+from benchmarks.machine import machine
+from dray.bus.topology import CLAIM_CONTROLLER
+from dray_sandbox.nats_server import NatsAccess, start_nats
+from dray_sandbox.paths import free_port
+from dray_sandbox.processes import ProcessSpec, Runner
+
+LIMITS: Final = {
+    "ready_s": 20.0,
+    "longest_step_s": 0.1,
+    "most_mib": 1536.0,
+    "steady_cpu_share": 0.4,
+    "takeover_s": 15.0,
+}
+"""What no figure of a claim-controller may exceed."""
+RATE_PER_S: Final = 100
+_API, _NATS = "api", "nats-server"
+_FIRST, _SECOND = "claim-controller-1", "claim-controller-2"
+_WITHIN_S: Final = 600.0
+_POLL_S: Final = 0.1
+_QUIET_SHARE: Final = 0.15
+"""Of a core."""
+_SHOWN: Final = 5
+"""Longest steps that are named."""
+
+
+@dataclass(slots=True)
+class Bench:
+    """The programs, and the folder with their files."""
+
+    runner: Runner
+    folder: Path
+    access: NatsAccess
+    http: aiohttp.ClientSession
+    api: str
+    ports: dict[str, int]
+
+    async def start(self, name: str) -> None:
+        """Start a claim-controller; returns when it answers."""
+        port = self.ports[name] = free_port()
+        environment = {
+            **self.access.environment(CLAIM_CONTROLLER),
+            "DRAY_INSTANCE": name,
+            "DRAY_HEALTH__PORT": str(port),
+            "DRAY_LOG__LEVEL": "warning",
+            "DRAY_KUBE__KUBECONFIG": str(self._kubeconfig()),
+        }
+        argv = (sys.executable, "-m", "benchmarks.leader_process", str(self.steps_file(name)))
+        program = ProcessSpec(
+            name, argv, environment, lambda: self._answers(name), _WITHIN_S, order=30
+        )
+        await self.runner.start(program)
+
+    def steps_file(self, name: str) -> Path:
+        """Where a claim-controller notes its long steps."""
+        return self.folder / f"{name}.steps"
+
+    async def until_leads(self, name: str) -> None:
+        """Wait until it leads and has published everything."""
+        await _until(lambda: self._leads(name))
+
+    async def until_synced(self, name: str) -> None:
+        """Wait until it is ready, leading or not."""
+        await _until(lambda: self._is_ready(name))
+
+    async def _leads(self, name: str) -> bool:
+        metrics = await self._page(name, "metrics") or ""
+        return "dray_leading 1.0" in metrics and await self._is_ready(name)
+
+    async def _is_ready(self, name: str) -> bool:
+        return await self._page(name, "readyz") is not None
+
+    async def _page(self, name: str, page: str) -> str | None:
+        try:
+            async with self.http.get(f"http://127.0.0.1:{self.ports[name]}/{page}") as response:
+                return await response.text() if response.status == 200 else None
+        except (aiohttp.ClientError, OSError):
+            return None
+
+    async def _answers(self, name: str) -> bool:
+        return await self._page(name, "healthz") is not None
+
+    def _kubeconfig(self) -> Path:
+        path, name = self.folder / "kubeconfig", "bench"
+        named = {"clusters": {"cluster": {"server": self.api}}, "users": {"user": {}}}
+        context = {"cluster": name, "user": name}
+        content: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": name,
+            "contexts": [{"name": name, "context": context}],
+        }
+        for kind, entry in named.items():
+            content[kind] = [{"name": name, **entry}]
+        path.write_text(json.dumps(content))
+        return path
+
+    def most_mib(self, name: str) -> float:
+        """The most memory that a program took so far."""
+        status = Path(f"/proc/{self.runner.pids()[name]}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+
+    def cpu_s(self, name: str) -> float:
+        """CPU time of a program so far."""
+        return process_cpu_s(self.runner.pids()[name])
+
+    def steps(self, name: str) -> list[Step]:
+        """The long steps of a program, the longest first."""
+        lines = self.steps_file(name).read_bytes().splitlines()
+        found = [msgspec.json.decode(line, type=Step) for line in lines]
+        return sorted(found, key=lambda step: step.cpu_s, reverse=True)
+
+
+@asynccontextmanager
+async def bench(*, small: bool) -> AsyncIterator[Bench]:
+    """An API server with the cluster, and a nats-server; gone afterwards with everything."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        runner, port = Runner(folder / "logs"), free_port()
+        try:
+            access = await start_nats(runner, folder, sync_interval="2m", name=_NATS)
+            argv = (sys.executable, "-m", "benchmarks.leader_api", "--port", str(port))
+            api = f"http://127.0.0.1:{port}"
+            async with aiohttp.ClientSession() as http:
+
+                async def serves() -> bool:
+                    try:
+                        async with http.get(f"{api}/version") as response:
+                            return response.status == 200
+                    except (aiohttp.ClientError, OSError):
+                        return False
+
+                size = ("--small",) if small else ()
+                program = ProcessSpec(_API, (*argv, *size), {}, serves, _WITHIN_S, order=5)
+                await runner.start(program)
+                yield Bench(runner, folder, access, http, api, {})
+        finally:
+            await runner.stop_all()
+
+
+async def measure(*, small: bool, steady_s: float) -> dict[str, Any]:
+    """All figures of a claim-controller, and the longest steps by name."""
+    async with bench(small=small) as made:
+        began_s = time.monotonic()
+        await made.start(_FIRST)
+        await made.until_leads(_FIRST)
+        found = {"ready_s": time.monotonic() - began_s}
+        found["ready_cpu_s"] = made.cpu_s(_FIRST)
+        await _quiet(made, _FIRST)
+        await made.start(_SECOND)
+        await made.until_synced(_SECOND)
+        await _quiet(made, _SECOND)
+        found["steady_cpu_share"] = await _steady(made, steady_s)
+        found["first_most_mib"] = made.most_mib(_FIRST)
+        began_s = time.monotonic()
+        stopping = asyncio.create_task(made.runner.stop(_FIRST))
+        await made.until_leads(_SECOND)
+        found["takeover_s"] = time.monotonic() - began_s
+        await stopping
+        await _quiet(made, _SECOND)
+        found["second_most_mib"] = made.most_mib(_SECOND)
+        found["most_mib"] = max(found["first_most_mib"], found["second_most_mib"])
+        steps = [(name, step) for name in (_FIRST, _SECOND) for step in made.steps(name)]
+        steps.sort(key=lambda entry: entry[1].cpu_s, reverse=True)
+        found["longest_step_s"] = steps[0][1].cpu_s if steps else 0.0
+        found["long_steps"] = float(sum(step.cpu_s > LIMITS["longest_step_s"] for _, step in steps))
+        named = [f"{step.cpu_s:.3f} s  {name}  {step.what}" for name, step in steps[:_SHOWN]]
+        return {"figures": found, "longest_steps": named}
+
+
+async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(_WITHIN_S):
+        while True:
+            if await holds():
+                return
+            await asyncio.sleep(_POLL_S)
+
+
+async def _quiet(made: Bench, name: str) -> None:
+    """Wait until a program takes little CPU: its logs are open and its reports written."""
+
+    async def is_quiet() -> bool:
+        before_s = made.cpu_s(name)
+        await asyncio.sleep(2.0)
+        return made.cpu_s(name) - before_s < 2.0 * _QUIET_SHARE
+
+    await _until(is_quiet)
+
+
+async def _steady(made: Bench, steady_s: float) -> float:
+    await _change(made, RATE_PER_S)
+    await asyncio.sleep(2.0)
+    began_s, before_s = time.monotonic(), made.cpu_s(_FIRST)
+    await asyncio.sleep(steady_s)
+    share = (made.cpu_s(_FIRST) - before_s) / (time.monotonic() - began_s)
+    await _change(made, 0)
+    return share
+
+
+async def _change(made: Bench, rate_per_s: int) -> None:
+    async with made.http.post(f"{made.api}/bench/churn", params={"rate": rate_per_s}) as response:
+        response.raise_for_status()
+
+
+@click.command(help=__doc__)
+@click.option("--small", is_flag=True, help="A fiftieth of the cluster, to try the benchmark.")
+@click.option("--steady", "steady_s", default=20.0, show_default=True, help="Seconds of changes.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+def main(small: bool, steady_s: float, output: str) -> None:
+    """Measure, print, and fail above the limits."""
+    load = os.getloadavg()[0]
+    found = asyncio.run(measure(small=small, steady_s=steady_s))
+    above = [name for name, most in LIMITS.items() if found["figures"][name] > most]
+    if output == "json":
+        rows = {"machine": machine(), "load": load, "limits": LIMITS, "above": above}
+        click.echo(json.dumps({**rows, **found}, indent=2))
+    else:
+        click.echo(f"{machine()}, load {load:.1f}\n")
+        for name, value in found["figures"].items():
+            limit = f"  (at most {LIMITS[name]:g})" if name in LIMITS else ""
+            click.echo(f"{name:20} {value:10.3f}{limit}")
+        click.echo("\nlongest steps\n" + "\n".join(found["longest_steps"]))
+        if above:
+            click.echo(f"\nabove the limit: {', '.join(above)}")
+    sys.exit(1 if above else 0)
+
+
+if __name__ == "__main__":
+    main()

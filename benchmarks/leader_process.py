@@ -1,0 +1,61 @@
+"""A claim-controller that notes its long steps: ``python -m benchmarks.leader_process FILE``.
+
+A step is what the event loop runs without a pause. Steps of ``LEAST_S`` and more are written to the
+file, one JSON object a line: when it ended (Unix time), how long it took, its CPU time, what ran.
+"""
+
+import asyncio.events
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import msgspec
+
+from dray.runtime.settings import load
+from dray_claim_controller import app
+from dray_claim_controller.settings import ControllerSettings
+
+LEAST_S: Final = 0.02
+
+
+class Step(msgspec.Struct):
+    """One long step."""
+
+    ended_unix_s: float
+    wall_s: float
+    cpu_s: float
+    what: str
+
+
+def note_steps(run: Callable[[Any], None], out: TextIO) -> Callable[[Any], None]:
+    """``asyncio.Handle._run``, with a line for every long step."""
+
+    def noted(handle: Any) -> None:
+        began_s, cpu_s = time.perf_counter(), time.thread_time()
+        what = _name(handle)
+        run(handle)
+        wall_s = time.perf_counter() - began_s
+        if wall_s >= LEAST_S:
+            step = Step(time.time(), wall_s, time.thread_time() - cpu_s, what or repr(handle))
+            out.write(msgspec.json.encode(step).decode() + "\n")
+            out.flush()
+
+    return noted
+
+
+def _name(handle: Any) -> str:
+    task = getattr(handle._callback, "__self__", None)
+    return task.get_name() if isinstance(task, asyncio.Task) else ""
+
+
+def main() -> None:
+    """Run until a signal."""
+    with Path(sys.argv[1]).open("w") as out:
+        asyncio.events.Handle._run = note_steps(asyncio.events.Handle._run, out)  # type: ignore[method-assign]
+        app.main(load(ControllerSettings))
+
+
+if __name__ == "__main__":
+    main()
