@@ -32,6 +32,7 @@ from dray.kube.ports import (
     NotServedError,
     RefusedError,
 )
+from dray.runtime.time_slice import TimeSlice
 
 T = TypeVar("T")
 TIMEOUT_S: Final = 30.0
@@ -307,13 +308,14 @@ async def decoded_page(data: bytes, what: str) -> ListPage:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _no_object(what, error) from error
     items: list[Any] = []
+    time_slice = TimeSlice()
     for text in texts:
         try:
             items.append(await _object(text, json_codec.MAX_NESTING, is_shallow=is_shallow))
         except msgspec.DecodeError:
             items.append(None)
         _drop_fields(items[-1])
-        await asyncio.sleep(0)
+        await time_slice.pause()
     return ListPage(metadata, items)
 
 

@@ -4,7 +4,7 @@ Objects are dicts as the server wrote them: typed models cost a millisecond and 
 ``convert`` makes ``dray.api`` values of those that decisions need.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -128,7 +128,8 @@ PatchType = Literal["merge", "json", "strategic", "apply"]
 class Listed:
     """The first event of a watch, and again after each relist: all objects."""
 
-    objects: tuple[Object, ...]
+    objects: tuple[Any, ...]
+    """Each an ``Object``, or what the list's ``transform`` made of it."""
     resource_version: int
     is_whole: bool = True
     """False: objects with unreadable metadata were left out."""
@@ -149,6 +150,9 @@ class Deleted:
 
 
 WatchEvent = Listed | Changed | Deleted
+Transform = Callable[[Object], Any]
+"""Makes of each object of a list what ``Listed`` holds, as soon as the object is read: the list
+needs no memory for the objects themselves. May raise nothing."""
 
 
 class Kube(Protocol):
@@ -164,6 +168,7 @@ class Kube(Protocol):
         *,
         label_selector: str = "",
         field_selector: str = "",
+        transform: Transform | None = None,
     ) -> Listed:
         """All objects, from the server's newest state."""
 
@@ -174,9 +179,11 @@ class Kube(Protocol):
         *,
         label_selector: str = "",
         field_selector: str = "",
+        transform: Transform | None = None,
     ) -> AsyncIterator[WatchEvent]:
         """List, then every change without loss or doubling: resumes after early ends, relists
-        on 410. Never ends by itself; retries with jittered backoff while the server is away."""
+        on 410. Never ends by itself; retries with jittered backoff while the server is away.
+        ``transform`` is called for listed objects alone."""
 
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False

@@ -8,6 +8,7 @@ import pytest
 from dray.api.json_codec import cut
 from dray.kube.api_transport import decoded, decoded_page
 from dray.kube.convert import claim_from
+from dray.runtime import time_slice
 
 CONFIGS = 32
 CLAIMS = 4
@@ -75,7 +76,10 @@ async def test_a_claim_with_large_parameters_may_be_unreadable_for_another_reaso
 
 
 @pytest.mark.parametrize("fields", [nested(3), nested(9_900)], ids=["shallow", "deep"])
-async def test_other_tasks_run_between_the_objects_of_a_list(fields: bytes) -> None:
+async def test_other_tasks_run_between_the_objects_of_a_list(
+    fields: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_slice, "_MOST_S", 0.0)
     turns, objects = 0, 40
 
     async def other() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import structlog
 
@@ -23,11 +23,12 @@ from dray.kube.ports import (
     Object,
     RefusedError,
     Resource,
+    Transform,
     WatchEvent,
 )
 from dray.recording.journal import Notes
 from dray_claim_controller.cache.cached_objects import FactKey
-from dray_claim_controller.cache.object_cache import ObjectCache, convert, version_of
+from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import WATCHED
 from dray_claim_controller.cache.rule_recorder import A, RecordedRule, RuleRecorder
 
@@ -67,10 +68,10 @@ class Informers:
     async def relist(self) -> None:
         """List all kinds again, because watches may be behind."""
         for resource in WATCHED:
-            if resource is not TAINT_RULES:
-                await self._apply(resource, await self._kube.list(resource))
-            elif self._rules is not None:
-                await self._apply(resource, await self._kube.list(self._rules))
+            served = self._rules if resource is TAINT_RULES else resource
+            if served is not None:
+                transform = self._transform(served)
+                await self._apply(resource, await self._kube.list(served, transform=transform))
         self._wake()
 
     async def changed(self, timeout_s: float | None = None) -> bool:
@@ -182,7 +183,7 @@ class Informers:
     async def _watch(self, resource: Resource) -> None:
         while True:
             try:
-                async for event in self._kube.watch(resource):
+                async for event in self._kube.watch(resource, transform=self._transform(resource)):
                     await self._fold(resource, event)
             except KubeError as error:
                 structlog.get_logger().error(
@@ -190,14 +191,16 @@ class Informers:
                 )
                 await asyncio.sleep(_AGAIN_S)
 
+    def _transform(self, resource: Resource) -> Transform | None:
+        convert = self._recorder.transform
+        return None if convert is None else partial(convert, resource)
+
     async def _apply(self, resource: Resource, event: WatchEvent) -> None:
-        """Apply an event. A list is applied in one step, so that no task sees a part of it. Its
-        objects are converted before that, one by one, so that other tasks run in between."""
-        ready: dict[tuple[str, str], Any] = {}
-        for obj in event.objects if isinstance(event, Listed) else ():
-            ready[version_of(obj)] = convert(resource, obj)
-            await asyncio.sleep(0)
-        self._recorder.apply(resource, event, ready)
+        if isinstance(event, Listed):
+            for _ in self._recorder.apply_list(resource, event):
+                await asyncio.sleep(0)
+        else:
+            self._recorder.apply(resource, event)
 
     async def _fold(self, resource: Resource, event: WatchEvent) -> None:
         await self._apply(resource, event)

@@ -5,6 +5,7 @@ here awaits, so the journal's lines have one order.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -15,7 +16,8 @@ from dray.messages.base import Message, subject_of
 from dray.recording.journal import Notes, UnknownEventError
 from dray.recording.questions import RuleInput, name_of
 from dray.recording.redaction import redacted
-from dray_claim_controller.cache.object_cache import NONE_CONVERTED, Converted, ObjectCache
+from dray_claim_controller.cache.converted_objects import ListedObject
+from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import WATCHED
 
 A = TypeVar("A")
@@ -45,13 +47,24 @@ class RuleRecorder:
         self.cache = cache
         self._notes = notes
 
-    def apply(
-        self, resource: Resource, event: WatchEvent, ready: Converted = NONE_CONVERTED
-    ) -> None:
-        """Apply a watch event; ``ready``: its objects, converted before."""
+    @property
+    def transform(self) -> Callable[[Resource, Object], ListedObject] | None:
+        """What to make of each listed object before ``apply_list``; None: the journal needs the
+        objects themselves."""
+        return self.cache.convert_listed if self._notes is None else None
+
+    def apply(self, resource: Resource, event: WatchEvent) -> None:
+        """Apply a watch event; a list in one step."""
         if self._notes is not None and resource.plural in _RESOURCES:
             self._notes.consumed(*recorded_event(resource, event))
-        self.cache.apply(resource, event, ready)
+        self.cache.apply(resource, event)
+
+    def apply_list(self, resource: Resource, listed: Listed) -> Iterator[None]:
+        """Apply a list in steps; its objects are as ``transform`` makes them."""
+        if self._notes is None:
+            yield from self.cache.apply_list(resource, listed)
+        else:
+            self.apply(resource, listed)
 
     def apply_response(self, resource: Resource, obj: Object) -> None:
         """Apply the response to an own write or read."""
