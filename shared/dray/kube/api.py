@@ -237,8 +237,13 @@ class KubeApi:
         time_slice = TimeSlice()
         query = {"limit": PAGE, **selectors}
         while True:
-            page = await self._transport.page(path, query)
+            page = await self._transport.page(
+                path, query, None if transform is None else transform.known
+            )
             for number, obj in enumerate(page.items):
+                if number in page.known:
+                    objects.append(page.known[number])
+                    continue
                 if not is_identified(obj):
                     is_whole = False
                     where = {"list": path, "item": number, "page": query.get("continue", "")}
@@ -247,7 +252,7 @@ class KubeApi:
                 # Items of a list lack apiVersion and kind.
                 obj.setdefault("apiVersion", resource.api_version)
                 obj.setdefault("kind", resource.kind)
-                objects.append(obj if transform is None else transform(obj))
+                objects.append(obj if transform is None else transform.convert(obj))
                 await time_slice.pause()
             if not (token := page.metadata.get("continue")):
                 return Listed(tuple(objects), int(page.metadata["resourceVersion"]), is_whole)

@@ -6,7 +6,9 @@ Objects are dicts as the server wrote them: typed models cost a millisecond and 
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
+
+import msgspec
 
 from dray.api.errors import DrayError, PermanentError, TemporaryError
 from dray.api.names import API_GROUP
@@ -150,9 +152,39 @@ class Deleted:
 
 
 WatchEvent = Listed | Changed | Deleted
-Transform = Callable[[Object], Any]
-"""Makes of each object of a list what ``Listed`` holds, as soon as the object is read: the list
-needs no memory for the objects themselves. May raise nothing."""
+
+
+class ObjectVersion(msgspec.Struct, frozen=True, gc=False):
+    """Which version of which object; empty namespace: it has none."""
+
+    name: str
+    uid: str
+    revision: int
+    """Its resourceVersion."""
+    namespace: str = ""
+
+    @classmethod
+    def of(cls, obj: Object) -> Self:
+        """The version of an object with readable metadata."""
+        metadata = obj["metadata"]
+        revision = int(metadata["resourceVersion"])
+        return cls(metadata["name"], metadata["uid"], revision, metadata.get("namespace") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """Makes of each object of a list what ``Listed`` holds, as soon as its text is read: the list
+    takes no memory for the objects, and no time for those that the caller has."""
+
+    known: Callable[[ObjectVersion], Any]
+    """What stands for an object that the caller has in this version; else None."""
+    convert: Callable[[Object], Any]
+    """What stands for any other object. Raises nothing."""
+
+    def __call__(self, obj: Object) -> Any:
+        """What stands for an object."""
+        known = self.known(ObjectVersion.of(obj))
+        return self.convert(obj) if known is None else known
 
 
 class Kube(Protocol):

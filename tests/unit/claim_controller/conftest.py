@@ -44,7 +44,7 @@ class Make:
         )
         finalizers = [CLAIM_FINALIZER] if protected else []
         text = text_of({"metadata": {"finalizers": finalizers}})
-        return CachedResourceClaim(claim, text, True, watched)
+        return CachedResourceClaim(claim, text, True, watched, claim.void)
 
     @staticmethod
     def pod(**fields: Any) -> Pod:

@@ -50,7 +50,7 @@ def claim(
         "spec": {},
         "status": {"allocation": allocation, "devices": list(devices)},
     }
-    return CachedResourceClaim(claim_from(obj), text_of(obj), ours=True, watched_revision=1)
+    return CachedResourceClaim(claim_from(obj), text_of(obj), True, 1, 0)
 
 
 def ready(*claims: CachedResourceClaim, after_s: float = 0.0) -> Unready | NeverReady | None:

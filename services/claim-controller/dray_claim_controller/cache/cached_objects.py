@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from dray.api import json_codec
 from dray.api.claims import Claim
-from dray.api.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, SHAPE, VOID
+from dray.api.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, SHAPE
 from dray.api.pods import HostPort, Pod
 from dray.kube.convert import host_ports, requests_of
-from dray.kube.convert_metadata import attempt_annotation
 from dray.kube.object_text import object_from, text_of
 from dray.kube.ports import PODS, Object, Resource
 from dray.recording.redaction import redacted
@@ -55,17 +54,14 @@ class CachedResourceClaim(msgspec.Struct, frozen=True, gc=False):
     ours: bool
     watched_revision: int
     """Newest revision that the watch itself has shown."""
+    written_void: int
+    """The highest attempt that the claim's annotation voids; ``claim.void`` is higher if the
+    annotation could not be written."""
 
     @property
     def object(self) -> Object:
         """The object; reading it decodes the text."""
         return object_from(self.text)
-
-    @property
-    def written_void(self) -> int:
-        """The highest attempt that the claim's annotation voids; ``claim.void`` is higher if the
-        annotation could not be written."""
-        return attempt_annotation(self.object, VOID)
 
     @property
     def as_written(self) -> Claim:

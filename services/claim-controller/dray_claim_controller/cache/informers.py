@@ -3,11 +3,10 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 
 import structlog
 
-from dray.api.claims import GivenUp
+from dray.api.claims import Claim, GivenUp
 from dray.kube.ports import (
     CLAIMS,
     PODS,
@@ -23,7 +22,6 @@ from dray.kube.ports import (
     Object,
     RefusedError,
     Resource,
-    Transform,
     WatchEvent,
 )
 from dray.recording.journal import Notes
@@ -70,9 +68,21 @@ class Informers:
         for resource in WATCHED:
             served = self._rules if resource is TAINT_RULES else resource
             if served is not None:
-                transform = self._transform(served)
+                transform = self._recorder.transform(served)
                 await self._apply(resource, await self._kube.list(served, transform=transform))
         self._wake()
+
+    async def list_claims(self, label_selector: str) -> list[Claim]:
+        """List claims, as they are written, from the server's newest state; the cache has them
+        then. Raises KubeError."""
+        transform = self._recorder.transform(CLAIMS)
+        listed = await self._kube.list(CLAIMS, label_selector=label_selector, transform=transform)
+        for one in listed.objects:
+            self._recorder.apply_listed_response(CLAIMS, one)
+        self._wake()
+        uids = (one["metadata"]["uid"] if transform is None else one.uid for one in listed.objects)
+        found = (self.cache.claims.get(uid) for uid in uids)
+        return [cached.as_written for cached in found if cached is not None]
 
     async def changed(self, timeout_s: float | None = None) -> bool:
         """Wait for the next change; False after ``timeout_s`` without one."""
@@ -183,17 +193,14 @@ class Informers:
     async def _watch(self, resource: Resource) -> None:
         while True:
             try:
-                async for event in self._kube.watch(resource, transform=self._transform(resource)):
+                transform = self._recorder.transform(resource)
+                async for event in self._kube.watch(resource, transform=transform):
                     await self._fold(resource, event)
             except KubeError as error:
                 structlog.get_logger().error(
                     "a watch is refused", kind=resource.kind, why=str(error)
                 )
                 await asyncio.sleep(_AGAIN_S)
-
-    def _transform(self, resource: Resource) -> Transform | None:
-        convert = self._recorder.transform
-        return None if convert is None else partial(convert, resource)
 
     async def _apply(self, resource: Resource, event: WatchEvent) -> None:
         if isinstance(event, Listed):

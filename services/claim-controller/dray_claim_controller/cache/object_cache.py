@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dray.api.claims import UNREAD, Claim, GivenUp
 from dray.api.pods import Pod
-from dray.kube.convert import claim_from, pod_from, revision_of
+from dray.kube.convert import pod_from, revision_of
 from dray.kube.ports import (
     CLAIMS,
     NODES,
@@ -21,7 +21,9 @@ from dray.kube.ports import (
     Deleted,
     Listed,
     Object,
+    ObjectVersion,
     Resource,
+    Transform,
     WatchEvent,
 )
 from dray_claim_controller.cache.abandoned_attempts import refresh_abandoned, with_void
@@ -173,8 +175,8 @@ class ObjectCache:
         """Apply one watch event; a list in one step."""
         match event:
             case Listed(objects, revision):
-                converted = [self.convert_listed(resource, obj) for obj in objects]
-                listed = Listed(tuple(converted), revision, event.is_whole)
+                converted = tuple(map(self.transform(resource), objects))
+                listed = Listed(converted, revision, event.is_whole)
                 for _ in self.apply_list(resource, listed):
                     pass
             case Changed(obj):
@@ -182,12 +184,17 @@ class ObjectCache:
             case Deleted(obj):
                 self._drop(resource, obj["metadata"]["uid"], name_of(obj), revision_of(obj))
 
-    def convert_listed(self, resource: Resource, obj: Object) -> ListedObject:
-        """The form of an object in ``apply_list``: it is converted unless the cache has it."""
-        uid, revision = obj["metadata"]["uid"], revision_of(obj)
-        if self._known_revision(resource, uid, name_of(obj)) == revision:
-            return UnchangedObject(uid, revision)
-        return convert(resource, obj)
+    def transform(self, resource: Resource) -> Transform:
+        """Makes of listed objects what ``apply_list`` takes: those that the cache has are not
+        converted again."""
+
+        def known(version: ObjectVersion) -> UnchangedObject | None:
+            name = f"{version.namespace}/{version.name}" if version.namespace else version.name
+            if self._known_revision(resource, version.uid, name) == version.revision:
+                return UnchangedObject(version.uid, version.revision)
+            return None
+
+        return Transform(known, lambda obj: convert(resource, obj))
 
     def apply_list(self, resource: Resource, listed: Listed) -> Iterator[None]:
         """Apply a list of ``ListedObject`` in steps. What the first list of a kind has becomes
@@ -223,6 +230,11 @@ class ObjectCache:
         """Apply the response to an own write, which the watch shows later."""
         self._put(resource, convert(resource, obj), watched=False)
 
+    def apply_listed_response(self, resource: Resource, one: ListedObject) -> None:
+        """Apply an object of a list that is not the watch's own."""
+        if isinstance(one, ConvertedObject):
+            self._put(resource, one, watched=False)
+
     def give_up(self, uid: str, record: GivenUp | None) -> None:
         """Record that attempts of a claim are given up although the claim can't be written; None:
         remove that record. The claim may be unknown yet."""
@@ -231,7 +243,7 @@ class ObjectCache:
         else:
             self.given_up[uid] = record
         if (cached := self.claims.get(uid)) is not None:
-            claim = self._with_void(claim_from(cached.object))
+            claim = self._with_void(cached.as_written)
             self.claims[uid] = replace(cached, claim=claim)
             self.mark(FactKey("claim", uid), claim.resource_version)
             self._tell_pods_of(claim)
@@ -437,7 +449,8 @@ class ObjectCache:
         self._note(CLAIMS, new, claim.spec.unreadable)
         self._hold(known.claim if known is not None else None, claim)
         ours = is_ours(claim)
-        self.keep_claim(CachedResourceClaim(claim, new.version.text, ours, watched_revision))
+        void = new.value.void
+        self.keep_claim(CachedResourceClaim(claim, new.version.text, ours, watched_revision, void))
         self.mark(FactKey("claim", uid), revision)
         self._mark_tied(known.claim if known is not None else None, claim)
         if ours and (known is None or not known.ours):

@@ -5,18 +5,17 @@ here awaits, so the journal's lines have one order.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from dray.api.claims import GivenUp
-from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEvent
+from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, Transform, WatchEvent
 from dray.messages.base import Message, subject_of
 from dray.recording.journal import Notes, UnknownEventError
 from dray.recording.questions import RuleInput, name_of
 from dray.recording.redaction import redacted
-from dray_claim_controller.cache.converted_objects import ListedObject
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import WATCHED
 
@@ -47,11 +46,10 @@ class RuleRecorder:
         self.cache = cache
         self._notes = notes
 
-    @property
-    def transform(self) -> Callable[[Resource, Object], ListedObject] | None:
-        """What to make of each listed object before ``apply_list``; None: the journal needs the
-        objects themselves."""
-        return self.cache.convert_listed if self._notes is None else None
+    def transform(self, resource: Resource) -> Transform | None:
+        """What makes the objects of lists for ``apply_list`` and ``apply_listed_response``; None:
+        the journal needs the objects themselves."""
+        return self.cache.transform(resource) if self._notes is None else None
 
     def apply(self, resource: Resource, event: WatchEvent) -> None:
         """Apply a watch event; a list in one step."""
@@ -72,6 +70,13 @@ class RuleRecorder:
             data = {"resource": resource.plural, "objects": [redacted(resource.plural, obj)]}
             self._notes.consumed("answered", data)
         self.cache.apply_response(resource, obj)
+
+    def apply_listed_response(self, resource: Resource, one: Any) -> None:
+        """Apply an object of a list that is not the watch's own, as ``transform`` makes it."""
+        if self._notes is None:
+            self.cache.apply_listed_response(resource, one)
+        else:
+            self.apply_response(resource, one)
 
     def give_up(self, claim_uid: str, record: GivenUp | None) -> None:
         """Record that attempts of a claim are given up although the claim can't be written."""

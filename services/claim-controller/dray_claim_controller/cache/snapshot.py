@@ -74,8 +74,11 @@ def restore_snapshot(state: CacheSnapshot) -> ObjectCache:
     cache = ObjectCache()
     cache.given_up.update(state.given_up)
     for obj, watched_revision in state.claims:
-        claim = with_void(claim_from(obj), state.given_up.get(obj["metadata"]["uid"]))
-        cached = CachedResourceClaim(claim, text_of(obj), is_ours(claim), watched_revision)
+        written = claim_from(obj)
+        claim = with_void(written, state.given_up.get(written.uid))
+        cached = CachedResourceClaim(
+            claim, text_of(obj), is_ours(claim), watched_revision, written.void
+        )
         cache.restore_claim(cached)
     for pod in state.pods:
         cache.restore_pod(_restored(pod))
