@@ -1,6 +1,5 @@
 """Objects in the form in which the cache keeps them: text, and what decisions read. Pure."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -71,8 +70,3 @@ def _converted_pod(obj: Object, version: ObjectText) -> ConvertedObject:
         unreadable = unreadable_pod(obj, version.revision)
         return ConvertedObject(name, version, unreadable, why_unreadable(error))
     return ConvertedObject(name, version, cached)
-
-
-def uids_of(objects: Iterable[ListedObject]) -> set[str]:
-    """The UIDs of listed objects."""
-    return {one.uid for one in objects}

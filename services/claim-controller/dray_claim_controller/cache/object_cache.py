@@ -3,6 +3,7 @@
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Generic, TypeGuard, TypeVar
 
 from msgspec.structs import replace
@@ -41,7 +42,6 @@ from dray_claim_controller.cache.converted_objects import (
     ListedObject,
     UnchangedObject,
     convert,
-    uids_of,
 )
 from dray_claim_controller.cache.devices import DeviceCache, is_vague, nodes_of
 from dray_claim_controller.cache.object_texts import ObjectText, ObjectTexts
@@ -56,6 +56,8 @@ _PUT_AT_ONCE = 200
 """Objects of a first list that are applied in one step."""
 _COMPARED_AT_ONCE = 2000
 """Known objects that are looked for in a list in one step."""
+_SELECTED_AT_ONCE = 1000
+"""Pods for which the function of a selection is called in one step."""
 _REMEMBERED_GONE = 10_000
 V = TypeVar("V", bound=Hashable)
 PodValue = Callable[["ObjectCache", CachedPod], V | None]
@@ -79,9 +81,9 @@ class PodSelection(Generic[V]):
         """UIDs of the pods for which the function is ``value``."""
         return self._uids.get(value, {}).keys()
 
-    def refresh(self, cache: "ObjectCache") -> None:
-        """Take what changed into account."""
-        for uid in self._unread.take():
+    def refresh(self, cache: "ObjectCache", most: int | None = None) -> bool:
+        """Take what changed into account, of ``most`` pods at most; whether any are left."""
+        for uid in self._unread.take(most):
             cached = cache.pods.get(uid)
             found = self._value(cache, cached) if is_unbound(cached) else None
             known = self.values.get(uid)
@@ -95,6 +97,7 @@ class PodSelection(Generic[V]):
                 self.values[uid] = found
                 enter(self._uids, found, uid)
                 self.changed.put(found)
+        return bool(self._unread)
 
 
 def is_unbound(cached: CachedPod | None) -> TypeGuard[CachedPod]:
@@ -200,27 +203,31 @@ class ObjectCache:
         """Apply a list of ``ListedObject`` in steps. What the first list of a kind has becomes
         visible step by step, all that a later one changes in the last step: no order of its
         objects is one in which they changed."""
-        objects: tuple[ListedObject, ...] = listed.objects
         revision = listed.resource_version
+        present: set[str] = set()
+        changed: list[ConvertedObject] = []
+        for number, one in enumerate(listed.objects, start=1):
+            present.add(one.uid)
+            if isinstance(one, ConvertedObject):
+                changed.append(one)
+            elif resource is CLAIMS:
+                self._note_watched(one.uid, one.revision)
+            if number % _COMPARED_AT_ONCE == 0:
+                yield
         missing: list[tuple[str, str]] = []
-        if listed.is_whole:
-            present = uids_of(objects)
-            for number, (uid, name) in enumerate(self._known(resource), start=1):
-                if uid not in present:
-                    missing.append((uid, name))
-                if number % _COMPARED_AT_ONCE == 0:
-                    yield
+        for number, (uid, name) in enumerate(self._known(resource), start=1):
+            if listed.is_whole and uid not in present:
+                missing.append((uid, name))
+            if number % _COMPARED_AT_ONCE == 0:
+                yield
         for uid, name in missing:
             known = self._known_revision(resource, uid, name)
             # An object newer than the list is missing only because it is newer.
             if known is not None and known <= revision:
                 self._drop(resource, uid, name, revision)
         is_first = resource.plural not in self.listed
-        for number, one in enumerate(objects, start=1):
-            if isinstance(one, ConvertedObject):
-                self._put(resource, one, watched=True)
-            elif resource is CLAIMS:
-                self._note_watched(one.uid, one.revision)
+        for number, new in enumerate(changed, start=1):
+            self._put(resource, new, watched=True)
             if is_first and number % _PUT_AT_ONCE == 0:
                 yield
         self.revision = max(self.revision, revision)
@@ -274,11 +281,13 @@ class ObjectCache:
         yield from (FactKey("claim", uid) for uid in tuple(self.claims))
         yield from (FactKey("pod", uid) for uid in tuple(self.pods))
 
-    def take_dirty(self) -> list[tuple[FactKey, int]]:
-        """Return and clear the keys that changed, in order, with the revision of the change."""
-        taken = list(self.dirty.items())
-        self.dirty.clear()
-        self._newly_marked.clear()
+    def take_dirty(self, most: int | None = None) -> list[tuple[FactKey, int]]:
+        """Return and forget the keys that changed first, ``most`` at most, in order, with the
+        revision of the change."""
+        taken = list(islice(self.dirty.items(), most))
+        for key, _ in taken:
+            del self.dirty[key]
+            self._newly_marked.pop(key, None)
         return taken
 
     def take_newly_marked(self) -> list[FactKey]:
@@ -322,14 +331,9 @@ class ObjectCache:
         self.keep_pod(cached)
 
     def _known(self, resource: Resource) -> list[tuple[str, str]]:
-        """UID and ``namespace/name`` of each object; of pods no name."""
-        if resource is CLAIMS:
-            return [
-                (uid, f"{cached.claim.namespace}/{cached.claim.name}")
-                for uid, cached in self.claims.items()
-            ]
-        if resource is PODS:
-            return [(uid, "") for uid in self.pods]
+        """UID and ``namespace/name`` of each object; no name of those that are kept by UID."""
+        if resource in (CLAIMS, PODS):
+            return [(uid, "") for uid in (self.claims if resource is CLAIMS else self.pods)]
         return [(version.uid, name) for name, version in self.plain[resource.plural].versions()]
 
     def _known_revision(self, resource: Resource, uid: str, name: str) -> int | None:
@@ -684,13 +688,26 @@ class ObjectCache:
     def select(self, value: PodValue[V]) -> PodSelection[V]:
         """The pods of ours that lack a node, and are not being deleted, for which ``value`` is not
         None; brought up to date by what changed since it was asked last."""
+        selection = self._selection(value)
+        selection.refresh(self)
+        return selection
+
+    def prepare(self, value: PodValue[V]) -> Iterator[None]:
+        """Bring a selection up to date in steps, so that ``select`` has little left to do."""
+        while self._selection(value).refresh(self, _SELECTED_AT_ONCE):
+            yield
+
+    def changes_of(self, value: PodValue[V]) -> ChangeFeed[V]:
+        """Values that a pod of the selection got or lost, once it is brought up to date."""
+        return self._selection(value).changed
+
+    def _selection(self, value: PodValue[V]) -> PodSelection[V]:
         selection = self._selections.get(value)
         if selection is None:
             unread: Unread[str] = Unread()
             unread.add(self.pods)
             self.changed_pods.subscribe(unread)
             selection = self._selections[value] = PodSelection(value, unread)
-        selection.refresh(self)
         return selection
 
     def in_order(self, uids: Iterable[str]) -> list[str]:
