@@ -283,20 +283,20 @@ class ListPage:
     """What stands for items that were not decoded, by index."""
 
 
-class _Metadata(msgspec.Struct, gc=False):
+class _VersionFields(msgspec.Struct, gc=False):
     name: str
     uid: str
     resourceVersion: str
     namespace: str = ""
 
 
-class _Head(msgspec.Struct, gc=False):
+class _VersionedObject(msgspec.Struct, gc=False):
     """What names a version of an object; msgspec skips the rest at a fifth of the time."""
 
-    metadata: _Metadata
+    metadata: _VersionFields
 
 
-_HEAD: Final = msgspec.json.Decoder(_Head)
+_VERSIONED: Final = msgspec.json.Decoder(_VersionedObject)
 
 
 async def decoded(data: bytes, what: str, around: int = 0) -> dict[str, Any]:
@@ -350,7 +350,7 @@ async def decoded_page(data: bytes, what: str, known: KnownVersion | None = None
 def _version_of(text: bytes) -> ObjectVersion | None:
     """The version of an object that is not nested deep; None if it can't be read."""
     try:
-        metadata = _HEAD.decode(text).metadata
+        metadata = _VERSIONED.decode(text).metadata
         revision = int(metadata.resourceVersion)
     except ValueError:  # msgspec's errors are such, too.
         return None
