@@ -12,6 +12,7 @@ from dray.bus.ports import (
     Delivery,
     Handler,
     Request,
+    StoreUse,
     StreamSpec,
     StreamState,
 )
@@ -205,6 +206,18 @@ class FaultyBus:
     async def delete_stream(self, name: str) -> None:
         """See ``Bus.delete_stream``."""
         await self._connection.call("delete_stream", name, lambda: self.inner.delete_stream(name))
+
+    async def streams(self, prefix: str) -> tuple[str, ...]:
+        """See ``Bus.streams``."""
+        return await self._connection.call("streams", prefix, lambda: self.inner.streams(prefix))
+
+    async def purge(self, stream: str, below: int) -> None:
+        """See ``Bus.purge``."""
+        await self._connection.call("purge", stream, lambda: self.inner.purge(stream, below))
+
+    async def store_use(self) -> StoreUse:
+        """See ``Bus.store_use``."""
+        return await self._connection.call("store_use", "", self.inner.store_use)
 
     async def state(self, stream: str) -> StreamState | None:
         """See ``Bus.state``."""

@@ -20,7 +20,9 @@ from dray.bus.jetstream_api import (
     last_message,
     state_from,
     store,
+    store_use_from,
     stream_info,
+    stream_names,
 )
 from dray.bus.jetstream_consumer import consume
 from dray.bus.jetstream_leases import Leases
@@ -33,6 +35,7 @@ from dray.bus.ports import (
     Fence,
     Handler,
     Request,
+    StoreUse,
     StreamMissingError,
     StreamSpec,
     StreamState,
@@ -136,6 +139,22 @@ class JetStreamBus:
             await ask(self._connection.session(), f"STREAM.DELETE.{name}")
         except StreamMissingError:
             return
+
+    async def streams(self, prefix: str) -> tuple[str, ...]:
+        """See ``Bus.streams``."""
+        names = await stream_names(self._connection.session())
+        return tuple(sorted(name for name in names if name.startswith(prefix)))
+
+    async def purge(self, stream: str, below: int) -> None:
+        """See ``Bus.purge``."""
+        try:
+            await ask(self._connection.session(), f"STREAM.PURGE.{stream}", {"seq": below})
+        except StreamMissingError:
+            return
+
+    async def store_use(self) -> StoreUse:
+        """See ``Bus.store_use``."""
+        return store_use_from(await ask(self._connection.session(), "INFO"))
 
     async def state(self, stream: str) -> StreamState | None:
         """See ``Bus.state``."""

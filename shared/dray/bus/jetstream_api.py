@@ -14,6 +14,7 @@ from dray.bus.ports import (
     BusUnavailableError,
     NoRoomError,
     StaleSequenceError,
+    StoreUse,
     StreamMissingError,
     StreamSpec,
     StreamState,
@@ -145,6 +146,18 @@ async def stream_info(session: Session, name: str) -> dict[str, Any]:
     return await ask(session, f"STREAM.INFO.{name}")
 
 
+async def stream_names(session: Session) -> list[str]:
+    """Names of all streams of the account; the server answers with some at a time."""
+    names: list[str] = []
+    while True:
+        answer = await ask(session, "STREAM.NAMES", {"offset": len(names)})
+        with understood("STREAM.NAMES"):
+            some = [str(name) for name in answer.get("streams") or ()]
+            names += some
+            if not some or len(names) >= int(answer.get("total", 0)):
+                return names
+
+
 async def last_message(
     session: Session, stream: str, subject: str, *, timeout_s: float = TIMEOUT_S
 ) -> Delivered | None:
@@ -187,4 +200,12 @@ def state_from(info: dict[str, Any]) -> StreamState:
             ),
             cluster=str(cluster.get("name") or ""),
             wanted=int(noted) if noted.isdigit() else 0,
+            bytes=int(state.get("bytes", 0)),
         )
+
+
+def store_use_from(info: dict[str, Any]) -> StoreUse:
+    """The port's view of an account's info."""
+    with understood("the account's state"):
+        limit_bytes = int((info.get("limits") or {}).get("max_storage", -1))
+        return StoreUse(int(info["storage"]), limit_bytes if limit_bytes > 0 else None)

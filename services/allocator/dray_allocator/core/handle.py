@@ -122,7 +122,8 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
             found = dict(leaving(state, domain))
             made = records.node_left(state, domain, node, found.get(node, -1))
         case Checkpoint():
-            made = records.checkpoint(state, domain)
+            parts = records.checkpoint(state, domain)
+            made = parts[min(record.part, len(parts)) - 1]
         case _:
             return record
     return _as_written_by(made, record)
@@ -157,7 +158,7 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
         case FactsLost():
             forget_facts(state)
         case RecordSeen():
-            fold_record(state, event)
+            return fold_record(state, event)
         case RecordUndecodable():
             stop_log(state, event)
         case LogShortened():

@@ -1,7 +1,7 @@
 """One step of a serving replica: end reservations, then schedule active pods."""
 
 from dray.api.pods import Pod
-from dray.messages.decisions import AnyRecord, PodDecision, Waiting, encode_record
+from dray.messages.decisions import AnyRecord, PodDecision, Waiting
 from dray.reasons import Reason
 from dray_allocator.cycle import records
 from dray_allocator.cycle.ended_reservations import due_releases, leaving
@@ -20,6 +20,9 @@ from dray_allocator.values.events import Append, Effect, Send
 
 _CARDS_PER_TICK = 1_000_000
 """Cards compared per tick to recompute the reasons of pending pods: some tenths of a second."""
+
+_PODS_PER_RECORD_SINCE = 16
+"""How many pods with devices ask for one record more before the next checkpoint."""
 
 
 class Step:
@@ -230,16 +233,17 @@ class Step:
         return is_old or _causes(known.reasons) != _causes(reasons)
 
     def _checkpoint(self) -> None:
-        """Append a checkpoint if there are new records and enough time has passed."""
+        """Append a checkpoint if enough time has passed and enough was recorded.
+
+        It is about as long as the decisions of all pods that have devices, so that it is worth
+        its length only after a share of them has changed.
+        """
         log, state = self._domain.current, self._state
         age_s = state.facts.age_s(log.checkpoint_unix_s)
-        if not log.since_checkpoint or age_s < state.rules.checkpoint_interval_s:
-            return
-        if state.ready(self._domain):
-            checkpoint = records.checkpoint(state, self._domain)
-            # The bus would always refuse one that is too large, and readers do without it.
-            if len(encode_record(checkpoint)) <= state.rules.decided_bytes:
-                self._append(checkpoint)
+        is_news = log.since_checkpoint > len(log.pods) // _PODS_PER_RECORD_SINCE
+        if age_s >= state.rules.checkpoint_interval_s and is_news and state.ready(self._domain):
+            for part in records.checkpoint(state, self._domain):
+                self._append(part)
 
     def _append(self, record: AnyRecord) -> None:
         """Queue a record and fold it at once."""
