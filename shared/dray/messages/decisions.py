@@ -253,11 +253,14 @@ RECORDS: tuple[type[Record], ...] = (
     CheckpointPart,
 )
 
+LOG_PREFIX = "DRAY_DECISIONS_"
+"""Of the streams of all decision logs."""
+
 
 def log_stream(domain: str, epoch: int) -> str:
     """Stream of a domain's decision log; the epoch is in the name, so that a writer of a
     lost log finds no stream."""
-    return f"DRAY_DECISIONS_{token(domain)}_{epoch}"
+    return f"{LOG_PREFIX}{token(domain)}_{epoch}"
 
 
 def log_subject(domain: str, epoch: int) -> str:

@@ -186,10 +186,15 @@ class Publisher:
         async with self._lock:
             await self._publish_dirty()
 
-    async def publish_fact(self, key: FactKey, fact: Fact | None) -> None:
-        """Publish a fact that is not built from the cache; None: its tombstone."""
+    async def publish_fact(
+        self, key: FactKey, fact: Fact | None, *, unless: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Publish a fact that is not built from the cache; None: its tombstone. ``unless`` is asked
+        when no other fact is being published."""
         revision = 0 if fact is None else fact.revision
         async with self._lock:
+            if unless():
+                return
             for newer in self._outbox.plan(key, fact, revision):
                 await self.store(newer)
 
@@ -212,6 +217,11 @@ class Publisher:
     def domains(self) -> dict[str, int]:
         """Epoch by domain, as published."""
         return dict(self._domains)
+
+    def domain(self, name: str) -> DomainObserved | None:
+        """The last fact about a domain; a tombstone remembers the last epoch of a deleted pool."""
+        fact = self._outbox.newest(FactKey(DomainObserved.NAME, name))
+        return fact if isinstance(fact, DomainObserved) else None
 
     def given_up(self) -> dict[str, GivenUp]:
         """What was given up of claims, by UID, as published."""

@@ -20,6 +20,7 @@ from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.kube.ports import NODES, POOLS, ConflictError, KubeError, NotFoundError
 from dray.messages.base import Delivered
 from dray.messages.decisions import AnyRecord, Decided, NodeLeft, Waiting, decode_record, log_stream
+from dray.messages.facts import DomainObserved
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
@@ -49,8 +50,10 @@ class Followers:
         decided: Callable[[Execution], None],
         waiting: Callable[[Waiting], None],
         nodes_of: Callable[[str], Iterable[str]] = lambda _: (),
+        published: Callable[[str], DomainObserved | None] = lambda _: None,
     ) -> None:
-        """``nodes_of``: the nodes that are in a domain, or are leaving it, as published."""
+        """``nodes_of``: the nodes that are in a domain, or are leaving it, as published.
+        ``published``: the last fact about a domain."""
         self.executions: dict[str, OpenExecutions] = {}
         self.undecodable = 0
         """Records that were passed over in this term."""
@@ -61,6 +64,7 @@ class Followers:
         self._decided = decided
         self._waiting = waiting
         self._nodes_of = nodes_of
+        self._published = published
         self._unread: Unread[str] = Unread()
         """Pools that came, changed or went, and those whose log is to be opened again."""
         self._unread_nodes: Unread[str] = Unread()
@@ -188,9 +192,13 @@ class Followers:
         known = self.executions.get(domain)
         seen = (known.epoch, max(known.sequence, known.stored)) if known is not None else (0, 0)
         epoch = await self._epochs.open(domain, *seen)
-        executions = (
-            known if known is not None and known.epoch == epoch else OpenExecutions(domain, epoch)
-        )
+        start = 1
+        if known is not None and known.epoch == epoch:
+            executions, start = known, known.sequence + 1
+        else:
+            executions = OpenExecutions(domain, epoch)
+            if (fact := self._published(domain)) is not None and fact.epoch == epoch:
+                executions.checkpoints, start = fact.checkpoints, fact.start
         self.executions[domain] = executions
         self._mark_nodes(self._nodes_of(domain))
         stream = log_stream(domain, epoch)
@@ -203,7 +211,7 @@ class Followers:
             self._submit_all(executions)
         self._read[domain] = executions
         try:
-            async for delivered in self._bus.read(stream, start=executions.sequence + 1):
+            async for delivered in self._bus.read(stream, start=start):
                 backoff.reset()
                 try:
                     record = decode_record(delivered.payload)
@@ -236,14 +244,18 @@ class Followers:
         live: int,
     ) -> None:
         """``record``: None if it is passed over."""
-        sequence = delivered.sequence
+        sequence, begins = delivered.sequence, False
         if record is None:
             executions.pass_over(sequence)
         else:
             headers = delivered.headers
             traceparent, cause = headers.get(TRACEPARENT, ""), headers.get(MESSAGE_ID, "")
-            executions.fold(sequence, record, traceparent, cause)
-        if sequence == live:
+            begins = executions.fold(sequence, record, traceparent, cause)
+        if begins:
+            for node in executions.left:
+                enter(self._left_by, node, executions.domain)
+            self._mark_nodes(executions.left)
+        if sequence == live or (begins and sequence > live):
             self._submit_all(executions)
         elif sequence > live:
             match record:
