@@ -16,8 +16,8 @@ from dray.api.errors import TemporaryError
 from dray.api.names import POOL_LABEL
 from dray.bus.ports import Bus, StaleSequenceError
 from dray.bus.topology import log_spec
-from dray.kube.convert import claim_from, time_from
-from dray.kube.ports import CLAIMS, POOLS, Kube, KubeError, Object
+from dray.kube.convert import time_from
+from dray.kube.ports import POOLS, Kube, KubeError, Object
 from dray.messages.base import Outgoing
 from dray.messages.decisions import Opened, encode_record, log_stream, log_subject
 from dray.messages.facts import CheckpointPosition, DomainObserved
@@ -219,10 +219,7 @@ class Epochs:
             return
 
     async def _claims(self, domain: str) -> list[Claim]:
-        listed = await self._kube.list(CLAIMS, label_selector=f"{POOL_LABEL}={domain}")
-        for obj in listed.objects:
-            self._informers.apply_response(CLAIMS, obj)
-        return [claim_from(obj) for obj in listed.objects]
+        return await self._informers.list_claims(f"{POOL_LABEL}={domain}")
 
     async def _void_everything(self, domain: str, epoch: int) -> None:
         """Void what older epochs decided on every claim that is not allocated.
