@@ -178,8 +178,8 @@ async def test_a_store_that_is_nearly_full_is_reported(world: Any) -> None:
     world.bus.server.storage_bytes = controller.term.trimmer.store.bytes
     await world.until(controller.store_problem, "the store is nearly full")
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         state = await world.bus.state(DEAD_STREAM)
         return bool(state.last_sequence)
 
-    await world.until(told, "dray doctor can see it")
+    await world.until(is_reported, "dray doctor can see it")

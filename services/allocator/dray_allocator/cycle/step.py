@@ -137,8 +137,10 @@ class Step:
             first = queue.first_unschedulable(signature)
             if first is None:
                 continue
-            want = wanted(self._state, domain.name, self._state.facts.pods[first])
-            reasons = self._reasons(want) if isinstance(want, PodRequest) else want
+            if (reasons := self._reasons_of_waiting(first)) is None:
+                queue.stale_reasons[signature] = None
+                queue.activate_next(signature)
+                continue
             recorded = domain.current.waiting.get(first)
             if recorded is None or (
                 recorded.reasons != reasons
@@ -152,6 +154,15 @@ class Step:
                 self._flush_waits()
             elif recorded.reasons != reasons:
                 queue.stale_reasons[signature] = None  # Only counts changed, or too often: later.
+
+    def _reasons_of_waiting(self, uid: str) -> tuple[Reason, ...] | None:
+        """Why a pod fits nowhere now; None if it fits, or that is not known yet."""
+        want = wanted(self._state, self._domain.name, self._state.facts.pods[uid])
+        if not isinstance(want, PodRequest):
+            return want
+        if schedule_pod(self._state, self._domain, want, self._budget) is not None:
+            return None
+        return self._reasons(want)
 
     def _may_report(self, signature: bytes) -> bool:
         now_unix_s, every_s = self._state.facts.now_unix_s, self._state.rules.waiting_repeat_s
