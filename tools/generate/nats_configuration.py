@@ -31,6 +31,7 @@ _OWNERS_API = (
     "STREAM.PURGE.*",
     "STREAM.INFO.*",
     "STREAM.NAMES",
+    "STREAM.LIST",
     "INFO",
     "STREAM.MSG.GET.*",
     "CONSUMER.CREATE.>",

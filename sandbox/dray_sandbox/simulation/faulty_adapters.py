@@ -207,7 +207,7 @@ class FaultyBus:
         """See ``Bus.delete_stream``."""
         await self._connection.call("delete_stream", name, lambda: self.inner.delete_stream(name))
 
-    async def streams(self, prefix: str) -> tuple[str, ...]:
+    async def streams(self, prefix: str) -> tuple[StreamState, ...]:
         """See ``Bus.streams``."""
         return await self._connection.call("streams", prefix, lambda: self.inner.streams(prefix))
 

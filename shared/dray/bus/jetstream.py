@@ -18,11 +18,11 @@ from dray.bus.jetstream_api import (
     JetStreamRefusedError,
     ask,
     last_message,
+    list_streams,
     state_from,
     store,
     store_use_from,
     stream_info,
-    stream_names,
 )
 from dray.bus.jetstream_consumer import consume
 from dray.bus.jetstream_leases import Leases
@@ -140,10 +140,11 @@ class JetStreamBus:
         except StreamMissingError:
             return
 
-    async def streams(self, prefix: str) -> tuple[str, ...]:
+    async def streams(self, prefix: str) -> tuple[StreamState, ...]:
         """See ``Bus.streams``."""
-        names = await stream_names(self._connection.session())
-        return tuple(sorted(name for name in names if name.startswith(prefix)))
+        found = await list_streams(self._connection.session())
+        found.sort(key=lambda state: state.name)
+        return tuple(state for state in found if state.name.startswith(prefix))
 
     async def purge(self, stream: str, below: int) -> None:
         """See ``Bus.purge``."""

@@ -146,16 +146,19 @@ async def stream_info(session: Session, name: str) -> dict[str, Any]:
     return await ask(session, f"STREAM.INFO.{name}")
 
 
-async def stream_names(session: Session) -> list[str]:
-    """Names of all streams of the account; the server answers with some at a time."""
-    names: list[str] = []
+async def list_streams(session: Session) -> list[StreamState]:
+    """All streams of the account; the server answers with some at a time."""
+    found: list[StreamState] = []
+    offset = 0
     while True:
-        answer = await ask(session, "STREAM.NAMES", {"offset": len(names)})
-        with understood("STREAM.NAMES"):
-            some = [str(name) for name in answer.get("streams") or ()]
-            names += some
-            if not some or len(names) >= int(answer.get("total", 0)):
-                return names
+        answer = await ask(session, "STREAM.LIST", {"offset": offset})
+        with understood("STREAM.LIST"):
+            some = list(answer.get("streams") or ())
+            offset += int(answer.get("limit", len(some)))
+            total = int(answer.get("total", 0))
+        found += map(state_from, some)
+        if not some or offset >= total:
+            return found
 
 
 async def last_message(

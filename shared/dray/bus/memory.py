@@ -117,10 +117,11 @@ class MemoryBus:
         await self._enter("delete_stream")
         self.server.delete(name)
 
-    async def streams(self, prefix: str) -> tuple[str, ...]:
+    async def streams(self, prefix: str) -> tuple[StreamState, ...]:
         """See ``Bus.streams``."""
         await self._enter("streams")
-        return tuple(sorted(name for name in self.server.streams if name.startswith(prefix)))
+        names = sorted(name for name in self.server.streams if name.startswith(prefix))
+        return tuple(self.server.streams[name].state for name in names)
 
     async def purge(self, stream: str, below: int) -> None:
         """See ``Bus.purge``."""

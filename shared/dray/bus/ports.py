@@ -156,8 +156,9 @@ class Bus(Protocol):
     async def delete_stream(self, name: str) -> None:
         """Delete a stream; absent is fine."""
 
-    async def streams(self, prefix: str) -> tuple[str, ...]:
-        """Names of the existing streams that begin with ``prefix``, in order. For their owner."""
+    async def streams(self, prefix: str) -> tuple[StreamState, ...]:
+        """The streams whose names begin with ``prefix``, by name. While servers of a cluster are
+        away, some may be left out. For their owner."""
 
     async def purge(self, stream: str, below: int) -> None:
         """Remove the messages with lower sequences; an absent stream is fine. The last sequence

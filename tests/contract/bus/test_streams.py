@@ -152,11 +152,20 @@ async def test_a_reader_goes_on_behind_what_was_removed_before_it(bus: Bus) -> N
         assert [(await anext(reader)).sequence for _ in range(2)] == [4, 5]
 
 
+async def test_hundreds_of_streams_are_listed(bus: Bus) -> None:
+    """JetStream answers with 256 at a time."""
+    names = [f"S_{number:03d}" for number in range(300)]
+    for name in names:
+        await bus.ensure(StreamSpec(name, (f"t.{name}",)))
+    assert [state.name for state in await bus.streams("S_")] == names
+
+
 async def test_the_streams_of_a_prefix_are_named_and_their_bytes_counted(bus: Bus) -> None:
     await bus.ensure(LOG)
     for name in ("S_2", "S_1"):
         await bus.ensure(StreamSpec(name, (f"t.{name}",)))
-    assert await bus.streams("S_") == ("S_1", "S_2")
+    assert [state.name for state in await bus.streams("S_")] == ["S_1", "S_2"]
+    assert await bus.streams("S_") == tuple([await bus.state(name) for name in ("S_1", "S_2")])
     before = (await bus.store_use()).bytes
     await bus.publish(message("t.S_1", "x" * 1000))
     state = await bus.state("S_1")

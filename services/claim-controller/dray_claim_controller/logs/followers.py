@@ -19,7 +19,15 @@ from dray.bus.dead import dead_letter
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.kube.ports import NODES, POOLS, ConflictError, KubeError, NotFoundError
 from dray.messages.base import Delivered
-from dray.messages.decisions import AnyRecord, Decided, NodeLeft, Waiting, decode_record, log_stream
+from dray.messages.decisions import (
+    LOG_PREFIX,
+    AnyRecord,
+    Decided,
+    NodeLeft,
+    Waiting,
+    decode_record,
+    log_stream,
+)
 from dray.messages.facts import DomainObserved
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
@@ -33,8 +41,6 @@ from dray_claim_controller.work_queue import FairWorkQueue
 
 _CLOSED_EVERY_S: Final = 10.0
 """How often, at least, it is tried to close a domain."""
-_CHECKED_AT_ONCE: Final = 64
-"""Logs."""
 
 
 class Followers:
@@ -68,8 +74,6 @@ class Followers:
         self._unread: Unread[str] = Unread()
         """Pools that came, changed or went, and those whose log is to be opened again."""
         self._unread_nodes: Unread[str] = Unread()
-        self._unchecked: Unread[str] = Unread()
-        """Domains whose log is still to be looked at in this round."""
         self._left_by: dict[str, dict[str, None]] = {}
         """By node, the domains whose logs say that it has left them."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -127,19 +131,20 @@ class Followers:
         """Open the next epoch of logs that are gone or end before a sequence known to be stored.
         Their reader may not notice, because it may not have read so far.
 
-        A call looks at a limited number of logs, those first that were not looked at for longest.
+        Few requests ask about all logs; only those that seem to be short are asked about again.
         """
-        if not self._unchecked:
-            self._unchecked.add(self._read)
-        domains = self._unchecked.take(_CHECKED_AT_ONCE)
-        await asyncio.gather(*(self._check(domain) for domain in domains))
+        if not self._read:
+            return
+        ends = {state.name: state.last_sequence for state in await self._bus.streams(LOG_PREFIX)}
+        for domain, executions in tuple(self._read.items()):
+            if ends.get(log_stream(domain, executions.epoch), 0) < _end_of(executions):
+                await self._check(domain)
 
     async def _check(self, domain: str) -> None:
         if (executions := self._read.get(domain)) is None:
             return
-        seen = max(executions.stored, executions.sequence)
         state = await self._bus.state(log_stream(domain, executions.epoch))
-        short = state is None or state.last_sequence < seen
+        short = state is None or state.last_sequence < _end_of(executions)
         if short and self._read.get(domain) is executions and domain in self._tasks:
             structlog.get_logger().warning("a decision log is short", domain=domain)
             self._tasks.pop(domain).cancel()
@@ -281,3 +286,8 @@ class Followers:
         for name in names:
             self._informers.cache.mark(FactKey("node", name))
         self._informers.wake()
+
+
+def _end_of(executions: OpenExecutions) -> int:
+    """The last sequence of a log that is known to be stored."""
+    return max(executions.stored, executions.sequence)

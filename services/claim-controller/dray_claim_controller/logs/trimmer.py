@@ -106,7 +106,7 @@ class LogTrimmer:
         A fact remembers the last epoch of a deleted pool: one of the same name must not reuse it.
         Raises BusUnavailableError.
         """
-        for name in await self._bus.streams(LOG_PREFIX):
+        for name in [state.name for state in await self._bus.streams(LOG_PREFIX)]:
             domain_token, _, number = name.removeprefix(LOG_PREFIX).rpartition("_")
             if not number.isdigit():
                 continue
