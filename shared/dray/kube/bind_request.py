@@ -38,7 +38,10 @@ class BindRequestSpec(ResourceFields):
         default=None, description="What each claim gets."
     )
     attempt: int = Field(
-        default=0, ge=0, description="Highest attempt; 0 before the first decision."
+        default=0,
+        ge=0,
+        description="Highest attempt: the epoch of the decision log times a million, plus the "
+        "count in it; 0 before the first decision.",
     )
     binder: Owner | None = Field(default=None, description="Who binds the pod to the node.")
     backoff_limit: int = Field(
@@ -101,9 +104,9 @@ class BindRequest(CustomResource):
     COLUMNS = (
         PrinterColumn(name="Node", path=".spec.selectedNode"),
         PrinterColumn(name="Phase", path=".status.phase"),
-        PrinterColumn(name="Binder", path=".spec.binder"),
-        PrinterColumn(name="Attempt", path=".spec.attempt", kind="integer", wide=True),
-        PrinterColumn(name="Reason", path=".status.reason", wide=True),
+        PrinterColumn(name="Reason", path=".status.reason"),
+        PrinterColumn(name="Binder", path=".spec.binder", wide=True),
+        PrinterColumn(name="Failed", path=".status.failedAttempts", kind="integer", wide=True),
         PrinterColumn(name="Age", path=".metadata.creationTimestamp", kind="date"),
     )
 

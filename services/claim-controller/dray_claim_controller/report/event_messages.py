@@ -7,6 +7,7 @@ from dray.api.claims import Allocation
 from dray.api.names import CONDITIONS_PENDING, PLACEMENT
 from dray.api.placement import overridden, policy_placement
 from dray.api.pods import Pod, Policy
+from dray.api.quantities import readable_quantity
 from dray.kube.bind_request import EXPLANATION_LIMIT
 from dray.kube.convert import allocation_to, time_to
 from dray.kube.pod_end import PodEnd
@@ -181,7 +182,7 @@ def in_short(allocation: Allocation, node: str) -> str:
     parts = []
     for device in allocation.devices:
         amounts = ", ".join(
-            f"{name.rpartition('/')[2]} {amount}"
+            f"{name.rpartition('/')[2]} {readable_quantity(amount)}"
             for name, amount in device.consumed.items()
             if amount != "0"
         )
