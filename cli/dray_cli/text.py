@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from dray.api.quantities import readable_quantity
 from dray.messages.decisions import PodDecision
 
 
@@ -18,7 +19,9 @@ def understood_text(understood: dict[str, str]) -> str:
 def device_lines(devices: Iterable[tuple[str, dict[str, str]]]) -> tuple[str, ...]:
     """One line per device, with what is consumed of it."""
     return tuple(
-        " ".join((device, *(f"{name}={amount}" for name, amount in sorted(taken.items()))))
+        " ".join(
+            (device, *(f"{name}={readable_quantity(text)}" for name, text in sorted(taken.items())))
+        )
         for device, taken in devices
     )
 

@@ -2,10 +2,16 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 
 from dray.api.devices import Capacity, Taint
-from dray.api.quantities import Quantity, parse_quantity, readable, rounded_down
+from dray.api.quantities import (
+    Quantity,
+    parse_quantity,
+    plain_number,
+    readable,
+    readable_quantity,
+    rounded_down,
+)
 from dray.cel.eval.program import ClauseResult
 from dray_allocator.devices.percentages import PHYSICAL, WHOLE
 from dray_allocator.devices.published_capacity import amount_of
@@ -51,7 +57,7 @@ def untolerated(taint: Taint) -> str:
 
 def quantity(text: str) -> str:
     """Format a quantity from an object; unchanged if it can't be parsed."""
-    return text if amount_of(text) is None else amount(parse_quantity(text).nano, text)
+    return readable_quantity(text)
 
 
 def amount(nano: int, like: str) -> str:
@@ -66,12 +72,12 @@ def left(nano: int, like: str) -> str:
 
 def percentage(capacity: str, percent: int) -> str:
     """Format a requested percentage, in billionths of a percent."""
-    return f"{_decimal(percent)} % of {PHYSICAL[capacity]}"
+    return f"{plain_number(percent)} % of {PHYSICAL[capacity]}"
 
 
 def share(nano: int, whole: int) -> str:
     """Format how much of a capacity is left as a percentage, rounded down to hundredths."""
-    return f"{_decimal(shared(nano, whole) // _HUNDREDTH * _HUNDREDTH)} %"
+    return f"{plain_number(shared(nano, whole) // _HUNDREDTH * _HUNDREDTH)} %"
 
 
 def shared(nano: int, whole: int) -> int:
@@ -81,10 +87,6 @@ def shared(nano: int, whole: int) -> int:
 
 def _is_binary(text: str) -> bool:
     return amount_of(text) is not None and parse_quantity(text).binary
-
-
-def _decimal(nano: int) -> str:
-    return f"{Decimal(nano).scaleb(-9).normalize():f}"
 
 
 def _written(value: object) -> str:
