@@ -11,7 +11,7 @@ from dray.api.names import (
     PREFER,
 )
 from dray.api.placement import MODES, NO_TOPOLOGY, Placement, overridden, placement_of
-from dray.kube.convert import policy_from
+from dray.kube.convert_pools import policy_from
 from dray.kube.ports import POLICIES, Kube, NotFoundError, Object, RefusedError
 
 

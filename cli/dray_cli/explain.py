@@ -20,7 +20,6 @@ from dray.kube.ports import (
     Object,
     RefusedError,
 )
-from dray_cli.cards import CardOverview, reasons_on_cards
 from dray_cli.decision_source import DecisionSource, decided_by
 from dray_cli.output import output_option, print_json
 from dray_cli.pod_claims import claims_of, devices_of, holdings_of
@@ -227,6 +226,8 @@ async def _pool(kube: Kube, name: str) -> Object | None:
 
 async def _on_cards(kube: Kube, pod: Object, pool: Object) -> tuple[str, ...]:
     """Empty if this user may not list the cluster."""
+    from dray_cli.cards import CardOverview, reasons_on_cards  # The whole allocator: slow to import
+
     try:
         classes, nodes, slices, claims = [
             (await kube.list(resource)).objects for resource in (CLASSES, NODES, SLICES, CLAIMS)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from dray.api import names
+from dray.api.quantities import readable_text
 from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
-from dray_allocator.explain.formatting import quantity
 
 
 def holdings_of(claims: tuple[Object, ...], node: str, driver: str = "") -> list[str]:
@@ -15,7 +15,7 @@ def holdings_of(claims: tuple[Object, ...], node: str, driver: str = "") -> list
         for result in devices_of(claim, driver):
             consumed = result.get("consumedCapacity") or {}
             amounts = " ".join(
-                f"{k}={quantity(v)}" for k, v in sorted(consumed.items()) if v != "0"
+                f"{k}={readable_text(v)}" for k, v in sorted(consumed.items()) if v != "0"
             )
             pool = result["pool"]
             where = f"on {pool}" if node in ("", pool) else f"of pool {pool} on {node}"

@@ -156,6 +156,15 @@ def readable(nano: int, *, binary: bool = False) -> str:
     return min(text, _format(nano, True), key=len) if is_whole else text
 
 
+def readable_text(text: str) -> str:
+    """``readable`` of a quantity's text; unchanged if it can't be parsed."""
+    try:
+        quantity = parse_quantity(text)
+    except InvalidQuantityError:
+        return text
+    return readable(quantity.nano, binary=quantity.binary)
+
+
 def rounded_down(nano: int, *, binary: bool = False) -> str:
     """The same, rounded down, for remaining amounts: a fraction, or an amount of more than five
     digits, has two decimals of its unit, ``14.2Gi`` and not ``15247133901``."""

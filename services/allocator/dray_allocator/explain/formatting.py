@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from dray.api.devices import Capacity, Taint
-from dray.api.quantities import Quantity, parse_quantity, readable, rounded_down
+from dray.api.quantities import Quantity, parse_quantity, readable, readable_text, rounded_down
 from dray.cel.eval.program import ClauseResult
 from dray_allocator.devices.percentages import PHYSICAL, WHOLE
 from dray_allocator.devices.published_capacity import amount_of
@@ -27,14 +27,14 @@ def values(result: ClauseResult) -> str:
 def published(wanted: Iterable[str], capacity: Mapping[str, Capacity]) -> str:
     """The published capacities of a device, of those that are ``wanted``."""
     return ", ".join(
-        f"{name} {quantity(capacity[name].value)}" if name in capacity else f"no {name}"
+        f"{name} {readable_text(capacity[name].value)}" if name in capacity else f"no {name}"
         for name in sorted(wanted)
     )
 
 
 def asked(amounts: Mapping[str, str], percents: Mapping[str, int]) -> str:
     """The requested amounts and percentages, by capacity."""
-    texts = {name: quantity(text) for name, text in amounts.items()}
+    texts = {name: readable_text(text) for name, text in amounts.items()}
     texts |= {name: percentage(name, percent) for name, percent in percents.items()}
     return ", ".join(f"{name} {text}" for name, text in sorted(texts.items()))
 
@@ -47,11 +47,6 @@ def too_small(asked: str) -> str:
 def untolerated(taint: Taint) -> str:
     """The reason for a device with a taint."""
     return f"device taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
-
-
-def quantity(text: str) -> str:
-    """Format a quantity from an object; unchanged if it can't be parsed."""
-    return text if amount_of(text) is None else amount(parse_quantity(text).nano, text)
 
 
 def amount(nano: int, like: str) -> str:
