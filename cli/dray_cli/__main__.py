@@ -18,6 +18,8 @@ VERBS = {
     "doctor": ("dray_cli.doctor.verb", "doctor", "Say what the cluster keeps and what is broken."),
     "allocate": ("dray_cli.allocate", "allocate", "Say which devices claims get, offline."),
     "simulate": ("dray_cli.simulate.verb", "simulate", "Try placement on a recorded cluster."),
+    "gpus": ("dray_cli.gpus", "gpus", "List the GPUs and who holds them."),
+    "top": ("dray_cli.top", "top", "Watch nodes, GPUs, pools and waiting pods."),
     "explain": ("dray_cli.explain", "explain", "Say why a pod waits, or what it got."),
     "record": ("dray_cli.record", "record", "Write down what is observed and decided."),
     "replay": ("dray_cli.replay.verb", "replay_verb", "Take recorded decisions again."),

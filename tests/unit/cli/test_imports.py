@@ -36,6 +36,6 @@ def test_help_imports_nothing_slow() -> None:
     assert imported(shown, HEAVY) == []
 
 
-@pytest.mark.parametrize("module", ["explain"])
+@pytest.mark.parametrize("module", ["explain", "gpus", "top"])
 def test_verbs_that_read_kubernetes_import_no_service_and_no_bus(module: str) -> None:
     assert imported(f"import dray_cli.{module}", READERS) == []
