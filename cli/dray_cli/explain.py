@@ -21,9 +21,11 @@ from dray.kube.ports import (
     RefusedError,
 )
 from dray_cli.decision_source import DecisionSource, decided_by
+from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import output_option, print_json
 from dray_cli.pod_claims import claims_of, devices_of, holdings_of
 from dray_cli.target import connect_kube, kubeconfig_option
+from dray_cli.text import wrapped_on_terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,21 +255,30 @@ def pod_name(target: str) -> str:
 @click.command()
 @click.argument("target", metavar="pod/NAME")
 @click.option("-n", "--namespace", default="default", show_default=True)
+@full_names_option
 @kubeconfig_option
 @output_option
-def explain(target: str, namespace: str, kubeconfig: str | None, output: str) -> None:
+def explain(
+    target: str, namespace: str, full_names: bool, kubeconfig: str | None, output: str
+) -> None:
     """Say why a pod waits: which clause or capacity fails, on how many devices."""
-    found = asyncio.run(_explain(kubeconfig, namespace, pod_name(target)))
+    short = output == "text" and not full_names
+    found, gpu_names = asyncio.run(_explain(kubeconfig, namespace, pod_name(target), short=short))
     if output == "json":
         print_json(found.as_json())
     else:
-        click.echo("\n".join(found.lines()))
+        click.echo(wrapped_on_terminal(gpu_names.shortened("\n".join(found.lines()))))
 
 
-async def _explain(kubeconfig: str | None, namespace: str, name: str) -> Explanation:
+async def _explain(
+    kubeconfig: str | None, namespace: str, name: str, *, short: bool
+) -> tuple[Explanation, GpuNames]:
     kube = await connect_kube(kubeconfig)
     try:
-        return await explain_pod(kube, namespace, name)
+        found = await explain_pod(kube, namespace, name)
+        if not short:
+            return found, GpuNames()
+        return found, await names_in(kube, "\n".join(found.lines()))
     except NotFoundError as error:
         raise NotFoundError(
             f"there is no pod {namespace}/{name} in the cluster: is the name right, and the "

@@ -1,4 +1,4 @@
-"""Short names of GPUs, such as ``sim-1/gpu-3``: the node, and the GPU's place on it. Pure.
+"""Short names of GPUs, such as ``sim-1/gpu-3``: the node, and the GPU's place on it.
 
 GPUs are numbered by their PCI bus address, as nvidia-smi numbers them. The device's name in
 Kubernetes is its uuid: 40 characters that nobody remembers.
@@ -7,10 +7,20 @@ Kubernetes is its uuid: 40 characters that nobody remembers.
 import re
 from collections.abc import Iterable, Iterator
 
-from dray.api.names import DRIVER, PCI_BUS_ID
-from dray.kube.ports import Object
+import click
 
-_DEVICE = re.compile(r"(?:(?P<pool>[a-z0-9.-]+)/)?(?P<device>gpu-[0-9a-f]{8}-[0-9a-f-]{27})")
+from dray.api.names import DRIVER, PCI_BUS_ID
+from dray.kube.ports import SLICES, Kube, Object, RefusedError
+
+_DEVICE = re.compile(
+    r"(?<![\w./-])(?:(?P<pool>[a-z0-9.-]+)/)?(?P<device>gpu-[0-9a-f]{8}-[0-9a-f-]{27})"
+    r"(?: on (?P<node>[a-z0-9.-]+))?"
+)
+_FEW_NODES = 8
+
+full_names_option = click.option(
+    "--full-names", is_flag=True, help="Name GPUs as Kubernetes does, by their UUIDs."
+)
 
 
 class GpuNames:
@@ -33,7 +43,28 @@ class GpuNames:
         return _DEVICE.sub(self._short, text)
 
     def _short(self, match: re.Match[str]) -> str:
-        return self._by_device.get(match["device"], match[0])
+        short = self._by_device.get(match["device"])
+        if short is None:
+            return match[0]
+        node = match["node"]
+        return short if node is None or short.startswith(f"{node}/") else f"{short} on {node}"
+
+
+async def names_in(kube: Kube, text: str) -> GpuNames:
+    """The short names of the GPUs that a text names; none where this user may not list slices.
+
+    Reads the slices of their nodes, or all if there are many.
+    """
+    found = list(_DEVICE.finditer(text))
+    nodes = {match["node"] or match["pool"] for match in found}
+    try:
+        if None in nodes or len(nodes) > _FEW_NODES:
+            return GpuNames((await kube.list(SLICES)).objects)
+        selectors = [f"spec.nodeName={node}" for node in sorted(nodes)]
+        lists = [await kube.list(SLICES, field_selector=selector) for selector in selectors]
+    except RefusedError:
+        return GpuNames()
+    return GpuNames(one for listed in lists for one in listed.objects)
 
 
 def newest_slices(slices: Iterable[Object]) -> list[Object]:

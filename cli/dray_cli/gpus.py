@@ -69,7 +69,7 @@ def _row(gpu: GpuState, *, is_wide: bool) -> list[Cell | str]:
         health_cell(gpu),
         fill_cell(gpu.fill, percent(gpu.fill)),
     ]
-    holders = ", ".join(str(holder) for holder in gpu.holders)
+    holders = ", ".join(str(holder) for holder in gpu.holders) or "-"
     if not is_wide:
         return [*row, holders]
     amounts = [str(gpu.budgets.get(name, "")) for name in ("tflops", "vram")]

@@ -55,7 +55,7 @@ def echo_table(titles: Sequence[str], rows: Sequence[Row]) -> None:
 
 def plain_lines(titles: Sequence[str], rows: Sequence[Row]) -> list[str]:
     """The table as lines of text without an end of spaces."""
-    texts = [list(titles), *([_cell(one).text or "-" for one in row] for row in rows)]
+    texts = [list(titles), *([_cell(one).text for one in row] for row in rows)]
     widths = [max(len(line[column]) for line in texts) for column in range(len(titles))]
     return [
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()

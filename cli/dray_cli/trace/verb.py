@@ -1,7 +1,6 @@
 """``dray trace pod/NAME``: a pod's waterfall from admission to prepared."""
 
 import asyncio
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from dray_cli.target import (
     nats_option,
     stack_of,
 )
+from dray_cli.text import columns
 from dray_cli.trace.files import newest_trace_of, spans_of_trace
 from dray_cli.trace.inputs import NothingKnownError, read_inputs
 from dray_cli.trace.spans import PodTrace, with_prepared, with_waiting
@@ -60,7 +60,7 @@ def trace(
     if output == "json":
         print_json(as_json(found))
     else:
-        click.echo("\n".join(lines(found, width=shutil.get_terminal_size((110, 24)).columns)))
+        click.echo("\n".join(lines(found, width=columns())))
 
 
 async def _trace(

@@ -4,28 +4,36 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dray_cli.text import styled, wrapped
 from dray_cli.trace.spans import UNFINISHED, PodTrace, SpanLink, TraceSpan, Value, in_tree_order
 
 _HIDDEN = ("k8s.namespace.name", "k8s.pod.name", "messaging.", "exception.")
 """Attributes that the head says already, or that only a backend needs."""
 _LONGEST_TEXT = 160
+_INDENT = 12
+"""Of details, in columns."""
 
 
-def lines(trace: PodTrace, *, width: int = 100) -> list[str]:
-    """Head, then per span: offset, duration, name, service, bar; details below it."""
+def lines(trace: PodTrace, *, width: int = 80) -> list[str]:
+    """Head, then per span: offset, duration, name, service, bar; details below it.
+
+    No line is wider than ``width`` columns, but for words that are.
+    """
     rows = list(in_tree_order(trace.spans))
     services = max((len(span.service) for _, span in rows), default=0)
     names = max((2 * depth + len(span.name) for depth, span in rows), default=0)
-    bar_width = max(10, width - services - names - 27)
+    bar_width = max(10, width - services - names - 29)
     result = [*_head(trace), ""]
     for depth, span in rows:
         name = f"{'  ' * depth}{span.name}"
-        result.append(
+        row = (
             f"{_ms(span.start_unix_ns - trace.start_unix_ns):>10} "
             f"{_ms(span.end_unix_ns - span.start_unix_ns):>10}  "
             f"{name:<{names}}  {span.service:<{services}}  |{bar(trace, span, bar_width)}|"
         )
-        result += [f"{'':23}{'  ' * depth}  {line}" for line in _details(trace, span)]
+        result.append(styled(row, fg="red") if span.status == "error" else row)
+        for line in _details(trace, span):
+            result += wrapped(f"{'':{_INDENT}}{'  ' * depth}{line}", width).split("\n")
     return result
 
 

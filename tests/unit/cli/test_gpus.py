@@ -8,10 +8,10 @@ from click.testing import CliRunner
 from tests.unit.cli.gpu_objects import claim, device, slice_of
 
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import CLAIMS, SLICES
+from dray.kube.ports import CLAIMS, SLICES, Listed, RefusedError, Resource
 from dray_cli import gpus as module
 from dray_cli.gpu_inventory import GpuState, gpus_of, percent
-from dray_cli.gpu_names import GpuNames
+from dray_cli.gpu_names import GpuNames, names_in
 from dray_cli.gpus import gpus
 
 UUID = "gpu-be008d03-aa40-5d64-8329-22122ec11e6b"
@@ -49,7 +49,9 @@ def test_texts_are_shortened_where_the_gpu_is_known() -> None:
     names = GpuNames([slice_of("n1", device(OTHER, "0000:01"), device(UUID, "0000:02"))])
 
     assert names.shortened(f"nearest: n1/{UUID} has 89") == "nearest: n1/gpu-1 has 89"
-    assert names.shortened(f"{OTHER} on n1") == "n1/gpu-0 on n1"
+    assert names.shortened(f"  {OTHER} on n1  vram=1") == "  n1/gpu-0  vram=1"
+    assert names.shortened(f"{OTHER} on n2") == "n1/gpu-0 on n2"
+    assert names.shortened(f"gpu=1-{OTHER}") == f"gpu=1-{OTHER}"
     assert GpuNames().shortened(f"n1/{UUID}") == f"n1/{UUID}"
 
 
@@ -111,6 +113,35 @@ def test_a_percentage_hides_neither_a_small_share_nor_a_small_rest(
     fraction: float, text: str
 ) -> None:
     assert percent(fraction) == text
+
+
+@pytest.mark.parametrize("nodes", [1, 9])
+async def test_names_are_read_for_the_nodes_of_a_text(nodes: int) -> None:
+    kube = MemoryKube()
+    for number in range(10):
+        await kube.create(SLICES, slice_of(f"n{number}", device(UUID)))
+    lists = []
+    listed = kube.list
+
+    async def counting(resource: Resource, *_: str, **selectors: str) -> Listed:
+        lists.append(selectors)
+        return await listed(resource, **selectors)
+
+    kube.list = counting  # type: ignore[method-assign, assignment]
+    text = " ".join(f"n{number}/{UUID}" for number in range(nodes))
+
+    names = await names_in(kube, text)
+
+    assert lists == [{"field_selector": "spec.nodeName=n0"} if nodes == 1 else {}]
+    assert names.of("n0", UUID) == "n0/gpu-0"
+
+
+async def test_who_may_not_read_slices_sees_the_names_of_kubernetes() -> None:
+    class Refusing(MemoryKube):
+        async def list(self, *_: Any, **__: Any) -> Listed:
+            raise RefusedError("forbidden", 403)
+
+    assert (await names_in(Refusing(), UUID)).shortened(UUID) == UUID
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def test_a_pipe_gets_aligned_text_without_colour() -> None:
     assert plain_lines(TITLES, ROWS) == [
         "NAME      FILL  HELD BY",
         "n1/gpu-0  50%   team/a 50%",
-        "n1/gpu-1  -     x",
+        "n1/gpu-1        x",
     ]
 
 
