@@ -20,6 +20,7 @@ from dray.kube.ports import (
     Object,
     RefusedError,
 )
+from dray_cli.cluster_names import namespace_option, pod_argument
 from dray_cli.decision_source import DecisionSource, decided_by
 from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import output_option, print_json
@@ -253,8 +254,8 @@ def pod_name(target: str) -> str:
 
 
 @click.command()
-@click.argument("target", metavar="pod/NAME")
-@click.option("-n", "--namespace", default="default", show_default=True)
+@pod_argument
+@namespace_option
 @full_names_option
 @kubeconfig_option
 @output_option

@@ -5,6 +5,7 @@ import asyncio
 import click
 
 from dray.kube.ports import Kube
+from dray_cli.cluster_names import node_option, pool_option
 from dray_cli.gpu_inventory import GpuState, percent, read_gpus
 from dray_cli.output import print_json
 from dray_cli.tables import Cell, echo_table, fill_cell
@@ -12,9 +13,6 @@ from dray_cli.target import connect_kube, kubeconfig_option
 
 _TITLES = ("NAME", "POOL", "MODEL", "HEALTH", "FILL", "HELD BY")
 _WIDE = ("NAME", "POOL", "MODEL", "HEALTH", "FILL", "TFLOPS", "VRAM", "UUID", "HELD BY")
-
-pool_option = click.option("--pool", default="", help="Only GPUs of this GPUPool.")
-node_option = click.option("--node", default="", help="Only GPUs of this node.")
 
 
 @click.command()

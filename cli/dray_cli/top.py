@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from dray.kube.ports import Kube, KubeUnavailableError
+from dray_cli.cluster_names import node_option, pool_option
 from dray_cli.fleet import GpuFleet, NodeGpus, Order, holders_of, mean_fill, read_fleet
 from dray_cli.gpu_inventory import GpuState, percent
-from dray_cli.gpus import node_option, pool_option
 from dray_cli.output import output_option, print_json
 from dray_cli.tables import Cell, Row, fill_cell, is_terminal, plain_lines, rich_table
 from dray_cli.target import connect_kube, kubeconfig_option

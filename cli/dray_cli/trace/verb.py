@@ -11,6 +11,7 @@ from dray.api import names
 from dray.kube.convert_metadata import annotation
 from dray.kube.ports import PODS, Kube, NotFoundError
 from dray.telemetry import parse
+from dray_cli.cluster_names import namespace_option, pod_argument
 from dray_cli.explain import pod_name
 from dray_cli.output import output_option, print_json
 from dray_cli.target import (
@@ -32,8 +33,8 @@ from dray_sandbox.stack_file import StackFile
 
 
 @click.command()
-@click.argument("target", metavar="pod/NAME")
-@click.option("-n", "--namespace", default="default", show_default=True)
+@pod_argument
+@namespace_option
 @click.option(
     "--messages",
     is_flag=True,

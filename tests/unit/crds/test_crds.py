@@ -231,3 +231,10 @@ def test_the_device_class_is_the_drivers_and_guards_the_driver() -> None:
     assert manifest["metadata"]["name"] == DEVICE_CLASS
     (selector,) = manifest["spec"]["selectors"]
     assert selector["cel"]["expression"] == f'device.driver == "{DRIVER}"'
+
+
+def test_kinds_have_short_names_of_their_own_and_a_category() -> None:
+    found = [custom_resources.crd(kind)["spec"]["names"] for kind in CUSTOM_RESOURCES]
+
+    assert [names["shortNames"] for names in found] == [["gp"], ["sct"], ["br"]]
+    assert all(names["categories"] == ["dray"] for names in found)
