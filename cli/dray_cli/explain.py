@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,8 +25,18 @@ from dray_cli.decision_source import DecisionSource, decided_by
 from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import output_option, print_json
 from dray_cli.pod_claims import claims_of, devices_of, holdings_of
-from dray_cli.target import connect_kube, kubeconfig_option
+from dray_cli.target import (
+    connect_bus,
+    connect_kube,
+    kubeconfig_of,
+    kubeconfig_option,
+    nats_option,
+    stack_of,
+)
 from dray_cli.text import wrapped_on_terminal
+
+if TYPE_CHECKING:
+    from dray_cli.scores import FoundScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,19 +266,51 @@ def pod_name(target: str) -> str:
 @click.command()
 @pod_argument
 @namespace_option
+@click.option(
+    "--scores",
+    is_flag=True,
+    help="Also the best nodes and their scores, as the pool is now; needs the bus.",
+)
 @full_names_option
 @kubeconfig_option
+@nats_option
 @output_option
 def explain(
-    target: str, namespace: str, full_names: bool, kubeconfig: str | None, output: str
+    target: str,
+    namespace: str,
+    scores: bool,
+    full_names: bool,
+    kubeconfig: str | None,
+    nats: str | None,
+    output: str,
 ) -> None:
-    """Say why a pod waits: which clause or capacity fails, on how many devices."""
+    """Say why a pod waits: which clause or capacity fails, on how many devices.
+
+    Scores at the time of the decision are in recordings: `dray replay FILE --scores pod/NAME`.
+    """
     short = output == "text" and not full_names
     found, gpu_names = asyncio.run(_explain(kubeconfig, namespace, pod_name(target), short=short))
-    if output == "json":
-        print_json(found.as_json())
-    else:
+    if output == "text":
         click.echo(wrapped_on_terminal(gpu_names.shortened("\n".join(found.lines()))))
+    scored = asyncio.run(_scores(kubeconfig, nats, found)) if scores else None
+    if output == "json":
+        print_json(found.as_json() | ({"scores": scored.as_json()} if scored else {}))
+    elif scored is not None:
+        click.echo("\n".join(scored.lines()))
+
+
+async def _scores(kubeconfig: str | None, nats: str | None, found: Explanation) -> "FoundScores":
+    from dray_cli.scores import FoundScores, read_scores  # The whole allocator: slow to import.
+
+    if found.decides != names.OWNER_DRAY:
+        return FoundScores(None, found.node, missing=f"{found.decides} decides, not dray")
+    bus = await connect_bus(nats, stack_of(kubeconfig_of(kubeconfig)))
+    if bus is None:
+        return FoundScores(None, found.node, missing="the bus is not reached; give --nats")
+    try:
+        return await read_scores(bus, found.pod["metadata"]["uid"], found.node)
+    finally:
+        await bus.close()
 
 
 async def _explain(
