@@ -11,7 +11,6 @@ _LIBRARIES = {
     "aiohttp": "aiohttp",
     "yarl": "aiohttp",
     "multidict": "aiohttp",
-    "kubernetes_asyncio": "kubernetes_asyncio",
     "nats": "nats-py",
     "email": "nats-py headers (email)",
     "asyncio": "asyncio",

@@ -1,10 +1,13 @@
 """``dray``: the composition of all verbs. Verbs are imported only when they are called."""
 
 import importlib
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem, ShellComplete
 
 from dray.api.errors import DrayError, PermanentError
 
@@ -18,7 +21,10 @@ VERBS = {
     "doctor": ("dray_cli.doctor.verb", "doctor", "Say what the cluster keeps and what is broken."),
     "allocate": ("dray_cli.allocate", "allocate", "Say which devices claims get, offline."),
     "simulate": ("dray_cli.simulate.verb", "simulate", "Try placement on a recorded cluster."),
+    "gpus": ("dray_cli.gpus", "gpus", "List the GPUs and who holds them."),
+    "top": ("dray_cli.top", "top", "Watch nodes, GPUs, pools and waiting pods."),
     "explain": ("dray_cli.explain", "explain", "Say why a pod waits, or what it got."),
+    "completion": ("dray_cli.completion", "completion", "Print a shell's completion script."),
     "record": ("dray_cli.record", "record", "Write down what is observed and decided."),
     "replay": ("dray_cli.replay.verb", "replay_verb", "Take recorded decisions again."),
 }
@@ -40,6 +46,15 @@ class LazyGroup(click.Group):
             raise PermanentError(f"interrupted before `dray {cmd_name}` began") from interrupt
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs by their names alone: none is imported."""
+        verbs = [
+            CompletionItem(verb, help=text)
+            for verb, (_, _, text) in VERBS.items()
+            if verb.startswith(incomplete)
+        ]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(verb, text) for verb, (_, _, text) in VERBS.items()])
@@ -54,13 +69,39 @@ def cli() -> None:
     """
 
 
-def main(arguments: list[str] | None = None) -> Any:
+def main(arguments: list[str] | None = None, *, name: str = "dray") -> Any:
     """Run the command line; failures that dray knows are one sentence, never a traceback."""
     try:
-        return cli.main(args=arguments, prog_name="dray", standalone_mode=True)
+        return cli.main(
+            args=arguments, prog_name=name, complete_var="_DRAY_COMPLETE", standalone_mode=True
+        )
     except DrayError as error:
         click.echo(f"dray: {error}{_what_to_do(error)}", err=True)
         sys.exit(1)
+
+
+def kubectl() -> Any:
+    """``kubectl dray``: of the cluster that kubectl talks to."""
+    _follow_kubectl()
+    return main(name="kubectl dray")
+
+
+def kubectl_complete() -> None:
+    """What kubectl runs to complete ``kubectl dray …``: a value per line, then cobra's directive
+    that no file names follow."""
+    _follow_kubectl()
+    *before, incomplete = sys.argv[1:] or [""]
+    completer = ShellComplete(cli, {}, "kubectl dray", "_DRAY_COMPLETE")
+    for item in completer.get_completions(before, incomplete):
+        click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
+    click.echo(":4")
+
+
+def _follow_kubectl() -> None:
+    """Without KUBECONFIG kubectl reads ~/.kube/config, and no local stack's file."""
+    default = Path.home() / ".kube" / "config"
+    if not os.environ.get("KUBECONFIG") and default.exists():
+        os.environ["KUBECONFIG"] = str(default)
 
 
 def _what_to_do(error: DrayError) -> str:

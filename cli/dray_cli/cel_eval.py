@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 import click
@@ -13,9 +13,12 @@ from dray_cli.cel_batch import answers
 from dray_cli.cel_check import gates_option, version_option
 from dray_cli.cel_engines import ENGINES, EngineFinding
 from dray_cli.cel_slices import SliceDevice, candidates_of_cluster, candidates_of_file
+from dray_cli.gpu_names import GpuNames
 from dray_cli.output import output_option, print_json
 from dray_cli.target import kubeconfig_option
+from dray_cli.text import styled, wrapped_on_terminal
 
+_COLOURS = {True: "green", False: "yellow", None: "red"}
 _MARKS = {True: "match", False: "no match", None: "error"}
 
 
@@ -73,8 +76,8 @@ def evaluate(
     if output == "json":
         print_json([_as_json(candidate, finding) for candidate, finding in rows])
     else:
-        for line in _table(rows, explain=explain):
-            click.echo(line)
+        for line in _table(rows, _names(found), explain=explain):
+            click.echo(wrapped_on_terminal(line))
 
 
 def _answer_lines(expression: str | None, file: TextIO | None, cluster: bool) -> None:
@@ -91,11 +94,28 @@ def _candidates(file: TextIO | None, kubeconfig: str | None) -> list[SliceDevice
     return found
 
 
-def _table(rows: list[tuple[SliceDevice, EngineFinding]], *, explain: bool) -> Iterator[str]:
-    width = max([6, *(len(candidate.name) for candidate, _ in rows)])
+def _names(candidates: Iterable[SliceDevice]) -> GpuNames:
+    return GpuNames(
+        {
+            "spec": {
+                "driver": candidate.driver,
+                "pool": {"name": candidate.name.partition("/")[0]},
+                "devices": [candidate.device],
+            }
+        }
+        for candidate in candidates
+    )
+
+
+def _table(
+    rows: list[tuple[SliceDevice, EngineFinding]], names: GpuNames, *, explain: bool
+) -> Iterator[str]:
+    shown = [names.shortened(candidate.name) for candidate, _ in rows]
+    width = max([6, *map(len, shown)])
     yield f"{'DEVICE':{width}}  RESULT    WHY"
-    for candidate, finding in rows:
-        yield f"{candidate.name:{width}}  {_MARKS[finding.result]:8}  {_why(finding)}".rstrip()
+    for name, (_, finding) in zip(shown, rows, strict=True):
+        mark = styled(f"{_MARKS[finding.result]:8}", fg=_COLOURS[finding.result])
+        yield f"{name:{width}}  {mark}  {_why(finding)}".rstrip()
         if explain:
             yield from _clause_lines(finding)
     taken = sum(finding.result is True for _, finding in rows)

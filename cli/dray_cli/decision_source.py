@@ -12,7 +12,7 @@ from dray.api.names import (
 )
 from dray.api.placement import NO_TOPOLOGY, overridden, policy_placement
 from dray.api.pods import Policy
-from dray.kube.convert import policy_from
+from dray.kube.convert_pools import policy_from
 from dray.kube.ports import POLICIES, Kube, NotFoundError, Object, RefusedError
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,12 +20,24 @@ from dray.kube.ports import (
     Object,
     RefusedError,
 )
-from dray_cli.cards import CardOverview, reasons_on_cards
+from dray_cli.cluster_names import namespace_option, pod_argument
 from dray_cli.decision_source import DecisionSource, decided_by
+from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import output_option, print_json
 from dray_cli.pod_claims import claims_of, containers_of, devices_of, holdings_of
 from dray_cli.pod_life import PodLife, life_of
-from dray_cli.target import connect_kube, kubeconfig_option
+from dray_cli.target import (
+    connect_bus,
+    connect_kube,
+    kubeconfig_of,
+    kubeconfig_option,
+    nats_option,
+    stack_of,
+)
+from dray_cli.text import wrapped_on_terminal
+
+if TYPE_CHECKING:
+    from dray_cli.scores import FoundScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +277,8 @@ async def _pool(kube: Kube, name: str) -> Object | None:
 
 async def _on_cards(kube: Kube, pod: Object, pool: Object) -> tuple[str, ...]:
     """Empty if this user may not list the cluster."""
+    from dray_cli.cards import CardOverview, reasons_on_cards  # The whole allocator: slow to import
+
     try:
         classes, nodes, slices, claims = [
             (await kube.list(resource)).objects for resource in (CLASSES, NODES, SLICES, CLAIMS)
@@ -288,23 +302,64 @@ def pod_name(target: str) -> str:
 
 
 @click.command()
-@click.argument("target", metavar="pod/NAME")
-@click.option("-n", "--namespace", default="default", show_default=True)
+@pod_argument
+@namespace_option
+@click.option(
+    "--scores",
+    is_flag=True,
+    help="Also the best nodes and their scores, as the pool is now; needs the bus.",
+)
+@full_names_option
 @kubeconfig_option
+@nats_option
 @output_option
-def explain(target: str, namespace: str, kubeconfig: str | None, output: str) -> None:
-    """Say why a pod waits, clause by clause, what it got, or how it ended."""
-    found = asyncio.run(_explain(kubeconfig, namespace, pod_name(target)))
+def explain(
+    target: str,
+    namespace: str,
+    scores: bool,
+    full_names: bool,
+    kubeconfig: str | None,
+    nats: str | None,
+    output: str,
+) -> None:
+    """Say why a pod waits, clause by clause, what it got, or how it ended.
+
+    Scores at the time of the decision are in recordings: `dray replay FILE --scores pod/NAME`.
+    """
+    short = output == "text" and not full_names
+    found, gpu_names = asyncio.run(_explain(kubeconfig, namespace, pod_name(target), short=short))
+    if output == "text":
+        click.echo(wrapped_on_terminal(gpu_names.shortened("\n".join(found.lines()))))
+    scored = asyncio.run(_scores(kubeconfig, nats, found)) if scores else None
     if output == "json":
-        print_json(found.as_json())
-    else:
-        click.echo("\n".join(found.lines()))
+        print_json(found.as_json() | ({"scores": scored.as_json()} if scored else {}))
+    elif scored is not None:
+        click.echo("\n".join(scored.lines()))
 
 
-async def _explain(kubeconfig: str | None, namespace: str, name: str) -> Explanation:
+async def _scores(kubeconfig: str | None, nats: str | None, found: Explanation) -> "FoundScores":
+    from dray_cli.scores import FoundScores, read_scores  # The whole allocator: slow to import.
+
+    if found.decides != names.OWNER_DRAY:
+        return FoundScores(None, found.node, missing=f"{found.decides} decides, not dray")
+    bus = await connect_bus(nats, stack_of(kubeconfig_of(kubeconfig)))
+    if bus is None:
+        return FoundScores(None, found.node, missing="the bus is not reached; give --nats")
+    try:
+        return await read_scores(bus, found.pod["metadata"]["uid"], found.node)
+    finally:
+        await bus.close()
+
+
+async def _explain(
+    kubeconfig: str | None, namespace: str, name: str, *, short: bool
+) -> tuple[Explanation, GpuNames]:
     kube = await connect_kube(kubeconfig)
     try:
-        return await explain_pod(kube, namespace, name)
+        found = await explain_pod(kube, namespace, name)
+        if not short:
+            return found, GpuNames()
+        return found, await names_in(kube, "\n".join(found.lines()))
     except NotFoundError as error:
         raise NotFoundError(
             f"there is no pod {namespace}/{name} in the cluster: is the name right, and the "

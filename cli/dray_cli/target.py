@@ -6,12 +6,10 @@ from pathlib import Path
 import click
 
 from dray.api.errors import InvalidInputError
-from dray.bus.jetstream import connect as connect_nats
 from dray.bus.ports import Bus
 from dray.bus.topology import READER
 from dray.kube.api import connect
 from dray.kube.ports import Kube
-from dray.runtime import logs
 from dray_sandbox.paths import stack_directory
 from dray_sandbox.stack_file import DEFAULT_NAME, StackFile, read_stack_file, running_stacks
 
@@ -85,6 +83,10 @@ def stack_of(kubeconfig: str) -> StackFile | None:
 
 async def connect_bus(flag: str | None, stack: StackFile | None) -> Bus | None:
     """The bus that the flags choose, else the stack's; None where there is none to be reached."""
+    # Slow to import, and few verbs need the bus.
+    from dray.bus.jetstream import connect as connect_nats
+    from dray.runtime import logs
+
     # What a verb prints is its answer; what the connection has to say goes to standard error.
     logs.configure("cli", "dray", level="error", format="console")
     if flag:

@@ -1,9 +1,56 @@
-"""How verbs put what the bus says into words: the same wherever it is shown."""
+"""How verbs put what they know into words: the same wherever it is shown."""
 
+import os
+import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable
+from typing import Any
+
+import click
 
 from dray.api.quantities import readable_quantity
 from dray.messages.decisions import PodDecision
+
+_UUID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def columns() -> int:
+    """The terminal's width; 80 in a pipe."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def wrapped(text: str, width: int, deeper: int = 2) -> str:
+    """The lines of a text, broken between words; what follows is ``deeper`` by columns."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        lines += textwrap.wrap(
+            line.strip(),
+            width,
+            initial_indent=indent,
+            subsequent_indent=indent + deeper * " ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(lines)
+
+
+def wrapped_on_terminal(text: str) -> str:
+    """Wrapped to the terminal's width; in a pipe as it is, one line per statement."""
+    return wrapped(text, columns()) if sys.stdout.isatty() else text
+
+
+def abbreviated(text: str) -> str:
+    """The text with the first eight digits of each UUID."""
+    return _UUID.sub(r"\1…", text)
+
+
+def styled(text: str, **style: Any) -> str:
+    """The text in ``click.style``'s colours; plain in a pipe, or if ``NO_COLOR`` is set."""
+    is_plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
+    return text if is_plain else click.style(text, **style)
 
 
 def counted(count: int, one: str, many: str = "") -> str:

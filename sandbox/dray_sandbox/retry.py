@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from dray.api.errors import TemporaryError
 from dray.kube.api import KubeApi
-from dray.kube.api_transport import Transport, configuration
+from dray.kube.api_transport import Transport
+from dray.kube.kubeconfig import server_access
 from dray.kube.ports import AlreadyExistsError, Object, PatchType, Resource
 
 _Answer = TypeVar("_Answer")
@@ -102,4 +103,4 @@ class RetryingKube(KubeApi):
 
 async def connect_with_retries(kubeconfig: str, *, user_agent: str) -> RetryingKube:
     """``dray.kube.api.connect`` with retries."""
-    return RetryingKube(Transport(await configuration(kubeconfig), user_agent), user_agent)
+    return RetryingKube(Transport(await server_access(kubeconfig), user_agent), user_agent)

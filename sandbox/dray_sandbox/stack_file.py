@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from dray_sandbox.certificates import write_secret
 from dray_sandbox.paths import stack_directory
 
 DEFAULT_NAME = "default"
@@ -76,6 +75,8 @@ def path_of(name: str) -> Path:
 
 def write_stack_file(stack: StackFile) -> Path:
     """Write it atomically, readable by its owner only."""
+    from dray_sandbox.certificates import write_secret  # Imports cryptography: slow for readers.
+
     path = path_of(stack.name)
     temporary = path.with_suffix(".new")
     write_secret(temporary, msgspec.json.format(msgspec.json.encode(stack), indent=2) + b"\n")

@@ -99,6 +99,7 @@ def crd(kind: type[CustomResource]) -> Schema:
         "listKind": f"{resource.kind}List",
         "plural": resource.plural,
         "singular": kind.SINGULAR,
+        "categories": ["dray"],
     }
     if kind.SHORT_NAMES:
         names["shortNames"] = list(kind.SHORT_NAMES)

@@ -25,14 +25,14 @@ class Indicators:
         return self.running and self.claim_says_allocated and self.event_says_assigned
 
     def line(self) -> str:
-        """The three as one line of marks."""
+        """The pod, and a line for each mark."""
         marks = (
             (self.running, "Pod is Running"),
             (self.claim_says_allocated, f"claim YAML contains {CLAIM_TEXT}"),
             (self.event_says_assigned, f'event "{EVENT_TEXT}"'),
         )
-        text_line = "   ".join(f"{'✓' if holds else '✗'} {text}" for holds, text in marks)
-        return f"  {self.namespace + '/' + self.pod:<32} {text_line}"
+        lines = [f"    {'✓' if holds else '✗'} {text}" for holds, text in marks]
+        return "\n".join((f"  {self.namespace}/{self.pod}", *lines))
 
 
 async def check(kube: Kube, namespace: str, pod_name: str) -> Indicators:

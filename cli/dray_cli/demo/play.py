@@ -15,6 +15,8 @@ from dray_cli.demo.indicators import Indicators, check
 from dray_cli.demo.manifests import Manifest, read_manifests
 from dray_cli.demo.story import Story
 from dray_cli.explain import explain_pod
+from dray_cli.gpu_names import names_in
+from dray_cli.text import abbreviated, columns, wrapped
 
 PLACED_TIMEOUT_S = 45.0
 FOLLOWS_WITHIN_S = 20.0
@@ -89,7 +91,7 @@ class Demo:
             self.report.stories.append(story)
         await self._create_or_update(manifest)
         how = "  (through dray convert)" if manifest.converted else ""
-        self._say(f"  {manifest.file:<34} {manifest.title}{how}")
+        self._say(wrapped(f"  {manifest.file:<28} {manifest.title}{how}", columns()))
         return story
 
     async def _create_or_update(self, manifest: Manifest) -> None:
@@ -105,7 +107,7 @@ class Demo:
             lambda: all(story.is_complete for story in stories), PLACED_TIMEOUT_S
         )
         for story in stories:
-            self._say("\n" + "\n".join(story.lines()))
+            await self._say_short("\n" + "\n".join(story.lines(columns())))
             if not done and story.missing:
                 missing = ", ".join(story.missing)
                 self._fail(f"pod {story.namespace}/{story.name} did not get to: {missing}")
@@ -143,7 +145,7 @@ class Demo:
         await self._show_waiting_event(story, deadline)
         self.report.waited += explanation.lines()
         self._say(f"\n$ dray explain pod/{story.name} -n {story.namespace}")
-        self._say("\n".join(explanation.lines()))
+        await self._say_short("\n".join(explanation.lines()))
 
     async def _show_waiting_event(self, story: Story, deadline: float) -> None:
         """What `kubectl describe pod` tells; it follows off the critical path."""
@@ -155,7 +157,7 @@ class Demo:
         if not found.objects:
             self._fail(f"pod {story.namespace}/{story.name} waits without an event")
         for event in found.objects[:1]:
-            self._say(f"  event {WAITING_EVENT}: {event['message']}")
+            await self._say_short(f"  event {WAITING_EVENT}: {event['message']}")
 
     async def _make_room(self, manifest: Manifest) -> None:
         """Delete the pod that the manifest's annotation names."""
@@ -171,7 +173,12 @@ class Demo:
 
     async def _say_why(self, story: Story) -> None:
         explanation = await explain_pod(self._kube, story.namespace, story.name)
-        self._say("\n".join(explanation.lines()))
+        await self._say_short("\n".join(explanation.lines()))
+
+    async def _say_short(self, text: str) -> None:
+        """With short names of GPUs, within the terminal's width."""
+        names = await names_in(self._kube, text)
+        self._say(wrapped(abbreviated(names.shortened(text)), columns()))
 
     def _fail(self, problem: str) -> None:
         self.report.problems.append(problem)

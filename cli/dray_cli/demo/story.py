@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from dray_cli.text import wrapped
+
 ORDER = (
     "admitted",
     "template",
@@ -16,6 +18,9 @@ ORDER = (
 )
 """The steps of a pod with a GPU; ``waiting`` only where nothing fitted at first."""
 REQUIRED = tuple(step for step in ORDER if step != "waiting")
+
+_INDENT = 26
+"""Of what follows a step's name, in columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +66,16 @@ class Story:
         """The observed steps, in the order of the main job."""
         return [self.steps[name] for name in ORDER if name in self.steps]
 
-    def lines(self) -> list[str]:
+    def lines(self, width: int = 80) -> list[str]:
         """The timeline as a person reads it: time since the request, step, what it was."""
         head = f"{self.namespace}/{self.name}"
         lines = [f"{head:<40} trace {self.trace_id or '(not sampled)'}"]
         for step in self.in_order():
             since_ms = max(0.0, (step.at_unix_s - self.asked_unix_s) * 1000)
-            lines.append(f"  {since_ms:8.0f} ms  {step.name:<10} {self._text(step)}")
-            lines += [f"{'':25}{detail}" for detail in step.details]
+            when = f"  {since_ms:8.0f} ms  {step.name:<10} "
+            first, *rest = wrapped(self._text(step), width - _INDENT, 0).split("\n")
+            lines.append(f"{when}{first}")
+            lines += [f"{'':{_INDENT}}{detail}" for detail in (*rest, *step.details)]
         return lines
 
     def _text(self, step: TimelineStep) -> str:

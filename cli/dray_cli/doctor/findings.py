@@ -5,12 +5,19 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from dray.kube.ports import KubeUnavailableError, RefusedError
+from dray_cli.text import styled
 
 Grade = Literal["ok", "lesser", "unseen", "broken"]
 """``lesser``: works, with less than dray can do. ``unseen``: could not be checked."""
 
 GRADES: tuple[Grade, ...] = get_args(Grade)
 _MARKS: dict[Grade, str] = {"ok": "ok", "lesser": "--", "unseen": "??", "broken": "NO"}
+_COLOURS: dict[Grade, str] = {
+    "ok": "green",
+    "lesser": "yellow",
+    "unseen": "yellow",
+    "broken": "red",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,8 @@ class Finding:
         """The finding as text."""
         tail = f": {self.text}" if self.text else ""
         beneath = (f"\n        {line}" for line in self.more)
-        return "".join((f"  {_MARKS[self.grade]}  {self.subject}{tail}", *beneath))
+        mark = styled(_MARKS[self.grade], fg=_COLOURS[self.grade])
+        return "".join((f"  {mark}  {self.subject}{tail}", *beneath))
 
 
 async def checked(

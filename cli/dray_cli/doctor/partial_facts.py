@@ -12,7 +12,7 @@ from dray.messages.facts import ClaimObserved, Fact, PodObserved, SliceObserved,
 from dray_claim_controller.cache.resources import read
 from dray_cli.doctor.bus import AREA
 from dray_cli.doctor.findings import Finding
-from dray_cli.doctor.streams import read_whole
+from dray_cli.streams import read_whole
 from dray_cli.text import counted
 
 SUBJECT = "objects fit into messages"

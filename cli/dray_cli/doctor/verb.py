@@ -32,6 +32,7 @@ from dray_cli.target import (
     nats_option,
     stack_of,
 )
+from dray_cli.text import wrapped_on_terminal
 from dray_sandbox.stack_file import StackFile
 
 _NO_NAMESPACE = 404
@@ -66,7 +67,7 @@ def doctor(
     if output == "json":
         print_json(as_json(findings) | (looked.as_json() if looked is not None else {}))
     else:
-        click.echo("\n".join(lines(findings)))
+        click.echo(wrapped_on_terminal("\n".join(lines(findings))))
     raise SystemExit(1 if broken(findings) else 0)
 
 

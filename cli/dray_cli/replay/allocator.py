@@ -4,15 +4,15 @@ Facts and records of one log determine every decision in it, so each log is repl
 A record is compared only where the recording has the facts step by step; all others are folded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from dray.api.json_codec import canonical
-from dray.messages.decisions import AnyRecord, Opened
+from dray.messages.decisions import AnyRecord, Decided, Opened
 from dray.recording.file import BadRecordingError
 from dray.recording.lines import Line, RecordLine
-from dray_allocator.core.handle import handle, recompute
+from dray_allocator.core.handle import handle, recompute, scores_before
 from dray_allocator.service.wire import decoded_fact
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
@@ -22,6 +22,7 @@ from dray_cli.replay.other_logs import OtherLogs
 from dray_cli.replay.other_versions import version_errors
 from dray_cli.replay.outcome import ReplayOutcome, ReplayTally
 from dray_cli.replay.timeline import LogTimeline, delivered, records, timeline
+from dray_cli.scores import FoundScores
 
 
 def replay_records(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
@@ -39,6 +40,24 @@ def replay_records(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
             break
 
 
+def recorded_scores(lines: Sequence[Line], namespace: str, name: str) -> FoundScores | None:
+    """The scores when the pod was decided last in a recording; None if it was not.
+
+    Raises:
+        BadRecordingError: settings in a record, or a fact, don't fit this version.
+    """
+    found: list[FoundScores] = []
+    for log in timeline(lines):
+        replay = _Replay(log, ReplayTally(), OtherLogs([]))
+
+        def look(line: RecordLine, record: AnyRecord, replay: _Replay = replay) -> bool:
+            found.extend(replay.scores(line, record, (namespace, name)))
+            return True
+
+        replay.run(look)
+    return found[-1] if found else None
+
+
 class _Replay:
     """One log and the state that follows from it."""
 
@@ -52,14 +71,28 @@ class _Replay:
         self._waiting: list[tuple[RecordLine, AnyRecord]] = []
         """Records read, but not folded yet."""
 
-    def run(self) -> None:
-        """Fold and compare until the log ends, or a record differs."""
+    def run(self, visit: Callable[[RecordLine, AnyRecord], bool] | None = None) -> None:
+        """Fold until the log ends, or until ``visit``, which sees each record before it is folded,
+        returns False. By default records are compared, until one differs."""
         for line, record in records(self._log):
             self._fold_facts(record.facts_sequence)
             self._fold_records()
-            if not self._compare(line, record):
+            if not (visit or self._compare)(line, record):
                 return
             self._waiting.append((line, record))
+
+    def scores(
+        self, line: RecordLine, record: AnyRecord, of: tuple[str, str]
+    ) -> Iterator[FoundScores]:
+        """The scores of the pod of this namespace and name, if the record decides it."""
+        if not isinstance(record, Decided) or not self._is_open():
+            return
+        self._state.rules = rules_of(line, record)
+        when = f"when it was decided (record {line.sequence} of pool {line.domain})"
+        for decision in record.pods:
+            if (decision.namespace, decision.name) == of:
+                scores = scores_before(self._state, record, decision.pod_uid)
+                yield FoundScores(scores, decision.node, when)
 
     def _fold_facts(self, up_to: int) -> None:
         while self._next is not None and self._next.sequence <= up_to:

@@ -7,19 +7,30 @@ from typing import Any
 import click
 
 from dray.recording.file import BadRecordingError, read_recording
+from dray_cli.explain import pod_name
 from dray_cli.output import output_option, print_json
+from dray_cli.replay.allocator import recorded_scores
 from dray_cli.replay.outcome import ReplayOutcome, ReplayTally
 from dray_cli.replay.run import replay
 
 
 @click.command("replay")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--scores",
+    metavar="pod/NAME",
+    help="Only show the best nodes and their scores when this pod was decided.",
+)
+@click.option("-n", "--namespace", default="default", show_default=True, help="Of that pod.")
 @output_option
-def replay_verb(file: Path, output: str) -> None:
+def replay_verb(file: Path, scores: str | None, namespace: str, output: str) -> None:
     """Decide everything in a recording again, with no effects, and compare byte by byte.
 
     Exit code 1 if a record differs; the first one is shown with the event before it.
     """
+    if scores is not None:
+        _show_scores(file, namespace, pod_name(scores), output)
+        return
     outcome = replay(read_recording(file))
     if not outcome.compared and outcome.divergence is None:
         folded = sum(tally.folded for tally in outcome.services.values())
@@ -35,6 +46,16 @@ def replay_verb(file: Path, output: str) -> None:
         show(outcome)
     if outcome.divergence is not None:
         sys.exit(1)
+
+
+def _show_scores(file: Path, namespace: str, name: str, output: str) -> None:
+    found = recorded_scores(read_recording(file), namespace, name)
+    if found is None:
+        raise BadRecordingError(f"{file} holds no decision about pod {namespace}/{name}")
+    if output == "json":
+        print_json(found.as_json())
+    else:
+        click.echo("\n".join(found.lines()))
 
 
 def as_data(outcome: ReplayOutcome) -> dict[str, Any]:

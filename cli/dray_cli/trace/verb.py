@@ -1,7 +1,6 @@
 """``dray trace pod/NAME``: a pod's waterfall from admission to prepared."""
 
 import asyncio
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,9 @@ from dray.api import names
 from dray.kube.convert_metadata import annotation
 from dray.kube.ports import PODS, Kube, NotFoundError
 from dray.telemetry import parse
+from dray_cli.cluster_names import namespace_option, pod_argument
 from dray_cli.explain import pod_name
-from dray_cli.output import output_option, print_json
+from dray_cli.output import print_json
 from dray_cli.target import (
     connect_bus,
     connect_kube,
@@ -22,6 +22,8 @@ from dray_cli.target import (
     nats_option,
     stack_of,
 )
+from dray_cli.text import columns
+from dray_cli.trace import picture
 from dray_cli.trace.files import newest_trace_of, spans_of_trace
 from dray_cli.trace.inputs import NothingKnownError, read_inputs
 from dray_cli.trace.spans import PodTrace, with_prepared, with_waiting
@@ -32,8 +34,8 @@ from dray_sandbox.stack_file import StackFile
 
 
 @click.command()
-@click.argument("target", metavar="pod/NAME")
-@click.option("-n", "--namespace", default="default", show_default=True)
+@pod_argument
+@namespace_option
 @click.option(
     "--messages",
     is_flag=True,
@@ -41,7 +43,14 @@ from dray_sandbox.stack_file import StackFile
 )
 @kubeconfig_option
 @nats_option
-@output_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "svg", "html"]),
+    default="text",
+    show_default=True,
+    help="Print for people, as JSON for programs, or as a picture: `-o svg > trace.svg`.",
+)
 def trace(
     target: str,
     namespace: str,
@@ -59,8 +68,12 @@ def trace(
     found = asyncio.run(_trace(kubeconfig, nats, namespace, pod, recorded=not messages))
     if output == "json":
         print_json(as_json(found))
+    elif output == "svg":
+        click.echo(picture.svg(found), nl=False)
+    elif output == "html":
+        click.echo(picture.html(found), nl=False)
     else:
-        click.echo("\n".join(lines(found, width=shutil.get_terminal_size((110, 24)).columns)))
+        click.echo("\n".join(lines(found, width=columns())))
 
 
 async def _trace(

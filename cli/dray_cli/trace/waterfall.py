@@ -4,28 +4,36 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dray_cli.text import styled, wrapped
 from dray_cli.trace.spans import UNFINISHED, PodTrace, SpanLink, TraceSpan, Value, in_tree_order
 
 _HIDDEN = ("k8s.namespace.name", "k8s.pod.name", "messaging.", "exception.")
 """Attributes that the head says already, or that only a backend needs."""
 _LONGEST_TEXT = 160
+_INDENT = 12
+"""Of details, in columns."""
 
 
-def lines(trace: PodTrace, *, width: int = 100) -> list[str]:
-    """Head, then per span: offset, duration, name, service, bar; details below it."""
+def lines(trace: PodTrace, *, width: int = 80) -> list[str]:
+    """Head, then per span: offset, duration, name, service, bar; details below it.
+
+    No line is wider than ``width`` columns, but for words that are.
+    """
     rows = list(in_tree_order(trace.spans))
     services = max((len(span.service) for _, span in rows), default=0)
     names = max((2 * depth + len(span.name) for depth, span in rows), default=0)
-    bar_width = max(10, width - services - names - 27)
-    result = [*_head(trace), ""]
+    bar_width = max(10, width - services - names - 29)
+    result = [*head(trace), ""]
     for depth, span in rows:
         name = f"{'  ' * depth}{span.name}"
-        result.append(
-            f"{_ms(span.start_unix_ns - trace.start_unix_ns):>10} "
-            f"{_ms(span.end_unix_ns - span.start_unix_ns):>10}  "
+        row = (
+            f"{milliseconds(span.start_unix_ns - trace.start_unix_ns):>10} "
+            f"{milliseconds(span.end_unix_ns - span.start_unix_ns):>10}  "
             f"{name:<{names}}  {span.service:<{services}}  |{bar(trace, span, bar_width)}|"
         )
-        result += [f"{'':23}{'  ' * depth}  {line}" for line in _details(trace, span)]
+        result.append(styled(row, fg="red") if span.status == "error" else row)
+        for line in details(trace, span):
+            result += wrapped(f"{'':{_INDENT}}{'  ' * depth}{line}", width).split("\n")
     return result
 
 
@@ -55,18 +63,20 @@ def as_json(trace: PodTrace) -> dict[str, Any]:
     }
 
 
-def _head(trace: PodTrace) -> Iterator[str]:
+def head(trace: PodTrace) -> Iterator[str]:
+    """Two lines: whose trace it is and how far it came, and where it is from."""
     state = "so far; not prepared yet" if not trace.gone else "of it known; it was never prepared"
     if trace.prepared:
         state = "from admission to prepared"
     if trace.gone:
         state += ", and is gone now"
-    yield f"Pod {trace.namespace}/{trace.pod}: {_ms(trace.duration_ns)} {state}"
+    yield f"Pod {trace.namespace}/{trace.pod}: {milliseconds(trace.duration_ns)} {state}"
     source = "recorded in" if trace.recorded else "from"
     yield f"trace {trace.trace_id or '(none)'}, {source} {trace.source}"
 
 
-def _details(trace: PodTrace, span: TraceSpan) -> Iterator[str]:
+def details(trace: PodTrace, span: TraceSpan) -> Iterator[str]:
+    """A span's attributes, failure, events and links, a line each."""
     shown = {
         name.removeprefix("dray.").removeprefix("understood."): value
         for name, value in span.attributes.items()
@@ -77,7 +87,7 @@ def _details(trace: PodTrace, span: TraceSpan) -> Iterator[str]:
     if span.status == "error":
         yield f"failed: {_short(span.reason)}"
     for moment in span.events:
-        since = _ms(moment.unix_ns - trace.start_unix_ns)
+        since = milliseconds(moment.unix_ns - trace.start_unix_ns)
         values = " ".join(_short(str(value)) for value in moment.attributes.values())
         yield f"· {since} {moment.name} {values}".rstrip()
     for link in span.links:
@@ -87,7 +97,7 @@ def _details(trace: PodTrace, span: TraceSpan) -> Iterator[str]:
 def _link(trace: PodTrace, link: SpanLink) -> str:
     for span in trace.spans:
         if span.span_id == link.span_id:
-            since = _ms(span.start_unix_ns - trace.start_unix_ns)
+            since = milliseconds(span.start_unix_ns - trace.start_unix_ns)
             return f"follows {span.name} of {span.service} at {since}"
     return f"follows span {link.span_id} of trace {link.trace_id}"
 
@@ -125,7 +135,7 @@ def _short(text: str) -> str:
     return one_line if len(one_line) <= _LONGEST_TEXT else f"{one_line[: _LONGEST_TEXT - 1]}…"
 
 
-def _ms(duration_ns: int) -> str:
+def milliseconds(duration_ns: int) -> str:
     """Milliseconds, and seconds from ten of them on."""
     if duration_ns >= 10_000_000_000:
         return f"{duration_ns / 1e9:.1f} s"

@@ -1,1 +1,1 @@
-"""The only adapter to kubernetes_asyncio: the port, the real adapter, one in memory, conversion."""
+"""The only adapter to Kubernetes' API: the port, the real adapter, one in memory, conversion."""

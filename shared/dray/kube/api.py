@@ -1,12 +1,13 @@
-"""The real Kubernetes API, through kubernetes_asyncio's configuration and connections."""
+"""The real Kubernetes API, over HTTP."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 
-from dray.kube.api_transport import GoneError, Transport, configuration
+from dray.kube.api_transport import GoneError, Transport
 from dray.kube.api_watch import NOT_IDENTIFIED, is_identified, watch
+from dray.kube.kubeconfig import server_access
 from dray.kube.ports import (
     NODES,
     PODS,
@@ -39,7 +40,7 @@ async def connect(kubeconfig: str | None, *, user_agent: str) -> "KubeApi":
 
     Nothing is sent yet. Raises InvalidInputError where there is no usable configuration.
     """
-    return KubeApi(Transport(await configuration(kubeconfig), user_agent), user_agent)
+    return KubeApi(Transport(await server_access(kubeconfig), user_agent), user_agent)
 
 
 class KubeApi:

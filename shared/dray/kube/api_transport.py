@@ -1,12 +1,8 @@
-"""Requests to a real API server: configuration, auth and connections by kubernetes_asyncio.
-
-Bodies are plain JSON both ways: the library's typed models cost a millisecond per object.
-"""
+"""Requests to a real API server. Bodies are plain JSON both ways."""
 
 import asyncio
 import contextlib
 import io
-import os
 import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
@@ -17,13 +13,10 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
-import yaml
-from kubernetes_asyncio import config
-from kubernetes_asyncio.client.api_client import ApiClient
-from kubernetes_asyncio.client.configuration import Configuration
 
 from dray.api import json_codec
-from dray.api.errors import DrayError, InvalidInputError
+from dray.api.errors import DrayError
+from dray.kube.kubeconfig import ServerAccess
 from dray.kube.ports import (
     AlreadyExistsError,
     ConflictError,
@@ -52,8 +45,6 @@ _SERVER_FAULTS: Final = 500
 _TOO_MANY: Final = 429
 _NOT_ALLOWED: Final = (401, 403)
 _STARTS_WITHIN_S: Final = 60.0
-_NO_KUBECONFIG: Final = (AttributeError, LookupError, TypeError, ValueError)
-"""What the library raises for an invalid file: it checks no types."""
 
 _PROBES: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A watch may be silent for minutes. After 15 s the kernel probes the server every 5 s, and closes
@@ -85,43 +76,14 @@ class ApiResponse:
     """Whether a ``Status`` names the object."""
 
 
-async def configuration(kubeconfig: str | None) -> Configuration:
-    """From the file; without one in-cluster, else from KUBECONFIG.
-
-    Raises:
-        InvalidInputError: there is no such file, or it can't be used.
-    """
-    settings = Configuration()
-    try:
-        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-            config.load_incluster_config(client_configuration=settings)
-        else:
-            await config.load_kube_config(
-                config_file=kubeconfig, client_configuration=settings, persist_config=False
-            )
-    except (config.ConfigException, OSError, yaml.YAMLError, *_NO_KUBECONFIG) as error:
-        where = kubeconfig or os.environ.get("KUBECONFIG") or "the default kubeconfig"
-        reason = " ".join(str(error).split())
-        raise InvalidInputError(
-            f"can't use {where}: expected a kubeconfig: {reason}; "
-            "set DRAY_KUBE__KUBECONFIG or KUBECONFIG"
-        ) from error
-    settings.connection_pool_maxsize = 0
-    return settings
-
-
 class Transport:
     """Sends requests and maps failures to the port's errors."""
 
-    def __init__(self, settings: Configuration, user_agent: str) -> None:
-        self._settings = settings
-        self._client = ApiClient(settings)
-        self._proxy = settings.proxy or environment_proxy(settings.host or "")
-        # The library's own session reads proxies and passwords from the environment and ~/.netrc at
-        # every request, in two threads: a third of its time.
+    def __init__(self, access: ServerAccess, user_agent: str) -> None:
+        self._access = access
+        self._proxy = access.proxy or environment_proxy(access.url)
         self._session = aiohttp.ClientSession(
-            connector=self._client.rest_client.pool_manager.connector,
-            connector_owner=False,
+            connector=aiohttp.TCPConnector(limit=0, ssl=access.tls or True),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER_BYTES,
         )
@@ -212,7 +174,6 @@ class Transport:
         if isinstance(self._session.connector, aiohttp.TCPConnector):
             await self._session.connector.close(abort_ssl=True)
         await self._session.close()
-        await self._client.close()
         await asyncio.sleep(0)
 
     async def _error(self, failed: ApiResponse, what: str) -> DrayError:
@@ -238,6 +199,12 @@ class Transport:
             return self._lost_s is None or time.monotonic() - self._lost_s > _STARTS_WITHIN_S
         return status < 400
 
+    async def _authorization(self) -> str:
+        try:
+            return await self._access.authorization()
+        except (ValueError, OSError) as error:
+            raise KubeUnavailableError(f"no credentials for the API server: {error}") from error
+
     @contextlib.asynccontextmanager
     async def _request(
         self,
@@ -252,17 +219,17 @@ class Transport:
         headers = {"Accept": _JSON, "User-Agent": self._user_agent}
         if data is not None:
             headers["Content-Type"] = content_type
-        parameters: list[tuple[str, str]] = list((query or {}).items())
-        await self._client.update_params_for_auth(headers, parameters, ["BearerToken"])
-        url = f"{self._settings.host}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
+        if authorization := await self._authorization():
+            headers["Authorization"] = authorization
+        url = f"{self._access.url}{path}" + (f"?{urlencode(query)}" if query else "")
         options: dict[str, Any] = {"headers": headers, "timeout": timeout}
         if data is not None:
             # In parts: the library warns of more than 1 MiB that it would have to send at once.
             options["data"] = io.BytesIO(data)
         if self._proxy:
             options["proxy"] = self._proxy
-        if self._settings.tls_server_name:
-            options["server_hostname"] = self._settings.tls_server_name
+        if self._access.tls_server_name:
+            options["server_hostname"] = self._access.tls_server_name
         async with self._session.request(method, url, **options) as response:
             try:
                 yield response

@@ -34,6 +34,10 @@ class BindRequestSpec(ResourceFields):
     selected_node: str = Field(
         default="", description="Node decided upon; empty while the pod waits."
     )
+    pool: str = Field(default="", description="GPUPool that decides about the pod.")
+    devices: int = Field(
+        default=0, ge=0, description="How many devices the claims get; 0 while the pod waits."
+    )
     resource_claim_allocations: list[ClaimAllocation] | None = Field(
         default=None, description="What each claim gets."
     )
@@ -101,8 +105,11 @@ class BindRequest(CustomResource):
 
     RESOURCE = BIND_REQUESTS
     SINGULAR = "bindrequest"
+    SHORT_NAMES = ("br",)
     COLUMNS = (
+        PrinterColumn(name="Pool", path=".spec.pool"),
         PrinterColumn(name="Node", path=".spec.selectedNode"),
+        PrinterColumn(name="GPUs", path=".spec.devices", kind="integer"),
         PrinterColumn(name="Phase", path=".status.phase"),
         PrinterColumn(name="Reason", path=".status.reason"),
         PrinterColumn(name="Binder", path=".spec.binder", wide=True),

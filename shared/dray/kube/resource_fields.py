@@ -40,6 +40,7 @@ class CustomResource(ResourceFields):
     RESOURCE: ClassVar[Resource]
     SINGULAR: ClassVar[str]
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ()
+    """For kubectl. All kinds are also in the category ``dray``: ``kubectl get dray``."""
     COLUMNS: ClassVar[tuple[PrinterColumn, ...]] = ()
 
 

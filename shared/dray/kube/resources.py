@@ -200,6 +200,7 @@ class GPUPool(CustomResource):
 
     RESOURCE = POOLS
     SINGULAR = "gpupool"
+    SHORT_NAMES = ("gp",)
     COLUMNS = (
         PrinterColumn(name="GPUs", path=".status.gpus", kind="integer"),
         PrinterColumn(name="Owner", path=".spec.owner", wide=True),
@@ -296,6 +297,7 @@ class SchedulingConfigTemplate(CustomResource):
 
     RESOURCE = POLICIES
     SINGULAR = "schedulingconfigtemplate"
+    SHORT_NAMES = ("sct",)
     COLUMNS = (
         PrinterColumn(name="DRA", path=".spec.dra.enable", kind="boolean"),
         PrinterColumn(name="Placement", path=".spec.placement.mode"),

@@ -8,7 +8,7 @@ from dray.api import names
 from dray.api.claims import ClaimSpec, DeviceRequest
 from dray.api.devices import OpaqueConfig
 from dray.api.pods import PodNeeds
-from dray.api.quantities import NANO, parse_quantity, readable
+from dray.api.quantities import NANO, parse_quantity, readable, readable_quantity
 from dray.messages.facts import SliceObserved
 from dray.reasons import Reason
 from dray_allocator.explain import formatting
@@ -139,7 +139,7 @@ def test_amounts_are_written_as_people_read_them(world):
     ],
 )
 def test_an_amount_is_a_plain_number_and_binary_where_that_is_shorter(text, expected):
-    assert formatting.quantity(text) == expected
+    assert readable_quantity(text) == expected
     if text != "nonsense":
         amount = parse_quantity(text)
         assert parse_quantity(readable(amount.nano, binary=amount.binary)) == amount

@@ -44,6 +44,15 @@ def test_a_decision_makes_a_valid_bind_request(make: Any) -> None:
     assert model.spec.attempt == 1_000_001
 
 
+def test_a_bind_request_says_how_many_devices_of_which_pool(make: Any) -> None:
+    pod = make.pod()
+    decided = stories.with_summary(pod, stories.decided_spec(make.decision()))
+    waits = stories.with_summary(pod, stories.undecided_spec(pod.uid))
+
+    assert (decided["pool"], decided["devices"]) == (pod.pool, 1)
+    assert (waits["pool"], waits["devices"]) == (pod.pool, 0)
+
+
 @pytest.mark.parametrize(
     "status",
     [

@@ -54,6 +54,16 @@ def test_lines_give_milliseconds_since_the_request_and_details_below() -> None:
     assert detail.strip() == "gpu-1 virtual_vram=16Gi"
 
 
+def test_long_texts_are_broken_below_their_beginning() -> None:
+    pod_story = story()
+    pod_story.saw("admitted", 100.25, "word " * 30)
+
+    _, first, second, *_ = pod_story.lines(60)
+
+    assert max(len(first), len(second)) <= 60
+    assert first.index("word") == second.index("word")
+
+
 def test_the_binding_shows_the_phase_of_now() -> None:
     pod_story = story()
     pod_story.saw("bound", 101.0, "to n")

@@ -252,8 +252,10 @@ def test_the_device_class_is_the_drivers_and_guards_the_driver() -> None:
         (
             BindRequest,
             {
-                "name": "train-65d8b7c9f-x2k4p",
-                "Node": "gpu-node-17",
+                "name": "trainer-x2k4p",
+                "Pool": "production",
+                "Node": "gpu-node-1",
+                "GPUs": "8",
                 "Phase": "Succeeded",
                 "Reason": "PodSucceeded",
                 "Age": "100d",
@@ -268,3 +270,10 @@ def test_default_columns_fit_a_terminal(kind: type[CustomResource], values: dict
 
     # kubectl puts three spaces between two columns.
     assert sum(widths) + 3 * (len(widths) - 1) <= 80
+
+
+def test_kinds_have_short_names_of_their_own_and_a_category() -> None:
+    found = [custom_resources.crd(kind)["spec"]["names"] for kind in CUSTOM_RESOURCES]
+
+    assert [names["shortNames"] for names in found] == [["gp"], ["sct"], ["br"]]
+    assert all(names["categories"] == ["dray"] for names in found)

@@ -22,7 +22,7 @@ from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
 from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.cache.resources import read
-from dray_cli.doctor.streams import read_whole
+from dray_cli.streams import read_whole
 
 _ANSWER_S = 3.0
 

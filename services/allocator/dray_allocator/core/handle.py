@@ -26,6 +26,7 @@ from dray_allocator.devices.device_requests import oversold
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import find
+from dray_allocator.placement.scores import PodScores, scores_of
 from dray_allocator.state.apply import (
     fold_fact,
     fold_record,
@@ -130,6 +131,28 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
         case _:
             return record
     return _as_written_by(made, record)
+
+
+def scores_before(state: AllocatorState, record: Decided, pod_uid: str) -> PodScores | None:
+    """The best nodes for a pod when the record was written; the state is as for ``recompute``.
+
+    None: the record does not decide the pod, or its decision reads no order of scores.
+    """
+    domain = state.domains[record.domain]
+    domain.unwritten = record.learned
+    made: list[PodDecision] = []
+    found: PodScores | None = None
+    for decision in record.pods:
+        pod = state.facts.pods.get(decision.pod_uid)
+        if decision.pod_uid == pod_uid:
+            want = wanted(state, domain.name, pod) if pod else ()
+            if isinstance(want, PodRequest) and find(state, domain, want) is not None:
+                found = scores_of(state, domain, want)
+            break
+        if again := _decide_again(state, domain, decision):
+            made.append(again)
+    _undo(state, domain, records.decided(state, domain, tuple(made)))
+    return found
 
 
 def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:

@@ -33,14 +33,14 @@ def values(result: ClauseResult) -> str:
 def published(wanted: Iterable[str], capacity: Mapping[str, Capacity]) -> str:
     """The published capacities of a device, of those that are ``wanted``."""
     return ", ".join(
-        f"{name} {quantity(capacity[name].value)}" if name in capacity else f"no {name}"
+        f"{name} {readable_quantity(capacity[name].value)}" if name in capacity else f"no {name}"
         for name in sorted(wanted)
     )
 
 
 def asked(amounts: Mapping[str, str], percents: Mapping[str, int]) -> str:
     """The requested amounts and percentages, by capacity."""
-    texts = {name: quantity(text) for name, text in amounts.items()}
+    texts = {name: readable_quantity(text) for name, text in amounts.items()}
     texts |= {name: percentage(name, percent) for name, percent in percents.items()}
     return ", ".join(f"{name} {text}" for name, text in sorted(texts.items()))
 
@@ -53,11 +53,6 @@ def too_small(asked: str) -> str:
 def untolerated(taint: Taint) -> str:
     """The reason for a device with a taint."""
     return f"device taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
-
-
-def quantity(text: str) -> str:
-    """Format a quantity from an object; unchanged if it can't be parsed."""
-    return readable_quantity(text)
 
 
 def amount(nano: int, like: str) -> str:

@@ -101,6 +101,15 @@ class NodeIndex:
             self._evaluate_row(row)
         return self._keys.at[row]
 
+    def first(self, most: int) -> list[tuple[int, int]]:
+        """The rows of the best nodes, at most so many, with their scores; the best first."""
+        found: list[tuple[int, int]] = []
+        while len(found) < most and (row := self.best()) >= 0:
+            found.append((row, self._keys.at[row] >> TIE_BITS))
+            self.skip(row)
+        self.restore_skipped()
+        return found
+
     def exclude(self, row: int) -> None:
         """Exclude a node until it changes."""
         self._skipped.pop(row, None)

@@ -6,7 +6,7 @@ would give different amounts (percent, whole cards), the largest counts. A card'
 weighted mean of its own use. Without such a resource, loads are those of ``LoadScore``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,6 +62,11 @@ class WeightedScore:
         """The node table's numbering and how many kinds there were."""
 
     @property
+    def node_fills(self) -> bool:
+        """Whether the highest load comes first."""
+        return self._load.node_fills
+
+    @property
     def version(self) -> int:
         """Always 0: only the table is read."""
         return 0
@@ -74,22 +79,40 @@ class WeightedScore:
 
     def of_many(self, table: NodeTable, batch: NodeBatch) -> Whole:
         """The same for many nodes."""
+        rows = batch.rows
+        mean = _Mean(len(table.count[rows]))
+        for _, weight, part, whole in self._shares(table, batch):
+            mean.add(weight, part, whole)
+        load = mean.load(table.load_sum[rows] // np.maximum(table.count[rows], 1))
+        return MOST_LOAD - load if self._load.node_fills else load
+
+    def parts(self, table: NodeTable, row: int) -> dict[str, float]:
+        """The load of each weighted resource of a node with the pod, from 0 to 1."""
+        here = table.card_slice(row)
+        batch = NodeBatch(np.array([row]), np.arange(here.start, here.stop), ())
+        return {
+            name: float(part[0] / max(1, whole[0]))
+            for name, weight, part, whole in self._shares(table, batch)
+            if np.max(weight)
+        }
+
+    def _shares(
+        self, table: NodeTable, batch: NodeBatch
+    ) -> Iterator[tuple[str, int | Whole, Whole, Whole]]:
+        """Name, weight, used with the pod, and total of each weighted resource."""
         plan, rows = self._plan, batch.rows
-        height = len(table.count[rows])
-        mean = _Mean(height)
         if self._cpu and plan.cpu_milli:
             total = table.all_cpu_milli[rows]
-            mean.add(self._cpu, total - table.cpu_milli[rows] + plan.cpu_milli, total)
+            yield CPU, self._cpu, total - table.cpu_milli[rows] + plan.cpu_milli, total
         if self._memory and plan.memory_bytes:
             total = table.all_memory_bytes[rows]
-            mean.add(self._memory, total - table.memory_bytes[rows] + plan.memory_bytes, total)
-        owner = batch.owner(table)
+            used = total - table.memory_bytes[rows] + plan.memory_bytes
+            yield MEMORY, self._memory, used, total
+        owner, height = batch.owner(table), len(table.count[rows])
         for name, weight in self._devices:
             if name in table.dimensions:
                 asked, used, total = self._summed(table, name, batch.places, owner, height)
-                mean.add(weight * (asked > 0), used + asked, total)
-        load = mean.load(table.load_sum[rows] // np.maximum(table.count[rows], 1))
-        return MOST_LOAD - load if self._load.node_fills else load
+                yield name, weight * (asked > 0), used + asked, total
 
     def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
         """By load, then by tie break."""

@@ -154,6 +154,15 @@ def failed_status(reason: str, detail: str, failed_before: int) -> dict[str, Any
     }
 
 
+def with_summary(pod: Pod, spec: dict[str, Any]) -> dict[str, Any]:
+    """``BindRequest.spec`` with what ``kubectl get`` shows of it."""
+    devices = sum(
+        len(claim["allocation"]["devices"].get("results") or ())
+        for claim in spec["resourceClaimAllocations"]
+    )
+    return {**spec, "pool": pod.pool, "devices": devices}
+
+
 def bind_request(pod: Pod, spec: dict[str, Any]) -> Object:
     """A BindRequest of the pod's name, owned by it."""
     owner = {

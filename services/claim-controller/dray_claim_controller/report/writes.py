@@ -21,6 +21,7 @@ class ReportWrites:
 
     async def bind_request(self, pod: Pod, spec: dict[str, Any], status: dict[str, Any]) -> None:
         """Have the pod's BindRequest say this; one of a pod of the same name is replaced."""
+        spec = event_messages.with_summary(pod, spec)
         name = f"{pod.namespace}/{pod.name}"
         known = self._informers.cache.plain[BIND_REQUESTS.plural].get(name)
         if known is not None and (known.get("spec") or {}).get("podUID") != pod.uid:

@@ -102,6 +102,17 @@ def test_the_waterfall_tells_offset_duration_attributes_events_and_links() -> No
     assert lines[10].strip() == f"→ follows span unknown of trace {TRACE}"
 
 
+@pytest.mark.parametrize("width", [70, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    attributes = {f"dray.name{number}": "value" for number in range(20)}
+    spans = [span("execute", 0, 2, service="claim-controller", attributes=attributes)]
+
+    lines = waterfall.lines(a_trace(*spans), width=width)
+
+    assert max(map(len, lines)) <= width
+    assert sum("name" in line for line in lines) > 1
+
+
 def test_as_data_times_are_milliseconds_since_the_first_span() -> None:
     data = waterfall.as_json(a_trace(span("admission", 10, 12), span("prepare", 20, 25)))
 

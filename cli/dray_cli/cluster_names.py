@@ -1,0 +1,71 @@
+"""Names of the cluster's objects, which shells complete: pods, namespaces, pools and nodes.
+
+A cluster that does not answer has no names: nothing is printed between two keystrokes.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import click
+
+from dray.api.errors import DrayError
+from dray.kube.ports import NAMESPACES, NODES, PODS, POOLS, Resource
+from dray_cli.target import connect_kube
+
+_PATIENCE_S = 3.0
+_POD_PREFIX = "pod/"
+
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def complete_pods(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """``pod/NAME`` for each pod of the namespace; ``NAME`` where no kind was typed yet."""
+    kind, slash, begun = incomplete.rpartition("/")
+    if slash and kind not in ("pod", "pods", "po"):
+        return []
+    prefix = f"{kind}/" if slash else _POD_PREFIX
+    if not slash and _POD_PREFIX.startswith(incomplete):
+        begun = ""
+    namespace = context.params.get("namespace") or "default"
+    return [prefix + name for name in _names(context, PODS, namespace) if name.startswith(begun)]
+
+
+def completer_of(resource: Resource) -> Completer:
+    """Completes the names of a kind without namespaces."""
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        return [name for name in _names(context, resource) if name.startswith(incomplete)]
+
+    return complete
+
+
+def _names(context: click.Context, resource: Resource, namespace: str = "") -> list[str]:
+    async def read() -> list[str]:
+        kube = await connect_kube(context.params.get("kubeconfig"))
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                listed = await kube.list(resource, namespace)
+        finally:
+            await kube.close()
+        return sorted(str(one["metadata"]["name"]) for one in listed.objects)
+
+    try:
+        return asyncio.run(read())
+    except (DrayError, TimeoutError):
+        return []
+
+
+pod_argument = click.argument("target", metavar="pod/NAME", shell_complete=complete_pods)
+namespace_option = click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    shell_complete=completer_of(NAMESPACES),
+)
+pool_option = click.option(
+    "--pool", default="", help="Only GPUs of this GPUPool.", shell_complete=completer_of(POOLS)
+)
+node_option = click.option(
+    "--node", default="", help="Only GPUs of this node.", shell_complete=completer_of(NODES)
+)

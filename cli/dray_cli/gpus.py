@@ -1,0 +1,74 @@
+"""``dray gpus``: one line per GPU with its health, its fill and who holds which share."""
+
+import asyncio
+
+import click
+
+from dray.kube.ports import Kube
+from dray_cli.cluster_names import node_option, pool_option
+from dray_cli.gpu_inventory import GpuState, percent, read_gpus
+from dray_cli.output import print_json
+from dray_cli.tables import Cell, echo_table, fill_cell
+from dray_cli.target import connect_kube, kubeconfig_option
+
+_TITLES = ("NAME", "POOL", "MODEL", "HEALTH", "FILL", "HELD BY")
+_WIDE = ("NAME", "POOL", "MODEL", "HEALTH", "FILL", "TFLOPS", "VRAM", "UUID", "HELD BY")
+
+
+@click.command()
+@pool_option
+@node_option
+@kubeconfig_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "wide", "json"]),
+    default="text",
+    show_default=True,
+    help="Print for people, with amounts and UUIDs, or as JSON for programs.",
+)
+def gpus(pool: str, node: str, kubeconfig: str | None, output: str) -> None:
+    """List the GPUs: model, health, fill, and who holds which share.
+
+    A GPU is named by its node and its place in the order of PCI addresses, as nvidia-smi
+    numbers them.
+    """
+    found = asyncio.run(_read(kubeconfig, pool, node))
+    if output == "json":
+        print_json({"gpus": [gpu.as_json() for gpu in found]})
+        return
+    if not found:
+        asked = {"pool": pool, "node": node}
+        where = [f"{kind} {name!r}" for kind, name in asked.items() if name]
+        click.echo(f"no GPU is published{' in ' if where else ''}{' on '.join(where)}", err=True)
+        return
+    is_wide = output == "wide"
+    echo_table(_WIDE if is_wide else _TITLES, [_row(gpu, is_wide=is_wide) for gpu in found])
+
+
+async def _read(kubeconfig: str | None, pool: str, node: str) -> list[GpuState]:
+    kube: Kube = await connect_kube(kubeconfig)
+    try:
+        return await read_gpus(kube, pool=pool, node=node)
+    finally:
+        await kube.close()
+
+
+def health_cell(gpu: GpuState) -> Cell:
+    """``ok``, or why no pod gets the GPU."""
+    return Cell(gpu.trouble, "bold red") if gpu.trouble else Cell("ok", "green")
+
+
+def _row(gpu: GpuState, *, is_wide: bool) -> list[Cell | str]:
+    row: list[Cell | str] = [
+        Cell(gpu.name, "bold"),
+        gpu.pool,
+        gpu.model,
+        health_cell(gpu),
+        fill_cell(gpu.fill, percent(gpu.fill)),
+    ]
+    holders = ", ".join(str(holder) for holder in gpu.holders) or "-"
+    if not is_wide:
+        return [*row, holders]
+    amounts = [str(gpu.budgets.get(name, "")) for name in ("tflops", "vram")]
+    return [*row, *amounts, gpu.uuid, holders]
