@@ -5,6 +5,7 @@ has not folded every record can't append. The claim-controller executes its reco
 ``dray explain`` and replay read it.
 """
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -115,8 +116,18 @@ class Decided(Record, frozen=True, kw_only=True, tag="decided"):
     """Version of the last workload model; 0: none."""
 
 
+class WaitingPeer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Another pod that waits for the reasons of a record."""
+
+    pod_uid: str
+    namespace: str
+    name: str
+    request_id: str = ""
+    traceparent: str = ""
+
+
 class Waiting(Record, frozen=True, kw_only=True, tag="waiting"):
-    """A pod's reasons to wait changed."""
+    """The reasons to wait of one pod, or of several that have the same ones, changed."""
 
     pod_uid: str
     namespace: str
@@ -124,6 +135,15 @@ class Waiting(Record, frozen=True, kw_only=True, tag="waiting"):
     reasons: tuple[Reason, ...]
     request_id: str = ""
     traceparent: str = ""
+    peers: tuple[WaitingPeer, ...] = ()
+    """Further pods; releases before 0.2 know of the first alone."""
+
+    def by_pod(self) -> "Iterator[Waiting]":
+        """A record for each pod."""
+        alone = msgspec.structs.replace(self, peers=()) if self.peers else self
+        yield alone
+        for one in self.peers:
+            yield msgspec.structs.replace(alone, **msgspec.structs.asdict(one))
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

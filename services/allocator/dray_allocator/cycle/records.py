@@ -1,5 +1,6 @@
 """Records as this replica writes them: each has the position of the facts that it is based on."""
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import msgspec
@@ -18,6 +19,7 @@ from dray.messages.decisions import (
     Released,
     ReservedClaim,
     Waiting,
+    WaitingPeer,
 )
 from dray.reasons import Reason
 from dray_allocator.cycle.checkpoint_builder import CheckpointBuilder
@@ -27,6 +29,8 @@ from dray_allocator.state.decision_log import Reservation, Stage
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
+
+Reasons = tuple[Reason, ...]
 
 
 class _Head(TypedDict):
@@ -65,17 +69,24 @@ def decided(
 
 
 def waiting(
-    state: AllocatorState, domain: SchedulingDomain, pod: Pod, reasons: tuple[Reason, ...]
+    state: AllocatorState, domain: SchedulingDomain, pods: Sequence[Pod], reasons: Reasons
 ) -> Waiting:
-    """Why the pod is pending now."""
+    """Why the pods, at least one, are pending now."""
+    first, *others = (
+        WaitingPeer(
+            pod_uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            request_id=pod.request_id,
+            traceparent=pod.traceparent,
+        )
+        for pod in pods
+    )
     return Waiting(
         **_head(state, domain),
-        pod_uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
+        **msgspec.structs.asdict(first),
         reasons=reasons,
-        request_id=pod.request_id,
-        traceparent=pod.traceparent,
+        peers=tuple(others),
     )
 
 

@@ -107,7 +107,7 @@ class LogFold:
             case Released():
                 return self._released(record)
             case Waiting():
-                self.waiting[record.pod_uid] = record
+                self.waiting |= {one.pod_uid: one for one in record.by_pod()}
                 return AffectedObjects()
             case NodeLeft():
                 self.left[record.node] = max(record.node_revision, self.left.get(record.node, 0))

@@ -105,7 +105,7 @@ class OpenExecutions:
                         )
                     )
             case Waiting():
-                self.waiting[record.pod_uid] = record
+                self.waiting |= {one.pod_uid: one for one in record.by_pod()}
             case Released():
                 for release in record.releases:
                     self._release(release)

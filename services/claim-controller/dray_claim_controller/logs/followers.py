@@ -263,7 +263,8 @@ class Followers:
                     for pod in record.pods:
                         self._decided(executions.open[pod.pod_uid])
                 case Waiting():
-                    self._waiting(record)
+                    for one in record.by_pod():
+                        self._waiting(one)
         if isinstance(record, NodeLeft):
             enter(self._left_by, record.node, executions.domain)
             self._forget_node(record.node)

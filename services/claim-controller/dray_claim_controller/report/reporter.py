@@ -22,6 +22,7 @@ from dray.messages.base import encode
 from dray.messages.decisions import PodDecision, Waiting
 from dray.reasons import in_words
 from dray.runtime.clock import Clock
+from dray.runtime.token_bucket import TokenBucket
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim, FactKey
 from dray_claim_controller.cache.changes import Unread
 from dray_claim_controller.cache.informers import Informers
@@ -37,6 +38,9 @@ from dray_claim_controller.report.writes import ReportWrites
 
 _AT_ONCE: Final = 2000
 """Pods that are looked at in one step."""
+_EVENTS: Final = 25
+_EVENTS_PER_S: Final = 1 / 300
+"""Events of one pod's reasons to wait: as many as client-go's EventRecorder lets through."""
 _ON_THE_BUS = ("committed", "awaiting", "bound", "ungated", "failed")
 
 
@@ -67,6 +71,8 @@ class Reporter:
         self._waiting: dict[str, None] = {}
         """Pods that are not on their way: not decided since they were reported as waiting, or their
         devices aren't ready."""
+        self._events: dict[str, TokenBucket] = {}
+        """How many events may still say why a pod waits."""
         self._by: dict[str, DecisionVersions] = {}
         """What the decisions were taken by about pods that were not reported as assigned yet."""
         self._reported: dict[str, None] = {}
@@ -99,15 +105,24 @@ class Reporter:
         pod = self._pod(waiting.pod_uid)
         if pod is None or pod.node:
             return
+        put = self._repeat if pod.uid in self._waiting else self._put
         self._waits(pod)
-        self._put(
+        put(
             (pod.uid, "bindrequest"),
             lambda: self._writes.bind_request(
                 pod, event_messages.undecided_spec(pod.uid), event_messages.waiting_status(waiting)
             ),
         )
         message = "waiting for a GPU: " + in_words(waiting.reasons, 900).replace("\n", "; ")
-        self.warn(self._cache.pods[pod.uid], "GPUWaiting", message)
+        now_s = self._clock.monotonic_s()
+        if pod.uid not in self._events:
+            self._events[pod.uid] = TokenBucket(_EVENTS, _EVENTS_PER_S, now_s=now_s)
+        if self._events[pod.uid].take(now_s):
+            about = event_messages.pod_reference(pod)
+            put(
+                (pod.uid, "event-GPUWaiting"),
+                lambda: self._writes.event(about, "GPUWaiting", message, warning=True),
+            )
 
     def decided(self, execution: Execution) -> None:
         """The pod's decision is being carried out."""
@@ -205,6 +220,7 @@ class Reporter:
         pod = None if cached is None else cached.pod
         if pod is None:
             self._by.pop(uid, None)
+            self._events.pop(uid, None)
             for known in (self._waiting, self._reported, self._on_their_way):
                 known.pop(uid, None)
             return
@@ -320,6 +336,9 @@ class Reporter:
 
     def _put(self, subject: Subject, work: Work) -> None:
         self._queue.put(subject, lambda: self._report(subject, work))
+
+    def _repeat(self, subject: Subject, work: Work) -> None:
+        self._queue.repeat(subject, lambda: self._report(subject, work))
 
     def _put_off(self, subject: Subject, work: Work) -> None:
         self._queue.put_off(subject, lambda: self._report(subject, work))
