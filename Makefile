@@ -56,6 +56,9 @@ $(INSTALLED): requirements.lock pyproject.toml
 demo: setup ## Run the main job and print each pod's timeline (KEEP=1, RECORD=1, CONTROL_PLANE=real)
 	@$(BIN)/dray demo --control-plane $(CONTROL_PLANE) $(if $(KEEP),--keep) $(if $(RECORD),--record)
 
+terminal: setup ## Record docs/terminal.svg, the run of a terminal in the README, again (needs kubectl)
+	@$(BIN)/python -m tools.terminal
+
 test: setup ## Run every test that needs no Go (TESTS=... narrows it)
 	$(BIN)/pytest -q -n 2 --dist loadscope -m "not real" $(TESTS)
 

@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from rich.table import Table
 
-_BAR_WIDTH = 8
+_BAR_WIDTH = 4
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 

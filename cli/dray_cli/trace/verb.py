@@ -13,6 +13,7 @@ from dray.kube.ports import PODS, Kube, NotFoundError
 from dray.telemetry import parse
 from dray_cli.cluster_names import namespace_option, pod_argument
 from dray_cli.explain import pod_name
+from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import print_json
 from dray_cli.target import (
     connect_bus,
@@ -28,7 +29,7 @@ from dray_cli.trace.files import newest_trace_of, spans_of_trace
 from dray_cli.trace.inputs import NothingKnownError, read_inputs
 from dray_cli.trace.spans import PodTrace, with_prepared, with_waiting
 from dray_cli.trace.synthesized_spans import spans_of
-from dray_cli.trace.waterfall import as_json, lines
+from dray_cli.trace.waterfall import as_json, details, lines
 from dray_sandbox.paths import traces_directory
 from dray_sandbox.stack_file import StackFile
 
@@ -36,6 +37,7 @@ from dray_sandbox.stack_file import StackFile
 @click.command()
 @pod_argument
 @namespace_option
+@full_names_option
 @click.option(
     "--messages",
     is_flag=True,
@@ -54,6 +56,7 @@ from dray_sandbox.stack_file import StackFile
 def trace(
     target: str,
     namespace: str,
+    full_names: bool,
     messages: bool,
     kubeconfig: str | None,
     nats: str | None,
@@ -65,30 +68,43 @@ def trace(
     bus and Kubernetes hold. Exit code 1: nothing is known of the pod.
     """
     pod = pod_name(target)
-    found = asyncio.run(_trace(kubeconfig, nats, namespace, pod, recorded=not messages))
+    found, gpu_names = asyncio.run(
+        _trace(kubeconfig, nats, namespace, pod, recorded=not messages, short=not full_names)
+    )
     if output == "json":
         print_json(as_json(found))
     elif output == "svg":
-        click.echo(picture.svg(found), nl=False)
+        click.echo(gpu_names.shortened(picture.svg(found)), nl=False)
     elif output == "html":
-        click.echo(picture.html(found), nl=False)
+        click.echo(gpu_names.shortened(picture.html(found)), nl=False)
     else:
-        click.echo("\n".join(lines(found, width=columns())))
+        click.echo("\n".join(lines(found, width=columns(), names=gpu_names)))
 
 
 async def _trace(
-    kubeconfig: str | None, nats: str | None, namespace: str, name: str, *, recorded: bool
-) -> PodTrace:
+    kubeconfig: str | None,
+    nats: str | None,
+    namespace: str,
+    name: str,
+    *,
+    recorded: bool,
+    short: bool,
+) -> tuple[PodTrace, GpuNames]:
     stack = stack_of(kubeconfig_of(kubeconfig))
     kube = await connect_kube(kubeconfig)
     try:
         found = await _recorded(kube, stack, namespace, name) if recorded else None
-        if found is not None and (found.prepared or found.gone):
-            return found
-        synthesized = await _synthesized(kube, stack, nats, namespace, name)
-        if found is None:
-            return synthesized
-        return replace(found, spans=with_prepared(found.spans, synthesized.spans))
+        if found is None or not (found.prepared or found.gone):
+            synthesized = await _synthesized(kube, stack, nats, namespace, name)
+            found = (
+                replace(found, spans=with_prepared(found.spans, synthesized.spans))
+                if found is not None
+                else synthesized
+            )
+        if not short:
+            return found, GpuNames()
+        texts = (text for span in found.spans for text in details(found, span))
+        return found, await names_in(kube, "\n".join(texts))
     finally:
         await kube.close()
 

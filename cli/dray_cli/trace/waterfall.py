@@ -4,36 +4,41 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dray_cli.gpu_names import GpuNames
 from dray_cli.text import styled, wrapped
 from dray_cli.trace.spans import UNFINISHED, PodTrace, SpanLink, TraceSpan, Value, in_tree_order
 
 _HIDDEN = ("k8s.namespace.name", "k8s.pod.name", "messaging.", "exception.")
 """Attributes that the head says already, or that only a backend needs."""
+_NO_NAMES = GpuNames()
 _LONGEST_TEXT = 160
 _INDENT = 12
 """Of details, in columns."""
 
 
-def lines(trace: PodTrace, *, width: int = 80) -> list[str]:
+def lines(trace: PodTrace, *, width: int = 80, names: GpuNames = _NO_NAMES) -> list[str]:
     """Head, then per span: offset, duration, name, service, bar; details below it.
 
     No line is wider than ``width`` columns, but for words that are.
     """
     rows = list(in_tree_order(trace.spans))
-    services = max((len(span.service) for _, span in rows), default=0)
-    names = max((2 * depth + len(span.name) for depth, span in rows), default=0)
-    bar_width = max(10, width - services - names - 29)
-    result = [*head(trace), ""]
+    service_width = max((len(span.service) for _, span in rows), default=0)
+    name_width = max((2 * depth + len(span.name) for depth, span in rows), default=0)
+    bar_width = max(10, width - service_width - name_width - 29)
+    result = [*wrapped("\n".join(head(trace)), width).split("\n"), ""]
     for depth, span in rows:
         name = f"{'  ' * depth}{span.name}"
         row = (
             f"{milliseconds(span.start_unix_ns - trace.start_unix_ns):>10} "
             f"{milliseconds(span.end_unix_ns - span.start_unix_ns):>10}  "
-            f"{name:<{names}}  {span.service:<{services}}  |{bar(trace, span, bar_width)}|"
+            f"{name:<{name_width}}  {span.service:<{service_width}}  "
+            f"|{bar(trace, span, bar_width)}|"
         )
         result.append(styled(row, fg="red") if span.status == "error" else row)
         for line in details(trace, span):
-            result += wrapped(f"{'':{_INDENT}}{'  ' * depth}{line}", width).split("\n")
+            result += wrapped(f"{'':{_INDENT}}{'  ' * depth}{names.shortened(line)}", width).split(
+                "\n"
+            )
     return result
 
 

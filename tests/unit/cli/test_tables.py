@@ -29,12 +29,12 @@ def test_a_pipe_gets_aligned_text_without_colour() -> None:
 
 
 def test_a_terminal_gets_bars_and_colour() -> None:
-    assert "\x1b[32m████" in shown(80)
+    assert "\x1b[32m██  " in shown(80)
 
 
 def test_no_color_is_respected() -> None:
     assert "\x1b[3" not in shown(80, NO_COLOR="1")
-    assert "████" in shown(80, NO_COLOR="1")
+    assert "██  " in shown(80, NO_COLOR="1")
 
 
 @pytest.mark.parametrize("width", [40, 80])

@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.cli.gpu_objects import device, slice_of
 from tests.unit.cli.trace.pod import MS, TRACE
 
+from dray_cli.gpu_names import GpuNames
 from dray_cli.trace import waterfall
 from dray_cli.trace.files import newest_trace_of, spans_of_trace
 from dray_cli.trace.spans import (
@@ -111,6 +113,16 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
     assert max(map(len, lines)) <= width
     assert sum("name" in line for line in lines) > 1
+
+
+def test_gpus_have_short_names() -> None:
+    uuid = "gpu-be008d03-aa40-5d64-8329-22122ec11e6b"
+    reason = f"not enough free virtual_vram: 1 of 1 device; nearest: n1/{uuid} has 2Gi"
+    failed = span("decision", 0, 2, status="error", reason=reason)
+
+    lines = waterfall.lines(a_trace(failed), names=GpuNames([slice_of("n1", device(uuid))]))
+
+    assert "n1/gpu-0 has 2Gi" in " ".join(" ".join(lines).split())
 
 
 def test_as_data_times_are_milliseconds_since_the_first_span() -> None:
