@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from dray.api.errors import DrayError, TemporaryError
-from dray.api.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL
+from dray.api.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL, OWNER_DRAY
 from dray.api.pods import Pod, Policy
 from dray.bus.ports import Bus, StreamMissingError
 from dray.kube.convert import pod_from, policy_from
@@ -40,6 +40,9 @@ from dray_claim_controller.report.writes import ReportWrites
 
 _AT_ONCE: Final = 2000
 """Pods that are looked at in one step."""
+_SETTLING_S: Final = 5.0
+"""How long a pod may wait for the taint of a dedicated node before an event says so: dray gives
+the taint as soon as it knows the node."""
 _ON_THE_BUS = ("committed", "awaiting", "bound", "ungated", "failed")
 
 
@@ -72,6 +75,10 @@ class Reporter:
         devices aren't ready."""
         self._by: dict[str, dict[str, Any]] = {}
         """``decided_by`` of pods that were not reported as assigned yet."""
+        self._settling: dict[str, tuple[float, str]] = {}
+        """Messages of pods that wait for a node's taint, and when they are due (monotonic)."""
+        self._scheduled: dict[str, None] = {}
+        """Pods about which the event ``Scheduled`` was queued."""
         self._assigning: dict[str, Work] = {}
         """Reports that pods are assigned, which are not written yet."""
         self._reported: dict[str, None] = {}
@@ -112,12 +119,18 @@ class Reporter:
             ),
         )
         message = "waiting for a GPU: " + in_words(waiting.reasons, 900).replace("\n", "; ")
-        self.warn(self._cache.pods[pod.uid], "GPUWaiting", message)
+        if any(map(event_messages.is_missing_dedicated_taint, waiting.reasons)):
+            due_s = self._clock.monotonic_s() + _SETTLING_S
+            self._settling[pod.uid] = (self._settling.get(pod.uid, (due_s, ""))[0], message)
+            return
+        self._settling.pop(pod.uid, None)
+        self._warn(pod, "GPUWaiting", message)
 
     def decided(self, execution: Execution) -> None:
         """The pod's decision is being carried out."""
         decision = execution.decision
         self._waiting.pop(decision.pod_uid, None)
+        self._settling.pop(decision.pod_uid, None)
         pod = self._pod(decision.pod_uid)
         if pod is None or pod.node:
             return
@@ -140,6 +153,11 @@ class Reporter:
             key = (decision.pod_uid, f"step-{progress.step}-{progress.claim}")
             self._put(key, lambda: self._publish(progress))
         pod = self._pod(decision.pod_uid)
+        if progress.step == "bound" and pod is not None:
+            self._scheduled[pod.uid] = None
+            self._put(
+                (pod.uid, "event-Scheduled"), lambda: self._writes.scheduled(pod, decision.node)
+            )
         if progress.step == "awaiting" and pod is not None:
             self._awaiting(pod, decision, progress.detail)
         elif progress.step == "failed" and pod is not None:
@@ -202,6 +220,11 @@ class Reporter:
             self._cache.changed_pods.subscribe(self._unread)
         for uid in self._unread.take(_AT_ONCE):
             self._look_at(uid)
+        now_s = self._clock.monotonic_s()
+        for uid in [uid for uid, (due_s, _) in self._settling.items() if due_s <= now_s]:
+            _, message = self._settling.pop(uid)
+            if (pod := self._pod(uid)) is not None and not pod.node:
+                self._warn(pod, "GPUWaiting", message)
         self._queue.scan(len(self._on_their_way))
         self._report_problems()
 
@@ -210,7 +233,8 @@ class Reporter:
         pod = None if cached is None else cached.pod
         if pod is None:
             self._by.pop(uid, None)
-            self._assigning.pop(uid, None)
+            for left in (self._assigning, self._settling, self._scheduled):
+                left.pop(uid, None)
             for known in (self._waiting, self._reported, self._on_their_way):
                 known.pop(uid, None)
             if cached is not None and cached.terminal and cached.object:
@@ -307,6 +331,8 @@ class Reporter:
     ) -> None:
         # The phase last: it shows that everything was reported.
         await self._write_containers(pod, claims)
+        if pod.binder == OWNER_DRAY and pod.uid not in self._scheduled:
+            await self._writes.scheduled(pod, pod.node)  # An earlier term has bound it.
         await self._report_assigned(pod, claims)
         await self._settle(pod, spec)
         self._by.pop(pod.uid, None)
