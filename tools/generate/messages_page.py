@@ -50,7 +50,7 @@ with defaults that a device, slice or request got after the first release.
 ```mermaid
 flowchart LR
   W[webhook] -- events --> E[(DRAY_EVENTS)]
-  W -- dray.rpc.lookup --> C[claim-controller]
+  W -- "dray.rpc.lookup, .derive" --> C[claim-controller]
   A -- dray.rpc.reading --> C
   D[dray doctor] -- dray.rpc.dump --> A
   C -- facts --> F[(DRAY_FACTS)]

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import gc
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -11,12 +11,12 @@ from dray import telemetry
 from dray.api.errors import DrayError
 from dray.bus import jetstream
 from dray.bus.payload import payload_problem
-from dray.bus.ports import Bus
+from dray.bus.ports import Bus, Request
 from dray.bus.readings import ReadingServer
 from dray.kube import api
 from dray.kube.ports import Kube
 from dray.messages.inputs import ControllerNoted
-from dray.messages.rpc import LOOKUP_SUBJECT
+from dray.messages.rpc import DERIVE_SUBJECT, LOOKUP_SUBJECT
 from dray.recording.journal import Journal
 from dray.runtime import logs
 from dray.runtime.backoff import Backoff
@@ -34,6 +34,7 @@ from dray_claim_controller.logs.store import store_problem
 from dray_claim_controller.lookup import QUEUE, LookupServer
 from dray_claim_controller.metrics import ControllerMetrics
 from dray_claim_controller.settings import ControllerSettings
+from dray_claim_controller.templates.server import TemplateServer
 from dray_claim_controller.term import LeaderTerm, TermDependencies, run_terms
 
 SERVICE = "claim-controller"
@@ -74,6 +75,7 @@ class Controller:
         self.informers = Informers(kube, cache, self.journal)
         self._settings = settings
         self._lookup = LookupServer(kube, cache, limit_bytes=lambda: bus.max_payload_bytes)
+        self._templates = TemplateServer(kube, self.informers)
         self.readings = ReadingServer(bus, self._clock)
         self.election = _election(kube, self._clock, settings)
         self._dependencies = TermDependencies(
@@ -104,13 +106,22 @@ class Controller:
                 await self._clock.sleep(backoff.next_s())
 
     async def look_up(self) -> None:
-        """Answer the webhook."""
+        """Answer the webhook's look-ups."""
+        await self._answer(LOOKUP_SUBJECT, self._lookup.answer)
+
+    async def derive(self) -> None:
+        """Make the templates that the webhook asks for."""
+        await self._answer(DERIVE_SUBJECT, self._templates.answer)
+
+    async def _answer(self, subject: str, answer: Callable[[Request], Awaitable[bytes]]) -> None:
         backoff = Backoff(0.1, 5.0)
         while True:
             try:
-                await self.bus.serve(LOOKUP_SUBJECT, self._lookup.answer, queue=QUEUE)
+                await self.bus.serve(subject, answer, queue=QUEUE)
             except DrayError as error:
-                structlog.get_logger().warning("lookups are not answered", error=str(error))
+                structlog.get_logger().warning(
+                    "requests are not answered", subject=subject, error=str(error)
+                )
             await self._clock.sleep(backoff.next_s())
 
     async def write_journal(self) -> None:
@@ -269,6 +280,7 @@ async def run(settings: ControllerSettings) -> None:
             watch=controller.watch,
             stand=controller.stand,
             look_up=controller.look_up,
+            derive=controller.derive,
             readings=controller.readings.run,
             journal=controller.write_journal,
             identities=identities.run if identities is not None else _nothing,

@@ -4,7 +4,7 @@ Sampled pods alone cost anything. Attributes are named by OpenTelemetry's conven
 Kubernetes and messaging where those know the thing, else ``dray.…``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Literal
 
@@ -22,10 +22,18 @@ MESSAGE_ID: Final = "ce-id"
 Attributes = dict[str, str | int | float | bool]
 
 
-def deriving(pod: CachedPod, template: str, base: str) -> AbstractContextManager[Span]:
-    """Around the making of the template that the pod is the first to need."""
-    attributes: Attributes = {**_of_pod(pod.pod), "dray.template": template, "dray.base": base}
-    return start("template", _position(pod), attributes)
+def deriving(
+    position: str, template: str, base: str, attributes: Mapping[str, str]
+) -> AbstractContextManager[Span]:
+    """Around the making of the template that a pod is the first to need; ``position`` is the
+    pod's traceparent."""
+    named = {**attributes, "dray.template": template, "dray.base": base}
+    return start("template", position, named)
+
+
+def deriving_for(pod: CachedPod, template: str, base: str) -> AbstractContextManager[Span]:
+    """The same for a pod that exists."""
+    return deriving(_position(pod), template, base, _of_pod(pod.pod))
 
 
 @contextmanager
@@ -83,7 +91,7 @@ def _position(pod: CachedPod) -> str:
     return pod.pod.traceparent if pod.pod is not None else ""
 
 
-def _of_pod(pod: Pod | None) -> Attributes:
+def _of_pod(pod: Pod | None) -> dict[str, str]:
     if pod is None:
         return {}
     return {"k8s.namespace.name": pod.namespace, "k8s.pod.name": pod.name}

@@ -22,6 +22,7 @@ from dray_webhook.registration import (
     VALIDATE_POOLS,
 )
 from dray_webhook.service.certificates import Certificates, ensure_certificates
+from dray_webhook.service.derived_templates import DerivedTemplates
 from dray_webhook.service.facts_cache import FactsCache
 from dray_webhook.service.handler import AdmissionHandler
 from dray_webhook.service.recorder import ReviewRecorder
@@ -48,7 +49,7 @@ async def run(settings: WebhookSettings) -> None:
     cache = FactsCache(bus)
     backlog = Backlog(bus, capacity=settings.webhook.event_queue, what="pod.requested")
     inputs = Backlog(bus, capacity=settings.webhook.event_queue, what="input.webhook")
-    webhook = _webhook(settings, cache, backlog, inputs)
+    webhook = _webhook(settings, cache, backlog, inputs, DerivedTemplates(bus))
     health = HealthPages(settings.health.host, settings.health.port)
     server = _server(settings, webhook, certificates, health)
     _count_events(backlog, health.registry)
@@ -67,7 +68,11 @@ async def run(settings: WebhookSettings) -> None:
 
 
 def _webhook(
-    settings: WebhookSettings, cache: FactsCache, backlog: Backlog, inputs: Backlog
+    settings: WebhookSettings,
+    cache: FactsCache,
+    backlog: Backlog,
+    inputs: Backlog,
+    templates: DerivedTemplates,
 ) -> AdmissionHandler:
     installation = Installation(settings.namespace, settings.service_users())
     return AdmissionHandler(
@@ -80,6 +85,7 @@ def _webhook(
         recorder=ReviewRecorder(inputs, settings.instance, installation)
         if settings.record
         else None,
+        templates=templates,
     )
 
 

@@ -24,7 +24,13 @@ from dray.messages.facts import (
     TemplateObserved,
 )
 from dray.messages.inputs import AgentNoted, ControllerNoted, Reviewed
-from dray.messages.rpc import DUMP_SUBJECT, INVENTORY_SUBJECT, LOOKUP_SUBJECT, READING_SUBJECT
+from dray.messages.rpc import (
+    DERIVE_SUBJECT,
+    DUMP_SUBJECT,
+    INVENTORY_SUBJECT,
+    LOOKUP_SUBJECT,
+    READING_SUBJECT,
+)
 
 FACTS_STREAM = "DRAY_FACTS"
 EVENTS_STREAM = "DRAY_EVENTS"
@@ -213,12 +219,17 @@ ACCESS: tuple[Access, ...] = (
             "dray.decision.>",
             "dray.dead.>",
         ),
-        answers=(LOOKUP_SUBJECT, f"{READING_SUBJECT}.>", f"{INVENTORY_SUBJECT}.*"),
+        answers=(LOOKUP_SUBJECT, DERIVE_SUBJECT, f"{READING_SUBJECT}.>", f"{INVENTORY_SUBJECT}.*"),
         owns_streams=True,
     ),
     Access(
         WEBHOOK,
-        (*_subjects(PodRequested, Reviewed), LOOKUP_SUBJECT, reading_subject(WEBHOOK)),
+        (
+            *_subjects(PodRequested, Reviewed),
+            LOOKUP_SUBJECT,
+            DERIVE_SUBJECT,
+            reading_subject(WEBHOOK),
+        ),
         reads=(
             Readable(
                 FACTS_STREAM,

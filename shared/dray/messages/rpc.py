@@ -10,6 +10,7 @@ from dray.api.pods import Policy, Pool
 from dray.messages.facts import TemplateObserved
 
 LOOKUP_SUBJECT = "dray.rpc.lookup"
+DERIVE_SUBJECT = "dray.rpc.derive"
 DUMP_SUBJECT = "dray.rpc.dump"
 READING_SUBJECT = "dray.rpc.reading"
 INVENTORY_SUBJECT = "dray.rpc.inventory"
@@ -46,6 +47,26 @@ class LookupReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     overlap: Overlap | None = None
     error: str = ""
     """Why the API server could not be asked."""
+
+
+class Derive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The webhook's request, before it admits a pod, that the pod's derived template be made."""
+
+    SUBJECT: ClassVar[str] = DERIVE_SUBJECT
+
+    namespace: str
+    template: str
+    """Its name; it ends with the hash of ``shape``."""
+    shape: str
+    """What the pod gets as annotation ``tensor-fusion.ai/shape``."""
+    traceparent: str = ""
+
+
+class DeriveReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether a template of that name exists now."""
+
+    error: str = ""
+    """Why it does not; empty: it does."""
 
 
 class Dump(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,14 +171,15 @@ class Question:
     """A request type, its reply type, and the two services."""
 
     name: str
-    asked: type[Lookup | Dump | Reading | Inventory]
-    reply: type[LookupReply | DumpReply | ReadingReply | InventoryReply]
+    asked: type[Lookup | Derive | Dump | Reading | Inventory]
+    reply: type[LookupReply | DeriveReply | DumpReply | ReadingReply | InventoryReply]
     asks: str
     answers: str
 
 
 QUESTIONS = (
     Question("lookup", Lookup, LookupReply, "webhook", "claim-controller (any one instance)"),
+    Question("derive", Derive, DeriveReply, "webhook", "claim-controller (any one instance)"),
     Question("dump", Dump, DumpReply, "dray doctor", "allocator (the one that serves the domain)"),
     Question(
         "reading",

@@ -41,6 +41,7 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
     "dray.input.node-agent.v1.n2": (),
     "dray.dead.x": (),
     "dray.rpc.lookup": ("webhook",),
+    "dray.rpc.derive": ("webhook",),
     "dray.rpc.dump": ("reader",),
     "dray.rpc.inventory.n1": ("n1",),
     "dray.rpc.inventory.n2": (),

@@ -54,6 +54,7 @@ RIGHTS: Mapping[str, tuple[str, ...]] = {
         "dray.evt.pod.requested.v1.>",
         "dray.input.webhook.v1.>",
         "dray.rpc.lookup",
+        "dray.rpc.derive",
         "dray.rpc.reading.webhook",
         "dray.js.CONSUMER.MSG.NEXT.DRAY_FACTS.*",
         "dray.js.STREAM.INFO.DRAY_FACTS",
@@ -167,6 +168,7 @@ class World:
         for subject, handler in (
             ("dray.rpc.inventory.*", self._inventory),
             ("dray.rpc.lookup", self._lookup),
+            ("dray.rpc.derive", self._lookup),
         ):
             serving = self.owner.serve(subject, handler, queue="test")
             self.tasks.append(asyncio.create_task(serving))

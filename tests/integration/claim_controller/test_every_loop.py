@@ -7,6 +7,7 @@ concerns other objects is done. A new loop, or a new call of one, is to be added
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -36,14 +37,14 @@ from dray.kube.ports import (
 )
 from dray.messages.base import encode
 from dray.messages.commands import VoidClaim
-from dray.messages.rpc import LOOKUP_SUBJECT, Lookup
+from dray.messages.rpc import DERIVE_SUBJECT, LOOKUP_SUBJECT, Derive, Lookup
 from dray_claim_controller.cache.resources import WATCHED
 from dray_claim_controller.settings import ExecutionSettings, Owner, Probing, Templates
 from dray_claim_controller.term import LeaderTerm
 
 Call = tuple[str, str, str]
 """Method of ``Kube``, plural, subresource."""
-PROCESS = ("watch", "stand", "look-up", "readings", "journal")
+PROCESS = ("watch", "stand", "look-up", "derive", "readings", "journal")
 """The loops of a process, but for ``identities``: tests/unit/claim_controller/test_identities.py
 has its one call fail."""
 TERM = (
@@ -56,6 +57,7 @@ CALLS: dict[str, set[Call]] = {
     "watch": {("watch", ANY, ""), ("list", "devicetaintrules", "")},
     "stand": {("get", "leases", ""), ("create", "leases", ""), ("update", "leases", "")},
     "look-up": {("get", "gpupools", "")},
+    "derive": {("create", "resourceclaimtemplates", "")},
     "pools": {("patch", "nodes", ""), ("patch", "gpupools", "status")},
     "owners": {("patch", "pods", "")},
     "abilities": {
@@ -358,12 +360,20 @@ def assert_named(made: dict[str, set[Call]], loops: set[str]) -> None:
         assert not name or calls <= CALLS.get(name, set()), f"{name}: {calls}"
 
 
+def a_derive() -> Derive:
+    shape = '{"metadata":{},"spec":{"devices":{}}}'
+    digits = hashlib.sha256(shape.encode()).hexdigest()[:10]
+    return Derive(namespace="default", template=f"base-{digits}", shape=shape)
+
+
 def test_all_loops_and_all_their_calls_are_named_above() -> None:
     async def scenario(world: Everything) -> None:
         await serve(world, "team")
         world.kube.expire_watches()
         lookup = encode_json(Lookup(kind="pool", name="shared"))
         await world.bus.request(LOOKUP_SUBJECT, lookup, timeout_s=1)
+        derive = encode_json(a_derive())
+        await world.bus.request(DERIVE_SUBJECT, derive, timeout_s=1)
 
     made, loops = run(scenario)
     assert_named(made, loops)

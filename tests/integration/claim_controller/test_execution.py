@@ -1,12 +1,17 @@
 """A pod gets its devices: the whole way on in-memory adapters."""
 
+import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
-from dray.api.names import ALLOCATED, CLAIM_FINALIZER, DECISION
+from dray.api.names import ALLOCATED, CLAIM_FINALIZER, DECISION, DEDICATED_TAINT, DRAY_SCHEDULER
 from dray.kube.convert import claim_from
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, PODS
+from dray.messages.decisions import Waiting
+from dray.reasons import Reason
+from dray.runtime.clock import ManualClock
 
 
 async def test_a_pod_on_a_dedicated_node_is_allocated_reserved_and_bound(world: Any) -> None:
@@ -115,3 +120,90 @@ async def test_the_bind_request_says_how_the_pod_ended(
 
     found = await world.until(final, "the BindRequest has the end")
     assert (found["phase"], found["reason"], found["explanation"]) == (phase, reason, words)
+
+
+def events(world: Any, reason: str) -> list[Any]:
+    return [one for one in world.kube.store.of(EVENTS).values() if one["reason"] == reason]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_pod_that_dray_binds_gets_the_event_of_kube_scheduler(
+    world: Any, restarted: bool
+) -> None:
+    running = await world.ready(await world.start())
+    await world.pod()
+    await world.decide(await world.decision())
+    await world.until(world.bindings, "the pod is bound")
+    if restarted:
+        (event,) = await world.until(lambda: events(world, "Scheduled"), "the first event")
+        await running.stop()
+        await world.kube.delete(EVENTS, event["metadata"]["name"], "default")
+        binding = {"status": {"phase": "Binding"}}
+        await world.kube.patch(BIND_REQUESTS, "workload", binding, "default", subresource="status")
+        await world.ready(await world.start("two"))
+    (event,) = await world.until(lambda: events(world, "Scheduled"), "the event")
+
+    assert event["message"] == "Successfully assigned default/workload to node-1"
+    assert event["source"]["component"] == DRAY_SCHEDULER
+    assert (event["type"], event["action"]) == ("Normal", "Binding")
+
+
+async def test_a_pod_that_kube_scheduler_binds_gets_no_event_of_dray(shared_world: Any) -> None:
+    world = shared_world
+    await world.ready(await world.start())
+    await world.pod(gated=True)
+    await world.decide(await world.decision())
+    await world.ungated()
+    pod = await world.kube.get(PODS, "workload", "default")
+    await world.kube.bind("workload", "default", uid=pod["metadata"]["uid"], node="node-1")
+    await world.until(lambda: events(world, "GPUAllocated"), "everything is reported")
+
+    assert events(world, "Scheduled") == []
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+async def test_the_wait_for_a_nodes_taint_is_an_event_only_if_it_lasts(
+    bare_world: Any, lasts: bool
+) -> None:
+    world = bare_world()
+    await world.base()
+    world.make_claims()
+    clock = ManualClock()
+    try:
+        await world.start(clock=clock)
+        pod = await world.pod()
+
+        async def while_time_passes(condition: Any) -> Any:
+            async def advanced() -> Any:
+                await clock.advance(0.2)
+                found = condition()
+                return await found if isinstance(found, Awaitable) else found
+
+            return await world.until(advanced, "while time passes")
+
+        await while_time_passes(world.claim)
+        what = f"node taint {DEDICATED_TAINT}=default-pool:NoSchedule is missing"
+        waiting = Waiting(
+            domain="default-pool",
+            epoch=1,
+            writer="test",
+            facts_sequence=1,
+            now_unix_s=clock.now_unix_s(),
+            pod_uid=pod["metadata"]["uid"],
+            namespace="default",
+            name="workload",
+            reasons=(Reason("taint", what, 1, 1, "node"),),
+        )
+        appended = asyncio.create_task(world.append(waiting))
+        await while_time_passes(lambda: world.kube.store.of(BIND_REQUESTS))
+        await appended
+        assert events(world, "GPUWaiting") == []
+        if lasts:
+            await while_time_passes(lambda: events(world, "GPUWaiting"))
+        else:
+            decided = asyncio.create_task(world.decide(await world.decision()))
+            await while_time_passes(lambda: events(world, "GPUAllocated"))
+            await decided
+            assert events(world, "GPUWaiting") == []
+    finally:
+        await world.close()

@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import msgspec
+import pytest
+
 from dray.api.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE, TEMPLATE_READY
 from dray.kube.ports import CLAIMS, EVENTS, PODS, TEMPLATES
+from dray.messages.rpc import DERIVE_SUBJECT, Derive, DeriveReply
 from dray.runtime.clock import ManualClock
 from dray_claim_controller.settings import Publishing
 
@@ -152,3 +156,44 @@ async def test_an_unused_derived_template_is_deleted_after_a_minute(bare_world: 
         await world.until(gone, "the template is deleted")
     finally:
         await world.close()
+
+
+async def derive(world: Any, shape: str, template: str = "") -> str:
+    """The error of the answer; empty if the template exists."""
+    asked = Derive(namespace="default", template=template or world.template_of(shape), shape=shape)
+    answer = await world.bus.request(DERIVE_SUBJECT, msgspec.json.encode(asked), timeout_s=5.0)
+    return msgspec.json.decode(answer, type=DeriveReply).error
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_the_webhook_gets_the_template_before_there_is_a_pod(world: Any, leads: bool) -> None:
+    await world.ready(await world.start())
+    if not leads:
+        await world.start("two")
+        await world.running[0].stop()
+
+    assert await derive(world, world.shape()) == ""
+    assert await derive(world, world.shape()) == "", "a second request finds it"
+
+    assert world.names(TEMPLATES) == [world.template_of(world.shape())]
+    await world.pod()
+    await world.until(lambda: world.names(CLAIMS), "the claim")
+    assert len(world.names(TEMPLATES)) == 1
+    assert not [one for one in world.kube.store.of(EVENTS).values() if one["type"] == "Warning"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "template", "error"),
+    [
+        ('{"spec":{}}', "base-0000000000", "has the hash"),
+        ("not json", "", "is not JSON"),
+        ("[]", "", "has no spec"),
+    ],
+)
+async def test_no_template_is_made_of_a_wrong_request(
+    world: Any, shape: str, template: str, error: str
+) -> None:
+    await world.ready(await world.start())
+
+    assert error in await derive(world, shape, template)
+    assert world.names(TEMPLATES) == []

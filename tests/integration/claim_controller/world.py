@@ -64,6 +64,7 @@ class Running:
             "watch": controller.watch(),
             "stand": controller.stand(),
             "look-up": controller.look_up(),
+            "derive": controller.derive(),
             "readings": controller.readings.run(),
             "journal": controller.write_journal(),
         }

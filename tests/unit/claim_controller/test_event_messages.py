@@ -6,12 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from dray.api.names import OWNER_DRAY, PLACEMENT
-from dray.api.pods import Policy
+from dray.api.pods import Node, PodNeeds, Policy
 from dray.kube.bind_request import BindRequest
 from dray.kube.pod_end import PodEnd
 from dray.kube.resources import parse
 from dray.messages.decisions import Waiting
 from dray.reasons import Reason
+from dray_allocator.nodes.assumed_pods import AssumedResources
+from dray_allocator.nodes.predicates import failures
 from dray_claim_controller.execution.executions import DecisionVersions
 from dray_claim_controller.execution.in_flight_allocations import with_shares
 from dray_claim_controller.report import event_messages as stories
@@ -167,3 +169,13 @@ def test_a_whole_card_has_no_share_id(make: Any) -> None:
     )
 
     assert with_shares(whole, lambda _: False).devices[0].share_id is None
+
+
+def test_the_wait_for_a_pools_own_taint_is_known_by_the_allocators_words() -> None:
+    node = Node(name="n", uid="u", pool="p", dedicated=False)
+    missing = next(
+        one for one in failures(PodNeeds(), node, AssumedResources(), alone=True) if "taint" in one
+    )
+
+    assert stories.is_missing_dedicated_taint(Reason("node", missing, 1, 1, "node"))
+    assert not stories.is_missing_dedicated_taint(Reason("node", "node is not ready", 1, 1, "node"))

@@ -4,7 +4,7 @@ import hashlib
 from typing import Any
 
 from dray.api.claims import Allocation
-from dray.api.names import CONDITIONS_PENDING, PLACEMENT
+from dray.api.names import CONDITIONS_PENDING, DEDICATED_TAINT, PLACEMENT
 from dray.api.placement import overridden, policy_placement
 from dray.api.pods import Pod, Policy
 from dray.api.quantities import readable_quantity
@@ -14,7 +14,7 @@ from dray.kube.pod_end import PodEnd
 from dray.kube.ports import BIND_REQUESTS, EVENTS, POOLS, Object
 from dray.messages.decisions import PodDecision, Waiting
 from dray.messages.events import ExecutionStep
-from dray.reasons import in_words
+from dray.reasons import Reason, in_words
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim, ObjectProblem
 from dray_claim_controller.execution.executions import DecisionVersions
 from dray_claim_controller.execution.progress import Progress
@@ -241,8 +241,26 @@ def pool_reference(pool: Object) -> Object:
     }
 
 
+def scheduled(pod: Pod, node: str) -> str:
+    """kube-scheduler's message about a pod that it has bound."""
+    return f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
+
+
+def is_missing_dedicated_taint(reason: Reason) -> bool:
+    """Whether a pod waits for its pool's own taint, which dray is about to give to the node."""
+    return reason.what.startswith(f"node taint {DEDICATED_TAINT}=") and "missing" in reason.what
+
+
 def event(
-    about: Object, reason: str, message: str, *, warning: bool, instance: str, now_unix_s: float
+    about: Object,
+    reason: str,
+    message: str,
+    *,
+    warning: bool,
+    instance: str,
+    now_unix_s: float,
+    component: str = COMPONENT,
+    action: str = "",
 ) -> Object:
     """An Event about an object. One name per object and reason, so that repetitions are counted."""
     digest = hashlib.sha256(f"{about['uid']}/{reason}".encode()).hexdigest()[:16]
@@ -258,13 +276,13 @@ def event(
         "reason": reason,
         "message": message.encode()[:_EVENT_MESSAGE_LIMIT].decode(errors="ignore"),
         "type": "Warning" if warning else "Normal",
-        "source": {"component": COMPONENT},
+        "source": {"component": component},
         "firstTimestamp": now,
         "lastTimestamp": now,
         "count": 1,
-        "reportingComponent": COMPONENT,
+        "reportingComponent": component,
         "reportingInstance": instance[:128],
-    }
+    } | ({"action": action} if action else {})
 
 
 def execution_step(progress: Progress, now_unix_s: float) -> ExecutionStep:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from dray.api.errors import DrayError, TemporaryError
-from dray.api.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL
+from dray.api.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL, OWNER_DRAY
 from dray.api.pods import Pod, Policy
 from dray.bus.ports import Bus, StreamMissingError
 from dray.kube.convert import pod_from, policy_from
@@ -44,6 +44,9 @@ _AT_ONCE: Final = 2000
 _EVENTS: Final = 25
 _EVENTS_PER_S: Final = 1 / 300
 """Events of one pod's reasons to wait: as many as client-go's EventRecorder lets through."""
+_SETTLING_S: Final = 5.0
+"""How long a pod may wait for the taint of a dedicated node before an event says so: dray gives
+the taint as soon as it knows the node."""
 _ON_THE_BUS = ("committed", "awaiting", "bound", "ungated", "failed")
 
 
@@ -78,6 +81,10 @@ class Reporter:
         """How many events may still say why a pod waits."""
         self._by: dict[str, dict[str, Any]] = {}
         """``decided_by`` of pods that were not reported as assigned yet."""
+        self._settling: dict[str, tuple[float, str]] = {}
+        """Messages of pods that wait for a node's taint, and when they are due (monotonic)."""
+        self._scheduled: dict[str, None] = {}
+        """Pods about which the event ``Scheduled`` was queued."""
         self._assigning: dict[str, Work] = {}
         """Reports that pods are assigned, which are not written yet."""
         self._reported: dict[str, None] = {}
@@ -119,6 +126,15 @@ class Reporter:
             ),
         )
         message = "waiting for a GPU: " + in_words(waiting.reasons, 900).replace("\n", "; ")
+        if any(map(event_messages.is_missing_dedicated_taint, waiting.reasons)):
+            due_s = self._clock.monotonic_s() + _SETTLING_S
+            self._settling[pod.uid] = (self._settling.get(pod.uid, (due_s, ""))[0], message)
+            return
+        self._settling.pop(pod.uid, None)
+        self._say_waiting(pod, message, put)
+
+    def _say_waiting(self, pod: Pod, message: str, put: Callable[[Subject, Work], None]) -> None:
+        """An event with the pod's reasons to wait, unless there were many."""
         now_s = self._clock.monotonic_s()
         if pod.uid not in self._events:
             self._events[pod.uid] = TokenBucket(_EVENTS, _EVENTS_PER_S, now_s=now_s)
@@ -133,6 +149,7 @@ class Reporter:
         """The pod's decision is being carried out."""
         decision = execution.decision
         self._waiting.pop(decision.pod_uid, None)
+        self._settling.pop(decision.pod_uid, None)
         pod = self._pod(decision.pod_uid)
         if pod is None or pod.node:
             return
@@ -155,6 +172,11 @@ class Reporter:
             key = (decision.pod_uid, f"step-{progress.step}-{progress.claim}")
             self._put(key, lambda: self._publish(progress))
         pod = self._pod(decision.pod_uid)
+        if progress.step == "bound" and pod is not None:
+            self._scheduled[pod.uid] = None
+            self._put(
+                (pod.uid, "event-Scheduled"), lambda: self._writes.scheduled(pod, decision.node)
+            )
         if progress.step == "awaiting" and pod is not None:
             self._awaiting(pod, decision, progress.detail)
         elif progress.step == "failed" and pod is not None:
@@ -217,6 +239,11 @@ class Reporter:
             self._cache.changed_pods.subscribe(self._unread)
         for uid in self._unread.take(_AT_ONCE):
             self._look_at(uid)
+        now_s = self._clock.monotonic_s()
+        for uid in [uid for uid, (due_s, _) in self._settling.items() if due_s <= now_s]:
+            _, message = self._settling.pop(uid)
+            if (pod := self._pod(uid)) is not None and not pod.node:
+                self._say_waiting(pod, message, self._put)
         self._queue.scan(len(self._on_their_way))
         self._report_problems()
 
@@ -226,7 +253,8 @@ class Reporter:
         if pod is None:
             self._by.pop(uid, None)
             self._events.pop(uid, None)
-            self._assigning.pop(uid, None)
+            for left in (self._assigning, self._settling, self._scheduled):
+                left.pop(uid, None)
             for known in (self._waiting, self._reported, self._on_their_way):
                 known.pop(uid, None)
             if cached is not None and cached.terminal and cached.object:
@@ -323,6 +351,8 @@ class Reporter:
     ) -> None:
         # The phase last: it shows that everything was reported.
         await self._write_containers(pod, claims)
+        if pod.binder == OWNER_DRAY and pod.uid not in self._scheduled:
+            await self._writes.scheduled(pod, pod.node)  # An earlier term has bound it.
         await self._report_assigned(pod, claims)
         await self._settle(pod, spec)
         self._by.pop(pod.uid, None)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.api.names import CONTAINER_GPU_IDS
+from dray.api.names import CONTAINER_GPU_IDS, DRAY_SCHEDULER
 from dray.api.pods import Pod
 from dray.kube.ports import BIND_REQUESTS, EVENTS, PODS, AlreadyExistsError, Kube, Object
 from dray.runtime.clock import Clock
@@ -51,7 +51,27 @@ class ReportWrites:
         answer = await self._kube.patch(PODS, pod.name, patch, pod.namespace)
         self._informers.apply_response(PODS, answer)
 
-    async def event(self, about: Object, reason: str, message: str, *, warning: bool) -> None:
+    async def scheduled(self, pod: Pod, node: str) -> None:
+        """The event that kube-scheduler writes about pods that it has bound, by dray's name."""
+        await self.event(
+            event_messages.pod_reference(pod),
+            "Scheduled",
+            event_messages.scheduled(pod, node),
+            warning=False,
+            component=DRAY_SCHEDULER,
+            action="Binding",
+        )
+
+    async def event(
+        self,
+        about: Object,
+        reason: str,
+        message: str,
+        *,
+        warning: bool,
+        component: str = event_messages.COMPONENT,
+        action: str = "",
+    ) -> None:
         """An event about an object (an ``involvedObject``), or one more of the same reason."""
         new = event_messages.event(
             about,
@@ -60,6 +80,8 @@ class ReportWrites:
             warning=warning,
             instance=self._instance,
             now_unix_s=self._clock.now_unix_s(),
+            component=component,
+            action=action,
         )
         name, namespace = new["metadata"]["name"], new["metadata"]["namespace"]
         try:

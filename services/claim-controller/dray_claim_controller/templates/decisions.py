@@ -71,6 +71,11 @@ def derived(pod: CachedPod) -> Derived | Unusable | None:
     if not name or pod.pod is None:
         return None
     text = str(pod.object["metadata"]["annotations"][SHAPE])
+    return derived_from(text, pod.pod.namespace, name)
+
+
+def derived_from(text: str, namespace: str, name: str) -> Derived | Unusable:
+    """The template of a shape, for a pod that refers to it by this name."""
     digits = hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
     if not name.endswith(f"-{digits}"):
         return Unusable(
@@ -88,7 +93,7 @@ def derived(pod: CachedPod) -> Derived | Unusable | None:
     if not isinstance(labels, dict):
         return Unusable(f"annotation {SHAPE} has no labels. Create the pod again")
     base = str(labels.get(DERIVED_FROM_LABEL) or name[: -HASH_DIGITS - 1])
-    return Derived(pod.pod.namespace, name, base, shape)
+    return Derived(namespace, name, base, shape)
 
 
 def waits_for_claim(cache: ObjectCache, pod: CachedPod) -> bool:

@@ -38,7 +38,7 @@ from dray_claim_controller.templates.decisions import (
     template_name,
     waits_for_claim,
 )
-from dray_claim_controller.tracing import deriving
+from dray_claim_controller.tracing import deriving_for
 from dray_claim_controller.work_queue import FairWorkQueue
 
 WarnPod = Callable[[CachedPod, str, str], None]
@@ -196,7 +196,7 @@ class TemplateReconciler:
         self._report_wait(pod, message)
 
     async def _make(self, pod: CachedPod, wanted: Derived) -> None:
-        with deriving(pod, wanted.name, wanted.base):
+        with deriving_for(pod, wanted.name, wanted.base):
             existing = await self._create(wanted)
         if existing is not None and (found := difference(wanted.spec, existing.get("spec"))):
             self._differs(pod, wanted, found)

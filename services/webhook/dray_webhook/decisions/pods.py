@@ -21,7 +21,7 @@ from dray.cel.environment import Mode
 from dray.kube.convert import given_by_classes, pod_needs
 from dray.messages.events import PodRequested
 from dray.messages.facts import TemplateObserved
-from dray.messages.rpc import Lookup
+from dray.messages.rpc import Derive, Lookup
 from dray_webhook.decisions.annotations import AnnotationFindings, read_annotations
 from dray_webhook.decisions.containers import read_containers
 from dray_webhook.decisions.injection import (
@@ -139,6 +139,12 @@ class _PodCreation:
             patch=tuple(difference(self.pod, patched)),
             warnings=tuple(self.findings.warnings),
             requested=self._event(injection),
+            derive=Derive(
+                namespace=self.request.namespace,
+                template=template,
+                shape=shape_text,
+                traceparent=self.ids.traceparent,
+            ),
         )
 
     def _check_scheduler(self, pool: Pool | None) -> None:

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from dray.api import json_codec
 from dray.api.errors import InvalidInputError
 from dray.messages.events import PodRequested
-from dray.messages.rpc import Lookup
+from dray.messages.rpc import Derive, Lookup
 
 Object = dict[str, Any]
 _BODY = msgspec.json.Decoder(dict[str, Any])
@@ -100,7 +100,8 @@ class AdmissionAnswer:
     """The webhook's decision.
 
     ``unresolved`` are objects that a denial depends on: look them up and decide again.
-    ``requested`` is the event to publish, unless the request was a dry run.
+    ``requested`` is the event to publish, unless the request was a dry run, and ``derive`` the
+    template to ask for before.
     """
 
     allowed: bool = True
@@ -110,6 +111,7 @@ class AdmissionAnswer:
     code: int = 200
     unresolved: tuple[Lookup, ...] = ()
     requested: PodRequested | None = field(default=None, compare=False)
+    derive: Derive | None = field(default=None, compare=False)
 
 
 _REASONS = {DENIED: "BadRequest", 403: "Forbidden", RETRY: "ServiceUnavailable"}

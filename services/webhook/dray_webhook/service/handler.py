@@ -24,6 +24,7 @@ from dray_webhook.decisions.injection import AdmissionIds
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import RETRY, AdmissionAnswer, AdmissionRequest
 from dray_webhook.decisions.view import View
+from dray_webhook.service.derived_templates import DerivedTemplates
 from dray_webhook.service.facts_cache import FactsCache
 from dray_webhook.service.recorder import ReviewRecorder
 
@@ -42,7 +43,9 @@ class AdmissionHandler:
         lookup_timeout_s: float = 0.3,
         draw: Callable[[], float] = random.random,
         recorder: ReviewRecorder | None = None,
+        templates: DerivedTemplates | None = None,
     ) -> None:
+        """``templates``: None: pods are admitted before their templates exist."""
         self._cache = cache
         self._backlog = backlog
         self._installation = installation
@@ -51,6 +54,7 @@ class AdmissionHandler:
         self._lookup_timeout_s = lookup_timeout_s
         self._draw = draw
         self._recorder = recorder
+        self._templates = templates
 
     async def mutate_pod(self, request: AdmissionRequest, *, timeout_s: float) -> AdmissionAnswer:
         """The answer for a pod; a denial only after one bounded look-up."""
@@ -67,6 +71,9 @@ class AdmissionHandler:
             answer = await self._decide(MUTATE_POD, request, view, ids, until)
             if span.recording:
                 _describe(span, request, answer)
+            if answer.derive is not None and self._templates is not None and not request.dry_run:
+                left_s = until - time.monotonic()
+                await self._templates.ensure(answer.derive, timeout_s=left_s)
             if answer.requested is not None:
                 self._publish(request, answer.requested, started)
         return answer

@@ -11,8 +11,16 @@ from dray.bus.memory import MemoryBus
 from dray.bus.ports import Request
 from dray.messages.base import encode
 from dray.messages.facts import ClusterObserved, Synced
-from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
+from dray.messages.rpc import (
+    DERIVE_SUBJECT,
+    LOOKUP_SUBJECT,
+    Derive,
+    DeriveReply,
+    Lookup,
+    LookupReply,
+)
 from dray_webhook.decisions.pools import Installation
+from dray_webhook.service.derived_templates import DerivedTemplates
 from dray_webhook.service.facts_cache import FactsCache
 from dray_webhook.service.handler import AdmissionHandler
 
@@ -30,6 +38,8 @@ class Stack:
         self.backlog = Backlog(self.bus, capacity=3, what="pod.requested")
         self.webhook = self.new_webhook()
         self.asked: list[Lookup] = []
+        self.derived: list[Derive] = []
+        """Templates that were asked for."""
         self.exists: dict[Lookup, LookupReply] = {}
         self.revision = 0
         self.tasks: list[asyncio.Task[None]] = []
@@ -40,7 +50,11 @@ class Stack:
             self.backlog,
             Installation("dray-system"),
             source="/webhook/a",
-            **{"lookup_timeout_s": 0.2, **changes},
+            **{
+                "lookup_timeout_s": 0.2,
+                "templates": DerivedTemplates(self.bus),
+                **changes,
+            },
         )
 
     async def publish(self, fact, **fields):
@@ -60,6 +74,19 @@ class Stack:
             return msgspec.json.encode(self.exists.get(lookup, LookupReply()))
 
         serving = self.controller.serve(LOOKUP_SUBJECT, answer, queue="claim-controller")
+        self.tasks.append(asyncio.create_task(serving))
+        await asyncio.sleep(0)
+
+    async def make_templates(self, error: str = "", held: asyncio.Event | None = None):
+        """``held``: answers wait for it."""
+
+        async def answer(request: Request) -> bytes:
+            self.derived.append(msgspec.json.decode(request.payload, type=Derive))
+            if held is not None:
+                await held.wait()
+            return msgspec.json.encode(DeriveReply(error=error))
+
+        serving = self.controller.serve(DERIVE_SUBJECT, answer, queue="claim-controller")
         self.tasks.append(asyncio.create_task(serving))
         await asyncio.sleep(0)
 
