@@ -108,7 +108,8 @@ async def _with_dray(
     size: Size, progress: Progress, profile: Path | None
 ) -> AsyncIterator[Cluster]:
     settings = {"DRAY_WEBHOOK__SAMPLING_RATIO": str(_SAMPLED)}
-    running = Stack(StackOptions(name=NAME, control_plane="real", settings=settings), progress)
+    options = StackOptions(name=NAME, control_plane="real", workloads=False, settings=settings)
+    running = Stack(options, progress)
     running.runner = _Programs(running.directory / "logs", profile)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(running)

@@ -35,6 +35,9 @@ class StackOptions:
 
     name: str = "default"
     control_plane: ControlPlane = "sandbox"
+    workloads: bool = True
+    """Whether a real control plane has workloads, service accounts and node lifecycle; every node
+    then needs a kubelet."""
     serve: tuple[str, ...] = ()
     """Further API versions that are served; those on by default are always served."""
     nodes: tuple[SimulatedNode, ...] = ()

@@ -83,6 +83,15 @@ class Installer:
                         raise ApplyError(f"{path} is not served after {within_s:g} s")
                     await asyncio.sleep(0.05)
 
+    async def wait_until_exists(self, obj: Object, *, within_s: float = 20.0) -> None:
+        """Wait until a controller has created the object of that kind, namespace and name."""
+        deadline = time.monotonic() + within_s
+        path = f"{_path(obj)}/{obj['metadata']['name']}"
+        while (await self._request("GET", path))[0] != 200:
+            if time.monotonic() > deadline:
+                raise ApplyError(f"{path} does not exist after {within_s:g} s")
+            await asyncio.sleep(0.05)
+
     async def wait_until_denied(self, obj: Object, *, by: str, within_s: float = 20.0) -> None:
         """Wait until the server denies a dry run of ``obj`` with a message that contains ``by``.
 

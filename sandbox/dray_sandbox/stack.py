@@ -54,6 +54,11 @@ from dray_sandbox.standins import start_sandbox
 from dray_webhook.registration import probe_pod, webhook_configurations
 
 Progress = Callable[[str], None]
+_DEFAULT_ACCOUNT = {
+    "apiVersion": "v1",
+    "kind": "ServiceAccount",
+    "metadata": {"name": "default", "namespace": "default"},
+}
 
 
 class StackRunsError(PermanentError):
@@ -195,6 +200,7 @@ class Stack:
                 folder,
                 credentials,
                 context=context,
+                workloads=self.options.workloads,
                 serve=self.options.serve,
             )
         return await start_sandbox(
@@ -223,6 +229,8 @@ class Stack:
         await installer.apply([namespace, node_agents, *classes, *crds, *admission_policies()])
         if self.options.control_plane == "real":
             await installer.apply(cluster_roles())
+            if self.options.workloads:  # until then, the API server refuses every pod
+                await installer.wait_until_exists(_DEFAULT_ACCOUNT)
         await installer.wait_until_served(crds)
 
     async def _start_services(

@@ -7,6 +7,7 @@ from dray.kube.api import connect
 from dray.runtime.lifetime import serve
 from dray.runtime.logs import configure
 from dray_sandbox.controllers.claim_controller import ResourceClaimController
+from dray_sandbox.controllers.node_lifecycle import NodeLifecycleController
 
 
 def main() -> None:
@@ -27,7 +28,8 @@ async def _run(arguments: argparse.Namespace) -> None:
     configure("sandbox-controllers", "0")
     kube = await connect(arguments.kubeconfig, user_agent="kube-controller-manager (sandbox)")
     controller = ResourceClaimController(kube, watch_templates=arguments.template_retry == "watch")
-    await serve(close=(kube.close,), resourceclaims=controller.run)
+    nodes = NodeLifecycleController(kube)
+    await serve(close=(kube.close,), resourceclaims=controller.run, nodes=nodes.run)
 
 
 if __name__ == "__main__":

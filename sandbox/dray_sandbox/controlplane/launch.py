@@ -21,7 +21,11 @@ from dray_sandbox.processes import ProcessSpec, Runner, gather_or_cancel
 API_SERVER = "kube-apiserver"
 SCHEDULER_NAME = "kube-scheduler"
 CONTROLLERS_NAME = "kube-controller-manager"
-_CONTROLLERS = "resourceclaim-controller,namespace-controller,garbage-collector-controller"
+_FOR_CLAIMS = "resourceclaim-controller,namespace-controller,garbage-collector-controller"
+NODE_GRACE_S = 20
+"""A node without a heartbeat for so long is not ready; a cluster waits 50 s."""
+TOLERATION_S = 20
+"""How long pods stay on a node that is not ready; in a cluster 300 s."""
 _FAST = ("--kube-api-qps=5000", "--kube-api-burst=10000")
 
 
@@ -32,20 +36,24 @@ async def start_control_plane(
     credentials: SandboxCredentials,
     *,
     context: str,
+    workloads: bool = False,
     serve: tuple[str, ...] = (),
     extra_flags: tuple[str, ...] = (),
 ) -> Endpoint:
     """Start all four; returns when the API server is ready and the other two run.
 
-    ``serve`` are API versions that are off by default, such as ``resource.k8s.io/v1beta2``;
-    ``extra_flags`` are further flags of kube-apiserver.
+    ``workloads``: run every controller that needs no cloud, and service accounts, as a cluster
+    does. Without it, only claims, namespaces and garbage are controlled: for nodes without a
+    kubelet, which the node lifecycle controller would end. ``serve`` are API versions that are off
+    by default, such as ``resource.k8s.io/v1beta2``; ``extra_flags`` are further flags of
+    kube-apiserver.
 
     Raises:
         ProgramFailedError: one of them ended, or was not ready in time.
         PortsTakenError: other programs took every port that was tried.
     """
     audit = start_audit_log(directory)
-    extra_flags = (*audit.flags, *_runtime_config(serve), *extra_flags)
+    extra_flags = (*audit.flags, *_runtime_config(serve), *_pod_flags(workloads), *extra_flags)
     etcd = await runner.start_on_free_port(lambda port: _etcd(runner, binary, directory, port))
     signing_key = make_signing_key(directory / "sa.key")
 
@@ -56,7 +64,7 @@ async def start_control_plane(
     server = endpoint(credentials, f"https://127.0.0.1:{port}", context)
     await gather_or_cancel(
         runner.start(_scheduler(binary, directory, server)),
-        runner.start(_controller_manager(binary, directory, server)),
+        runner.start(_controller_manager(binary, directory, server, signing_key, workloads)),
     )
     return dataclasses.replace(server, audit_log=audit.path)
 
@@ -72,6 +80,16 @@ async def change_version(runner: Runner, binary: GoBinary) -> None:
             runner.replace(_with_binary(binary, runner.program(name)))
             for name in (SCHEDULER_NAME, CONTROLLERS_NAME)
         )
+    )
+
+
+def _pod_flags(workloads: bool) -> tuple[str, ...]:
+    """Flags of kube-apiserver for pods: their service accounts, and nodes that are not ready."""
+    if not workloads:
+        return ("--disable-admission-plugins=ServiceAccount",)  # no controller creates accounts
+    return (
+        f"--default-not-ready-toleration-seconds={TOLERATION_S}",
+        f"--default-unreachable-toleration-seconds={TOLERATION_S}",
     )
 
 
@@ -124,8 +142,6 @@ def _api_server(
         "--authorization-mode=Node,RBAC",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--allow-privileged=true",
-        # No controller creates service accounts here, and pods need none.
-        "--disable-admission-plugins=ServiceAccount",
         *extra_flags,
     )
     url = f"https://127.0.0.1:{port}/readyz"
@@ -158,13 +174,21 @@ def _scheduler(binary: GoBinary, directory: Path, server: Endpoint) -> ProcessSp
     )
 
 
-def _controller_manager(binary: GoBinary, directory: Path, server: Endpoint) -> ProcessSpec:
+def _controller_manager(
+    binary: GoBinary, directory: Path, server: Endpoint, signing_key: Path, workloads: bool
+) -> ProcessSpec:
     flags = (
         f"--kubeconfig={server.kubeconfigs[CONTROLLERS]}",
         "--leader-elect=false",
-        f"--controllers={_CONTROLLERS}",
+        # It skips by itself what needs a cloud, or a certificate that no flag names.
+        f"--controllers={'*' if workloads else _FOR_CLAIMS}",
+        f"--service-account-private-key-file={signing_key}",
+        f"--root-ca-file={server.authority}",
+        f"--node-monitor-grace-period={NODE_GRACE_S}s",
+        "--node-monitor-period=1s",
         "--secure-port=0",
         f"--cert-dir={directory}",
+        f"--flex-volume-plugin-dir={directory / 'volumes'}",  # it creates this folder
         *_FAST,
     )
     return ProcessSpec(

@@ -138,13 +138,14 @@ class Kubelet:
                 del self._workers[uid]
                 del self._tasks[uid]
 
-    def _admit(self, pod: Object) -> Rejection | None:
+    async def _admit(self, pod: Object) -> Rejection | None:
+        node = await self._node.current()
         others = [
             worker.pod.obj
             for worker in self._workers.values()
             if worker.admitted and not worker.done and worker.pod.obj is not pod
         ]
-        return admit(pod, others, self.plan)
+        return admit(pod, others, node)
 
     def _free_ip(self, prefix: str) -> str:
         taken = {worker.pod_ip for worker in self._workers.values()}

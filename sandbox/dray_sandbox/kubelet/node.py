@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from dray.api.errors import DrayError
+from dray.api.errors import DrayError, TemporaryError
 from dray.kube.convert import time_to
 from dray.kube.ports import (
     LEASES,
@@ -19,12 +19,14 @@ from dray.kube.ports import (
     NotFoundError,
     Object,
 )
+from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_sandbox.kubelet.plan import NodePlan
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_S = 40
-RENEW_EVERY_S = 10.0
+RENEW_EVERY_S = 5.0
+"""Kubelets take 10 s; a local stack loses silent nodes sooner than a cluster."""
 NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -49,38 +51,61 @@ class NodeObject:
         Raises:
             KubeUnavailableError, ConflictError: call it again.
         """
-        node = node_object(self._plan, now_unix_s=self._clock.now_unix_s())
+        node = self._wanted()
         try:
             await self._kube.create(NODES, node)
         except AlreadyExistsError:
             labels = node["metadata"]["labels"]
             await self._kube.patch(NODES, self._plan.name, {"metadata": {"labels": labels}})
-        status = {"status": node["status"]}
-        await self._kube.patch(NODES, self._plan.name, status, subresource="status")
-        await self.remove_not_ready_taint()
+        await self._post_status()
+        await self._remove_not_ready_taints(await self._kube.get(NODES, self._plan.name))
 
-    async def remove_not_ready_taint(self) -> None:
+    async def current(self) -> Object:
+        """The Node object as the API server has it; without one, what this kubelet would create."""
+        backoff = Backoff()
+        while True:
+            try:
+                return await self._kube.get(NODES, self._plan.name)
+            except NotFoundError:
+                return self._wanted()
+            except TemporaryError as error:
+                structlog.get_logger().info("node not read yet", error=str(error))
+                await backoff.pause()
+
+    async def keep_alive(self) -> None:
+        """Loop: renew the lease, and post the status if it says that the node is not ready.
+
+        A deleted Node is not created again, as by a kubelet, until this process restarts.
+        """
+        while True:
+            try:
+                await self._renew()
+                await self._keep_ready(await self._kube.get(NODES, self._plan.name))
+            except NotFoundError:
+                structlog.get_logger().warning("node object gone", node=self._plan.name)
+            except DrayError as error:
+                structlog.get_logger().info("lease not renewed", error=str(error))
+            await asyncio.sleep(RENEW_EVERY_S)
+
+    async def _keep_ready(self, node: Object) -> None:
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        if {"Ready": "True"}.items() <= {one["type"]: one["status"] for one in conditions}.items():
+            await self._remove_not_ready_taints(node)
+            return
+        await self._post_status()
+
+    async def _post_status(self) -> None:
+        status = {"status": self._wanted()["status"]}
+        await self._kube.patch(NODES, self._plan.name, status, subresource="status")
+
+    async def _remove_not_ready_taints(self, node: Object) -> None:
         """Remove the taints that a node lifecycle controller would remove."""
-        node = await self._kube.get(NODES, self._plan.name)
         taints = (node.get("spec") or {}).get("taints") or []
         kept = [taint for taint in taints if taint["key"] not in NOT_READY_TAINTS]
         if kept != taints:
             version = node["metadata"]["resourceVersion"]
             patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": kept or None}}
             await self._kube.patch(NODES, self._plan.name, patch)
-
-    async def keep_alive(self) -> None:
-        """Loop: renew the lease; remove the not-ready taint if it comes back."""
-        while True:
-            try:
-                await self._renew()
-                await self.remove_not_ready_taint()
-            except NotFoundError:
-                structlog.get_logger().warning("node object gone", node=self._plan.name)
-                await self._register_again()
-            except DrayError as error:
-                structlog.get_logger().info("lease not renewed", error=str(error))
-            await asyncio.sleep(RENEW_EVERY_S)
 
     async def wipe_slices(self, driver: str) -> None:
         """Delete the node's slices of a driver (empty: of all drivers)."""
@@ -89,11 +114,8 @@ class NodeObject:
             if driver in ("", one["spec"]["driver"]):
                 await self._kube.delete(SLICES, one["metadata"]["name"])
 
-    async def _register_again(self) -> None:
-        try:
-            await self.register()
-        except DrayError as error:
-            structlog.get_logger().info("node not registered yet", error=str(error))
+    def _wanted(self) -> Object:
+        return node_object(self._plan, now_unix_s=self._clock.now_unix_s())
 
     async def _renew(self) -> None:
         now = self._now()

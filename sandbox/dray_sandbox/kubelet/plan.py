@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dray.api.errors import InvalidInputError
-from dray.api.quantities import Quantity, parse_quantity
 
 NODE_CAPACITY = {
     "cpu": "64",
@@ -26,10 +25,6 @@ class NodePlan:
     capacity: dict[str, str] = field(default_factory=lambda: dict(NODE_CAPACITY))
     token_file: Path | None = None
     """The file of the node-agent's token for NATS; None: it needs none."""
-
-    def allocatable(self, resource: str) -> Quantity:
-        """Amount of a resource; zero if the node lacks it."""
-        return parse_quantity(self.capacity.get(resource, "0"))
 
 
 def parse_node(text: str) -> NodePlan:

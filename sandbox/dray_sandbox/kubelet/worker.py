@@ -1,7 +1,7 @@
 """One pod on a stand-in's node, from admission to deletion."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from weakref import WeakValueDictionary
@@ -85,7 +85,7 @@ class PodWorker:
         clock: Clock,
         pod_ip: str,
         host_ip: str,
-        admit: Callable[[Object], Rejection | None],
+        admit: Callable[[Object], Awaitable[Rejection | None]],
     ) -> None:
         self.pod = pod
         self.done = False
@@ -115,8 +115,8 @@ class PodWorker:
         await self._delete_when_ending()
 
     async def _admit_or_reject(self) -> None:
-        rejection = self._admit(self.pod.obj)
-        self.admitted = rejection is None
+        rejection = await self._admit(self.pod.obj)
+        self.admitted = rejection is None  # before another pod's turn: it counts from now on
         if rejection is not None:
             self.pod.log.warning("pod rejected", reason=rejection.reason)
             await self.pod.warn(rejection.reason, rejection.message)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from dray.api.names import DRIVER
 from dray.kube.ports import EVENTS, NODES, PODS, SLICES
+from dray_sandbox.controllers.node_rules import unknown_status
 from dray_sandbox.kubelet.kubelet import Kubelet, Kubelets, running_kubelets
 
 HOLD = "sandbox.dray.dev/hold"
@@ -176,3 +177,44 @@ async def test_a_shared_claim_passes_from_pod_to_pod_without_a_gap(stand, eventu
         await stand.kube.delete(PODS, "p3", "default")
         await stand.is_gone("p3")
         assert stand.cdi_files() == []
+
+
+async def test_a_pod_that_selects_a_label_given_after_the_start_runs(stand, eventually):
+    async with stand.kubelet():
+        await eventually(lambda: _names(stand, {"n1"}))
+        await stand.kube.patch(NODES, "n1", {"metadata": {"labels": {"added": "later"}}})
+        await stand.make_pod("p", nodeSelector={"added": "later"})
+        await stand.reaches("p", "Running")
+        await stand.make_pod("q", nodeSelector={"added": "never"})
+        assert (await stand.reaches("q", "Failed"))["status"]["reason"] == "NodeAffinity"
+
+
+async def test_a_kubelet_that_was_silent_makes_its_node_ready_again(stand, eventually, monkeypatch):
+    monkeypatch.setattr("dray_sandbox.kubelet.node.RENEW_EVERY_S", 0.01)
+    async with stand.kubelet():
+        await eventually(lambda: _names(stand, {"n1"}))
+        node = await stand.kube.get(NODES, "n1")
+        await stand.kube.patch(
+            NODES,
+            "n1",
+            {"status": unknown_status(node, "2026-11-21T15:00:00Z")},
+            subresource="status",
+        )
+
+        async def ready() -> bool:
+            (condition,) = (await stand.kube.get(NODES, "n1"))["status"]["conditions"]
+            return condition["status"] == "True"
+
+        await eventually(ready)
+
+
+async def test_a_deleted_node_comes_back_only_with_a_new_kubelet(stand, eventually, monkeypatch):
+    monkeypatch.setattr("dray_sandbox.kubelet.node.RENEW_EVERY_S", 0.01)
+    async with stand.kubelet():
+        await eventually(lambda: _names(stand, {"n1"}))
+        await stand.kube.delete(NODES, "n1")
+        await stand.make_pod("p")
+        await stand.reaches("p", "Running")  # after it, the kubelet has noticed
+        assert not (await stand.kube.list(NODES)).objects
+    async with stand.kubelet():
+        await eventually(lambda: _names(stand, {"n1"}))

@@ -1,7 +1,6 @@
 """The stand-in's decisions: who is admitted, which claims may be used, what CDI ids mean."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,21 @@ from dray_sandbox.kubelet.claims import (
     claim_names,
     container_devices,
 )
+from dray_sandbox.kubelet.node import node_object
 from dray_sandbox.kubelet.plan import NODE_CAPACITY, NodePlan, parse_label, parse_node
 from dray_sandbox.kubelet.statuses import creating, rejected, running, succeeded
 
 NOW = "2026-11-21T15:00:00Z"
-PLAN = NodePlan(
-    "n1", Path("p"), Path("r"), Path("c"), {"zone": "a"}, {"cpu": "4", "memory": "8Gi", "pods": "3"}
+NODE = node_object(
+    NodePlan(
+        "n1",
+        Path("p"),
+        Path("r"),
+        Path("c"),
+        {"zone": "a"},
+        {"cpu": "4", "memory": "8Gi", "pods": "3"},
+    ),
+    now_unix_s=0,
 )
 
 
@@ -33,6 +41,13 @@ def pod(*, cpu="1", memory="1Gi", port=None, **spec):
         "metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"},
         "spec": {"containers": [container], **spec},
     }
+
+
+def required_zone(zone):
+    """Node affinity to one zone."""
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
+    required = {"nodeSelectorTerms": [term]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
 @pytest.mark.parametrize(
@@ -50,11 +65,26 @@ def pod(*, cpu="1", memory="1Gi", port=None, **spec):
         (pod(port=80), [pod(port=80)], "NodePorts"),
         (pod(nodeSelector={"zone": "a", "kubernetes.io/hostname": "n1"}), [], None),
         (pod(nodeSelector={"zone": "b"}), [], "NodeAffinity"),
+        (pod(affinity=required_zone("a")), [], None),
+        (pod(affinity=required_zone("b")), [], "NodeAffinity"),
     ],
 )
 def test_a_pod_is_admitted_only_if_the_node_has_what_it_asks(candidate, admitted, reason):
-    rejection = admit(candidate, admitted, PLAN)
+    rejection = admit(candidate, admitted, NODE)
     assert (rejection.reason if rejection else None) == reason
+
+
+def test_the_labels_and_taints_that_count_are_the_node_objects():
+    labelled = NODE | {"metadata": {"name": "n1", "labels": {"added": "later"}}}
+    assert admit(pod(nodeSelector={"added": "later"}), [], labelled) is None
+    assert admit(pod(nodeSelector={"zone": "a"}), [], labelled).message == (
+        "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+    )
+    taints = [{"key": "k", "effect": "NoSchedule"}, {"key": "k", "effect": "NoExecute"}]
+    tainted = NODE | {"spec": {"taints": taints}}
+    assert admit(pod(), [], tainted).reason == "TaintToleration"
+    tolerant = pod(tolerations=[{"key": "k", "operator": "Exists", "effect": "NoExecute"}])
+    assert admit(tolerant, [], tainted) is None
 
 
 def test_other_resources_are_admitted_as_far_as_the_node_has_them():
@@ -63,24 +93,25 @@ def test_other_resources_are_admitted_as_far_as_the_node_has_them():
         made["spec"]["containers"][0]["resources"]["requests"] = {resource: amount}
         return made
 
-    plan = replace(PLAN, capacity=PLAN.capacity | {"example.com/nic": "2"})
+    allocatable = NODE["status"]["allocatable"] | {"example.com/nic": "2"}
+    node = NODE | {"status": {"allocatable": allocatable}}
     nic = asking("2", "example.com/nic")
-    assert admit(nic, [], plan) is None
-    assert admit(nic, [asking("1", "example.com/nic")], plan).reason == "OutOfexample.com/nic"
-    assert admit(asking("1", "ephemeral-storage"), [], plan).reason == "OutOfephemeral-storage"
+    assert admit(nic, [], node) is None
+    assert admit(nic, [asking("1", "example.com/nic")], node).reason == "OutOfexample.com/nic"
+    assert admit(asking("1", "ephemeral-storage"), [], node).reason == "OutOfephemeral-storage"
     # Of an extended resource that it has never heard of, a kubelet says nothing.
-    assert admit(asking("1", "example.com/fpga"), [], plan) is None
+    assert admit(asking("1", "example.com/fpga"), [], node) is None
 
 
 def test_host_ports_clash_only_on_the_same_address_and_protocol():
     one, other = pod(port=53), pod(port=53)
     other["spec"]["containers"][0]["ports"][0]["protocol"] = "UDP"
-    assert admit(one, [other], PLAN) is None
+    assert admit(one, [other], NODE) is None
     one["spec"]["containers"][0]["ports"][0]["hostIP"] = "10.0.0.1"
     other["spec"]["containers"][0]["ports"][0] |= {"protocol": "TCP", "hostIP": "10.0.0.2"}
-    assert admit(one, [other], PLAN) is None
+    assert admit(one, [other], NODE) is None
     del other["spec"]["containers"][0]["ports"][0]["hostIP"]
-    assert admit(one, [other], PLAN).reason == "NodePorts"
+    assert admit(one, [other], NODE).reason == "NodePorts"
 
 
 def test_claims_are_found_by_name_or_by_what_was_made_of_their_template():

@@ -1,0 +1,141 @@
+"""Marks silent nodes, evicts their pods, and deletes the pods of nodes that do not exist."""
+
+import asyncio
+from collections.abc import Awaitable
+
+import structlog
+
+from dray.api.errors import DrayError
+from dray.kube.convert import time_to
+from dray.kube.ports import LEASES, NODES, PODS, Kube, Object, Resource
+from dray.runtime.clock import Clock, SystemClock
+from dray_sandbox.controllers.node_rules import (
+    GRACE_S,
+    QUARANTINE_S,
+    eviction_delay_s,
+    unknown_status,
+    wanted_taints,
+)
+from dray_sandbox.informer import changes, key_of
+from dray_sandbox.kubelet.node import LEASE_NAMESPACE
+
+PERIOD_S = 1.0
+Key = tuple[str, str]
+
+
+class NodeLifecycleController:
+    """Watches nodes, their leases and pods; ``check`` is called once in ``PERIOD_S``."""
+
+    def __init__(self, kube: Kube, clock: Clock | None = None) -> None:
+        self._kube = kube
+        self._clock = clock or SystemClock()
+        self._nodes: dict[Key, Object] = {}
+        self._pods: dict[Key, Object] = {}
+        self._renewed_s: dict[str, float] = {}
+        """By node, when a change of its lease was seen: clocks of kubelets are not compared."""
+        self._tainted_s: dict[str, float] = {}
+        """By pod uid, since when its node has a NoExecute taint that ends it."""
+        self._orphaned_s: dict[str, float] = {}
+        """By pod uid, since when its node has not existed."""
+        self._synced: set[str] = set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep(NODES, self._nodes))
+            group.create_task(self._keep(PODS, self._pods))
+            group.create_task(self._watch_leases())
+            while True:
+                await asyncio.sleep(PERIOD_S)
+                if len(self._synced) == 3:
+                    await self.check()
+
+    async def check(self) -> None:
+        """Carry out what the rules decide now."""
+        now_s = self._clock.monotonic_s()
+        for (_, name), node in list(self._nodes.items()):
+            if now_s - self._renewed_s.get(name, now_s) >= GRACE_S:
+                await self._mark(name, node)
+            await self._taint(name, node)
+        for pod in self._ending(now_s):
+            await self._delete(pod, force=self._is_orphan(pod))
+
+    def _ending(self, now_s: float) -> list[Object]:
+        """Pods to delete now; the times of pods that are gone, or may stay, are forgotten."""
+        pods = [pod for pod in self._pods.values() if pod["spec"].get("nodeName")]
+        orphans = {pod["metadata"]["uid"]: QUARANTINE_S for pod in pods if self._is_orphan(pod)}
+        delays = {
+            pod["metadata"]["uid"]: delay_s
+            for pod in pods
+            if (node := self._node_of(pod)) is not None
+            and "deletionTimestamp" not in pod["metadata"]
+            and (delay_s := eviction_delay_s(pod, node)) is not None
+        }
+        due = _due(self._orphaned_s, orphans, now_s) | _due(self._tainted_s, delays, now_s)
+        return [pod for pod in pods if pod["metadata"]["uid"] in due]
+
+    def _node_of(self, pod: Object) -> Object | None:
+        return self._nodes.get(("", pod["spec"]["nodeName"]))
+
+    def _is_orphan(self, pod: Object) -> bool:
+        return self._node_of(pod) is None
+
+    async def _mark(self, name: str, node: Object) -> None:
+        status = unknown_status(node, self._now())
+        if status is not None:
+            structlog.get_logger().warning("node is silent", node=name)
+            await self._try(self._kube.patch(NODES, name, {"status": status}, subresource="status"))
+
+    async def _taint(self, name: str, node: Object) -> None:
+        taints = wanted_taints(node, self._now())
+        if taints is None:
+            return
+        version = {"resourceVersion": node["metadata"]["resourceVersion"]}
+        patch = {"metadata": version, "spec": {"taints": taints or None}}
+        await self._try(self._kube.patch(NODES, name, patch))
+
+    async def _delete(self, pod: Object, *, force: bool) -> None:
+        namespace, name = key_of(pod)
+        structlog.get_logger().info("pod of a lost node deleted", namespace=namespace, pod=name)
+        uid, grace_period_s = pod["metadata"]["uid"], 0 if force else None
+        await self._try(
+            self._kube.delete(PODS, name, namespace, uid=uid, grace_period_s=grace_period_s)
+        )
+
+    async def _try(self, request: Awaitable[object]) -> None:
+        """A request that the next check repeats if it fails."""
+        try:
+            await request
+        except DrayError as error:
+            structlog.get_logger().info("not done yet", error=str(error))
+
+    async def _keep(self, resource: Resource, known: dict[Key, Object]) -> None:
+        async for batch in changes(self._kube, resource):
+            for obj, deleted in batch:
+                if deleted:
+                    known.pop(key_of(obj), None)
+                else:
+                    known[key_of(obj)] = obj
+            self._synced.add(resource.plural)
+
+    async def _watch_leases(self) -> None:
+        async for batch in changes(self._kube, LEASES):
+            for lease, deleted in batch:
+                namespace, node = key_of(lease)
+                if namespace == LEASE_NAMESPACE and not deleted:
+                    self._renewed_s[node] = self._clock.monotonic_s()
+            self._synced.add(LEASES.plural)
+
+    def _now(self) -> str:
+        return time_to(self._clock.now_unix_s())
+
+
+def _due(since_s: dict[str, float], delays_s: dict[str, float], now_s: float) -> set[str]:
+    """The keys of ``delays_s`` that have been there for their delay. ``since_s`` is updated."""
+    for key in since_s.keys() - delays_s.keys():
+        del since_s[key]
+    return {
+        key
+        for key, delay_s in delays_s.items()
+        if now_s - since_s.setdefault(key, now_s) >= delay_s
+    }

@@ -1,0 +1,81 @@
+"""What the node lifecycle controller and the pod garbage collector decide. Pure.
+
+Written from kube-controller-manager 1.36: node_lifecycle_controller.go, taint_eviction.go and
+gc_controller.go, with shorter periods. A node that never had a lease is left alone: it has no
+kubelet.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from dray.api.devices import Taint
+from dray.kube.convert_metadata import taints_from, tolerations_from
+from dray.kube.ports import Object
+
+GRACE_S = 20.0
+"""A node whose lease is not renewed for so long is not ready; a cluster waits 50 s."""
+TOLERATION_S = 20.0
+"""The longest that a pod stays on a node that is not ready; in a cluster 300 s by default."""
+QUARANTINE_S = 10.0
+"""How long the pods of a node that does not exist are kept; in a cluster 40 s."""
+TAINT_OF: Mapping[str, str] = {
+    "False": "node.kubernetes.io/not-ready",
+    "Unknown": "node.kubernetes.io/unreachable",
+}
+"""The taint's key by the status of the Ready condition."""
+_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+def unknown_status(node: Object, now: str) -> Object | None:
+    """The status of a node whose kubelet is silent, or None if it says so already."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready: Object = next((one for one in conditions if one["type"] == "Ready"), {})
+    if ready.get("status") == "Unknown":
+        return None
+    changed = ready | {
+        "type": "Ready",
+        "status": "Unknown",
+        "reason": "NodeStatusUnknown",
+        "message": "Kubelet stopped posting node status.",
+        "lastTransitionTime": now,
+    }
+    return {"conditions": [*(one for one in conditions if one["type"] != "Ready"), changed]}
+
+
+def wanted_taints(node: Object, now: str) -> list[Object] | None:
+    """The node's taints after its Ready condition, or None if they stay."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    status = next((one["status"] for one in conditions if one["type"] == "Ready"), "True")
+    present: list[Object] = (node.get("spec") or {}).get("taints") or []
+    key = TAINT_OF.get(status)
+    effects = {one["effect"] for one in present if one["key"] == key}
+    kept = [one for one in present if one["key"] == key or one["key"] not in TAINT_OF.values()]
+    added = [
+        {"key": key, "effect": effect, "timeAdded": now}
+        for effect in _EFFECTS
+        if key and effect not in effects
+    ]
+    taints = [*kept, *added]
+    return None if taints == present else taints
+
+
+def eviction_delay_s(pod: Object, node: Object) -> float | None:
+    """How long the pod tolerates the node's NoExecute taints; None: for ever."""
+    delays: list[float] = []
+    for taint in taints_from((node.get("spec") or {}).get("taints")):
+        if taint.effect == "NoExecute":
+            tolerated_s = _tolerated_s(pod, taint)
+            if tolerated_s is not None:
+                delays.append(tolerated_s)
+    return min(delays, default=None)
+
+
+def _tolerated_s(pod: Object, taint: Taint) -> float | None:
+    entries: Iterable[Object] = pod["spec"].get("tolerations") or ()
+    matching = [one for one in entries if tolerations_from([one])[0].tolerates(taint)]
+    if not matching:
+        return 0.0
+    periods = [float(one["tolerationSeconds"]) for one in matching if "tolerationSeconds" in one]
+    if not periods:
+        return None
+    longest_s = TOLERATION_S if taint.key in TAINT_OF.values() else float("inf")
+    return max(0.0, min(*periods, longest_s))
