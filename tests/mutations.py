@@ -20,7 +20,7 @@ def executor_ignoring_void() -> AbstractContextManager[Any]:
     def step(observed: rules.Observed, decision: Any, wanted: Any) -> Any:
         seen = observed.claims.get(wanted.uid)
         if seen is not None and seen.claim.allocation is None:
-            blind = dataclasses.replace(seen, claim=msgspec.structs.replace(seen.claim, void=0))
+            blind = msgspec.structs.replace(seen, claim=msgspec.structs.replace(seen.claim, void=0))
             observed = dataclasses.replace(observed, claims={**observed.claims, wanted.uid: blind})
         return real(observed, decision, wanted)
 

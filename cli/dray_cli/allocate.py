@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from dray.api.quantities import readable_quantity
 from dray_cli.allocate_batch import answers
 from dray_cli.json_lines import Answer
 
@@ -84,5 +85,7 @@ def _answer_lines(found: Answer) -> Iterator[str]:
 
 def _device(result: dict[str, Any]) -> str:
     device = f"{result['request']} gets {result['driver']}/{result['pool']}/{result['device']}"
-    consumed = ", ".join(f"{k} {v}" for k, v in result.get("consumedCapacity", {}).items())
+    consumed = ", ".join(
+        f"{k} {readable_quantity(v)}" for k, v in result.get("consumedCapacity", {}).items()
+    )
     return device + (f" ({consumed})" if consumed else "")

@@ -10,7 +10,8 @@ from dray.api.names import (
     PLACEMENT,
     PREFER,
 )
-from dray.api.placement import MODES, NO_TOPOLOGY, Placement, overridden, placement_of
+from dray.api.placement import NO_TOPOLOGY, overridden, policy_placement
+from dray.api.pods import Policy
 from dray.kube.convert_pools import policy_from
 from dray.kube.ports import POLICIES, Kube, NotFoundError, Object, RefusedError
 
@@ -28,7 +29,8 @@ class DecisionSource:
     newest_version: int = 0
     """Its generation now."""
     placement: str = ""
-    """What it and the pod ask for; empty where the policy has changed since."""
+    """The mode or levels that decided; empty: the BindRequest does not say, and the policy has
+    changed since."""
     ignored: tuple[str, ...] = ()
     """Annotations of the pod that mean nothing to that placement."""
 
@@ -54,7 +56,7 @@ class DecisionSource:
         if not self.policy_version:
             return "the pool had no SchedulingConfigTemplate"
         name = f"SchedulingConfigTemplate {self.policy or 'of its pool'}"
-        changed = self.policy and not self.placement
+        changed = self.newest_version not in (0, self.policy_version)
         now = f", which is at {self.newest_version} now" if changed else ""
         return f"{name} version {self.policy_version}{now}"
 
@@ -76,18 +78,19 @@ async def decided_by(
     if not entry:
         return None
     version, learned = int(entry["policyVersion"]), int(entry["learnedVersion"])
-    if not version:
-        asked = _placement(pod, placement_of())
-        return DecisionSource(version, learned, placement=asked, ignored=_ignored(pod, asked))
-    known = await _policy(kube, pool)
-    if known is None:
-        return DecisionSource(version, learned)
-    policy = policy_from(known)
-    levels = policy.placement_node, policy.placement_gpu
-    placement = placement_of(policy.placement, *levels, policy.placement_weights)
-    asked = _placement(pod, placement) if policy.version == version else ""
-    ignored = _ignored(pod, asked)
-    return DecisionSource(version, learned, policy.name, policy.version, asked, ignored)
+    found = await _policy(kube, pool) if version else None
+    policy = None if found is None else policy_from(found)
+    placement = str(entry.get("placement") or "")
+    if not placement and version == (0 if policy is None else policy.version):
+        placement = _placement(pod, policy)
+    return DecisionSource(
+        version,
+        learned,
+        policy=str(entry.get("policy") or ("" if policy is None else policy.name)),
+        newest_version=0 if policy is None else policy.version,
+        placement=placement,
+        ignored=_ignored(pod, placement),
+    )
 
 
 def _ignored(pod: Object, placement: str) -> tuple[str, ...]:
@@ -108,12 +111,6 @@ async def _policy(kube: Kube, pool: Object | None) -> Object | None:
         return None
 
 
-def _placement(pod: Object, policy: Placement) -> str:
-    """By its mode's name, else by its levels."""
+def _placement(pod: Object, policy: Policy | None) -> str:
     says = pod["metadata"].get("annotations") or {}
-    found = overridden(policy, says.get(PLACEMENT, ""), "")
-    if found.is_compatible:
-        return KUBERNETES_COMPATIBLE
-    levels = (found.node, found.gpu)
-    by_levels = f"node={found.node},gpu={found.gpu}"
-    return next((mode for mode, its in MODES.items() if its == levels), by_levels)
+    return overridden(policy_placement(policy), says.get(PLACEMENT, ""), "").words

@@ -1,7 +1,7 @@
-"""``dray explain pod/NAME``: why a pod waits, clause by clause, or what it got."""
+"""``dray explain pod/NAME``: why a pod waits, what it got, how it ended."""
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +24,8 @@ from dray_cli.cluster_names import namespace_option, pod_argument
 from dray_cli.decision_source import DecisionSource, decided_by
 from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import output_option, print_json
-from dray_cli.pod_claims import claims_of, devices_of, holdings_of
+from dray_cli.pod_claims import claims_of, containers_of, devices_of, holdings_of
+from dray_cli.pod_life import PodLife, life_of
 from dray_cli.target import (
     connect_bus,
     connect_kube,
@@ -54,6 +55,8 @@ class Explanation:
     """The pod's other claims: written by hand, or other drivers'."""
     by: DecisionSource | None = None
     """What the decision was taken by, where one was."""
+    life: PodLife = field(default_factory=PodLife)
+    """What became of it since."""
 
     @property
     def decides(self) -> str:
@@ -96,6 +99,8 @@ class Explanation:
     @property
     def reasons(self) -> list[str]:
         """Why it waits, one line each; empty once it has its devices."""
+        if self.life.end is not None:
+            return []
         if self.decides != names.OWNER_DRAY:
             return [] if self.allocated else list(self.on_cards)
         status = (self.bind_request or {}).get("status", {})
@@ -119,7 +124,10 @@ class Explanation:
 
     def lines(self) -> list[str]:
         """The explanation as a person reads it."""
-        lines = [*self._of_dray(), *self._of_strange_claims()]
+        lines = self._of_dray()
+        if self.life.end is not None:
+            return lines
+        lines += self._of_strange_claims()
         if self.decides == names.OWNER_DRAY and self.scheduler_says:
             lines.append(f"  kube-scheduler says: {self.scheduler_says}")
         return lines
@@ -128,13 +136,19 @@ class Explanation:
         metadata = self.pod["metadata"]
         pool = self.pool_asked_for
         head = f"Pod {metadata['namespace']}/{metadata['name']} is {self.phase}"
+        by = _indent([self.by.line()]) if self.by is not None else []
+        life = _indent(self.life.lines(self.phase))
+        if (end := self.life.end) is not None and (pool or self.claims):
+            return [f"{head}: it {end.words()}", *self._had(), *by]
+        if self.phase == "Running" and self.life.node:
+            head += f" on {self.life.node}"
         if self.claims and self.allocated:
-            by = _indent([self.by.line()]) if self.by is not None else ()
-            holdings = holdings_of(self.claims, self.node)
-            return [f"{head} and has its GPUs:", *holdings, *self._lacking(), *by]
+            containers = containers_of(self.pod)
+            holdings = holdings_of(self.claims, self.node, containers=containers)
+            return [f"{head} and has its GPUs:", *holdings, *self._lacking(), *life, *by]
         if self.allocated:
             holdings = holdings_of(self._by_hand, self.node, names.DRIVER)
-            return [f"{head} and has GPUs by claims written by hand:", *holdings]
+            return [f"{head} and has GPUs by claims written by hand:", *holdings, *life]
         if not pool:
             return [f"{head}. It asks for no GPU of dray: it has no {names.GPUPOOL} annotation."]
         if self.decides != names.OWNER_DRAY:
@@ -147,6 +161,20 @@ class Explanation:
         if not self.reasons:
             return [f"{head}: no decision has been made yet for pool {pool!r}."]
         return [f"{head}: it waits for GPUs of pool {pool!r} because", *_indent(self.reasons)]
+
+    def _had(self) -> list[str]:
+        """What a pod that has ended was given, by its BindRequest, and whether it is free again."""
+        entries = ((self.bind_request or {}).get("spec") or {}).get("resourceClaimAllocations")
+        given = tuple({"status": {"allocation": one.get("allocation")}} for one in entries or ())
+        if not (holdings := holdings_of(given, self.node)):
+            return []
+        held = [
+            claim["metadata"]["name"]
+            for claim in self.claims
+            if (claim.get("status") or {}).get("allocation")
+        ]
+        back = f"still held by claim {', '.join(held)}" if held else "given back"
+        return [f"  Its GPUs, {back}:", *_indent(holdings)]
 
     def _elsewhere(self, head: str, pool: str) -> list[str]:
         lines = [f"{head}: {self.decides} decides about pool {pool!r} (spec.owner), not dray."]
@@ -189,6 +217,7 @@ class Explanation:
             "namespace": self.pod["metadata"]["namespace"],
             "pod": self.pod["metadata"]["name"],
             "phase": self.phase,
+            **self.life.as_json(),
             "allocated": self.allocated,
             "decides": self.decides,
             "schedulerSays": self.scheduler_says,
@@ -220,13 +249,22 @@ async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
         bind_request = await kube.get(BIND_REQUESTS, name, namespace)
     except NotFoundError:
         bind_request = None
+    if bind_request is not None and _is_of_another(bind_request, pod):
+        bind_request = None
     claims, strange = await claims_of(kube, pod)
-    found = Explanation(pod, bind_request, claims, strange=strange)
+    life = await life_of(kube, pod)
+    found = Explanation(pod, bind_request, claims, strange=strange, life=life)
     pool = await _pool(kube, found.pool_asked_for)
     found = replace(found, pool=pool, by=await decided_by(kube, pod, pool, bind_request))
-    if pool is None or found.allocated or found.decides == names.OWNER_DRAY:
+    if pool is None or found.allocated or life.end or found.decides == names.OWNER_DRAY:
         return found
     return replace(found, on_cards=await _on_cards(kube, pod, pool))
+
+
+def _is_of_another(bind_request: Object, pod: Object) -> bool:
+    """Whether it is about an earlier pod of this name."""
+    about = (bind_request.get("spec") or {}).get("podUID")
+    return bool(about and about != pod["metadata"].get("uid", about))
 
 
 async def _pool(kube: Kube, name: str) -> Object | None:
@@ -284,7 +322,7 @@ def explain(
     nats: str | None,
     output: str,
 ) -> None:
-    """Say why a pod waits: which clause or capacity fails, on how many devices.
+    """Say why a pod waits, clause by clause, what it got, or how it ended.
 
     Scores at the time of the decision are in recordings: `dray replay FILE --scores pod/NAME`.
     """

@@ -1,26 +1,48 @@
 """The claims that a pod refers to, and the devices that they hold."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from dray.api import names
-from dray.api.quantities import readable_text
+from dray.api.quantities import readable_quantity
 from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
 
 
-def holdings_of(claims: tuple[Object, ...], node: str, driver: str = "") -> list[str]:
+def holdings_of(
+    claims: tuple[Object, ...],
+    node: str,
+    driver: str = "",
+    *,
+    containers: Mapping[str, str] | None = None,
+) -> list[str]:
     """One line per device, of one driver or of all, with the ``node`` where it is used; its pool is
-    named where that is not the node's."""
+    named where that is not the node's, and its container if ``containers`` has the request's."""
     lines = []
     for claim in claims:
         for result in devices_of(claim, driver):
             consumed = result.get("consumedCapacity") or {}
             amounts = " ".join(
-                f"{k}={readable_text(v)}" for k, v in sorted(consumed.items()) if v != "0"
+                f"{k}={readable_quantity(v)}" for k, v in sorted(consumed.items()) if v != "0"
             )
             pool = result["pool"]
             where = f"on {pool}" if node in ("", pool) else f"of pool {pool} on {node}"
-            lines.append(f"  {result['device']} {where}  {amounts}".rstrip())
+            request = str(result.get("request") or "").partition("/")[0]
+            user = (containers or {}).get(request, "")
+            for_whom = f"  for {user}" if user else ""
+            lines.append(f"  {result['device']} {where}  {amounts}".rstrip() + for_whom)
     return lines
+
+
+def containers_of(pod: Object) -> dict[str, str]:
+    """The containers that use each request of the pod's claims, by the request's name; empty if
+    all containers use all requests."""
+    spec = pod.get("spec") or {}
+    users: dict[str, list[str]] = {}
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        for use in (container.get("resources") or {}).get("claims") or ():
+            if request := use.get("request"):
+                users.setdefault(request, []).append(container["name"])
+    kinds = "container", "containers"
+    return {name: f"{kinds[len(of) > 1]} {', '.join(of)}" for name, of in users.items()}
 
 
 def devices_of(claim: Object, driver: str = "") -> Iterator[Object]:

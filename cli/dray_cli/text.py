@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from dray.api.quantities import readable_quantity
 from dray.messages.decisions import PodDecision
 
 _UUID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -65,7 +66,9 @@ def understood_text(understood: dict[str, str]) -> str:
 def device_lines(devices: Iterable[tuple[str, dict[str, str]]]) -> tuple[str, ...]:
     """One line per device, with what is consumed of it."""
     return tuple(
-        " ".join((device, *(f"{name}={amount}" for name, amount in sorted(taken.items()))))
+        " ".join(
+            (device, *(f"{name}={readable_quantity(text)}" for name, text in sorted(taken.items())))
+        )
         for device, taken in devices
     )
 

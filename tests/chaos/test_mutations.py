@@ -14,6 +14,7 @@ from tests.mutations import Mutation, allocator_forgetting_reservations, executo
 from dray.bus.memory_store import MemoryStream
 from dray.bus.ports import Fence
 from dray.messages.base import Outgoing
+from dray_allocator.state.decision_log import Reservation, Stage
 from dray_sandbox.simulation.run import Size, simulate
 
 SEEDS = range(16)
@@ -51,6 +52,15 @@ def executor_without_second_line() -> AbstractContextManager[Any]:
     )
 
 
+def checkpoints_without_reservations() -> AbstractContextManager[Any]:
+    """They have what is committed alone."""
+
+    def is_needed(_: object, reservation: Reservation) -> bool:
+        return reservation.stage is Stage.COMMITTED
+
+    return mock.patch("dray_allocator.cycle.records._is_needed", is_needed)
+
+
 def failures(size: Size, *mutations: Mutation) -> Iterator[list[str]]:
     """Of each seed."""
     with ExitStack() as stack:
@@ -66,6 +76,7 @@ def failures(size: Size, *mutations: Mutation) -> Iterator[list[str]]:
         (log_without_fence, "concurrent_allocators"),
         (facts_without_fence, "pause_before_publish"),
         (executor_ignoring_void, "delay_claim_patch"),
+        (checkpoints_without_reservations, "delay_claim_patch"),
         (allocator_forgetting_reservations, "concurrent_allocators"),
     ],
 )

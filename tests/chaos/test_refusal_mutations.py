@@ -126,7 +126,7 @@ def watches_that_end() -> Iterator[None]:
     """An object that can't be read ends the watch."""
     with (
         mock.patch("dray_claim_controller.cache.resources.UNREADABLE", ()),
-        mock.patch("dray_claim_controller.cache.object_cache.UNREADABLE", ()),
+        mock.patch("dray_claim_controller.cache.converted_objects.UNREADABLE", ()),
         mock.patch("dray.kube.convert_claims.UNREADABLE", ()),
     ):
         yield

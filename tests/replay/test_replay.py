@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from dray.messages.decisions import Decided, Waiting, decode_record
+from dray.messages.decisions import Checkpoint, Decided, Waiting, decode_record
 from dray.recording.file import BadRecordingError, read_recording, write_recording
 from dray.recording.lines import FactLine, Header, RecordLine
 from dray_allocator.nodes import load
@@ -60,6 +60,30 @@ def test_a_recording_may_begin_at_any_time(seed, before):
     assert outcome.divergence is None
     assert outcome.compared["decided"] > 0
     assert outcome.compared["waiting"] > 0
+
+
+@pytest.mark.parametrize("first", [1, 20], ids=["at the start", "under the recorder"])
+def test_logs_that_were_trimmed_are_replayed_from_their_checkpoint_on(recording, first):
+    """``first``: records from there on were trimmed, up to a checkpoint."""
+    lines = read_recording(recording)
+    checkpoints = {}
+    for line in lines:
+        if is_record(line) and isinstance(decode_record(bytes(line.payload)), Checkpoint):
+            checkpoints.setdefault((line.domain, line.epoch), []).append(line.sequence)
+    start = {log: sequences[len(sequences) // 2] for log, sequences in checkpoints.items()}
+
+    def is_kept(line):
+        return not is_record(line) or not first <= line.sequence < start.get(
+            (line.domain, line.epoch), 0
+        )
+
+    kept = [line for line in lines if is_kept(line)]
+    outcome = replay(kept)
+
+    assert len(kept) < len(lines) - 100
+    assert outcome.divergence is None
+    assert outcome.compared["decided"] >= 10
+    assert outcome.compared["checkpoint"] >= 1
 
 
 def test_an_edited_event_is_found_at_the_first_record_it_changes(recording):

@@ -9,6 +9,7 @@ from dray.messages.base import Message
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import (
     Checkpoint,
+    CheckpointPart,
     Decided,
     NodeLeft,
     Opened,
@@ -65,6 +66,7 @@ READERS: Mapping[type[Message], tuple[str, ...]] = {
     Released: ("allocator", "claim-controller"),
     NodeLeft: ("allocator", "claim-controller"),
     Checkpoint: ("allocator", "claim-controller"),
+    CheckpointPart: ("allocator", "claim-controller"),
 }
 """The services (and verbs) that fold each message. The leader of the claim-controllers also reads
 back every fact that it published, so that it starts from what the bus holds; ``dray record`` and
@@ -77,5 +79,6 @@ RECORD_WRITERS: Mapping[type[Record], str] = {
     Released: "allocator",
     NodeLeft: "allocator",
     Checkpoint: "allocator",
+    CheckpointPart: "allocator",
 }
 """Both may append to a log; this is who appends which record."""

@@ -188,7 +188,8 @@ class DemoCollector:
                     self._tell(pod.pod_uid, "decided", at, text, details)
             case Waiting():
                 text = in_words(record.reasons).replace("\n", "; ")
-                self._tell(record.pod_uid, "waiting", at, text)
+                for one in record.by_pod():
+                    self._tell(one.pod_uid, "waiting", at, text)
         self._changed.set()
 
     def _tell(

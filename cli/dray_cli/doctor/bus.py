@@ -20,9 +20,11 @@ _SILENT_S = 20.0
 
 
 async def look_at_bus(bus: Bus, pools: tuple[Object, ...]) -> list[Finding]:
-    """The streams of the topology, the decision log of each pool, and dead letters."""
+    """The streams of the topology, the decision log of each pool, the bytes of all of these, and
+    dead letters."""
     return [
         payload_finding(bus),
+        await store_finding(bus, pools),
         *[await stream_finding(bus, spec.name, spec.purpose) for spec in STREAMS],
         *[await log_finding(bus, pool) for pool in pools],
         *await dead_letters(bus),
@@ -103,10 +105,33 @@ def payload_finding(bus: Bus) -> Finding:
     return Finding(AREA, subject, "ok")
 
 
+async def store_finding(bus: Bus, pools: tuple[Object, ...]) -> Finding:
+    """How much the streams take of the store of NATS."""
+    names = [spec.name for spec in STREAMS]
+    names += [
+        log_stream(pool["metadata"]["name"], epoch) for pool in pools if (epoch := _epoch(pool))
+    ]
+    states = [state for name in names if (state := await bus.state(name)) is not None]
+    largest = max(states, key=lambda state: state.bytes, default=None)
+    text = f"{_mib(sum(state.bytes for state in states))} in {counted(len(states), 'stream')}"
+    if largest is not None:
+        text += f"; the largest is {largest.name} with {_mib(largest.bytes)}"
+    return Finding(AREA, "the store", "ok", text)
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.1f} MiB"
+
+
+def _epoch(pool: Object) -> int:
+    """The epoch of the pool's decision log; 0: none."""
+    return int(((pool.get("status") or {}).get("decisionLog") or {}).get("epoch") or 0)
+
+
 async def log_finding(bus: Bus, pool: Object) -> Finding:
     """Whether the decision log that a pool's status names is there."""
     name = pool["metadata"]["name"]
-    epoch = ((pool.get("status") or {}).get("decisionLog") or {}).get("epoch", 0)
+    epoch = _epoch(pool)
     subject = f"decision log of {name}"
     if not epoch:
         text = "not opened yet: the claim-controller opens it; does one run?"
@@ -115,7 +140,8 @@ async def log_finding(bus: Bus, pool: Object) -> Finding:
     if state is None:
         text = f"{log_stream(name, epoch)} is lost: the claim-controller opens a new epoch"
         return Finding(AREA, subject, "broken", text)
-    text = f"epoch {epoch}, {counted(state.last_sequence, 'record')}"
+    count = max(0, state.last_sequence - state.first_sequence + 1)
+    text = f"epoch {epoch}, {counted(count, 'record')} up to {state.last_sequence}"
     return replicas_finding(subject, state, text)
 
 

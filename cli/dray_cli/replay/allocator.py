@@ -116,9 +116,17 @@ class _Replay:
         domain = self._state.domains.get(self._log.domain)
         return domain is not None and domain.epoch == self._log.epoch
 
+    def _knows_all_before(self, line: RecordLine) -> bool:
+        """Whether all records before are known: none is trimmed, or a whole checkpoint has them."""
+        domain = self._state.domains.get(line.domain)
+        if domain is None or not self._is_open():
+            return True
+        return domain.current.is_whole and line.sequence == domain.current.sequence + 1
+
     def _compare(self, line: RecordLine, record: AnyRecord) -> bool:
         facts, outcome = self._log.facts, self._outcome
-        if isinstance(record, Opened) or record.facts_sequence < facts.begins():
+        early = isinstance(record, Opened) or record.facts_sequence < facts.begins()
+        if early or not self._knows_all_before(line):
             outcome.folded += 1
             return True
         if not facts.covers(record.facts_sequence):

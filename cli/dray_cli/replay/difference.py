@@ -120,8 +120,8 @@ def _names(record: AnyRecord | None) -> Iterator[str]:
         case Decided(pods=pods):
             for pod in pods:
                 yield from (pod.pod_uid, pod.node, *(claim.uid for claim in pod.claims))
-        case Waiting(pod_uid=pod_uid):
-            yield pod_uid
+        case Waiting():
+            yield from (one.pod_uid for one in record.by_pod())
         case Released(releases=releases):
             yield from (release.claim_uid for release in releases)
         case NodeLeft(node=node):

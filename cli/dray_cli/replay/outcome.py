@@ -26,7 +26,8 @@ class ReplayTally:
     compared: Counter[str] = field(default_factory=Counter)
     """Decisions that came out with the same bytes, by kind."""
     folded: int = 0
-    """Records from before the recording's checkpoint, and openings: taken in only."""
+    """Openings, records from before the recording's checkpoint, and records behind trimmed ones up
+    to a checkpoint: taken in only."""
     uncovered: int = 0
     """Decisions whose occasion the recording does not have step by step."""
     entangled: int = 0

@@ -210,7 +210,7 @@ def _messages_of(record: AnyRecord) -> tuple[PodDecision | Waiting | Release, ..
         case Decided(pods=pods):
             return pods
         case Waiting():
-            return (record,)
+            return tuple(record.by_pod())
         case Released(releases=releases):
             return tuple(one for one in releases if one.why in ("voided", "withdrawn"))
     return ()

@@ -81,8 +81,9 @@ def describe_record(record: AnyRecord) -> str:
             return "released " + ", ".join(
                 f"{one.claim_uid} attempt {one.attempt % 1_000_000} ({one.why})" for one in releases
             )
-        case Waiting(pod_uid=pod_uid, reasons=reasons):
-            return f"{pod_uid} waits ({', '.join(reason.kind for reason in reasons)})"
+        case Waiting(reasons=reasons):
+            uids = ", ".join(one.pod_uid for one in record.by_pod())
+            return f"{uids} waits ({', '.join(reason.kind for reason in reasons)})"
         case _:
             return type(record).__name__.lower()
 

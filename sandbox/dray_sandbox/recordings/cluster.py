@@ -62,6 +62,8 @@ class RecordedCluster:
         self._revision = 0
         self._count = 0
         self._membership = dict(zip(NODES, (POOLS[0], POOLS[0], POOLS[1]), strict=True))
+        self._pools_of: dict[str, dict[str, None]] = {node: {} for node in NODES}
+        """Pools that each node is or was in."""
         self._leaving: dict[str, tuple[str, str, int]] = {}
         self._counted: dict[str, list[Pod]] = {node: [] for node in NODES}
         self._policy_version = 0
@@ -111,8 +113,16 @@ class RecordedCluster:
             leaving=leaving,
             leaving_since=since,
         )
-        uids = tuple(pod.uid for pod in counted)
-        self.bus.publish(NodeObserved(revision=self.next(), node=made, counted_pods=uids))
+        self._pools_of[node] |= {self._membership[node]: None, leaving: None}
+        former = (pool for pool in self._pools_of[node] if pool not in ("", self._membership[node]))
+        fact = NodeObserved(
+            revision=self.next(),
+            node=made,
+            counted_pods=tuple(pod.uid for pod in counted),
+            # Claims of these pools may hold devices of the node.
+            former=tuple(sorted(former)),
+        )
+        self.bus.publish(fact)
 
     def publish_claim(self, claim: Claim, deleted: bool = False) -> None:
         """Publish a changed claim."""

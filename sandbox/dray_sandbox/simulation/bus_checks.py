@@ -11,7 +11,7 @@ from dray.kube.convert import claim_from, pod_from, slice_from
 from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import CLAIMS, NODES, PODS, SLICES
 from dray.messages.base import decode, subject_prefix
-from dray.messages.decisions import Decided, decode_record
+from dray.messages.decisions import Checkpoint, Decided, decode_record, log_stream
 from dray.messages.facts import (
     ClaimObserved,
     Fact,
@@ -20,6 +20,8 @@ from dray.messages.facts import (
     PodObserved,
     SliceObserved,
 )
+from dray_allocator.state.decision_log import LogFold
+from dray_allocator.state.state import AllocatorState
 from dray_sandbox.simulation.refusals import LastingRefusal
 
 _COMPARED = (ClaimObserved, PodObserved, SliceObserved, NodeObserved, InventoryObserved)
@@ -112,8 +114,24 @@ def repeated_attempts(bus: MemoryBus) -> Iterator[str]:
         highest: dict[str, int] = {}
         for message in stream.after(1, ()):
             record = decode_record(message.payload)
+            if isinstance(record, Checkpoint):
+                for one in record.reserved:
+                    highest[one.uid] = max(one.attempt, highest.get(one.uid, 0))
             for pod in record.pods if isinstance(record, Decided) else ():
                 for claim in pod.claims:
                     if claim.attempt <= highest.get(claim.uid, 0):
                         yield f"{name} has attempt {claim.attempt} of {claim.name} twice"
                     highest[claim.uid] = claim.attempt
+
+
+def other_readings(bus: MemoryBus, name: str, state: AllocatorState) -> Iterator[str]:
+    """Logs of which a replica knows something else than a reader that begins now."""
+    for domain in state.domains.values():
+        stream = bus.server.streams.get(log_stream(domain.name, domain.epoch))
+        if stream is None:
+            continue
+        fresh = LogFold()
+        for message in stream.after(1, ()):
+            fresh.fold(message.sequence, decode_record(message.payload))
+        if fresh != domain.confirmed:
+            yield f"{name} has read {stream.spec.name} otherwise than a new reader"

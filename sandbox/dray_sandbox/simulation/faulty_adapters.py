@@ -12,6 +12,7 @@ from dray.bus.ports import (
     Delivery,
     Handler,
     Request,
+    StoreUse,
     StreamSpec,
     StreamState,
 )
@@ -26,6 +27,7 @@ from dray.kube.ports import (
     NotFoundError,
     Object,
     Resource,
+    Transform,
     WatchEvent,
 )
 from dray.messages.base import Delivered, Outgoing
@@ -49,12 +51,13 @@ class FaultyKube:
     async def _watch(
         self, resource: Resource, args: tuple[Any, ...], more: dict[str, Any]
     ) -> AsyncIterator[WatchEvent]:
+        transform: Transform | None = more.pop("transform", None)
         async for event in self.inner.watch(resource, *args, **more):
             await self._connection.travel()
             await self._connection.wait_until_back()
             match event:
                 case Listed():
-                    yield self._listed(resource, event)
+                    yield self._listed(resource, event, transform)
                 case Changed(obj):
                     yield Changed(self._connection.as_read(resource, obj))
                 case Deleted(obj):
@@ -70,16 +73,21 @@ class FaultyKube:
         )
         return self._connection.as_read(resource, found)
 
-    async def list(self, resource: Resource, *args: Any, **more: Any) -> Listed:
+    async def list(
+        self, resource: Resource, *args: Any, transform: Transform | None = None, **more: Any
+    ) -> Listed:
         """See ``Kube.list``."""
         listed = await self._connection.call(
             "list", resource.plural, lambda: self.inner.list(resource, *args, **more)
         )
-        return self._listed(resource, listed)
+        return self._listed(resource, listed, transform)
 
-    def _listed(self, resource: Resource, listed: Listed) -> Listed:
-        as_read = tuple(self._connection.as_read(resource, obj) for obj in listed.objects)
-        return Listed(as_read, listed.resource_version)
+    def _listed(self, resource: Resource, listed: Listed, transform: Transform | None) -> Listed:
+        as_read = (self._connection.as_read(resource, obj) for obj in listed.objects)
+        return Listed(
+            tuple(as_read if transform is None else map(transform, as_read)),
+            listed.resource_version,
+        )
 
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", **more: Any
@@ -198,6 +206,18 @@ class FaultyBus:
     async def delete_stream(self, name: str) -> None:
         """See ``Bus.delete_stream``."""
         await self._connection.call("delete_stream", name, lambda: self.inner.delete_stream(name))
+
+    async def streams(self, prefix: str) -> tuple[StreamState, ...]:
+        """See ``Bus.streams``."""
+        return await self._connection.call("streams", prefix, lambda: self.inner.streams(prefix))
+
+    async def purge(self, stream: str, below: int) -> None:
+        """See ``Bus.purge``."""
+        await self._connection.call("purge", stream, lambda: self.inner.purge(stream, below))
+
+    async def store_use(self) -> StoreUse:
+        """See ``Bus.store_use``."""
+        return await self._connection.call("store_use", "", self.inner.store_use)
 
     async def state(self, stream: str) -> StreamState | None:
         """See ``Bus.state``."""

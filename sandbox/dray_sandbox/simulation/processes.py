@@ -34,6 +34,7 @@ from dray_claim_controller.app import Controller
 from dray_claim_controller.settings import (
     ControllerSettings,
     ExecutionSettings,
+    Logs,
     Owner,
     Publishing,
     Templates,
@@ -65,6 +66,14 @@ UNUSED_AFTER_S = 8.0
 
 EXECUTIONS = 4
 """Concurrent executions: fewer than the refused pods, as in a cluster with many refused pods."""
+
+CHECKPOINT_INTERVAL_S = 2.0
+LOG_KEPT_S = 3.0
+TRIM_EVERY_S = 1.0
+"""Logs are trimmed every few seconds, so that every reader begins at a checkpoint now and then."""
+
+DECIDED_BYTES = 2500
+"""Most checkpoints have several parts."""
 
 QUARANTINE_S = 100.0
 """Quarantine of devices that kube-scheduler owned: longer than its longest delay, pause and write
@@ -106,6 +115,7 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> RunningLoops:
         publishing=Publishing(report_every=1.0, status_every=1.0),
         templates=Templates(unused_after=UNUSED_AFTER_S),
         owner=Owner(quarantine=QUARANTINE_S),
+        logs=Logs(keep_for=LOG_KEPT_S, trim_every=TRIM_EVERY_S),
     )
     controller = Controller(bus, kube, settings, clock=VirtualClock())
     return RunningLoops(
@@ -115,7 +125,13 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> RunningLoops:
 
 def allocator(kube: Kube, bus: Bus, name: str) -> RunningLoops:
     """One allocator replica; it has no connection to Kubernetes."""
-    state = AllocatorState(AllocatorOptions(writer=name, exclusion_s=EXCLUSION_S))
+    options = AllocatorOptions(
+        writer=name,
+        exclusion_s=EXCLUSION_S,
+        checkpoint_interval_s=CHECKPOINT_INTERVAL_S,
+        decided_bytes=DECIDED_BYTES,
+    )
+    state = AllocatorState(options)
     replica = Replica(bus, state, AllocatorMetrics(state, prometheus_client.CollectorRegistry()))
     return RunningLoops([replica.run()], state)
 

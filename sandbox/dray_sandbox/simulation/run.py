@@ -15,7 +15,7 @@ from unittest import mock
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS
 from dray_allocator.state.decision_log import Reservation
-from dray_sandbox.simulation.bus_checks import repeated_attempts, stale_facts
+from dray_sandbox.simulation.bus_checks import other_readings, repeated_attempts, stale_facts
 from dray_sandbox.simulation.cluster import create_cluster
 from dray_sandbox.simulation.fault_injector import FaultInjector
 from dray_sandbox.simulation.invariants import QuietChecks, unexplained_pods
@@ -205,8 +205,9 @@ def _calm_failures(world: SimulatedWorld) -> list[str]:
 
 
 def _log_problems(world: SimulatedWorld, empty: bool) -> list[str]:
-    found = []
+    found: list[str] = []
     for name, state in world.allocators():
+        found += other_readings(world.bus, name, state)
         for reservation in state.reservations():
             if reservation.stage.value == "held" and not _is_refused(world, reservation):
                 found.append(

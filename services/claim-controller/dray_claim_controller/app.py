@@ -30,6 +30,7 @@ from dray_claim_controller.execution.steps import Hook
 from dray_claim_controller.identities.server import IdentityServer
 from dray_claim_controller.identities.signing import AccountKey
 from dray_claim_controller.leader.election import Election, Timing
+from dray_claim_controller.logs.store import store_problem
 from dray_claim_controller.lookup import QUEUE, LookupServer
 from dray_claim_controller.metrics import ControllerMetrics
 from dray_claim_controller.settings import ControllerSettings
@@ -135,6 +136,11 @@ class Controller:
             return None
         return None if self.term is not None and self.term.ready else "the term is beginning"
 
+    def store_problem(self) -> str | None:
+        """Why the store of NATS needs attention, as far as a leader knows."""
+        use = self.term.trimmer.store if self.term is not None else None
+        return store_problem(use) if use is not None else None
+
     def _begin(self) -> LeaderTerm:
         self.term = LeaderTerm(self._dependencies)
         return self.term
@@ -179,6 +185,16 @@ class Controller:
             "dray_facts_too_large",
             "Objects whose facts are larger than a message of the bus.",
             of_term(lambda term: len(term.publisher.too_large)),
+        )
+        metrics.gauge(
+            "dray_store_bytes",
+            "Bytes that NATS stores for dray; 0 while not leading.",
+            of_term(lambda term: term.trimmer.store.bytes if term.trimmer.store else 0),
+        )
+        metrics.gauge(
+            "dray_store_limit_bytes",
+            "Bytes that NATS may store for dray; 0: not known, or not leading.",
+            of_term(lambda term: (term.trimmer.store and term.trimmer.store.limit_bytes) or 0),
         )
         metrics.gauge(
             "dray_facts_sequence",
@@ -245,6 +261,7 @@ async def run(settings: ControllerSettings) -> None:
         health.check("bus", controller.bus_problem)
         health.check("kubernetes", controller.kube_problem)
         health.check("term", controller.term_problem)
+        health.report("bus-store", controller.store_problem)
         health.report("bus-max-payload", lambda: payload_problem(bus.max_payload_bytes))
         await serve(
             health=health,

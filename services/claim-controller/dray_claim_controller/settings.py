@@ -99,6 +99,10 @@ class Streams(SettingsGroup):
     """How often the leader makes deleted streams again, and raises replicas where they are fewer
     than wanted."""
 
+    store: ByteSize | None = Field(default=None, ge=_LEAST_KEPT)
+    """What nats-server may store (``max_file_store``), for the alarm, where its account has no
+    limit; absent: not known."""
+
     def specs(self) -> tuple[StreamSpec, ...]:
         """All streams, with these limits."""
         return limited(
@@ -109,6 +113,17 @@ class Streams(SettingsGroup):
                 DEAD_STREAM: self.dead,
             }
         )
+
+
+class Logs(SettingsGroup):
+    """How much is kept of decision logs, apart from what readers need to begin."""
+
+    keep_for: Duration = Field(default=86_400.0, ge=0)
+    """How long records are kept for people: ``dray trace``, ``dray record``."""
+    keep_bytes: ByteSize = Field(default=256 * MIB, ge=0)
+    """A log that is larger keeps only its last two checkpoints and the records since."""
+    trim_every: Duration = Field(default=60.0, gt=0)
+    """How often logs are trimmed, old ones deleted, and the store measured."""
 
 
 class Owner(SettingsGroup):
@@ -155,4 +170,5 @@ class ControllerSettings(Settings):
     probing: Probing = Probing()
     owner: Owner = Owner()
     streams: Streams = Streams()
+    logs: Logs = Logs()
     identities: Identities = Identities()

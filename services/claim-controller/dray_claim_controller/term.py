@@ -33,6 +33,8 @@ from dray_claim_controller.garbage.reconciler import GarbageReconciler
 from dray_claim_controller.inventories.server import InventoryServer
 from dray_claim_controller.logs.epochs import Epochs
 from dray_claim_controller.logs.followers import Followers
+from dray_claim_controller.logs.retention import Retention
+from dray_claim_controller.logs.trimmer import LogTrimmer
 from dray_claim_controller.owners.reconciler import OwnerReconciler
 from dray_claim_controller.pools.reconciler import PoolReconciler
 from dray_claim_controller.report.reporter import Reporter
@@ -141,6 +143,18 @@ class LeaderTerm:
             decided=self._decided,
             waiting=self.reporter.waiting,
             nodes_of=self.publisher.nodes_of,
+            published=self.publisher.domain,
+        )
+        self.trimmer = LogTrimmer(
+            bus,
+            informers,
+            self.publisher,
+            self.epochs,
+            clock,
+            executions=lambda: self.followers.executions,
+            keep=Retention(settings.logs.keep_for, settings.logs.keep_bytes),
+            every_s=settings.logs.trim_every,
+            store_bytes=settings.streams.store,
         )
         self.recovery = PodRecovery(
             informers,
@@ -274,6 +288,7 @@ class LeaderTerm:
             "streams": self._keep_streams(),
             "inventories": inventories.run(),
             "logs": self.followers.run(),
+            "trim": self.trimmer.run(),
             "commands": commands.run(),
             "voids": self.voids.run(),
             "templates": templates.run(),

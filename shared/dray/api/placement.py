@@ -17,6 +17,7 @@ from dray.api.names import (
     LOW_LOAD_FIRST,
     NODE_COMPACT_GPU_LOW_LOAD,
 )
+from dray.api.pods import Policy
 
 BINPACK: Final = "binpack"
 SPREAD: Final = "spread"
@@ -57,6 +58,15 @@ class Placement:
         """Whether placement minimizes fragmentation."""
         return not self.node and not self.is_compatible
 
+    @property
+    def words(self) -> str:
+        """The mode's name, else the levels as in an annotation: ``node=spread,gpu=binpack``."""
+        if self.is_compatible:
+            return KUBERNETES_COMPATIBLE
+        levels = (self.node, self.gpu)
+        by_levels = f"node={self.node},gpu={self.gpu}"
+        return next((mode for mode, its in MODES.items() if its == levels), by_levels)
+
 
 def placement_of(
     mode: str = "",
@@ -76,6 +86,19 @@ def placement_of(
     )
     found = _with_levels(found, node, gpu)
     return replace(found, weights=weighed) if found.node else found
+
+
+def policy_placement(policy: Policy | None) -> Placement:
+    """The placement of a SchedulingConfigTemplate; None: of a pool without one."""
+    if policy is None:
+        return placement_of()
+    return placement_of(
+        policy.placement,
+        policy.placement_node,
+        policy.placement_gpu,
+        policy.placement_weights,
+        policy.placement_topology,
+    )
 
 
 def overridden(policy: Placement, placement: str, topology: str) -> Placement:

@@ -7,6 +7,7 @@ or exponent suffix, kept to nano precision and rounded away from zero beyond it.
 import math
 import re
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from functools import lru_cache, total_ordering
 
 from dray.api.errors import InvalidInputError
@@ -21,6 +22,9 @@ _PATTERN = re.compile(
 _LONGEST = 64
 _FAST_DIGITS = 18
 _MOST_DIGITS = 5
+_SMALL_SUFFIXES = ("n", "u", "m", "k")
+_EXACT = Context(prec=60)
+"""More digits than a quantity has."""
 INT64 = range(-(2**63), 2**63)
 
 
@@ -149,36 +153,58 @@ def _written_binary(sign: int, digits: int, wholes: int, fractions: int, factor:
 
 @lru_cache(maxsize=4096)
 def readable(nano: int, *, binary: bool = False) -> str:
-    """The canonical text of an amount in billionths of a unit, binary also where that is shorter
-    for whole mebibytes, as of memory: ``16Gi`` and not ``17179869184``."""
+    """An amount in billionths of a unit as people write it, exactly: the one rule for whatever a
+    person reads.
+
+    A plain number (``98.9``, ``10269.85``), with a suffix from a million on (``80G``); binary if
+    ``binary``, or if that is shorter for whole mebibytes, as of memory: ``16Gi``.
+    """
     text = _format(nano, binary)
+    if not binary and text[-1:] in _SMALL_SUFFIXES:
+        text = plain_number(nano)
     is_whole = not binary and nano % (_BINARY["Mi"] * NANO) == 0
     return min(text, _format(nano, True), key=len) if is_whole else text
 
 
-def readable_text(text: str) -> str:
-    """``readable`` of a quantity's text; unchanged if it can't be parsed."""
+def readable_quantity(text: str) -> str:
+    """A quantity of an object by the same rule; unchanged if it can't be parsed."""
     try:
-        quantity = parse_quantity(text)
+        amount = parse_quantity(text)
     except InvalidQuantityError:
         return text
-    return readable(quantity.nano, binary=quantity.binary)
+    return readable(amount.nano, binary=amount.binary)
+
+
+def plain_number(nano: int) -> str:
+    """An amount in billionths of a unit as a decimal number without suffix, for programs."""
+    return f"{Decimal(nano).scaleb(-9, _EXACT).normalize(_EXACT):f}"
 
 
 def rounded_down(nano: int, *, binary: bool = False) -> str:
-    """The same, rounded down, for remaining amounts: a fraction, or an amount of more than five
-    digits, has two decimals of its unit, ``14.2Gi`` and not ``15247133901``."""
+    """As ``readable``, rounded down, for remaining amounts: a fraction, or an amount of more than
+    five digits, has two decimals of its unit, ``14.2Gi`` and not ``15247133901``."""
+    return _in_hundredths(nano, binary, half_up=False)
+
+
+def rounded(nano: int, *, binary: bool = False) -> str:
+    """The same, rounded to the nearest hundredth, for sums: ``158Gi`` and not ``169651208176``."""
+    return _in_hundredths(nano, binary, half_up=True)
+
+
+def _in_hundredths(nano: int, binary: bool, *, half_up: bool) -> str:
+    if nano < 0:
+        return f"-{_in_hundredths(-nano, binary, half_up=half_up)}"
     text = readable(nano, binary=binary)
-    digits = text.rstrip("numkMGTPEKi")
-    if len(digits) <= _MOST_DIGITS and text[-1:] not in ("n", "u", "m"):
+    if len(text.rstrip("kMGTPEi")) <= _MOST_DIGITS and "." not in text:
         return text
-    units = {"": 1, **_BINARY} if binary else {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+    units = {"": 1, **_BINARY} if binary else {"": 1, "M": 10**6, "G": 10**9}
     suffix, unit = max(
         ((one, of) for one, of in units.items() if of * NANO <= nano),
         key=lambda found: found[1],
         default=("", 1),
     )
-    whole, hundredths = divmod(nano * 100 // (unit * NANO), 100)
+    whole_unit = unit * NANO
+    whole, hundredths = divmod((nano * 100 + (whole_unit // 2) * half_up) // whole_unit, 100)
     return f"{whole}.{hundredths:02}".rstrip("0").rstrip(".") + suffix
 
 

@@ -18,8 +18,10 @@ from dray.bus.jetstream_api import (
     JetStreamRefusedError,
     ask,
     last_message,
+    list_streams,
     state_from,
     store,
+    store_use_from,
     stream_info,
 )
 from dray.bus.jetstream_consumer import consume
@@ -33,6 +35,7 @@ from dray.bus.ports import (
     Fence,
     Handler,
     Request,
+    StoreUse,
     StreamMissingError,
     StreamSpec,
     StreamState,
@@ -136,6 +139,23 @@ class JetStreamBus:
             await ask(self._connection.session(), f"STREAM.DELETE.{name}")
         except StreamMissingError:
             return
+
+    async def streams(self, prefix: str) -> tuple[StreamState, ...]:
+        """See ``Bus.streams``."""
+        found = await list_streams(self._connection.session())
+        found.sort(key=lambda state: state.name)
+        return tuple(state for state in found if state.name.startswith(prefix))
+
+    async def purge(self, stream: str, below: int) -> None:
+        """See ``Bus.purge``."""
+        try:
+            await ask(self._connection.session(), f"STREAM.PURGE.{stream}", {"seq": below})
+        except StreamMissingError:
+            return
+
+    async def store_use(self) -> StoreUse:
+        """See ``Bus.store_use``."""
+        return store_use_from(await ask(self._connection.session(), "INFO"))
 
     async def state(self, stream: str) -> StreamState | None:
         """See ``Bus.state``."""

@@ -14,6 +14,7 @@ from dray.bus.ports import (
     BusUnavailableError,
     NoRoomError,
     StaleSequenceError,
+    StoreUse,
     StreamMissingError,
     StreamSpec,
     StreamState,
@@ -145,6 +146,21 @@ async def stream_info(session: Session, name: str) -> dict[str, Any]:
     return await ask(session, f"STREAM.INFO.{name}")
 
 
+async def list_streams(session: Session) -> list[StreamState]:
+    """All streams of the account; the server answers with some at a time."""
+    found: list[StreamState] = []
+    offset = 0
+    while True:
+        answer = await ask(session, "STREAM.LIST", {"offset": offset})
+        with understood("STREAM.LIST"):
+            some = list(answer.get("streams") or ())
+            offset += int(answer.get("limit", len(some)))
+            total = int(answer.get("total", 0))
+        found += map(state_from, some)
+        if not some or offset >= total:
+            return found
+
+
 async def last_message(
     session: Session, stream: str, subject: str, *, timeout_s: float = TIMEOUT_S
 ) -> Delivered | None:
@@ -187,4 +203,12 @@ def state_from(info: dict[str, Any]) -> StreamState:
             ),
             cluster=str(cluster.get("name") or ""),
             wanted=int(noted) if noted.isdigit() else 0,
+            bytes=int(state.get("bytes", 0)),
         )
+
+
+def store_use_from(info: dict[str, Any]) -> StoreUse:
+    """The port's view of an account's info."""
+    with understood("the account's state"):
+        limit_bytes = int((info.get("limits") or {}).get("max_storage", -1))
+        return StoreUse(int(info["storage"]), limit_bytes if limit_bytes > 0 else None)

@@ -18,6 +18,7 @@ from dray.bus.ports import (
     Fence,
     Handler,
     Request,
+    StoreUse,
     StreamMissingError,
     StreamSpec,
     StreamState,
@@ -115,6 +116,25 @@ class MemoryBus:
         """See ``Bus.delete_stream``."""
         await self._enter("delete_stream")
         self.server.delete(name)
+
+    async def streams(self, prefix: str) -> tuple[StreamState, ...]:
+        """See ``Bus.streams``."""
+        await self._enter("streams")
+        names = sorted(name for name in self.server.streams if name.startswith(prefix))
+        return tuple(self.server.streams[name].state for name in names)
+
+    async def purge(self, stream: str, below: int) -> None:
+        """See ``Bus.purge``."""
+        await self._enter("purge")
+        if (source := self.server.streams.get(stream)) is not None:
+            source.purge(below)
+        self._leave("purge")
+
+    async def store_use(self) -> StoreUse:
+        """See ``Bus.store_use``."""
+        await self._enter("store_use")
+        states = (stream.state for stream in self.server.streams.values())
+        return StoreUse(sum(state.bytes for state in states), self.server.storage_bytes)
 
     async def state(self, stream: str) -> StreamState | None:
         """See ``Bus.state``."""

@@ -69,7 +69,9 @@ class MemoryStream:
         """What a server would report."""
         self.expire()
         first = next(iter(self.messages), self.last_sequence + 1)
-        return StreamState(self.spec.name, first, self.last_sequence, self.created)
+        return StreamState(
+            self.spec.name, first, self.last_sequence, self.created, bytes=self._bytes
+        )
 
     def store(self, message: Outgoing, *, deduplicate: bool) -> int:
         """Keep a message; its sequence, or that of the duplicate within the window."""
@@ -132,12 +134,12 @@ class MemoryStream:
             if number >= sequence and matches_any(message.subject, subjects)
         ]
 
-    def purge(self) -> None:
-        """Drop every message; the last sequence stays, as in JetStream."""
-        self.messages.clear()
-        self._by_subject.clear()
-        self._expires.clear()
-        self._bytes = 0
+    def purge(self, below: int | None = None) -> None:
+        """Drop every message, or those with lower sequences; the last sequence stays, as in
+        JetStream."""
+        for sequence in [one for one in self.messages if below is None or one < below]:
+            self._drop(sequence)
+        self.wake()
 
     def lose_tail(self, count: int) -> None:
         """Lose the newest messages, as a server does that lost power before it synced."""

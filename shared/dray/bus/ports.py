@@ -53,6 +53,17 @@ class StreamState:
     """Of servers; empty: there is one."""
     wanted: int = 0
     """Replicas wanted at creation that the servers could not provide; 0: all were."""
+    bytes: int = 0
+    """Stored by each of its servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUse:
+    """What the account's streams take of the server's storage."""
+
+    bytes: int
+    limit_bytes: int | None
+    """Of the account; None: it has none, and the server's limit is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +156,17 @@ class Bus(Protocol):
     async def delete_stream(self, name: str) -> None:
         """Delete a stream; absent is fine."""
 
+    async def streams(self, prefix: str) -> tuple[StreamState, ...]:
+        """The streams whose names begin with ``prefix``, by name. While servers of a cluster are
+        away, some may be left out. For their owner."""
+
+    async def purge(self, stream: str, below: int) -> None:
+        """Remove the messages with lower sequences; an absent stream is fine. The last sequence
+        stays. For the streams' owner."""
+
+    async def store_use(self) -> StoreUse:
+        """How full the store is. For the streams' owner."""
+
     async def state(self, stream: str) -> StreamState | None:
         """The stream's state, or None where it does not exist."""
 
@@ -175,7 +197,8 @@ class Bus(Protocol):
     ) -> AsyncIterator[Delivered]:
         """Every message from ``start`` on, in order, without end, resuming after a
         disconnection without loss or repetition. Raises StreamMissingError when the stream is
-        missing or was re-created (its reader must discard what it folded)."""
+        missing or was re-created (its reader must discard what it folded). Messages that are
+        purged before they were read are skipped."""
 
     def read_batches(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1

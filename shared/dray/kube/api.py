@@ -19,8 +19,10 @@ from dray.kube.ports import (
     PatchType,
     RefusedError,
     Resource,
+    Transform,
     WatchEvent,
 )
+from dray.runtime.time_slice import TimeSlice
 
 PAGE: Final = "500"
 _RELISTS: Final = 3
@@ -59,12 +61,13 @@ class KubeApi:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        transform: Transform | None = None,
     ) -> Listed:
         """See ``Kube.list``; read in pages."""
         selectors = _selectors(label_selector, field_selector)
         for _ in range(_RELISTS):
             try:
-                return await self._pages(resource, resource.path(namespace), selectors)
+                return await self._pages(resource, resource.path(namespace), selectors, transform)
             except GoneError:
                 continue
         raise KubeUnavailableError(
@@ -78,12 +81,17 @@ class KubeApi:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        transform: Transform | None = None,
     ) -> AsyncIterator[WatchEvent]:
         """See ``Kube.watch``. A kind that isn't served yet (404) is waited for."""
 
         async def relist() -> Listed:
             return await self.list(
-                resource, namespace, label_selector=label_selector, field_selector=field_selector
+                resource,
+                namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+                transform=transform,
             )
 
         selectors = _selectors(label_selector, field_selector)
@@ -218,13 +226,25 @@ class KubeApi:
         """See ``Kube.close``."""
         await self._transport.close()
 
-    async def _pages(self, resource: Resource, path: str, selectors: dict[str, str]) -> Listed:
-        objects: list[Object] = []
+    async def _pages(
+        self,
+        resource: Resource,
+        path: str,
+        selectors: dict[str, str],
+        transform: Transform | None,
+    ) -> Listed:
+        objects: list[Any] = []
         is_whole = True
+        time_slice = TimeSlice()
         query = {"limit": PAGE, **selectors}
         while True:
-            page = await self._transport.page(path, query)
+            page = await self._transport.page(
+                path, query, None if transform is None else transform.known
+            )
             for number, obj in enumerate(page.items):
+                if number in page.known:
+                    objects.append(page.known[number])
+                    continue
                 if not is_identified(obj):
                     is_whole = False
                     where = {"list": path, "item": number, "page": query.get("continue", "")}
@@ -233,7 +253,8 @@ class KubeApi:
                 # Items of a list lack apiVersion and kind.
                 obj.setdefault("apiVersion", resource.api_version)
                 obj.setdefault("kind", resource.kind)
-                objects.append(obj)
+                objects.append(obj if transform is None else transform.convert(obj))
+                await time_slice.pause()
             if not (token := page.metadata.get("continue")):
                 return Listed(tuple(objects), int(page.metadata["resourceVersion"]), is_whole)
             query["continue"] = token

@@ -42,7 +42,10 @@ class BindRequestSpec(ResourceFields):
         default=None, description="What each claim gets."
     )
     attempt: int = Field(
-        default=0, ge=0, description="Highest attempt; 0 before the first decision."
+        default=0,
+        ge=0,
+        description="Highest attempt: the epoch of the decision log times a million, plus the "
+        "count in it; 0 before the first decision.",
     )
     binder: Owner | None = Field(default=None, description="Who binds the pod to the node.")
     backoff_limit: int = Field(
@@ -64,19 +67,32 @@ class DecidedBy(ResourceFields):
         ge=0,
         description="Version of what FragmentationAware had learned; 0: nothing yet.",
     )
+    placement: str | None = Field(
+        default=None,
+        description="The placement mode, or the levels of nodes and cards such as "
+        "node=binpack,gpu=spread. Absent: the policy had changed before this was written.",
+    )
+    policy: str | None = Field(
+        default=None, description="Name of the SchedulingConfigTemplate; absent: the pool had none."
+    )
 
 
 class BindRequestStatus(ResourceFields):
     """How far it came, and why it waits."""
 
-    phase: BindPhase = Field(default="Pending", description="How far the attempt came.")
+    phase: BindPhase = Field(
+        default="Pending",
+        description="How far the attempt came. Succeeded: the pod is or was bound with its "
+        "devices. Failed: the attempt came to nothing, or the pod never ran.",
+    )
     reason: str | None = Field(
         default=None, description="Why the phase is what it is, in one word."
     )
     failed_attempts: int = Field(default=0, ge=0, description="Attempts that came to nothing.")
     explanation: Annotated[str, Field(max_length=EXPLANATION_LIMIT)] | None = Field(
         default=None,
-        description="Which clause, capacity or node predicate failed on how many devices.",
+        description="Which clause, capacity or node predicate failed on how many devices; of a "
+        "pod that has ended, where and when it ran and its exit code.",
     )
     decided_by: DecidedBy | None = Field(
         default=None, description="What the decision was taken by; absent while the pod waits."
@@ -93,11 +109,11 @@ class BindRequest(CustomResource):
     COLUMNS = (
         PrinterColumn(name="Pool", path=".spec.pool"),
         PrinterColumn(name="Node", path=".spec.selectedNode"),
-        PrinterColumn(name="Devices", path=".spec.devices", kind="integer"),
+        PrinterColumn(name="GPUs", path=".spec.devices", kind="integer"),
         PrinterColumn(name="Phase", path=".status.phase"),
         PrinterColumn(name="Reason", path=".status.reason"),
         PrinterColumn(name="Binder", path=".spec.binder", wide=True),
-        PrinterColumn(name="Attempt", path=".spec.attempt", kind="integer", wide=True),
+        PrinterColumn(name="Failed", path=".status.failedAttempts", kind="integer", wide=True),
         PrinterColumn(name="Age", path=".metadata.creationTimestamp", kind="date"),
     )
 

@@ -24,6 +24,7 @@ from dray.kube.ports import (
     Object,
     PatchType,
     Resource,
+    Transform,
     WatchEvent,
 )
 
@@ -100,10 +101,11 @@ class MemoryKube:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        transform: Transform | None = None,
     ) -> Listed:
         """See ``Kube.list``."""
         await self._enter(KubeCall("list", resource, "", namespace))
-        return self._list(resource, matcher(namespace, label_selector, field_selector))
+        return self._list(resource, matcher(namespace, label_selector, field_selector), transform)
 
     async def watch(
         self,
@@ -112,6 +114,7 @@ class MemoryKube:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        transform: Transform | None = None,
     ) -> AsyncIterator[WatchEvent]:
         """See ``Kube.watch``."""
         wanted = matcher(namespace, label_selector, field_selector)
@@ -124,7 +127,7 @@ class MemoryKube:
                 continue
             expiry = self.store.expiry
             position = len(self.store.events)
-            yield self._list(resource, wanted)
+            yield self._list(resource, wanted, transform)
             while expiry == self.store.expiry:
                 changed = self.store.changed
                 if position == len(self.store.events):
@@ -245,10 +248,13 @@ class MemoryKube:
     async def close(self) -> None:
         """See ``Kube.close``."""
 
-    def _list(self, resource: Resource, wanted: Callable[[Object], bool]) -> Listed:
+    def _list(
+        self, resource: Resource, wanted: Callable[[Object], bool], transform: Transform | None
+    ) -> Listed:
         found = sorted(self.store.of(resource).items())
+        copies = (copy.deepcopy(obj) for _, obj in found if wanted(obj))
         return Listed(
-            tuple(copy.deepcopy(obj) for _, obj in found if wanted(obj)), self.store.revision
+            tuple(copies if transform is None else map(transform, copies)), self.store.revision
         )
 
     def _patch(

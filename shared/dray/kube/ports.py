@@ -4,9 +4,11 @@ Objects are dicts as the server wrote them: typed models cost a millisecond and 
 ``convert`` makes ``dray.api`` values of those that decisions need.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
+
+import msgspec
 
 from dray.api.errors import DrayError, PermanentError, TemporaryError
 from dray.api.names import API_GROUP
@@ -128,7 +130,8 @@ PatchType = Literal["merge", "json", "strategic", "apply"]
 class Listed:
     """The first event of a watch, and again after each relist: all objects."""
 
-    objects: tuple[Object, ...]
+    objects: tuple[Any, ...]
+    """Each an ``Object``, or what the list's ``transform`` made of it."""
     resource_version: int
     is_whole: bool = True
     """False: objects with unreadable metadata were left out."""
@@ -151,6 +154,39 @@ class Deleted:
 WatchEvent = Listed | Changed | Deleted
 
 
+class ObjectVersion(msgspec.Struct, frozen=True, gc=False):
+    """Which version of which object; empty namespace: it has none."""
+
+    name: str
+    uid: str
+    revision: int
+    """Its resourceVersion."""
+    namespace: str = ""
+
+    @classmethod
+    def of(cls, obj: Object) -> Self:
+        """The version of an object with readable metadata."""
+        metadata = obj["metadata"]
+        revision = int(metadata["resourceVersion"])
+        return cls(metadata["name"], metadata["uid"], revision, metadata.get("namespace") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """Makes of each object of a list what ``Listed`` holds, as soon as its text is read: the list
+    takes no memory for the objects, and no time for those that the caller has."""
+
+    known: Callable[[ObjectVersion], Any]
+    """What stands for an object that the caller has in this version; else None."""
+    convert: Callable[[Object], Any]
+    """What stands for any other object. Raises nothing."""
+
+    def __call__(self, obj: Object) -> Any:
+        """What stands for an object."""
+        known = self.known(ObjectVersion.of(obj))
+        return self.convert(obj) if known is None else known
+
+
 class Kube(Protocol):
     """The Kubernetes API. Every method raises KubeUnavailableError, and RefusedError."""
 
@@ -164,6 +200,7 @@ class Kube(Protocol):
         *,
         label_selector: str = "",
         field_selector: str = "",
+        transform: Transform | None = None,
     ) -> Listed:
         """All objects, from the server's newest state."""
 
@@ -174,9 +211,11 @@ class Kube(Protocol):
         *,
         label_selector: str = "",
         field_selector: str = "",
+        transform: Transform | None = None,
     ) -> AsyncIterator[WatchEvent]:
         """List, then every change without loss or doubling: resumes after early ends, relists
-        on 410. Never ends by itself; retries with jittered backoff while the server is away."""
+        on 410. Never ends by itself; retries with jittered backoff while the server is away.
+        ``transform`` is called for listed objects alone."""
 
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False

@@ -150,7 +150,7 @@ class GPUPoolSpec(ResourceFields):
 
 
 class Amounts(ResourceFields):
-    """One capacity over all cards of a pool, as quantities."""
+    """One capacity over all cards of a pool, as quantities rounded to hundredths: 158Gi."""
 
     total: str = Field(default="0", description="Physical amount of all cards.")
     virtual: str = Field(default="0", description="Budget of all cards, oversubscription included.")
@@ -202,13 +202,13 @@ class GPUPool(CustomResource):
     SINGULAR = "gpupool"
     SHORT_NAMES = ("gp",)
     COLUMNS = (
-        PrinterColumn(name="Owner", path=".spec.owner"),
-        PrinterColumn(name="Nodes", path=".status.nodes", kind="integer"),
         PrinterColumn(name="GPUs", path=".status.gpus", kind="integer"),
-        PrinterColumn(name="TFLOPS", path=".status.tflops.total"),
+        PrinterColumn(name="Owner", path=".spec.owner", wide=True),
+        PrinterColumn(name="Nodes", path=".status.nodes", kind="integer", wide=True),
+        PrinterColumn(name="TFLOPS", path=".status.tflops.total", wide=True),
         PrinterColumn(name="Virtual", path=".status.tflops.virtual", wide=True),
         PrinterColumn(name="Free", path=".status.tflops.free"),
-        PrinterColumn(name="VRAM", path=".status.vram.total"),
+        PrinterColumn(name="VRAM", path=".status.vram.total", wide=True),
         PrinterColumn(name="Virtual VRAM", path=".status.vram.virtual", wide=True),
         PrinterColumn(name="Free VRAM", path=".status.vram.free"),
         PrinterColumn(name="Waiting", path=".status.waitingPods", kind="integer"),

@@ -5,6 +5,7 @@ has not folded every record can't append. The claim-controller executes its reco
 ``dray explain`` and replay read it.
 """
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -115,8 +116,18 @@ class Decided(Record, frozen=True, kw_only=True, tag="decided"):
     """Version of the last workload model; 0: none."""
 
 
+class WaitingPeer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Another pod that waits for the reasons of a record."""
+
+    pod_uid: str
+    namespace: str
+    name: str
+    request_id: str = ""
+    traceparent: str = ""
+
+
 class Waiting(Record, frozen=True, kw_only=True, tag="waiting"):
-    """A pod's reasons to wait changed."""
+    """The reasons to wait of one pod, or of several that have the same ones, changed."""
 
     pod_uid: str
     namespace: str
@@ -124,6 +135,15 @@ class Waiting(Record, frozen=True, kw_only=True, tag="waiting"):
     reasons: tuple[Reason, ...]
     request_id: str = ""
     traceparent: str = ""
+    peers: tuple[WaitingPeer, ...] = ()
+    """Further pods; releases before 0.2 know of the first alone."""
+
+    def by_pod(self) -> "Iterator[Waiting]":
+        """A record for each pod."""
+        alone = msgspec.structs.replace(self, peers=()) if self.peers else self
+        yield alone
+        for one in self.peers:
+            yield msgspec.structs.replace(alone, **msgspec.structs.asdict(one))
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -151,26 +171,96 @@ class NodeLeft(Record, frozen=True, kw_only=True, tag="node-left"):
     """Revision of the node fact that took it away."""
 
 
-class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
-    """All reservations in flight: the log can be trimmed below this record."""
+class ReservedClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The latest attempt of a claim. A decision of the same checkpoint has its allocation."""
 
+    uid: str
+    attempt: int
+    decided_unix_s: float
+    stage: Literal["held", "committed", "over"] = "held"
+    """``over``: voided, but the claim does not show it."""
+
+
+class WaitingPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The last reasons of a waiting pod."""
+
+    pod_uid: str
+    namespace: str
+    name: str
+    reasons: int
+    """Index in ``Checkpoint.reasons`` of the same part."""
+    recorded_unix_s: float
+    request_id: str = ""
+    traceparent: str = ""
+
+
+class ExcludedNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A node that is not tried soon for a claim."""
+
+    claim_uid: str
+    node: str
+    since_unix_s: float
+
+
+class LeftNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A node that left the domain, and was in no other one yet."""
+
+    node: str
+    node_revision: int
+    """Revision of the node fact that took it away."""
+
+
+class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
+    """What the records before it amount to: readers may begin here, and the log can be trimmed
+    below. The parts of a checkpoint follow one another; without all of them it means nothing."""
+
+    part: int = 0
+    """From 1. 0: of a release whose checkpoints are not complete, so that no reader may begin
+    there."""
+    parts: int = 0
     in_flight: tuple[PodDecision, ...] = ()
-    waiting: tuple[str, ...] = ()
-    excluded: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Nodes that are not tried soon, by claim UID."""
+    """The latest decision of each pod of which a claim is reserved or committed."""
+    former: tuple[PodDecision, ...] = ()
+    """Earlier decisions that have the latest attempt of a claim, with these claims only."""
+    reserved: tuple[ReservedClaim, ...] = ()
+    reasons: tuple[tuple[Reason, ...], ...] = ()
+    """Different reasons to wait; many pods share them."""
+    waiting_pods: tuple[WaitingPod, ...] = ()
+    excluded_nodes: tuple[ExcludedNode, ...] = ()
+    left_nodes: tuple[LeftNode, ...] = ()
     learned: Learned | None = None
     """The workload model of the decisions before."""
+    waiting: tuple[str, ...] = ()
+    """Of earlier releases."""
+    excluded: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Of earlier releases."""
 
 
-AnyRecord = Opened | Decided | Waiting | Released | NodeLeft | Checkpoint
+class CheckpointPart(Checkpoint, frozen=True, kw_only=True, tag="checkpoint-part"):
+    """A further part of a checkpoint. Releases that do not know it stop reading the log: they
+    would take the first part for all of it."""
+
+
+AnyRecord = Opened | Decided | Waiting | Released | NodeLeft | Checkpoint | CheckpointPart
 _RECORD: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
-RECORDS: tuple[type[Record], ...] = (Opened, Decided, Waiting, Released, NodeLeft, Checkpoint)
+RECORDS: tuple[type[Record], ...] = (
+    Opened,
+    Decided,
+    Waiting,
+    Released,
+    NodeLeft,
+    Checkpoint,
+    CheckpointPart,
+)
+
+LOG_PREFIX = "DRAY_DECISIONS_"
+"""Of the streams of all decision logs."""
 
 
 def log_stream(domain: str, epoch: int) -> str:
     """Stream of a domain's decision log; the epoch is in the name, so that a writer of a
     lost log finds no stream."""
-    return f"DRAY_DECISIONS_{token(domain)}_{epoch}"
+    return f"{LOG_PREFIX}{token(domain)}_{epoch}"
 
 
 def log_subject(domain: str, epoch: int) -> str:

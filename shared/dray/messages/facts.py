@@ -7,6 +7,7 @@ carries the resourceVersion (or generation) it was read at, and never goes back.
 
 from typing import Any, ClassVar
 
+import msgspec
 from msgspec.structs import force_setattr
 
 from dray.api.claims import Claim, GivenUp
@@ -174,12 +175,34 @@ class TemplateObserved(Fact, frozen=True, kw_only=True):
         return (self.namespace, self.name)
 
 
+class CheckpointPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """A complete checkpoint of a decision log."""
+
+    sequence: int
+    """Of its first part."""
+    now_unix_s: float
+    """The facts' time when it was written."""
+
+
 class DomainObserved(Fact, frozen=True, kw_only=True):
-    """A scheduling domain and the epoch of its decision log. ``revision`` is the epoch."""
+    """A scheduling domain and the epoch of its decision log. ``revision`` is at least the epoch.
+
+    The tombstone of a deleted pool stays: a pool of the same name gets a higher epoch.
+    """
 
     NAME: ClassVar[str] = "domain"
     domain: str
     epoch: int
+    checkpoints: tuple[CheckpointPosition, ...] = ()
+    """Checkpoints that the log is not trimmed beyond yet, oldest first; not all of them."""
+
+    @property
+    def start(self) -> int:
+        """Sequence of the record from which a reader knows everything."""
+        return self.checkpoints[-1].sequence if self.checkpoints else 1
+
+    def expires_s(self) -> int | None:
+        return None
 
     def ids(self) -> tuple[str, ...]:
         return (self.domain,)

@@ -25,7 +25,7 @@ from tests.conformance.limits.objects import (
 from dray.api import names
 from dray.kube.api_transport import decoded_page
 from dray.kube.ports import CLAIMS, PODS, Listed, Object, Resource
-from dray_claim_controller.cache.object_cache import ObjectCache, convert, version_of
+from dray_claim_controller.cache.object_cache import ObjectCache
 
 MOST_TIMES = 10.0
 """How much more CPU time per byte than ordinary objects."""
@@ -122,8 +122,7 @@ def listed(obj: Object) -> bytes:
 async def folded(resource: Resource, data: bytes) -> ObjectCache:
     page = await decoded_page(data, "list")
     picture = ObjectCache()
-    ready = {version_of(obj): convert(resource, obj) for obj in page.items}
-    picture.apply(resource, Listed(tuple(page.items), len(page.items)), ready)
+    picture.apply(resource, Listed(tuple(page.items), len(page.items)))
     return picture
 
 

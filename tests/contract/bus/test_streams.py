@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.contract.bus.messages import LATEST, LOG, message, snapshot
 
-from dray.bus.ports import Bus, NoRoomError, StreamMissingError, StreamSpec
+from dray.bus.ports import Bus, NoRoomError, StaleSequenceError, StreamMissingError, StreamSpec
 from dray.messages.base import Delivered
 
 
@@ -121,6 +121,59 @@ async def test_what_is_at_hand_comes_at_once_and_in_order(bus: Bus) -> None:
                 break
     assert [m.sequence for m in got] == list(range(2, count + 1))
     assert got[0].pending > 0
+
+
+async def test_messages_below_a_sequence_are_removed_and_the_count_goes_on(bus: Bus) -> None:
+    await bus.ensure(LOG)
+    for number in range(1, 6):
+        await bus.append(message("t.log.1", str(number)), expected_last=number - 1)
+    await bus.purge("LOG", 4)
+    state = await bus.state("LOG")
+    assert state is not None
+    assert (state.first_sequence, state.last_sequence) == (4, 5)
+    assert [m.sequence for m in await snapshot(bus.read("LOG"))] == [4, 5]
+    with pytest.raises(StaleSequenceError):
+        await bus.append(message("t.log.1"), expected_last=3)
+    assert await bus.append(message("t.log.1"), expected_last=5) == 6
+    await bus.purge("LOG", 3)
+    assert [m.sequence for m in await snapshot(bus.read("LOG", start=2))] == [4, 5, 6]
+    await bus.purge("NONE", 3)
+
+
+async def test_a_reader_goes_on_behind_what_was_removed_before_it(bus: Bus) -> None:
+    await bus.ensure(LOG)
+    for number in range(1, 4):
+        await bus.append(message("t.log.1", str(number)), expected_last=number - 1)
+    async with aclosing(bus.read("LOG")) as reader:
+        assert [(await anext(reader)).sequence for _ in range(3)] == [1, 2, 3]
+        await bus.append(message("t.log.1", "4"), expected_last=3)
+        await bus.purge("LOG", 4)
+        await bus.append(message("t.log.1", "5"), expected_last=4)
+        assert [(await anext(reader)).sequence for _ in range(2)] == [4, 5]
+
+
+async def test_hundreds_of_streams_are_listed(bus: Bus) -> None:
+    """JetStream answers with 256 at a time."""
+    names = [f"S_{number:03d}" for number in range(300)]
+    for name in names:
+        await bus.ensure(StreamSpec(name, (f"t.{name}",)))
+    assert [state.name for state in await bus.streams("S_")] == names
+
+
+async def test_the_streams_of_a_prefix_are_named_and_their_bytes_counted(bus: Bus) -> None:
+    await bus.ensure(LOG)
+    for name in ("S_2", "S_1"):
+        await bus.ensure(StreamSpec(name, (f"t.{name}",)))
+    assert [state.name for state in await bus.streams("S_")] == ["S_1", "S_2"]
+    assert await bus.streams("S_") == tuple([await bus.state(name) for name in ("S_1", "S_2")])
+    before = (await bus.store_use()).bytes
+    await bus.publish(message("t.S_1", "x" * 1000))
+    state = await bus.state("S_1")
+    assert state is not None
+    assert state.bytes >= 1000
+    assert (await bus.store_use()).bytes >= before + 1000
+    await bus.purge("S_1", 2)
+    assert (await bus.store_use()).bytes < before + 1000
 
 
 async def test_a_reader_follows_the_tail(bus: Bus) -> None:

@@ -4,7 +4,17 @@ import asyncio
 from contextlib import aclosing
 
 from dray.api.names import DRIVER
-from dray.kube.ports import CLAIMS, LEASES, PODS, SLICES, Changed, Deleted, Listed
+from dray.kube.ports import (
+    CLAIMS,
+    LEASES,
+    PODS,
+    SLICES,
+    Changed,
+    Deleted,
+    Listed,
+    ObjectVersion,
+    Transform,
+)
 from dray.kube.probe import probe
 
 
@@ -25,6 +35,26 @@ async def test_a_list_reads_all_pages(world, kube) -> None:
     }
     newest = max(int(obj["metadata"]["resourceVersion"]) for obj in listed.objects)
     assert listed.resource_version >= newest
+
+
+async def test_a_transform_makes_what_lists_hold_and_not_what_changes(world, kube) -> None:
+    old = await kube.create(LEASES, lease("old"), world.namespace)
+    await kube.create(LEASES, lease("new"), world.namespace)
+    transform = Transform(
+        known=lambda version: version if version == ObjectVersion.of(old) else None,
+        convert=lambda obj: obj["metadata"]["name"],
+    )
+    expected = {ObjectVersion.of(old), "new"}
+    listed = await kube.list(LEASES, world.namespace, transform=transform)
+    assert set(listed.objects) == expected
+    async with aclosing(kube.watch(LEASES, world.namespace, transform=transform)) as events:
+        first = await anext(events)
+        assert isinstance(first, Listed)
+        assert set(first.objects) == expected
+        later = await kube.create(LEASES, lease("later"), world.namespace)
+        changed = await anext(events)
+        assert isinstance(changed, Changed)
+        assert changed.object["metadata"]["uid"] == later["metadata"]["uid"]
 
 
 async def test_labels_select(world, kube) -> None:

@@ -3,21 +3,32 @@
 import asyncio
 
 import pytest
-from tests.integration.allocator.cluster import POOL
+from tests.integration.allocator.cluster import POOL, until
 
 from dray.api.errors import PermanentError
 from dray.api.pods import Policy, Pool
 from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, log_spec
 from dray.messages.base import Outgoing, subject_prefix
-from dray.messages.decisions import Decided, log_stream
-from dray.messages.facts import InventoryObserved, PolicyObserved, PoolObserved
+from dray.messages.decisions import Checkpoint, Decided, decode_record, log_stream
+from dray.messages.facts import (
+    CheckpointPosition,
+    DomainObserved,
+    InventoryObserved,
+    PolicyObserved,
+    PoolObserved,
+)
 from dray_allocator.service import replica
 
 
-async def _decided(cluster, count: int, epoch: int = 1) -> None:
+async def _decided(cluster, count: int, epoch: int = 1, pod: str = "") -> None:
+    """``pod``: count the decisions of this one alone."""
+
+    async def found() -> int:
+        return sum(pod in ("", one.pod_uid) for one in await cluster.decisions(epoch))
+
     async with asyncio.timeout(60):
-        while len(await cluster.decisions(epoch)) != count:  # noqa: ASYNC110
+        while await found() != count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -185,3 +196,74 @@ async def test_a_log_created_again_in_the_same_epoch_is_not_trusted(memory_clust
     await memory_cluster.bus.ensure(log_spec("pool", 1))
     await asyncio.sleep(0.2)
     assert one.state.domains["pool"].lost
+
+
+async def test_a_replica_that_was_paused_across_two_trims_goes_on_from_the_checkpoint(
+    memory_cluster, eventually, devices_of
+):
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1", cards=4)
+    await memory_cluster.submit("p")
+    await _decided(memory_cluster, 1)
+    await eventually(lambda: one.serves)
+    one.bus.disconnect()
+    two = await memory_cluster.replica("two")
+    await eventually(lambda: two.serves)
+    decided = await memory_cluster.decisions()
+    for pod in ("q", "r"):
+        await memory_cluster.submit(pod)
+        await _decided(memory_cluster, 1, pod=pod)
+        decided += [one for one in await memory_cluster.decisions() if one.pod_uid == pod]
+        start = await _checkpoint(memory_cluster)
+        await memory_cluster.bus.purge(log_stream("pool", 1), start)
+    begun = one.state.domains["pool"]
+    one.bus.reconnect()
+    last = two.state.domains["pool"]
+    await eventually(lambda: one.state.domains["pool"].confirmed == last.confirmed)
+    assert one.state.domains["pool"] is not begun
+    await two.stop()
+    await eventually(lambda: one.serves)
+    await memory_cluster.submit("s")
+    await _decided(memory_cluster, 1, pod="s")
+    decided += [one for one in await memory_cluster.decisions() if one.pod_uid == "s"]
+    assert len(set(devices_of(decided))) == 4
+
+
+async def test_a_new_replica_begins_where_the_fact_says(memory_cluster, eventually):
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1", cards=2)
+    await memory_cluster.submit("p")
+    await _decided(memory_cluster, 1)
+    start = await _checkpoint(memory_cluster)
+    begins = CheckpointPosition(sequence=start, now_unix_s=0.0)
+    named = DomainObserved(revision=2, domain="pool", epoch=1, checkpoints=(begins,))
+    await memory_cluster.publish(named)
+    two = await memory_cluster.replica("two")
+    first = []
+    record_of = two.shell._own.record_of
+    two.shell._own.record_of = lambda domain, epoch, delivered: (
+        first.append(delivered.sequence) or record_of(domain, epoch, delivered)
+    )
+    await eventually(lambda: "pool" in two.state.domains and two.state.domains["pool"].read)
+    assert first[0] == start
+    assert two.state.domains["pool"].confirmed == one.state.domains["pool"].confirmed
+
+
+async def _checkpoint(cluster) -> int:
+    """Let time pass until a checkpoint follows the last decision; return its sequence."""
+    found = 0
+
+    async def is_written() -> bool:
+        nonlocal found
+        found = 0
+        await cluster.tick(60.0)
+        for delivered in cluster.bus.server.named(log_stream("pool", 1)).after(1, ()):
+            match decode_record(delivered.payload):
+                case Checkpoint():
+                    found = delivered.sequence
+                case Decided():
+                    found = 0
+        return found > 0
+
+    await until(is_written)
+    return found

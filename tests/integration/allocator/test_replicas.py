@@ -79,7 +79,8 @@ async def test_two_split_brain_allocators_under_load_place_every_pod_once(
 
     async def is_reported() -> bool:
         records = await cluster.log()
-        return len({r.pod_uid for r in records if isinstance(r, Waiting)}) >= 8
+        waits = [one for r in records if isinstance(r, Waiting) for one in r.by_pod()]
+        return len({one.pod_uid for one in waits}) >= 8
 
     await eventually(is_reported)
 

@@ -47,7 +47,7 @@ PROCESS = ("watch", "stand", "look-up", "readings", "journal")
 """The loops of a process, but for ``identities``: tests/unit/claim_controller/test_identities.py
 has its one call fail."""
 TERM = (
-    *("publish", "tick", "guard", "logs", "commands", "voids", "templates", "collect"),
+    *("publish", "tick", "guard", "logs", "trim", "commands", "voids", "templates", "collect"),
     *("stuck", "pools", "owners", "abilities", "reports", "streams", "inventories"),
 )
 """The loops of a term."""

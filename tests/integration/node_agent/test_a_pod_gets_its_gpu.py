@@ -40,9 +40,9 @@ async def test_a_pod_runs_with_the_environment_of_its_card(stand, eventually):
         assert recorded["cdi"]["main"] == [f"tensor-fusion.ai/gpu={uid}-{device}"]
         assert env["NVIDIA_VISIBLE_DEVICES"].lower() == device
         assert env["TENSOR_FUSION_TFLOPS_REQUEST"] == "100"
-        assert env["TENSOR_FUSION_VRAM_REQUEST"] == "10Gi"
+        assert env["TENSOR_FUSION_VRAM_REQUEST"] == str(10 * 2**30)
         assert env["TENSOR_FUSION_TFLOPS_LIMIT"] == "150"
-        assert env["TENSOR_FUSION_VRAM_LIMIT"] == "12Gi"
+        assert env["TENSOR_FUSION_VRAM_LIMIT"] == str(12 * 2**30)
         assert env["TENSOR_FUSION_QOS"] == "high"
         assert stand.cdi_files() == [f"tensor-fusion.ai-gpu_{uid}.json"]
         conditions = {one["type"]: one["status"] for one in pod["status"]["conditions"]}

@@ -268,7 +268,7 @@ class World:
 
 
 def _waits(record: AnyRecord, uid: str) -> bool:
-    return isinstance(record, Waiting) and record.pod_uid == uid
+    return isinstance(record, Waiting) and uid in [one.pod_uid for one in record.by_pod()]
 
 
 @pytest.fixture

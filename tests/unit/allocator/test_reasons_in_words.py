@@ -8,7 +8,7 @@ from dray.api import names
 from dray.api.claims import ClaimSpec, DeviceRequest
 from dray.api.devices import OpaqueConfig
 from dray.api.pods import PodNeeds
-from dray.api.quantities import NANO, parse_quantity, readable, readable_text
+from dray.api.quantities import NANO, parse_quantity, readable, readable_quantity
 from dray.messages.facts import SliceObserved
 from dray.reasons import Reason
 from dray_allocator.explain import formatting
@@ -117,7 +117,7 @@ def test_amounts_are_written_as_people_read_them(world):
     asks = request("gpu", virtual_tflops="5000000m", virtual_vram="42949672960")
     lines = reasons_of(world, ClaimSpec((asks,)), needs=PodNeeds(memory_bytes=2**35))
     assert [line.partition(": ")[0] for line in lines] == [
-        "not enough free virtual_tflops (5k asked)",
+        "not enough free virtual_tflops (5000 asked)",
         "not enough free virtual_vram (40Gi asked)",
         "not enough free memory (32Gi asked)",
     ]
@@ -127,19 +127,19 @@ def test_amounts_are_written_as_people_read_them(world):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("5000000m", "5k"),
+        ("5000000m", "5000"),
         ("17179869184", "16Gi"),
         ("1024", "1024"),
         ("1536Ki", "1536Ki"),
         ("2048G", "2048G"),
         ("80G", "80G"),
         ("0", "0"),
-        ("1300m", "1300m"),
+        ("1300m", "1.3"),
         ("nonsense", "nonsense"),
     ],
 )
-def test_an_amount_is_canonical_and_binary_where_that_is_shorter(text, expected):
-    assert readable_text(text) == expected
+def test_an_amount_is_a_plain_number_and_binary_where_that_is_shorter(text, expected):
+    assert readable_quantity(text) == expected
     if text != "nonsense":
         amount = parse_quantity(text)
         assert parse_quantity(readable(amount.nano, binary=amount.binary)) == amount

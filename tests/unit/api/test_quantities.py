@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity, quantity_of
+from dray.api.quantities import (
+    NANO,
+    InvalidQuantityError,
+    Quantity,
+    parse_quantity,
+    plain_number,
+    quantity_of,
+    readable_quantity,
+    rounded,
+)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +104,44 @@ def test_rounding_is_away_from_zero_to_whole_units(quantity: Quantity) -> None:
 def test_a_number_of_units_is_a_quantity() -> None:
     assert quantity_of(3) == parse_quantity("3")
     assert parse_quantity("2").approximate == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10269850m", "10269.85"),
+        ("98900m", "98.9"),
+        ("247250m", "247.25"),
+        ("-10269850m", "-10269.85"),
+        ("100k", "100000"),
+        ("0", "0"),
+        ("1n", "0.000000001"),
+        ("16Gi", "16Gi"),
+        ("80G", "80G"),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_people_read_plain_numbers(text: str, expected: str) -> None:
+    assert readable_quantity(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("nano", "binary", "expected"),
+    [
+        (169_651_208_176 * NANO, True, "158Gi"),
+        (10_269_850_000_000, False, "10269.85"),
+        (10_269_855_000_000, False, "10269.86"),
+        (-10_269_850_000_000, False, "-10269.85"),
+        (4992 * NANO, False, "4992"),
+        (1280 * 2**30 * NANO, True, "1280Gi"),
+        (123_456_789 * NANO, False, "123.46M"),
+        (0, True, "0"),
+    ],
+)
+def test_sums_are_rounded_to_hundredths(nano: int, binary: bool, expected: str) -> None:
+    assert rounded(nano, binary=binary) == expected
+
+
+@given(st.integers(min_value=-(10**24), max_value=10**24))
+def test_a_plain_number_is_exact(nano: int) -> None:
+    assert parse_quantity(plain_number(nano)).nano == nano

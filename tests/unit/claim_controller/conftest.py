@@ -8,6 +8,7 @@ from dray.api.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
 from dray.api.devices import DeviceId
 from dray.api.names import CLAIM_FINALIZER, DRIVER, OWNER_DRAY
 from dray.api.pods import Pod
+from dray.kube.object_text import text_of
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
 from dray_claim_controller.execution.decisions import Observed
@@ -42,7 +43,8 @@ class Make:
             }
         )
         finalizers = [CLAIM_FINALIZER] if protected else []
-        return CachedResourceClaim(claim, {"metadata": {"finalizers": finalizers}}, True, watched)
+        text = text_of({"metadata": {"finalizers": finalizers}})
+        return CachedResourceClaim(claim, text, True, watched, claim.void)
 
     @staticmethod
     def pod(**fields: Any) -> Pod:

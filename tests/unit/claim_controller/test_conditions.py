@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.kube.convert import claim_from
+from dray.kube.object_text import text_of
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
 from dray_claim_controller.execution.binding_conditions import NeverReady, Unready, readiness
 
@@ -49,7 +50,7 @@ def claim(
         "spec": {},
         "status": {"allocation": allocation, "devices": list(devices)},
     }
-    return CachedResourceClaim(claim_from(obj), obj, ours=True, watched_revision=1)
+    return CachedResourceClaim(claim_from(obj), text_of(obj), True, 1, 0)
 
 
 def ready(*claims: CachedResourceClaim, after_s: float = 0.0) -> Unready | NeverReady | None:

@@ -5,14 +5,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dray.api.names import OWNER_DRAY
+from dray.api.names import OWNER_DRAY, PLACEMENT
+from dray.api.pods import Policy
 from dray.kube.bind_request import BindRequest
+from dray.kube.pod_end import PodEnd
 from dray.kube.resources import parse
 from dray.messages.decisions import Waiting
 from dray.reasons import Reason
 from dray_claim_controller.execution.executions import DecisionVersions
 from dray_claim_controller.execution.in_flight_allocations import with_shares
 from dray_claim_controller.report import event_messages as stories
+
+NO_OVERRIDE: dict[str, Any] = {"metadata": {}}
+COMPACT = Policy("standard", "u", placement="CompactFirst", version=2)
+BY = stories.decided_by(DecisionVersions(2, 7), COMPACT, NO_OVERRIDE, None)
 
 
 def waiting(*reasons: Reason) -> Waiting:
@@ -50,9 +56,10 @@ def test_a_bind_request_says_how_many_devices_of_which_pool(make: Any) -> None:
 @pytest.mark.parametrize(
     "status",
     [
-        stories.binding_status(DecisionVersions(2, 7)),
-        stories.succeeded_status(DecisionVersions(2, 7)),
-        stories.succeeded_status(None),
+        stories.binding_status(BY),
+        stories.succeeded_status(BY),
+        stories.succeeded_status({}),
+        stories.ended_status(PodEnd(True, "PodSucceeded", "n", "", ("main 0",), "m" * 9000)),
         stories.failed_status("double-sale", "x" * 9000, 2),
         stories.waiting_status(waiting(*[Reason("clause", "c" * 100, 1, 1)] * 90)),
     ],
@@ -65,6 +72,40 @@ def test_every_status_is_valid(make: Any, status: dict[str, Any]) -> None:
 
     kept = model.model_dump(by_alias=True, exclude_unset=True)
     assert (kept["spec"], kept["status"]) == (spec, status), "a field that the server would prune"
+
+
+def test_the_mode_that_decided_is_the_policys_or_the_pods_own() -> None:
+    own = {"metadata": {"annotations": {PLACEMENT: "node=spread,gpu=binpack"}}}
+    overridden = stories.decided_by(DecisionVersions(2, 7), COMPACT, own, None)
+    without = stories.decided_by(DecisionVersions(0, 7), None, NO_OVERRIDE, None)
+
+    assert BY["decidedBy"] == {
+        "policyVersion": 2,
+        "learnedVersion": 7,
+        "placement": "CompactFirst",
+        "policy": "standard",
+    }
+    assert overridden["decidedBy"]["placement"] == "node=spread,gpu=binpack"
+    assert without["decidedBy"] == {
+        "policyVersion": 0,
+        "learnedVersion": 7,
+        "placement": "FragmentationAware",
+        "policy": None,
+    }
+    assert stories.decided_by(None, COMPACT, NO_OVERRIDE, None) == {}
+
+
+@pytest.mark.parametrize(("before", "placement"), [(2, "CompactFirst"), (1, None)])
+def test_a_mode_that_was_written_stays_only_with_the_version_that_it_is_of(
+    before: int, placement: str | None
+) -> None:
+    changed = Policy("standard", "u", placement="LowLoadFirst", version=3)
+    entry = BY["decidedBy"] | {"policyVersion": before}
+    known = {"status": {"decidedBy": entry}}
+
+    found = stories.decided_by(DecisionVersions(2, 7), changed, NO_OVERRIDE, known)
+
+    assert found["decidedBy"]["placement"] == placement
 
 
 def test_devices_are_shown_with_the_node_and_with_pools_of_another_name(make: Any) -> None:

@@ -1,4 +1,4 @@
-"""A list is folded in one step; what costs most of that is done before, object by object."""
+"""Lists are applied in steps, and what the cache has already costs nothing."""
 
 import asyncio
 from typing import Any
@@ -7,12 +7,14 @@ import pytest
 
 from dray.api.names import DEVICE_CLASS
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import CLAIMS, PODS, Changed, Listed, Object, Resource
+from dray.kube.ports import CLAIMS, NODES, PODS, Changed, Listed, Object, Resource
 from dray_claim_controller.cache import object_cache as folding
+from dray_claim_controller.cache.converted_objects import ConvertedObject, convert
 from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.cache.object_cache import ObjectCache, convert, version_of
+from dray_claim_controller.cache.object_cache import ObjectCache
 
 OBJECTS = 40
+AT_ONCE = folding._PUT_AT_ONCE
 
 
 def pod(name: str, claim: str, revision: int = 1) -> Object:
@@ -35,11 +37,9 @@ def _metadata(name: str, revision: int) -> Object:
     return {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": version}
 
 
-async def test_other_tasks_run_while_a_list_is_converted_and_see_nothing_of_it() -> None:
-    kube = MemoryKube()
-    for number in range(OBJECTS):
-        new = pod(str(number), "c")
-        await kube.create(PODS, {**new, "metadata": {"name": f"p{number}"}}, "ns")
+async def test_a_first_list_is_applied_in_steps_and_a_later_one_in_one() -> None:
+    kube, many = MemoryKube(), 3 * AT_ONCE
+    await _create(kube, range(many))
     informers, seen = Informers(kube, ObjectCache()), []
 
     async def other() -> None:
@@ -49,36 +49,75 @@ async def test_other_tasks_run_while_a_list_is_converted_and_see_nothing_of_it()
 
     task = asyncio.create_task(other())
     await informers.relist()
+    assert len(informers.cache.pods) == many
+    assert {AT_ONCE, 2 * AT_ONCE} <= set(seen)
+    seen.clear()
+    await _create(kube, range(many, 2 * many))
+    await kube.delete(PODS, "p0", "ns")
+    await informers.relist()
     task.cancel()
-    assert len(informers.cache.pods) == OBJECTS
-    assert seen.count(0) >= OBJECTS
-    assert set(seen) <= {0, OBJECTS}
+    assert len(informers.cache.pods) == 2 * many - 1
+    assert set(seen) <= {many, 2 * many - 1}
+
+
+async def _create(kube: MemoryKube, numbers: range) -> None:
+    for number in numbers:
+        new = pod(str(number), "c")
+        await kube.create(PODS, {**new, "metadata": {"name": f"p{number}"}}, "ns")
+
+
+def test_objects_that_the_cache_has_are_not_converted_again(monkeypatch: Any) -> None:
+    cache, converted = ObjectCache(), []
+    monkeypatch.setattr(
+        folding, "convert", lambda resource, obj: converted.append(obj) or convert(resource, obj)
+    )
+    node = {"metadata": {"name": "n", "uid": "n", "resourceVersion": "3"}}
+    objects = {CLAIMS: claim("c"), PODS: pod("p", "c"), NODES: node}
+    for resource, obj in objects.items():
+        cache.apply(resource, Listed((obj,), 5))
+    assert converted == list(objects.values())
+    cache.take_dirty()
+    for resource, obj in objects.items():
+        cache.apply(resource, Listed((obj,), 6))
+    assert converted == list(objects.values())
+    assert not cache.take_dirty()
+    cache.apply(CLAIMS, Listed((claim("c", revision=7),), 7))
+    assert converted[3:] == [claim("c", revision=7)]
+
+
+def test_a_list_shows_that_the_watch_has_seen_the_response_to_an_own_write() -> None:
+    cache = ObjectCache()
+    cache.apply_response(CLAIMS, claim("c", revision=4))
+    assert not cache.claims["uid-c"].allocation_watched
+    cache.apply(CLAIMS, Listed((claim("c", revision=4),), 4))
+    assert cache.claims["uid-c"].allocation_watched
+
+
+def test_an_object_that_is_made_again_under_its_name_replaces_the_one_before() -> None:
+    cache = ObjectCache()
+    for uid, revision in (("n1", 3), ("n2", 4)):
+        metadata = {"name": "n", "uid": uid, "resourceVersion": str(revision)}
+        cache.apply(NODES, Listed(({"metadata": metadata},), revision))
+    assert cache.plain[NODES.plural]["n"]["metadata"]["uid"] == "n2"
+    assert cache.is_gone("n1")
 
 
 @pytest.mark.parametrize("order", [(CLAIMS, PODS), (PODS, CLAIMS)], ids=["claims", "pods"])
-def test_what_was_converted_before_folds_as_what_was_not(
-    order: tuple[Resource, Resource],
-) -> None:
+def test_a_list_folds_as_its_objects_do_one_by_one(order: tuple[Resource, Resource]) -> None:
     unreadable = {**pod("odd", "c0"), "spec": {"containers": 7, "resourceClaims": [1]}}
     objects: dict[Resource, tuple[Object, ...]] = {
         CLAIMS: tuple(claim(f"c{n}") for n in range(3)),
         PODS: (*(pod(str(n), f"c{n}") for n in range(4)), unreadable),
     }
-    before, now = ObjectCache(), ObjectCache()
+    listed, watched = ObjectCache(), ObjectCache()
     for resource in order:
-        ready = {version_of(obj): convert(resource, obj) for obj in objects[resource]}
-        before.apply(resource, Listed(objects[resource], 5))
-        now.apply(resource, Listed(objects[resource], 5), ready)
-    assert (now.claims, now.pods, now.unreadable) == (before.claims, before.pods, before.unreadable)
-    assert now.take_dirty() == before.take_dirty()
-    assert [seen.uid for seen in now.our_pods()] == [f"uid-pod-{n}" for n in range(3)]
-
-
-def test_what_was_converted_is_of_that_version_alone() -> None:
-    cache, old, new = ObjectCache(), pod("p", "c"), pod("p", "other", revision=2)
-    cache.apply(PODS, Listed((new,), 2), {version_of(old): convert(PODS, old)})
-    cache.apply(CLAIMS, Changed(claim("other", 3)))
-    assert len(cache.our_pods()) == 1
+        listed.apply(resource, Listed(objects[resource], 5))
+        for obj in objects[resource]:
+            watched.apply(resource, Changed(obj))
+    assert (listed.claims, listed.pods) == (watched.claims, watched.pods)
+    assert listed.unreadable == watched.unreadable
+    assert listed.take_dirty() == watched.take_dirty()
+    assert [seen.uid for seen in listed.our_pods()] == [f"uid-pod-{n}" for n in range(3)]
 
 
 def test_a_claim_costs_no_look_at_pods_that_do_not_name_it(monkeypatch: Any) -> None:
@@ -88,7 +127,7 @@ def test_a_claim_costs_no_look_at_pods_that_do_not_name_it(monkeypatch: Any) -> 
         cache.apply(PODS, Changed(pod(str(number), f"c{number}")))
     looked_at: list[str] = []
 
-    def counted(resource: Resource, obj: Object) -> Any:
+    def counted(resource: Resource, obj: Object) -> ConvertedObject:
         looked_at.append(obj["metadata"]["name"])
         return convert(resource, obj)
 
@@ -96,7 +135,7 @@ def test_a_claim_costs_no_look_at_pods_that_do_not_name_it(monkeypatch: Any) -> 
     for number in range(OBJECTS):
         cache.apply(CLAIMS, Changed(claim(f"c{number}")))
     assert len(cache.our_pods()) == OBJECTS
-    assert len(looked_at) == 2 * OBJECTS
+    assert len(looked_at) == OBJECTS
 
 
 def test_a_pod_that_is_gone_or_names_another_claim_is_adopted_by_no_claim() -> None:

@@ -6,7 +6,13 @@ from collections.abc import Awaitable, Callable
 from tests.virtual_time import LoopClock, run_virtually
 
 from dray.kube.ports import KubeUnavailableError, RefusedError
-from dray_claim_controller.report.queue import CROWD, ReportQueue, Subject, Work
+from dray_claim_controller.report.queue import (
+    CROWD,
+    REPEATS_PER_S,
+    ReportQueue,
+    Subject,
+    Work,
+)
 
 SUBJECT = ("pod", "bindrequest")
 PATIENCE_S = 30.0
@@ -135,5 +141,45 @@ def test_pods_whose_reports_are_refused_or_hang_delay_no_other() -> None:
         run.queue.put(SUBJECT, run.report("mine"))
         assert await run.by_now(0.1) == ["mine"]
         assert len(run.queue) == len(subjects)
+
+    scenario(of)
+
+
+def test_repeated_reports_are_written_slowly_however_many_there_are() -> None:
+    async def of(run: QueueRun) -> None:
+        for number in range(2000):
+            run.queue.repeat((f"pod-{number}", "bindrequest"), run.report(f"{number}"))
+        assert len(run.queue) == 2000
+        for _ in range(600):
+            run.queue.scan(0)
+            await run.by_now(0.1)
+        assert 50 + 59 * REPEATS_PER_S <= len(run.written) <= 50 + 61 * REPEATS_PER_S
+        assert run.written == [f"{number}" for number in range(len(run.written))]
+
+    scenario(of)
+
+
+def test_the_first_report_of_a_pod_does_not_wait_for_repeated_ones() -> None:
+    async def of(run: QueueRun) -> None:
+        for number in range(2000):
+            run.queue.repeat((f"pod-{number}", "bindrequest"), run.report("again"))
+        run.queue.put(("new", "bindrequest"), run.report("new"))
+        assert "new" in await run.by_now(0.1)
+
+    scenario(of)
+
+
+def test_a_repeated_report_replaces_one_that_is_not_written_yet() -> None:
+    async def of(run: QueueRun) -> None:
+        for number in range(60):
+            run.queue.repeat((f"pod-{number}", "bindrequest"), run.report("old"))
+        run.queue.repeat(("pod-59", "bindrequest"), run.report("new"))
+        run.queue.repeat(("pod-0", "bindrequest"), run.report("newest"))
+        for _ in range(100):
+            run.queue.scan(0)
+            await run.by_now(0.1)
+        assert len(run.written) in (60, 61)
+        assert run.written.count("new") == 1
+        assert run.written.count("newest") == 1
 
     scenario(of)

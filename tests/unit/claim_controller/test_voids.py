@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dray.api.names import OWNER_KUBE_SCHEDULER, VOID
+from dray.kube.object_text import text_of
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.execution.decisions import voids_of
@@ -17,7 +18,7 @@ def pod(make: Any, expected: str = "", **fields: Any) -> CachedPod:
     made = make.pod(**fields)
     annotations = {VOID: expected} if expected else {}
     obj = {"metadata": {"annotations": annotations}}
-    return CachedPod("p", made.node, 0, 0, False, pod=made, object=obj)
+    return CachedPod("p", made.node, 0, 0, False, pod=made, text=text_of(obj))
 
 
 def cache(seen: CachedPod, *claims: Any) -> ObjectCache:

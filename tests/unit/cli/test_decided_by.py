@@ -87,7 +87,26 @@ async def test_the_placement_is_the_policys_unless_the_pod_has_its_own(
     assert found.line() == line
 
 
-async def test_only_versions_are_shown_for_a_policy_that_has_changed() -> None:
+async def test_the_recorded_mode_is_shown_after_the_policy_has_changed_or_is_gone() -> None:
+    kube = await with_policy(mode="CompactFirst")
+    entry = decided(learned=0)
+    entry["status"]["decidedBy"] |= {"placement": "CompactFirst", "policy": "standard"}
+    await kube.patch(POLICIES, "standard", {"spec": {"placement": {"mode": "LowLoadFirst"}}})
+
+    changed = await decided_by(kube, a_pod(), POOL, entry)
+    without_pool = await decided_by(kube, a_pod(), None, entry)
+
+    assert changed is not None
+    assert changed.line() == (
+        "Decided by CompactFirst (SchedulingConfigTemplate standard version 1, which is at 2 now)"
+    )
+    assert without_pool is not None
+    assert without_pool.line() == (
+        "Decided by CompactFirst (SchedulingConfigTemplate standard version 1)"
+    )
+
+
+async def test_only_versions_are_shown_if_no_mode_is_recorded_and_the_policy_changed() -> None:
     kube = await with_policy(mode="CompactFirst")
     changed = {"spec": {"placement": {"mode": "LowLoadFirst"}}}
     await kube.patch(POLICIES, "standard", changed)
@@ -116,6 +135,7 @@ async def test_without_the_policy_the_versions_are_shown() -> None:
     found = await decided_by(MemoryKube(), a_pod(), POOL, decided())
 
     assert found == DecisionSource(1, 7)
+    assert found.as_json() == {"policyVersion": 1, "learnedVersion": 7}
     assert found.line() == (
         "Decided by a policy (SchedulingConfigTemplate of its pool version 1, learned version 7)"
     )
@@ -131,8 +151,8 @@ async def test_explain_shows_it_with_the_cards() -> None:
     await kube.create(POOLS, POOL)
     named = {"name": "gpu", "resourceClaimName": "of-train"}
     pod = a_pod(**{"tensor-fusion.ai/gpupool": "fast"})
-    await kube.create(PODS, {**pod, "spec": {"resourceClaims": [named]}}, "default")
-    bind: Object = {"metadata": {"name": "train"}, "spec": {"podUID": "p"}}
+    made = await kube.create(PODS, {**pod, "spec": {"resourceClaims": [named]}}, "default")
+    bind: Object = {"metadata": {"name": "train"}, "spec": {"podUID": made["metadata"]["uid"]}}
     await kube.create(BIND_REQUESTS, bind, "default")
     await kube.patch(BIND_REQUESTS, "train", decided(), "default", subresource="status")
     labels = {"tensor-fusion.ai/gpupool": "fast"}

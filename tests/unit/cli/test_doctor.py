@@ -332,11 +332,23 @@ def a_bus() -> MemoryBus:
 
 async def test_streams_that_nobody_made_are_broken() -> None:
     bus = a_bus()
-    payload, *found = await on_bus.look_at_bus(bus, (a_pool(), a_pool(epoch=0)))
-    assert payload.grade == "ok"
+    payload, store, *found = await on_bus.look_at_bus(bus, (a_pool(), a_pool(epoch=0)))
+    assert (payload.grade, store.grade) == ("ok", "ok")
     assert [f.grade for f in found] == ["broken"] * (len(STREAMS) + 2)
     assert "is lost" in found[-2].text
     assert "not opened yet" in found[-1].text
+
+
+async def test_the_bytes_of_the_store_are_shown() -> None:
+    bus = a_bus()
+    for spec in (*STREAMS, log_spec("fast", 1)):
+        await bus.ensure(spec)
+    await bus.append(Outgoing("dray.decision.fast.1", b"x" * 3 * 2**20), expected_last=0)
+    store = await on_bus.store_finding(bus, (a_pool(),))
+    assert store.text == "3.0 MiB in 7 streams; the largest is DRAY_DECISIONS_fast_1 with 3.0 MiB"
+    await bus.purge("DRAY_DECISIONS_fast_1", 2)
+    log = await on_bus.log_finding(bus, a_pool())
+    assert log.text.startswith("epoch 1, 0 records up to 1")
 
 
 async def test_a_whole_bus_is_well_and_tells_of_dead_letters() -> None:

@@ -233,6 +233,45 @@ def test_the_device_class_is_the_drivers_and_guards_the_driver() -> None:
     assert selector["cel"]["expression"] == f'device.driver == "{DRIVER}"'
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (
+            GPUPool,
+            {
+                "name": "training-pool",
+                "GPUs": "1024",
+                "Unhealthy": "3",
+                "Free": "319123.75",
+                "Free VRAM": "40960.5Gi",
+                "Waiting": "120",
+                "Ready": "True",
+                "Age": "100d",
+            },
+        ),
+        (
+            BindRequest,
+            {
+                "name": "trainer-x2k4p",
+                "Pool": "production",
+                "Node": "gpu-node-1",
+                "GPUs": "8",
+                "Phase": "Succeeded",
+                "Reason": "PodSucceeded",
+                "Age": "100d",
+            },
+        ),
+    ],
+)
+def test_default_columns_fit_a_terminal(kind: type[CustomResource], values: dict[str, str]) -> None:
+    names = ["name", *(column.name for column in kind.COLUMNS if not column.wide)]
+
+    widths = [max(len(name), len(values[name])) for name in names]
+
+    # kubectl puts three spaces between two columns.
+    assert sum(widths) + 3 * (len(widths) - 1) <= 80
+
+
 def test_kinds_have_short_names_of_their_own_and_a_category() -> None:
     found = [custom_resources.crd(kind)["spec"]["names"] for kind in CUSTOM_RESOURCES]
 

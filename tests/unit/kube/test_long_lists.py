@@ -8,6 +8,8 @@ import pytest
 from dray.api.json_codec import cut
 from dray.kube.api_transport import decoded, decoded_page
 from dray.kube.convert import claim_from
+from dray.kube.ports import ObjectVersion
+from dray.runtime import time_slice
 
 CONFIGS = 32
 CLAIMS = 4
@@ -75,7 +77,10 @@ async def test_a_claim_with_large_parameters_may_be_unreadable_for_another_reaso
 
 
 @pytest.mark.parametrize("fields", [nested(3), nested(9_900)], ids=["shallow", "deep"])
-async def test_other_tasks_run_between_the_objects_of_a_list(fields: bytes) -> None:
+async def test_other_tasks_run_between_the_objects_of_a_list(
+    fields: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_slice, "_MOST_S", 0.0)
     turns, objects = 0, 40
 
     async def other() -> None:
@@ -193,3 +198,34 @@ def test_a_list_is_cut_in_steps_that_are_no_longer_than_its_objects() -> None:
     assert sum(1 for _ in cut(deep)) >= 49
     shallow = listed([an_object("o" * 60_000)] * 50)
     assert sum(1 for _ in cut(shallow)) >= 20
+
+
+@pytest.mark.parametrize("fields", [b"{}", nested(9_900)], ids=["shallow", "deep"])
+async def test_objects_that_the_caller_has_are_not_decoded(fields: bytes) -> None:
+    asked: list[ObjectVersion] = []
+
+    def known(version: ObjectVersion) -> str | None:
+        asked.append(version)
+        return version.uid if version.name == "b" else None
+
+    texts = [
+        an_object(name, fields).replace(b'"name"', b'"uid":"u","resourceVersion":"7","name"', 1)
+        for name in "abc"
+    ]
+    found = await decoded_page(listed(texts), "list", known)
+    whole = await decoded_page(listed(texts), "list")
+    assert whole.known == {}
+    if fields == b"{}":
+        assert asked == [ObjectVersion.of(obj) for obj in whole.items]
+        assert found.known == {1: "u"}
+        assert found.items == [whole.items[0], None, whole.items[2]]
+    else:
+        assert (asked, found) == ([], whole), "its version can't be read without recursion"
+
+
+@pytest.mark.parametrize("version", [b"7", b'"x"', b"null"])
+async def test_an_object_whose_version_is_odd_is_decoded(version: bytes) -> None:
+    text = b'{"metadata":{"name":"a","uid":"u","resourceVersion":%b}}' % version
+    found = await decoded_page(listed([text]), "list", lambda _: "known")
+    assert found.known == {}
+    assert found.items[0]["metadata"]["name"] == "a"

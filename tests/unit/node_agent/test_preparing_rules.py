@@ -139,9 +139,20 @@ def test_limits_come_from_opaque_config_and_the_claims_win_over_the_classs():
     every = device_uses(made, "u1", "n1", CARDS)
     env = environment(every[0], every, made, "low")
     assert env["TENSOR_FUSION_TFLOPS_LIMIT"] == "300"
-    assert env["TENSOR_FUSION_VRAM_LIMIT"] == "9Gi"
+    assert env["TENSOR_FUSION_VRAM_LIMIT"] == str(9 * 2**30)
     assert env["TENSOR_FUSION_ISOLATION"] == "soft"
     assert env["TENSOR_FUSION_QOS"] == "critical"
+
+
+@pytest.mark.parametrize(
+    ("tflops", "variable"), [("98900m", "98.9"), ("10k", "10000"), ("0.5", "0.5")]
+)
+def test_amounts_in_the_environment_are_plain_numbers(tflops, variable):
+    limited = claim(result(tflops=tflops), config=(limits(tflopsLimit=tflops),))
+    every = device_uses(limited, "u1", "n1", CARDS)
+    env = environment(every[0], every, limited, "low")
+    assert env["TENSOR_FUSION_TFLOPS_REQUEST"] == variable
+    assert env["TENSOR_FUSION_TFLOPS_LIMIT"] == variable
 
 
 def test_without_config_the_nodes_quality_of_service_holds():

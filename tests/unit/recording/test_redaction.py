@@ -107,7 +107,7 @@ def test_what_is_recorded_of_an_object_is_read_as_the_object_and_has_no_secret(
     assert redacted(plural, kept) == kept
     if plural == "pods":
         assert pod_from(kept) == pod_from(whole)
-        one, other = (cached_pod(obj, None, 1, ours=False) for obj in (kept, whole))
+        one, other = (cached_pod(obj, pod_from(obj), 1) for obj in (kept, whole))
         assert one == other
     elif plural == "resourceclaims":
         assert claim_from(kept) == claim_from(whole)

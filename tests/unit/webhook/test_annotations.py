@@ -117,7 +117,7 @@ def test_counts_up_to_the_most_results_of_a_claim_are_allowed(cluster, pod, coun
 def test_fractions_and_exponents_are_quantities(cluster, pod):
     answer = cluster.admit(pod({P + "tflops-request": "12.5", P + "vram-request": "16e9"}))
 
-    assert answer.requested.understood["tflops"] == "12500m"
+    assert answer.requested.understood["tflops"] == "12.5"
     assert answer.requested.understood["vram"] == "16G"
 
 

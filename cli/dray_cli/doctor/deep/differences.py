@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dray.api.claims import AllocatedDevice
+from dray.api.quantities import readable_quantity
 from dray_cli.doctor.findings import Finding
 
 AREA = "Logs, facts and claims"
@@ -63,7 +64,7 @@ def devices_named(*groups: Iterable[AllocatedDevice]) -> tuple[str, ...]:
 
 
 def _device_text(one: AllocatedDevice) -> str:
-    consumed = [f"{name}={amount}" for name, amount in sorted(one.consumed.items())]
+    consumed = [f"{name}={readable_quantity(text)}" for name, text in sorted(one.consumed.items())]
     taken = [each for each in consumed if not each.endswith("=0")]
     return " ".join((f"{one.id.device} on {one.id.pool}", *taken))
 

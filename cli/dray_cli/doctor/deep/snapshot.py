@@ -12,7 +12,7 @@ from dray.bus.topology import FACTS_STREAM
 from dray.kube.convert import claim_from
 from dray.kube.convert_metadata import time_from
 from dray.kube.ports import CLAIMS, SLICES, Kube, Object
-from dray.messages.decisions import AnyRecord, Opened, log_stream, log_subject
+from dray.messages.decisions import AnyRecord, log_stream, log_subject
 from dray.messages.facts import ClaimObserved, Fact, NodeObserved, SliceObserved
 from dray.messages.rpc import Dump, DumpReply, Holding
 from dray_allocator.core.handle import handle
@@ -32,8 +32,9 @@ class LogSummary:
     """A domain's decision log, as read."""
 
     whole: bool = False
-    """Whether it was read from its first record: nothing was trimmed."""
+    """Whether all that counts is known: it was read from its first record, or from a checkpoint."""
     opened_unix_s: float = 0.0
+    """Time of the first record that the log still has."""
     claim_times: dict[str, float] = field(default_factory=dict)
     """Per claim, the time of the last record about it."""
 
@@ -157,20 +158,19 @@ async def _rules(bus: Bus, state: AllocatorState) -> AllocatorOptions:
 
 async def _log(bus: Bus, state: AllocatorState, domain: str, epoch: int) -> LogSummary:
     """Empty if the log is lost, which is another finding."""
-    log = LogSummary()
+    times: list[float] = []
+    claim_times: dict[str, float] = {}
     try:
         async with aclosing(read_whole(bus, log_stream(domain, epoch))) as records:
             async for delivered in records:
                 record = record_of(delivered)
                 handle(state, RecordSeen(domain, epoch, delivered.sequence, record, more=True))
-                if delivered.sequence == 1 and isinstance(record, Opened):
-                    log = LogSummary(
-                        whole=True, opened_unix_s=record.now_unix_s, claim_times=log.claim_times
-                    )
-                log.claim_times.update(dict.fromkeys(subjects(record).claims, record.now_unix_s))
+                times.append(record.now_unix_s)
+                claim_times.update(dict.fromkeys(subjects(record).claims, record.now_unix_s))
     except StreamMissingError:
         pass
-    return log
+    is_whole = bool(times) and state.domains[domain].confirmed.is_whole
+    return LogSummary(is_whole, times[0] if times else 0.0, claim_times)
 
 
 async def _replica_answer(bus: Bus, domain: str) -> ReplicaAnswer | str:

@@ -112,10 +112,13 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
             made: AnyRecord = records.decided(state, domain, tuple(p for p in again if p))
             _undo(state, domain, made)
         case Waiting(pod_uid=pod_uid):
-            pod = state.facts.pods.get(pod_uid)
+            uids = [one.pod_uid for one in record.by_pod()]
+            known = [state.facts.pods[uid] for uid in uids if uid in state.facts.pods]
             found_reasons = reasons(state, pod_uid)
             made = (
-                records.waiting(state, domain, pod, found_reasons) if pod else _groundless(record)
+                records.waiting(state, domain, known, found_reasons)
+                if len(known) == len(uids)
+                else _groundless(record)
             )
         case Released(releases=releases):
             made = records.released(state, domain, ends_of(state, domain, releases))
@@ -123,7 +126,8 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
             found = dict(leaving(state, domain))
             made = records.node_left(state, domain, node, found.get(node, -1))
         case Checkpoint():
-            made = records.checkpoint(state, domain)
+            parts = records.checkpoint(state, domain)
+            made = parts[min(record.part, len(parts)) - 1]
         case _:
             return record
     return _as_written_by(made, record)
@@ -180,7 +184,7 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
         case FactsLost():
             forget_facts(state)
         case RecordSeen():
-            fold_record(state, event)
+            return fold_record(state, event)
         case RecordUndecodable():
             stop_log(state, event)
         case LogShortened():
@@ -276,7 +280,7 @@ def _decide_again(
 
 
 def _groundless(record: Waiting) -> Waiting:
-    """The record without reasons: the facts do not show the pod."""
+    """The record without reasons: the facts do not show all of its pods."""
     return msgspec.structs.replace(record, reasons=())
 
 

@@ -27,7 +27,8 @@ def subscribe(state: AllocatorState, event: Subscribe) -> list[Effect]:
     for name in joined:
         state.domains[name] = state.unread_domains.pop(name)
     effects: list[Effect] = [Unfollow(name) for name in left]
-    return [*effects, *(Follow(name, state.domains[name].epoch) for name in joined)]
+    follows = (state.domains[name] for name in joined)
+    return [*effects, *(Follow(one.name, one.epoch, one.start) for one in follows)]
 
 
 def fold_earlier(state: AllocatorState, event: EarlierFact) -> None:
@@ -54,6 +55,7 @@ def _forget(state: AllocatorState, left: list[str]) -> None:
         state.unread_domains[name] = SchedulingDomain(
             name,
             known.epoch,
+            start=known.start,
             unnamed=known.unnamed,
             renamed=known.renamed,
             undecodable=undecodable[name],

@@ -1,5 +1,6 @@
 """Records as this replica writes them: each has the position of the facts that it is based on."""
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import msgspec
@@ -10,19 +11,26 @@ from dray.messages.decisions import (
     Checkpoint,
     ClaimDecision,
     Decided,
+    ExcludedNode,
+    LeftNode,
     NodeLeft,
     PodDecision,
     Release,
     Released,
+    ReservedClaim,
     Waiting,
+    WaitingPeer,
 )
 from dray.reasons import Reason
+from dray_allocator.cycle.checkpoint_builder import CheckpointBuilder
 from dray_allocator.placement.choice import Choice
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.state.decision_log import Stage
+from dray_allocator.state.decision_log import Reservation, Stage
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
+
+Reasons = tuple[Reason, ...]
 
 
 class _Head(TypedDict):
@@ -61,17 +69,24 @@ def decided(
 
 
 def waiting(
-    state: AllocatorState, domain: SchedulingDomain, pod: Pod, reasons: tuple[Reason, ...]
+    state: AllocatorState, domain: SchedulingDomain, pods: Sequence[Pod], reasons: Reasons
 ) -> Waiting:
-    """Why the pod is pending now."""
+    """Why the pods, at least one, are pending now."""
+    first, *others = (
+        WaitingPeer(
+            pod_uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            request_id=pod.request_id,
+            traceparent=pod.traceparent,
+        )
+        for pod in pods
+    )
     return Waiting(
         **_head(state, domain),
-        pod_uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
+        **msgspec.structs.asdict(first),
         reasons=reasons,
-        request_id=pod.request_id,
-        traceparent=pod.traceparent,
+        peers=tuple(others),
     )
 
 
@@ -89,17 +104,72 @@ def node_left(
     return NodeLeft(**_head(state, domain), node=node, node_revision=revision)
 
 
-def checkpoint(state: AllocatorState, domain: SchedulingDomain) -> Checkpoint:
-    """What a reader that starts here must know: reservations and excluded nodes."""
-    log = domain.current
-    held = [r.pod_uid for r in log.claims.values() if r.stage is Stage.HELD]
-    pods = dict.fromkeys([*held, *(uid for uid in log.pods if state.assumed_pods.has(uid))])
-    return Checkpoint(
-        **_head(state, domain),
-        in_flight=tuple(log.pods[uid] for uid in pods if uid in log.pods),
-        waiting=tuple(uid for uid in log.waiting if uid in state.facts.pods),
-        excluded={uid: tuple(nodes) for uid, nodes in log.excluded.items()},
-        learned=log.learned,
+def checkpoint(state: AllocatorState, domain: SchedulingDomain) -> tuple[Checkpoint, ...]:
+    """The parts of a checkpoint: what the log amounts to, without what no reader needs any more."""
+    log, head = domain.current, _head(state, domain)
+    head["facts_sequence"] = max(head["facts_sequence"], log.facts_sequence)
+    kept = [one for one in log.claims.values() if _is_needed(state, one)]
+    parts = CheckpointBuilder(Checkpoint(**head, learned=log.learned), state.rules.decided_bytes)
+    for pod in log.pods.values():
+        parts.add("in_flight", pod)
+    for one in kept:
+        pod_decision = log.pods.get(one.pod_uid)
+        if not _has_attempt(pod_decision, one):
+            parts.add("former", _former(one))
+        parts.add(
+            "reserved",
+            ReservedClaim(
+                uid=one.claim_uid,
+                attempt=one.attempt,
+                decided_unix_s=one.decided_unix_s,
+                stage=one.stage.value,
+            ),
+        )
+    for waits in log.waiting.values():
+        if waits.pod_uid in state.facts.pods:
+            parts.add_waiting(waits)
+    for claim_uid, nodes in log.excluded.items():
+        for node, since_unix_s in nodes.items():
+            if state.facts.age_s(since_unix_s) < state.rules.exclusion_s:
+                excluded = ExcludedNode(claim_uid=claim_uid, node=node, since_unix_s=since_unix_s)
+                parts.add("excluded_nodes", excluded)
+    for node, revision in log.left.items():
+        fact = state.facts.nodes.get(node)
+        if fact is not None and fact.node.leaving == domain.name:
+            parts.add("left_nodes", LeftNode(node=node, node_revision=revision))
+    return parts.take()
+
+
+def _is_needed(state: AllocatorState, reservation: Reservation) -> bool:
+    """Whether a reader must know the attempt: it is not over, or the claim does not show it."""
+    if reservation.stage is not Stage.OVER:
+        return True
+    claim = state.facts.claims.get(reservation.claim_uid)
+    return claim is not None and claim.void < reservation.attempt
+
+
+def _has_attempt(pod: PodDecision | None, reservation: Reservation) -> bool:
+    return pod is not None and any(
+        (claim.uid, claim.attempt) == (reservation.claim_uid, reservation.attempt)
+        for claim in pod.claims
+    )
+
+
+def _former(reservation: Reservation) -> PodDecision:
+    claim = ClaimDecision(
+        uid=reservation.claim_uid,
+        namespace=reservation.namespace,
+        name=reservation.name,
+        attempt=reservation.attempt,
+        allocation=reservation.allocation,
+    )
+    return PodDecision(
+        pod_uid=reservation.pod_uid,
+        namespace=reservation.namespace,
+        name="",
+        node=reservation.node,
+        binder="dray",
+        claims=(claim,),
     )
 
 
@@ -169,12 +239,13 @@ def _claim(domain: SchedulingDomain, claim: Claim, allocation: Allocation) -> Cl
         uid=claim.uid,
         namespace=claim.namespace,
         name=claim.name,
-        attempt=_next_attempt(domain, claim),
+        attempt=next_attempt(domain, claim),
         allocation=allocation,
     )
 
 
-def _next_attempt(domain: SchedulingDomain, claim: Claim) -> int:
+def next_attempt(domain: SchedulingDomain, claim: Claim) -> int:
+    """An attempt above all that were made or voided."""
     known = domain.current.claims.get(claim.uid)
     before = 0 if known is None else known.attempt
     return max(first_attempt(domain.epoch), before + 1, claim.decision + 1, claim.void + 1)

@@ -1,11 +1,11 @@
 """One step of a serving replica: end reservations, then schedule active pods."""
 
 from dray.api.pods import Pod
-from dray.messages.decisions import AnyRecord, PodDecision, Waiting, encode_record
+from dray.messages.decisions import AnyRecord, PodDecision, Waiting
 from dray.reasons import Reason
 from dray_allocator.cycle import records
 from dray_allocator.cycle.ended_reservations import due_releases, leaving
-from dray_allocator.cycle.records import decision_of, size_bytes, too_large
+from dray_allocator.cycle.records import Reasons, decision_of, size_bytes, too_large
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.choice import Pause
@@ -20,6 +20,12 @@ from dray_allocator.values.events import Append, Effect, Send
 
 _CARDS_PER_TICK = 1_000_000
 """Cards compared per tick to recompute the reasons of pending pods: some tenths of a second."""
+
+_WAITING_PODS_PER_RECORD = 1000
+"""Each takes a quarter of a kilobyte in a record."""
+
+_PODS_PER_RECORD_SINCE = 16
+"""How many pods with devices ask for one record more before the next checkpoint."""
 
 
 class Step:
@@ -36,6 +42,8 @@ class Step:
         self._domain = domain
         self._batch: list[PodDecision] = []
         self._batch_bytes = 0
+        self._waits: dict[Reasons, list[Pod]] = {}
+        """Pods whose reasons are to be recorded, in the state without the batch."""
 
     def take(self) -> list[Effect]:
         """End reservations, schedule, write a checkpoint if due; return the effects in order."""
@@ -129,15 +137,36 @@ class Step:
             first = queue.first_unschedulable(signature)
             if first is None:
                 continue
-            want = wanted(self._state, domain.name, self._state.facts.pods[first])
-            reasons = self._reasons(want) if isinstance(want, PodRequest) else want
+            if (reasons := self._reasons_of_waiting(first)) is None:
+                queue.stale_reasons[signature] = None
+                queue.activate_next(signature)
+                continue
             recorded = domain.current.waiting.get(first)
             if recorded is None or (
-                recorded.reasons != reasons and self._is_news(recorded, reasons)
+                recorded.reasons != reasons
+                and self._is_news(recorded, reasons)
+                and self._may_report(signature)
             ):
-                queue.deferred_reasons.update(dict.fromkeys(queue.unschedulable(signature)))
+                for uid in queue.unschedulable(signature):
+                    known = domain.current.waiting.get(uid)
+                    if known is None or known.reasons != reasons:
+                        self._waits.setdefault(reasons, []).append(self._state.facts.pods[uid])
+                self._flush_waits()
             elif recorded.reasons != reasons:
-                queue.stale_reasons[signature] = None  # Only counts changed: later.
+                queue.stale_reasons[signature] = None  # Only counts changed, or too often: later.
+
+    def _reasons_of_waiting(self, uid: str) -> tuple[Reason, ...] | None:
+        """Why a pod fits nowhere now; None if it fits, or that is not known yet."""
+        want = wanted(self._state, self._domain.name, self._state.facts.pods[uid])
+        if not isinstance(want, PodRequest):
+            return want
+        if schedule_pod(self._state, self._domain, want, self._budget) is not None:
+            return None
+        return self._reasons(want)
+
+    def _may_report(self, signature: bytes) -> bool:
+        now_unix_s, every_s = self._state.facts.now_unix_s, self._state.rules.waiting_repeat_s
+        return self._domain.queue.take_report(signature, now_unix_s, every_s=every_s)
 
     def _schedule(self, pod: Pod) -> int:
         """Decide one pod; return the number of searches."""
@@ -171,6 +200,7 @@ class Step:
         return 1
 
     def _put_in_record(self, decision: PodDecision) -> None:
+        self._flush_waits()
         self._batch_bytes += (added_bytes := size_bytes(decision))
         if self._batch and self._batch_bytes > self._state.rules.decided_bytes:
             self._flush()
@@ -201,8 +231,17 @@ class Step:
             domain.queue.explained[want.signature] = (at, reasons)
         return reasons
 
+    def _flush_waits(self) -> None:
+        """Write the reasons since the last decision; pods of the same ones share a record."""
+        for reasons, pods in self._waits.items():
+            for begin in range(0, len(pods), _WAITING_PODS_PER_RECORD):
+                some = pods[begin : begin + _WAITING_PODS_PER_RECORD]
+                self._append(records.waiting(self._state, self._domain, some, reasons))
+        self._waits.clear()
+
     def _flush(self) -> None:
-        """Write the decisions since the last record. They are assumed already."""
+        """Write what was decided since the last record; decisions are assumed already."""
+        self._flush_waits()
         domain = self._domain
         if self._batch:
             record = records.decided(self._state, domain, tuple(self._batch))
@@ -220,8 +259,9 @@ class Step:
             if not self._is_news(known, reasons):
                 self._domain.queue.deferred_reasons[pod.uid] = None
                 return
-        self._flush()
-        self._append(records.waiting(self._state, self._domain, pod, reasons))
+        if self._batch:
+            self._flush()
+        self._waits.setdefault(reasons, []).append(pod)
 
     def _is_news(self, known: Waiting, reasons: tuple[Reason, ...]) -> bool:
         """Whether to record other reasons: changes of counts only after ``waiting_repeat_s``."""
@@ -230,16 +270,17 @@ class Step:
         return is_old or _causes(known.reasons) != _causes(reasons)
 
     def _checkpoint(self) -> None:
-        """Append a checkpoint if there are new records and enough time has passed."""
+        """Append a checkpoint if enough time has passed and enough was recorded.
+
+        It is about as long as the decisions of all pods that have devices, so that it is worth
+        its length only after a share of them has changed.
+        """
         log, state = self._domain.current, self._state
         age_s = state.facts.age_s(log.checkpoint_unix_s)
-        if not log.since_checkpoint or age_s < state.rules.checkpoint_interval_s:
-            return
-        if state.ready(self._domain):
-            checkpoint = records.checkpoint(state, self._domain)
-            # The bus would always refuse one that is too large, and readers do without it.
-            if len(encode_record(checkpoint)) <= state.rules.decided_bytes:
-                self._append(checkpoint)
+        is_news = log.since_checkpoint > len(log.pods) // _PODS_PER_RECORD_SINCE
+        if age_s >= state.rules.checkpoint_interval_s and is_news and state.ready(self._domain):
+            for part in records.checkpoint(state, self._domain):
+                self._append(part)
 
     def _append(self, record: AnyRecord) -> None:
         """Queue a record and fold it at once."""

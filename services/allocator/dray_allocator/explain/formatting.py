@@ -2,10 +2,16 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 
 from dray.api.devices import Capacity, Taint
-from dray.api.quantities import Quantity, parse_quantity, readable, readable_text, rounded_down
+from dray.api.quantities import (
+    Quantity,
+    parse_quantity,
+    plain_number,
+    readable,
+    readable_quantity,
+    rounded_down,
+)
 from dray.cel.eval.program import ClauseResult
 from dray_allocator.devices.percentages import PHYSICAL, WHOLE
 from dray_allocator.devices.published_capacity import amount_of
@@ -27,14 +33,14 @@ def values(result: ClauseResult) -> str:
 def published(wanted: Iterable[str], capacity: Mapping[str, Capacity]) -> str:
     """The published capacities of a device, of those that are ``wanted``."""
     return ", ".join(
-        f"{name} {readable_text(capacity[name].value)}" if name in capacity else f"no {name}"
+        f"{name} {readable_quantity(capacity[name].value)}" if name in capacity else f"no {name}"
         for name in sorted(wanted)
     )
 
 
 def asked(amounts: Mapping[str, str], percents: Mapping[str, int]) -> str:
     """The requested amounts and percentages, by capacity."""
-    texts = {name: readable_text(text) for name, text in amounts.items()}
+    texts = {name: readable_quantity(text) for name, text in amounts.items()}
     texts |= {name: percentage(name, percent) for name, percent in percents.items()}
     return ", ".join(f"{name} {text}" for name, text in sorted(texts.items()))
 
@@ -61,12 +67,12 @@ def left(nano: int, like: str) -> str:
 
 def percentage(capacity: str, percent: int) -> str:
     """Format a requested percentage, in billionths of a percent."""
-    return f"{_decimal(percent)} % of {PHYSICAL[capacity]}"
+    return f"{plain_number(percent)} % of {PHYSICAL[capacity]}"
 
 
 def share(nano: int, whole: int) -> str:
     """Format how much of a capacity is left as a percentage, rounded down to hundredths."""
-    return f"{_decimal(shared(nano, whole) // _HUNDREDTH * _HUNDREDTH)} %"
+    return f"{plain_number(shared(nano, whole) // _HUNDREDTH * _HUNDREDTH)} %"
 
 
 def shared(nano: int, whole: int) -> int:
@@ -76,10 +82,6 @@ def shared(nano: int, whole: int) -> int:
 
 def _is_binary(text: str) -> bool:
     return amount_of(text) is not None and parse_quantity(text).binary
-
-
-def _decimal(nano: int) -> str:
-    return f"{Decimal(nano).scaleb(-9).normalize():f}"
 
 
 def _written(value: object) -> str:

@@ -4,7 +4,7 @@ A lease only saves work; what protects a log is its last sequence.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import structlog
@@ -19,6 +19,8 @@ from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import Event, LogLost, Serve, StandBy
 
 _REPLICAS: Final = "replica."
+_AT_ONCE: Final = 128
+"""Leases that are asked for together."""
 _LOOKS: Final = 4
 """How often per renewal other replicas are counted and free domains are looked for."""
 
@@ -142,17 +144,25 @@ class LeaseHolder:
         if now_s >= self._counted_s + self._lease_renewal_s / _LOOKS:
             self._counted_s = now_s
             await self._count_replicas(is_due)
+        held: list[SchedulingDomain] = []
+        free: list[SchedulingDomain] = []
         for domain in self._domains().values():
             if not self._may_serve(domain):
                 if not (domain.lost and await self._holds_on(domain, is_due)):
                     self._leased.pop(domain.name, None)
             elif domain.name in self._leaving:
                 continue
-            elif domain.name in self._leased or domain.name in self._served:
-                if is_due or domain.name not in self._served:
-                    await self._keep(domain)
-            elif self._wants(is_due):
-                await self._keep(domain)
+            elif domain.name not in self._leased and domain.name not in self._served:
+                free.append(domain)
+            elif is_due or domain.name not in self._served:
+                held.append(domain)
+        while held:
+            await self._keep(held[:_AT_ONCE])
+            del held[:_AT_ONCE]
+        while free and (room := self._room(is_due)) > 0:
+            at_once = min(room, _AT_ONCE)
+            await self._keep(free[:at_once])
+            del free[:at_once]
         await self._hand_over()
 
     async def _leave_undecodable(self) -> None:
@@ -232,12 +242,12 @@ class LeaseHolder:
         except BusUnavailableError:
             return False
 
-    def _wants(self, is_due: bool) -> bool:
-        """Whether to take another lease: every turn below the fair share, up to it when due."""
+    def _room(self, is_due: bool) -> int:
+        """How many leases to take: every turn below the fair share, up to it when due."""
         if not self._is_able:
-            return False
-        held, domains = len(self._held()), len(self._domains())
-        return held < domains // self._replicas or (is_due and held < self._most())
+            return 0
+        share = self._most() if is_due else len(self._domains()) // self._replicas
+        return share - len(self._held())
 
     def _most(self) -> int:
         return -(-len(self._domains()) // self._replicas)
@@ -264,7 +274,11 @@ class LeaseHolder:
             except DrayError as error:
                 self._log.warning("a lease can't be released; it expires", why=str(error))
 
-    async def _keep(self, domain: SchedulingDomain) -> None:
+    async def _keep(self, domains: Sequence[SchedulingDomain]) -> None:
+        """Take or renew leases, all of them at once: each waits for the server's disk."""
+        await asyncio.gather(*map(self._keep_one, domains))
+
+    async def _keep_one(self, domain: SchedulingDomain) -> None:
         try:
             is_ours = await self._acquire(_lease(domain.name))
             self._not_renewed.pop(domain.name, None)

@@ -18,7 +18,10 @@ class AllocatorMetrics:
             "dray_allocator_decisions", "Pods decided", ["domain"], registry=registry
         )
         self._waits = prometheus_client.Counter(
-            "dray_allocator_waits", "Waiting records appended", ["domain"], registry=registry
+            "dray_allocator_waits",
+            "Recorded reasons to wait, per pod",
+            ["domain"],
+            registry=registry,
         )
         self._latency = prometheus_client.Histogram(
             "dray_allocator_decision_seconds",
@@ -67,7 +70,7 @@ class AllocatorMetrics:
             for pod in record.pods:
                 self._latency.observe(pod.took_us / 1e6)
         elif isinstance(record, Waiting):
-            self._waits.labels(record.domain).inc()
+            self._waits.labels(record.domain).inc(1 + len(record.peers))
 
 
 def _gauge(registry: CollectorRegistry, name: str, text: str) -> prometheus_client.Gauge:

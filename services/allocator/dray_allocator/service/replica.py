@@ -43,6 +43,7 @@ from dray_allocator.values.events import (
     RecordSeen,
     RecordUndecodable,
     Send,
+    StopServing,
     Unfollow,
 )
 from dray_allocator.values.undecodable import UndecodableFact
@@ -143,7 +144,7 @@ class Replica:
             for task in late:
                 task.cancel()
 
-    async def _follow_log(self, domain: str, epoch: int) -> None:
+    async def _follow_log(self, domain: str, epoch: int, start: int) -> None:
         stream = log_stream(domain, epoch)
         backoff = Backoff(0.05, 2.0)
         created, lost = "", False
@@ -160,7 +161,8 @@ class Replica:
                     lost, undecodable = False, 0
                     self._serving.give_up(domain)
                     await self._hand(LogShortened(domain, epoch))
-                async for delivered in self._bus.read(stream):
+                is_there = state is not None and state.last_sequence >= start
+                async for delivered in self._bus.read(stream, start=start if is_there else 1):
                     if 0 < undecodable <= delivered.sequence:
                         continue
                     try:
@@ -230,13 +232,17 @@ class Replica:
                     self._spawn(self._append(effect, *self._chain(effect), cause))
                 case Send(command=command):
                     self._spawn(self._send(command, cause))
-                case Follow(domain=domain, epoch=epoch):
+                case Follow(domain=domain, epoch=epoch, start=start):
                     self._unfollow(domain)
-                    task = asyncio.create_task(self._follow_log(domain, epoch))
+                    task = asyncio.create_task(self._follow_log(domain, epoch, start))
                     task.add_done_callback(self._ended)
                     self._followers[domain] = task
                 case Unfollow(domain=domain):
                     self._unfollow(domain)
+                case StopServing(domain=domain):
+                    self._log.info("a log was trimmed; reading it from a checkpoint", domain=domain)
+                    self._serving.give_up(domain)
+                    self._own.forget(domain)
                 case DoublyAllocated():
                     self._metrics.oversold.inc()
                     self._log.error(

@@ -87,9 +87,15 @@ class Traces:
     @contextmanager
     def appending(self, record: AnyRecord) -> Iterator[str]:
         """Span around a record's append; yields the ``traceparent`` to send, or an empty string."""
-        if isinstance(record, Waiting) and is_sampled(record.traceparent):
-            with self._waiting(record) as position:
-                yield position
+        if isinstance(record, Waiting):
+            with ExitStack() as stack:
+                positions = [
+                    stack.enter_context(self._waiting(one))
+                    for one in record.by_pod()
+                    if is_sampled(one.traceparent)
+                ]
+                # A record about several pods belongs to no single trace.
+                yield positions[0] if positions and not record.peers else _unsampled(record)
         elif isinstance(record, Decided) and (sampled := _sampled(record)):
             with self._decided(record, sampled) as position:
                 yield position
@@ -192,7 +198,7 @@ def _sampled(record: Decided) -> list[PodDecision]:
 
 def _unsampled(record: AnyRecord) -> str:
     """The traceparent of an unsampled pod, unchanged."""
-    if isinstance(record, Waiting):
+    if isinstance(record, Waiting) and not record.peers:
         return record.traceparent
     if isinstance(record, Decided) and len(record.pods) == 1:
         return record.pods[0].traceparent

@@ -112,7 +112,7 @@ def outgoing(
     to it.
     """
     correlation_id = ""
-    if isinstance(record, Waiting):
+    if isinstance(record, Waiting) and not record.peers:
         correlation_id = record.request_id
     elif isinstance(record, Decided) and len(record.pods) == 1:
         correlation_id = record.pods[0].request_id

@@ -34,6 +34,7 @@ from dray_allocator.values.events import (
     LogShortened,
     RecordSeen,
     RecordUndecodable,
+    StopServing,
     Unfollow,
 )
 from dray_allocator.values.undecodable import UndecodableFact
@@ -70,10 +71,7 @@ def forget_log(state: AllocatorState, event: LogShortened) -> None:
     known = state.domains.get(event.domain)
     if known is None or known.epoch != event.epoch:
         return
-    state.domains[event.domain] = SchedulingDomain(
-        known.name, known.epoch, unnamed=known.unnamed, renamed=known.renamed
-    )
-    state.recompute_all()
+    _begin_log_again(state, known)
 
 
 def lose_log(state: AllocatorState, event: LogLost) -> list[Effect]:
@@ -83,24 +81,45 @@ def lose_log(state: AllocatorState, event: LogLost) -> list[Effect]:
         return []
     forget_appended(state, domain)
     domain.lost = True
-    return _follow(state, domain.name, domain.renamed) if domain.renamed else []
+    return _follow(state, domain.name, domain.renamed, 1) if domain.renamed else []
 
 
-def fold_record(state: AllocatorState, event: RecordSeen) -> None:
+def fold_record(state: AllocatorState, event: RecordSeen) -> list[Effect]:
     """Apply a record of the followed epoch, unless it was applied before."""
     domain = state.domains.get(event.domain)
     if domain is None or domain.epoch != event.epoch:
-        return
-    domain.read = domain.read or not event.more
-    if event.sequence <= domain.confirmed.sequence:
-        return
-    if domain.appended and domain.appended[0] == (event.sequence, event.record):
+        return []
+    effects: list[Effect] = []
+    if 0 < domain.confirmed.sequence < event.sequence - 1:
+        # The records between were trimmed: the log begins with a checkpoint now.
+        domain = _begin_log_again(state, domain)
+        effects.append(StopServing(domain.name))
+    if event.sequence > domain.confirmed.sequence:
+        _fold_next(state, domain, event.sequence, event.record)
+    domain.read = (domain.read or not event.more) and domain.confirmed.is_whole
+    return effects
+
+
+def _fold_next(
+    state: AllocatorState, domain: SchedulingDomain, sequence: int, record: AnyRecord
+) -> None:
+    if domain.appended and domain.appended[0] == (sequence, record):
         domain.appended.popleft()
-        domain.confirmed.fold(event.sequence, event.record)
+        domain.confirmed.fold(sequence, record)
         return
     forget_appended(state, domain)
-    domain.confirmed.fold(event.sequence, event.record)
-    state.recompute(domain.current.fold(event.sequence, event.record))
+    domain.confirmed.fold(sequence, record)
+    state.recompute(domain.current.fold(sequence, record))
+
+
+def _begin_log_again(state: AllocatorState, known: SchedulingDomain) -> SchedulingDomain:
+    """Forget what was read of a log; its epoch is the same."""
+    domain = SchedulingDomain(
+        known.name, known.epoch, unnamed=known.unnamed, renamed=known.renamed, start=known.start
+    )
+    state.domains[known.name] = domain
+    state.recompute_all()
+    return domain
 
 
 def stop_log(state: AllocatorState, event: RecordUndecodable) -> None:
@@ -310,17 +329,20 @@ def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
     if known is not None and fact.epoch <= known.epoch and not (known.unnamed and known.lost):
         known.unnamed = known.unnamed and fact.epoch < known.epoch
         known.renamed = fact.epoch if known.unnamed else 0
+        if fact.epoch == known.epoch:
+            known.start = fact.start
         return []
-    return _follow(state, fact.domain, fact.epoch)
+    return _follow(state, fact.domain, fact.epoch, fact.start)
 
 
-def _follow(state: AllocatorState, name: str, epoch: int) -> list[Effect]:
+def _follow(state: AllocatorState, name: str, epoch: int, start: int) -> list[Effect]:
+    domain = SchedulingDomain(name, epoch, start=start)
     if not state.subscriptions.takes(name):
-        state.unread_domains[name] = SchedulingDomain(name, epoch)
+        state.unread_domains[name] = domain
         return []
-    state.domains[name] = SchedulingDomain(name, epoch)
+    state.domains[name] = domain
     state.recompute_all()
-    return [Follow(name, epoch)]
+    return [Follow(name, epoch, start)]
 
 
 _FOLDS: Mapping[type[Fact], Callable[[AllocatorState, Any], list[Effect] | None]] = {

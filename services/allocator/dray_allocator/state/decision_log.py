@@ -3,21 +3,25 @@
 Values are immutable, so copying dicts copies the fold.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import msgspec
 
 from dray.api.claims import Allocation, Claim
+from dray.messages.checkpoints import NO_PARTS, CheckpointParts
 from dray.messages.decisions import (
     AnyRecord,
     Checkpoint,
+    ClaimDecision,
     Decided,
     Learned,
     NodeLeft,
     PodDecision,
     Release,
     Released,
+    ReservedClaim,
     Waiting,
 )
 
@@ -76,6 +80,11 @@ class LogFold:
     """Per node, the revision with which it left the domain."""
     learned: Learned | None = None
     """The workload model of the last decisions, if the policy learns."""
+    parts: CheckpointParts = NO_PARTS
+    """Parts of a checkpoint of which further ones are to come."""
+    is_whole: bool = True
+    """Whether everything up to ``sequence`` is known: the reader began with the first record, or
+    has read a whole checkpoint since."""
 
     def copy(self) -> "LogFold":
         """An independent fold of the same records."""
@@ -89,8 +98,7 @@ class LogFold:
         )
 
     def fold(self, sequence: int, record: AnyRecord) -> AffectedObjects:
-        """Fold the next record; return its claims and pods."""
-        fresh = self.sequence == 0
+        """Fold the next record; return the claims and pods that it changes."""
         self._advance(sequence, record)
         match record:
             case Decided(pods=pods, now_unix_s=now_unix_s):
@@ -99,13 +107,13 @@ class LogFold:
             case Released():
                 return self._released(record)
             case Waiting():
-                self.waiting[record.pod_uid] = record
+                self.waiting |= {one.pod_uid: one for one in record.by_pod()}
                 return AffectedObjects()
             case NodeLeft():
                 self.left[record.node] = max(record.node_revision, self.left.get(record.node, 0))
                 return AffectedObjects()
             case Checkpoint():
-                return self._checkpoint(record, fresh)
+                return self._checkpoint(record)
             case _:
                 return AffectedObjects()
 
@@ -117,7 +125,9 @@ class LogFold:
     def _advance(self, sequence: int, record: AnyRecord) -> None:
         if self.sequence == 0:
             self.checkpoint_unix_s = record.now_unix_s
+            self.is_whole = sequence == 1
         self.sequence = sequence
+        self.parts = self.parts.followed_by(record)
         self.facts_sequence = max(self.facts_sequence, record.facts_sequence)
         self.since_checkpoint += 1
 
@@ -180,18 +190,58 @@ class LogFold:
         reservation = self.claims.get(claim_uid)
         return reservation is not None and reservation.stage is not Stage.OVER
 
-    def _checkpoint(self, record: Checkpoint, fresh: bool) -> AffectedObjects:
-        """Start from a checkpoint, or drop pods that no longer wait."""
+    def _checkpoint(self, record: Checkpoint) -> AffectedObjects:
+        """Continue from a checkpoint once its last part is read: every reader, whether it begins
+        here or read all records before, then knows the same."""
+        if not self.parts.is_complete:
+            return AffectedObjects()
+        whole, self.parts, self.is_whole = self.parts, NO_PARTS, True
         self.checkpoint_unix_s = record.now_unix_s
         self.since_checkpoint = 0
-        self.learned = record.learned or self.learned
-        still = dict.fromkeys(record.waiting)
-        self.waiting = {uid: record for uid, record in self.waiting.items() if uid in still}
-        if not fresh:
-            return AffectedObjects()
-        for claim_uid, nodes in record.excluded.items():
-            self.excluded[claim_uid] = dict.fromkeys(nodes, record.now_unix_s)
-        return self.count(record.in_flight, record.now_unix_s)
+        self.learned = whole.learned
+        self.left = {one.node: one.node_revision for one in whole.left_nodes}
+        self.waiting = {one.pod_uid: one for one in whole.waiting}
+        self.excluded = {}
+        for excluded in whole.excluded_nodes:
+            nodes = self.excluded.setdefault(excluded.claim_uid, {})
+            nodes[excluded.node] = excluded.since_unix_s
+        claims, pods = self.claims, self.pods
+        self.claims = _reservations(whole, claims)
+        self.pods = {pod.pod_uid: pods.get(pod.pod_uid, pod) for pod in whole.in_flight}
+        return AffectedObjects(_changed(claims, self.claims), _changed(pods, self.pods))
+
+
+def _reservations(
+    whole: CheckpointParts, known: Mapping[str, Reservation]
+) -> dict[str, Reservation]:
+    """The reservations of a checkpoint, as they are known where they are."""
+    decided = whole.decisions()
+    found = {}
+    for one in whole.reserved:
+        before = known.get(one.uid)
+        if before is None or (before.attempt, before.stage) != (one.attempt, one.stage):
+            pod, claim = decided[one.uid, one.attempt]
+            before = _reservation(one, pod, claim)
+        found[one.uid] = before
+    return found
+
+
+def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(uid for uid in {**before, **after} if before.get(uid) is not after.get(uid))
+
+
+def _reservation(one: ReservedClaim, pod: PodDecision, claim: ClaimDecision) -> Reservation:
+    return Reservation(
+        one.uid,
+        claim.namespace,
+        claim.name,
+        one.attempt,
+        pod.pod_uid,
+        claim.allocation,
+        one.decided_unix_s,
+        pod.node,
+        Stage(one.stage),
+    )
 
 
 def counts(reservation: Reservation, claim: Claim | None, gone: bool) -> bool:

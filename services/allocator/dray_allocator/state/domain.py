@@ -16,6 +16,8 @@ class SchedulingDomain:
 
     name: str
     epoch: int
+    start: int = 1
+    """Sequence of the log's record from which a reader knows everything."""
     confirmed: LogFold = field(default_factory=LogFold)
     """The log as it was read."""
     current: LogFold = field(default_factory=LogFold)
@@ -29,7 +31,8 @@ class SchedulingDomain:
     undecodable: str = ""
     """Why this replica must not decide in this epoch: a message of a newer release."""
     read: bool = False
-    """Whether the log was folded to its end once."""
+    """Whether the log was folded to its end once, from its first record or from a whole
+    checkpoint on."""
     unnamed: bool = False
     """The facts that named the epoch are lost, and the new facts have not named one yet. Claims
     of this log may be deleted without a fact."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dray.api import names
 from dray.api.claims import Claim
 from dray.api.devices import DeviceClass, DeviceTaintRule
-from dray.api.placement import Placement, placement_of
+from dray.api.placement import Placement, policy_placement
 from dray.api.pods import Node, Pod, Policy, Pool
 from dray.messages.facts import ClaimObserved, ClusterObserved, NodeObserved, PodObserved, Tick
 from dray_allocator.state.claim_specs import ClaimSpecInterner
@@ -254,7 +254,7 @@ class Facts:
             return _DEFAULT, 0
         read = self._placements.get(policy.name)
         if read is None or read[0] is not policy:
-            read = self._placements[policy.name] = (policy, _placement(policy))
+            read = self._placements[policy.name] = (policy, policy_placement(policy))
         return read[1], policy.version
 
     @property
@@ -327,17 +327,7 @@ def _is_news(revisions: dict[str, int], key: str, revision: int) -> bool:
     return True
 
 
-_DEFAULT = placement_of()
-
-
-def _placement(policy: Policy) -> Placement:
-    return placement_of(
-        policy.placement,
-        policy.placement_node,
-        policy.placement_gpu,
-        policy.placement_weights,
-        policy.placement_topology,
-    )
+_DEFAULT = policy_placement(None)
 
 
 def _membership(node: Node) -> tuple[str, str]:

@@ -6,14 +6,22 @@ is not finished).
 
 import heapq
 from dataclasses import dataclass, field
+from typing import Final
 
 from dray.reasons import Reason
+from dray.runtime.token_bucket import TokenBucket
 
 QueueKey = tuple[int, float, str]
 """Order of the pods: negative priority, time of creation, uid."""
 NO_HINT = b""
 """Signature of unschedulable pods that are tried again after every change: nothing tells whether
 a change helps them."""
+
+
+_REPORTS: Final = 6
+"""Changes of a signature's reasons that are recorded at once, then one each period: a node that
+comes and goes would have every waiting pod reported as often."""
+_MOST_SIGNATURES: Final = 1024
 
 
 @dataclass(slots=True)
@@ -36,6 +44,8 @@ class SchedulingQueue:
     """Pods whose reasons changed too soon to be recorded again."""
     explained: dict[bytes, tuple[tuple[int, ...], tuple[Reason, ...]]] = field(default_factory=dict)
     """Per signature: reasons, and the versions of what they were computed from."""
+    allowances: dict[bytes, TokenBucket] = field(default_factory=dict)
+    """Per signature."""
     _active: list[QueueKey] = field(default_factory=list)
     """Heap; an entry counts only while it equals the pod's in ``pending``."""
     _last_scan: int = -1
@@ -102,8 +112,14 @@ class SchedulingQueue:
         return tuple(self._unschedulable)
 
     def unschedulable(self, signature: bytes) -> list[str]:
-        """Uids of the pods under a signature; some may no longer count."""
-        return [key[2] for key in self._unschedulable.get(signature, ())]
+        """Uids of the pods under a signature, in their order."""
+        keys = sorted(
+            key
+            for key in self._unschedulable.get(signature, ())
+            if self._unschedulable_as.get(key[2]) == (signature, key)
+            and self.pending.get(key[2]) == key
+        )
+        return list(dict.fromkeys(key[2] for key in keys))
 
     def first_unschedulable(self, signature: bytes) -> str | None:
         """The uid of the first unschedulable pod under a signature."""
@@ -153,6 +169,15 @@ class SchedulingQueue:
         self.stale_reasons.clear()
         self._active = list(self.pending.values())
         heapq.heapify(self._active)
+
+    def take_report(self, signature: bytes, now_unix_s: float, *, every_s: float) -> bool:
+        """Whether changed reasons of a signature may be recorded now."""
+        if len(self.allowances) >= _MOST_SIGNATURES:
+            self.allowances.clear()
+        if signature not in self.allowances:
+            bucket = TokenBucket(_REPORTS, 1 / max(every_s, 0.001), now_s=now_unix_s)
+            self.allowances[signature] = bucket
+        return self.allowances[signature].take(now_unix_s)
 
     def clear_active(self) -> None:
         """Try nothing: this replica no longer serves the domain."""

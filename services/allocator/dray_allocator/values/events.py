@@ -161,15 +161,25 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Read the domain's log of this epoch from its start, and no other one."""
+    """Read the domain's log of this epoch, and no other one."""
 
     domain: str
     epoch: int
+    start: int = 1
+    """Sequence of the first record to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unfollow:
     """The domain is gone, or others serve it."""
+
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopServing:
+    """What was appended is forgotten, because records that were not read are trimmed: serve the
+    domain again once its log is read."""
 
     domain: str
 
@@ -183,4 +193,4 @@ class DoublyAllocated:
     detail: str
 
 
-Effect = Append | Send | Follow | Unfollow | DoublyAllocated
+Effect = Append | Send | Follow | Unfollow | StopServing | DoublyAllocated

@@ -1,17 +1,19 @@
 """Watched objects as they were last seen. Pure."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Self
 
 import msgspec
+from msgspec.structs import replace
 
 from dray.api import json_codec
 from dray.api.claims import Claim
-from dray.api.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, VOID
+from dray.api.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, SHAPE
 from dray.api.pods import HostPort, Pod
 from dray.kube.convert import host_ports, requests_of
-from dray.kube.convert_metadata import attempt_annotation
-from dray.kube.ports import Object, Resource
+from dray.kube.object_text import object_from, text_of
+from dray.kube.ports import PODS, Object, Resource
+from dray.recording.redaction import redacted
 from dray_claim_controller.cache.anti_affinity import AntiAffinityTerm, anti_affinity_terms
 
 _READ = msgspec.json.Decoder(tuple[str, dict[str, int], tuple[HostPort, ...], Pod | None])
@@ -19,8 +21,7 @@ TERMINAL = ("Succeeded", "Failed")
 """Phases of pods that have released their resources."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class FactKey:
+class FactKey(msgspec.Struct, frozen=True, order=True, gc=False):
     """What a fact is about: the fact's name and the object's identity."""
 
     kind: str
@@ -44,21 +45,23 @@ class ObjectProblem:
         return cls(resource, namespace, metadata["name"], metadata["uid"], why)
 
 
-@dataclass(frozen=True, slots=True)
-class CachedResourceClaim:
+class CachedResourceClaim(msgspec.Struct, frozen=True, gc=False):
     """A ResourceClaim as last seen, by the watch or in the response to an own write."""
 
     claim: Claim
-    object: Object
+    text: bytes
+    """Of the object."""
     ours: bool
     watched_revision: int
     """Newest revision that the watch itself has shown."""
+    written_void: int
+    """The highest attempt that the claim's annotation voids; ``claim.void`` is higher if the
+    annotation could not be written."""
 
     @property
-    def written_void(self) -> int:
-        """The highest attempt that the claim's annotation voids; ``claim.void`` is higher if the
-        annotation could not be written."""
-        return attempt_annotation(self.object, VOID)
+    def object(self) -> Object:
+        """The object; reading it decodes the text."""
+        return object_from(self.text)
 
     @property
     def as_written(self) -> Claim:
@@ -76,9 +79,8 @@ class CachedResourceClaim:
         return self.watched_revision >= self.claim.resource_version
 
 
-@dataclass(frozen=True, slots=True)
-class CachedPod:
-    """A pod as last seen; of pods without dray's claims only their use of the node is kept."""
+class CachedPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod as last seen; of pods without claims only their use of the node is kept."""
 
     uid: str
     node: str
@@ -87,27 +89,34 @@ class CachedPod:
     terminal: bool
     revision: int = 0
     pod: Pod | None = None
-    object: Object = field(default_factory=dict)
+    text: bytes = b""
+    """Of the fields of the object that decisions read; empty without claims."""
+    has_shape: bool = False
+    """Whether the webhook has seen that it asks for GPUs."""
+    templates: tuple[str, ...] = ()
+    """``namespace/name`` of the ResourceClaimTemplates that it refers to, until it has ended."""
     repels: tuple[AntiAffinityTerm, ...] = ()
     """Its required anti-affinity terms."""
-    resources: dict[str, int] = field(default_factory=dict)
+    resources: dict[str, int] = {}
     """Further requests, as in ``dray.api.pods.PodNeeds.resources``."""
     ports: tuple[HostPort, ...] = ()
     fills_node: bool = False
     """Its requests can't be read, so it counts as using the whole node."""
 
+    @property
+    def object(self) -> Object:
+        """The fields of the object that decisions read; empty without claims. Reading it decodes
+        the text."""
+        return object_from(self.text) if self.text else {}
 
-def unreadable_pod(obj: Object, known: CachedPod | None, revision: int) -> CachedPod:
-    """A pod that can't be read keeps its last state. One that was never read counts as using its
-    whole node."""
+
+def unreadable_pod(obj: Object, revision: int) -> CachedPod:
+    """The cached form of a pod that can't be read: it counts as using its whole node."""
     spec = obj.get("spec")
     node = spec.get("nodeName") if isinstance(spec, dict) else None
-    node = node if isinstance(node, str) else ""
-    if known is not None:
-        return replace(known, revision=revision, node=node or known.node)
     return CachedPod(
         uid=obj["metadata"]["uid"],
-        node=node,
+        node=node if isinstance(node, str) else "",
         cpu_milli=0,
         memory_bytes=0,
         terminal=False,
@@ -116,25 +125,37 @@ def unreadable_pod(obj: Object, known: CachedPod | None, revision: int) -> Cache
     )
 
 
-def cached_pod(obj: Object, pod: Pod | None, revision: int, *, ours: bool) -> CachedPod:
+def cached_pod(obj: Object, pod: Pod | None, revision: int) -> CachedPod:
     """The cached form of a pod. ``pod``: the same, converted; None if it refers to no claim."""
     spec = obj["spec"]
     status = obj.get("status") or {}
     taken = requests_of(spec, status)
     ports = host_ports(spec)
     json_codec.checked((spec.get("nodeName") or "", taken.resources, ports, pod), _READ)
-    return CachedPod(
+    cached = CachedPod(
         uid=obj["metadata"]["uid"],
         node=spec.get("nodeName") or "",
         cpu_milli=taken.cpu_milli,
         memory_bytes=taken.memory_bytes,
         terminal=status.get("phase") in TERMINAL,
         revision=revision,
-        pod=pod if ours else None,
-        object=obj if pod is not None else {},
+        pod=pod,
         repels=anti_affinity_terms(obj),
         resources=taken.resources,
         ports=ports,
+    )
+    return cached if pod is None else with_object(cached, obj)
+
+
+def with_object(cached: CachedPod, obj: Object) -> CachedPod:
+    """A pod that refers to claims, with what its object adds to the other fields."""
+    namespace, entries = obj["metadata"]["namespace"], obj["spec"].get("resourceClaims") or ()
+    names = (one.get("resourceClaimTemplateName") or "" for one in entries)
+    return replace(
+        cached,
+        text=text_of(redacted(PODS.plural, obj)),
+        has_shape=SHAPE in (obj["metadata"].get("annotations") or {}),
+        templates=() if cached.terminal else tuple(f"{namespace}/{name}" for name in names),
     )
 
 

@@ -3,11 +3,10 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
 
 import structlog
 
-from dray.api.claims import GivenUp
+from dray.api.claims import Claim, GivenUp
 from dray.kube.ports import (
     CLAIMS,
     PODS,
@@ -27,7 +26,7 @@ from dray.kube.ports import (
 )
 from dray.recording.journal import Notes
 from dray_claim_controller.cache.cached_objects import FactKey
-from dray_claim_controller.cache.object_cache import ObjectCache, convert, version_of
+from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import WATCHED
 from dray_claim_controller.cache.rule_recorder import A, RecordedRule, RuleRecorder
 
@@ -67,11 +66,23 @@ class Informers:
     async def relist(self) -> None:
         """List all kinds again, because watches may be behind."""
         for resource in WATCHED:
-            if resource is not TAINT_RULES:
-                await self._apply(resource, await self._kube.list(resource))
-            elif self._rules is not None:
-                await self._apply(resource, await self._kube.list(self._rules))
+            served = self._rules if resource is TAINT_RULES else resource
+            if served is not None:
+                transform = self._recorder.transform(served)
+                await self._apply(resource, await self._kube.list(served, transform=transform))
         self._wake()
+
+    async def list_claims(self, label_selector: str) -> list[Claim]:
+        """List claims, as they are written, from the server's newest state; the cache has them
+        then. Raises KubeError."""
+        transform = self._recorder.transform(CLAIMS)
+        listed = await self._kube.list(CLAIMS, label_selector=label_selector, transform=transform)
+        for one in listed.objects:
+            self._recorder.apply_listed_response(CLAIMS, one)
+        self._wake()
+        uids = (one["metadata"]["uid"] if transform is None else one.uid for one in listed.objects)
+        found = (self.cache.claims.get(uid) for uid in uids)
+        return [cached.as_written for cached in found if cached is not None]
 
     async def changed(self, timeout_s: float | None = None) -> bool:
         """Wait for the next change; False after ``timeout_s`` without one."""
@@ -182,7 +193,8 @@ class Informers:
     async def _watch(self, resource: Resource) -> None:
         while True:
             try:
-                async for event in self._kube.watch(resource):
+                transform = self._recorder.transform(resource)
+                async for event in self._kube.watch(resource, transform=transform):
                     await self._fold(resource, event)
             except KubeError as error:
                 structlog.get_logger().error(
@@ -191,13 +203,11 @@ class Informers:
                 await asyncio.sleep(_AGAIN_S)
 
     async def _apply(self, resource: Resource, event: WatchEvent) -> None:
-        """Apply an event. A list is applied in one step, so that no task sees a part of it. Its
-        objects are converted before that, one by one, so that other tasks run in between."""
-        ready: dict[tuple[str, str], Any] = {}
-        for obj in event.objects if isinstance(event, Listed) else ():
-            ready[version_of(obj)] = convert(resource, obj)
-            await asyncio.sleep(0)
-        self._recorder.apply(resource, event, ready)
+        if isinstance(event, Listed):
+            for _ in self._recorder.apply_list(resource, event):
+                await asyncio.sleep(0)
+        else:
+            self._recorder.apply(resource, event)
 
     async def _fold(self, resource: Resource, event: WatchEvent) -> None:
         await self._apply(resource, event)

@@ -2,15 +2,15 @@
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from types import MappingProxyType
-from typing import Any, Final, Generic, TypeGuard, TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Generic, TypeGuard, TypeVar
+
+from msgspec.structs import replace
 
 from dray.api.claims import UNREAD, Claim, GivenUp
-from dray.api.names import SHAPE
 from dray.api.pods import Pod
-from dray.kube.convert import UNREADABLE, claim_from, pod_from, revision_of, why_unreadable
+from dray.kube.convert import pod_from, revision_of
 from dray.kube.ports import (
     CLAIMS,
     NODES,
@@ -22,7 +22,9 @@ from dray.kube.ports import (
     Deleted,
     Listed,
     Object,
+    ObjectVersion,
     Resource,
+    Transform,
     WatchEvent,
 )
 from dray_claim_controller.cache.abandoned_attempts import refresh_abandoned, with_void
@@ -31,43 +33,31 @@ from dray_claim_controller.cache.cached_objects import (
     CachedResourceClaim,
     FactKey,
     ObjectProblem,
-    cached_pod,
     is_ours,
-    unreadable_pod,
 )
 from dray_claim_controller.cache.changes import ChangeFeed, Unread, enter, leave
 from dray_claim_controller.cache.claim_users import ClaimUsers
+from dray_claim_controller.cache.converted_objects import (
+    ConvertedObject,
+    ListedObject,
+    UnchangedObject,
+    convert,
+)
 from dray_claim_controller.cache.devices import DeviceCache, is_vague, nodes_of
+from dray_claim_controller.cache.object_texts import ObjectText, ObjectTexts
 from dray_claim_controller.cache.pool_selectors import PoolSelectors
-from dray_claim_controller.cache.resources import FACTS_OF, WATCHED, name_of, read
+from dray_claim_controller.cache.resources import FACTS_OF, WATCHED, name_of
 
 _RESOURCES = {
     FACTS_OF[resource.plural]: resource for resource in WATCHED if resource.plural in FACTS_OF
 } | {"claim": CLAIMS, "pod": PODS, "slice": SLICES}
 """The resource that a fact is built from, by the fact's name."""
-Converted = Mapping[tuple[str, str], Any]
-"""Results of ``convert``, by UID and resourceVersion."""
-NONE_CONVERTED: Final[Converted] = MappingProxyType({})
-
-
-def convert(resource: Resource, obj: Object) -> Any:
-    """The form in which the cache keeps an object. Most of the cost of applying an event."""
-    if resource is CLAIMS:
-        return claim_from(obj)
-    if resource is not PODS:
-        return read(resource, obj)
-    try:
-        pod = pod_from(obj) if obj["spec"].get("resourceClaims") else None
-        return pod, cached_pod(obj, pod, revision_of(obj), ours=pod is not None), ""
-    except UNREADABLE as error:
-        return None, None, why_unreadable(error)
-
-
-def version_of(obj: Object) -> tuple[str, str]:
-    """An object's key in ``Converted``."""
-    return obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
-
-
+_PUT_AT_ONCE = 200
+"""Objects of a first list that are applied in one step."""
+_COMPARED_AT_ONCE = 2000
+"""Known objects that are looked for in a list in one step."""
+_SELECTED_AT_ONCE = 1000
+"""Pods for which the function of a selection is called in one step."""
 _REMEMBERED_GONE = 10_000
 V = TypeVar("V", bound=Hashable)
 PodValue = Callable[["ObjectCache", CachedPod], V | None]
@@ -91,9 +81,9 @@ class PodSelection(Generic[V]):
         """UIDs of the pods for which the function is ``value``."""
         return self._uids.get(value, {}).keys()
 
-    def refresh(self, cache: "ObjectCache") -> None:
-        """Take what changed into account."""
-        for uid in self._unread.take():
+    def refresh(self, cache: "ObjectCache", most: int | None = None) -> bool:
+        """Take what changed into account, of ``most`` pods at most; whether any are left."""
+        for uid in self._unread.take(most):
             cached = cache.pods.get(uid)
             found = self._value(cache, cached) if is_unbound(cached) else None
             known = self.values.get(uid)
@@ -107,6 +97,7 @@ class PodSelection(Generic[V]):
                 self.values[uid] = found
                 enter(self._uids, found, uid)
                 self.changed.put(found)
+        return bool(self._unread)
 
 
 def is_unbound(cached: CachedPod | None) -> TypeGuard[CachedPod]:
@@ -116,15 +107,9 @@ def is_unbound(cached: CachedPod | None) -> TypeGuard[CachedPod]:
     return pod is not None and not pod.deleting and not (pod.node and cached and cached.node)
 
 
-def _templates_of(cached: CachedPod | None) -> list[str]:
-    """``namespace/name`` of the templates that a pod refers to, until it has ended."""
-    if cached is None or cached.terminal or not cached.object:
-        return []
-    namespace = cached.object["metadata"]["namespace"]
-    return [
-        f"{namespace}/{entry.get('resourceClaimTemplateName') or ''}"
-        for entry in cached.object["spec"].get("resourceClaims") or ()
-    ]
+def _key_of(resource: Resource, uid: str, name: str) -> FactKey:
+    """The key of an object in ``ObjectCache.unreadable``."""
+    return FactKey(resource.plural, uid if resource in (CLAIMS, PODS) else name)
 
 
 class ObjectCache:
@@ -139,7 +124,9 @@ class ObjectCache:
         """Attempts that are given up and not void by annotation, by UID of their claim."""
         self.pods: dict[str, CachedPod] = {}
         self.devices = DeviceCache()
-        self.plain: dict[str, dict[str, Object]] = {resource.plural: {} for resource in WATCHED}
+        self.plain: dict[str, ObjectTexts] = {
+            resource.plural: ObjectTexts() for resource in WATCHED
+        }
         """Objects of the other kinds, by plural and ``namespace/name``."""
         self.pool_selectors = PoolSelectors()
         self.users = ClaimUsers()
@@ -181,30 +168,79 @@ class ObjectCache:
         self.dirty: OrderedDict[FactKey, int] = OrderedDict()
         self._newly_marked: dict[FactKey, None] = {}
         self._noted: dict[FactKey, None] = {}
-        self._ready = NONE_CONVERTED
 
     @property
     def synced(self) -> bool:
         """Whether all kinds were listed once."""
         return len(self.listed) == len(WATCHED)
 
-    def apply(
-        self, resource: Resource, event: WatchEvent, ready: Converted = NONE_CONVERTED
-    ) -> None:
-        """Apply one watch event; ``ready``: its objects, converted before."""
-        self._ready = ready
+    def apply(self, resource: Resource, event: WatchEvent) -> None:
+        """Apply one watch event; a list in one step."""
         match event:
             case Listed(objects, revision):
-                self._relist(resource, objects, revision, is_whole=event.is_whole)
+                converted = tuple(map(self.transform(resource), objects))
+                listed = Listed(converted, revision, event.is_whole)
+                for _ in self.apply_list(resource, listed):
+                    pass
             case Changed(obj):
-                self._put(resource, obj, watched=True)
+                self._put(resource, convert(resource, obj), watched=True)
             case Deleted(obj):
-                self._drop(resource, obj)
-        self._ready = NONE_CONVERTED
+                self._drop(resource, obj["metadata"]["uid"], name_of(obj), revision_of(obj))
+
+    def transform(self, resource: Resource) -> Transform:
+        """Makes of listed objects what ``apply_list`` takes: those that the cache has are not
+        converted again."""
+
+        def known(version: ObjectVersion) -> UnchangedObject | None:
+            name = f"{version.namespace}/{version.name}" if version.namespace else version.name
+            if self._known_revision(resource, version.uid, name) == version.revision:
+                return UnchangedObject(version.uid, version.revision)
+            return None
+
+        return Transform(known, lambda obj: convert(resource, obj))
+
+    def apply_list(self, resource: Resource, listed: Listed) -> Iterator[None]:
+        """Apply a list of ``ListedObject`` in steps. What the first list of a kind has becomes
+        visible step by step, all that a later one changes in the last step: no order of its
+        objects is one in which they changed."""
+        revision = listed.resource_version
+        present: set[str] = set()
+        changed: list[ConvertedObject] = []
+        for number, one in enumerate(listed.objects, start=1):
+            present.add(one.uid)
+            if isinstance(one, ConvertedObject):
+                changed.append(one)
+            elif resource is CLAIMS:
+                self._note_watched(one.uid, one.revision)
+            if number % _COMPARED_AT_ONCE == 0:
+                yield
+        missing: list[tuple[str, str]] = []
+        for number, (uid, name) in enumerate(self._known(resource), start=1):
+            if listed.is_whole and uid not in present:
+                missing.append((uid, name))
+            if number % _COMPARED_AT_ONCE == 0:
+                yield
+        for uid, name in missing:
+            known = self._known_revision(resource, uid, name)
+            # An object newer than the list is missing only because it is newer.
+            if known is not None and known <= revision:
+                self._drop(resource, uid, name, revision)
+        is_first = resource.plural not in self.listed
+        for number, new in enumerate(changed, start=1):
+            self._put(resource, new, watched=True)
+            if is_first and number % _PUT_AT_ONCE == 0:
+                yield
+        self.revision = max(self.revision, revision)
+        self.listed.add(resource.plural)
 
     def apply_response(self, resource: Resource, obj: Object) -> None:
         """Apply the response to an own write, which the watch shows later."""
-        self._put(resource, obj, watched=False)
+        self._put(resource, convert(resource, obj), watched=False)
+
+    def apply_listed_response(self, resource: Resource, one: ListedObject) -> None:
+        """Apply an object of a list that is not the watch's own."""
+        if isinstance(one, ConvertedObject):
+            self._put(resource, one, watched=False)
 
     def give_up(self, uid: str, record: GivenUp | None) -> None:
         """Record that attempts of a claim are given up although the claim can't be written; None:
@@ -214,10 +250,8 @@ class ObjectCache:
         else:
             self.given_up[uid] = record
         if (cached := self.claims.get(uid)) is not None:
-            claim = self._with_void(claim_from(cached.object))
-            self.claims[uid] = CachedResourceClaim(
-                claim, cached.object, cached.ours, cached.watched_revision
-            )
+            claim = self._with_void(cached.as_written)
+            self.claims[uid] = replace(cached, claim=claim)
             self.mark(FactKey("claim", uid), claim.resource_version)
             self._tell_pods_of(claim)
 
@@ -231,10 +265,6 @@ class ObjectCache:
         else:
             self.given_up[claim.uid] = left
         return with_void(claim, left)
-
-    def _converted(self, resource: Resource, obj: Object) -> Any:
-        found = self._ready.get(version_of(obj)) if self._ready else None
-        return convert(resource, obj) if found is None else found
 
     def mark(self, key: FactKey, revision: int = 0) -> None:
         """Have a fact built again."""
@@ -251,11 +281,13 @@ class ObjectCache:
         yield from (FactKey("claim", uid) for uid in tuple(self.claims))
         yield from (FactKey("pod", uid) for uid in tuple(self.pods))
 
-    def take_dirty(self) -> list[tuple[FactKey, int]]:
-        """Return and clear the keys that changed, in order, with the revision of the change."""
-        taken = list(self.dirty.items())
-        self.dirty.clear()
-        self._newly_marked.clear()
+    def take_dirty(self, most: int | None = None) -> list[tuple[FactKey, int]]:
+        """Return and forget the keys that changed first, ``most`` at most, in order, with the
+        revision of the change."""
+        taken = list(islice(self.dirty.items(), most))
+        for key, _ in taken:
+            del self.dirty[key]
+            self._newly_marked.pop(key, None)
         return taken
 
     def take_newly_marked(self) -> list[FactKey]:
@@ -282,57 +314,49 @@ class ObjectCache:
         """Find the unreadable objects of a snapshot, except claims, and which pools select which
         nodes."""
         for resource in WATCHED:
-            for name, obj in self.plain[resource.plural].items():
-                value, why = read(resource, obj)
-                self._note(resource, name, obj, why)
+            for obj in self.plain[resource.plural].values():
+                converted = convert(resource, obj)
+                self._note(resource, converted, converted.why_unreadable)
                 if resource in (NODES, POOLS):
-                    self._select(resource, name, obj, value)
+                    self._select(resource, converted)
         for uid, cached in self.pods.items():
             if cached.fills_node:
-                self._note(PODS, uid, {"metadata": {"name": uid, "uid": uid}}, UNREAD)
+                self._note(PODS, ConvertedObject(uid, ObjectText(uid, 0, b""), cached), UNREAD)
 
     def restore_pod(self, cached: CachedPod) -> None:
         """Restore a pod of a snapshot."""
-        is_foreign = cached.pod is None and bool(cached.object)
+        is_foreign = cached.pod is None and bool(cached.text)
         self.note_foreign(cached.uid, pod_from(cached.object) if is_foreign else None)
         self._use(self.pods.get(cached.uid), cached)
         self.keep_pod(cached)
 
-    def _relist(
-        self, resource: Resource, objects: tuple[Object, ...], revision: int, *, is_whole: bool
-    ) -> None:
-        present = {obj["metadata"]["uid"] for obj in objects}
-        for known, its_revision in self._objects(resource) if is_whole else ():
-            # An object newer than the list is missing only because it is newer.
-            if known["metadata"]["uid"] not in present and its_revision <= revision:
-                self._drop(resource, known, revision)
-        for obj in objects:
-            self._put(resource, obj, watched=True)
-        self.revision = max(self.revision, revision)
-        self.listed.add(resource.plural)
+    def _known(self, resource: Resource) -> list[tuple[str, str]]:
+        """UID and ``namespace/name`` of each object; no name of those that are kept by UID."""
+        if resource in (CLAIMS, PODS):
+            return [(uid, "") for uid in (self.claims if resource is CLAIMS else self.pods)]
+        return [(version.uid, name) for name, version in self.plain[resource.plural].versions()]
 
-    def _objects(self, resource: Resource) -> list[tuple[Object, int]]:
+    def _known_revision(self, resource: Resource, uid: str, name: str) -> int | None:
+        """The resourceVersion in which an object is cached."""
         if resource is CLAIMS:
-            return [
-                (cached.object, cached.claim.resource_version) for cached in self.claims.values()
-            ]
+            claim = self.claims.get(uid)
+            return None if claim is None else claim.claim.resource_version
         if resource is PODS:
-            return [
-                ({"metadata": {"uid": uid}}, cached.revision) for uid, cached in self.pods.items()
-            ]
-        return [(obj, revision_of(obj)) for obj in self.plain[resource.plural].values()]
+            pod = self.pods.get(uid)
+            return None if pod is None else pod.revision
+        version = self.plain[resource.plural].version(name)
+        return version.revision if version is not None and version.uid == uid else None
 
-    def _put(self, resource: Resource, obj: Object, *, watched: bool) -> None:
-        revision = revision_of(obj)
-        self.revision = max(self.revision, revision)
-        if self.is_gone(obj["metadata"]["uid"]):
+    def _put(self, resource: Resource, new: ConvertedObject, *, watched: bool) -> None:
+        self.revision = max(self.revision, new.revision)
+        if self.is_gone(new.uid):
             return
         if resource is CLAIMS:
-            self._put_claim(obj, revision, watched)
+            self._put_claim(new, watched)
         elif resource is PODS:
-            self._put_pod(obj, revision)
+            self._put_pod(new)
         else:
-            self._put_plain(resource, obj, revision)
+            self._put_plain(resource, new)
 
     def problem_of(self, key: FactKey, why: str) -> ObjectProblem | None:
         """The object of a fact, with its problem; None if the object is gone."""
@@ -350,23 +374,30 @@ class ObjectCache:
         resource = _RESOURCES.get(key.kind)
         return resource is not None and FactKey(resource.plural, key.identity) in self.unreadable
 
-    def _note(self, resource: Resource, identity: str, obj: Object, why: str) -> None:
+    def _note(self, resource: Resource, new: ConvertedObject, why: str) -> None:
         """Note whether an object can be read; ``why``: the reason it can't, or empty."""
-        key = FactKey(resource.plural, identity)
+        namespace, _, name = new.name.rpartition("/")
         if why:
-            self.unreadable[key] = ObjectProblem.of(resource, obj["metadata"], why)
-        elif self.unreadable.pop(key, None) is None:
-            return
-        self._noted[key] = None
+            problem = ObjectProblem(resource, namespace, name, new.uid, why)
+            key = _key_of(resource, new.uid, new.name)
+            self.unreadable[key] = problem
+            self._noted[key] = None
+        else:
+            self._note_readable(_key_of(resource, new.uid, new.name))
 
-    def _put_plain(self, resource: Resource, obj: Object, revision: int) -> None:
-        name = name_of(obj)
-        known = self.plain[resource.plural].get(name)
-        if known is not None and revision_of(known) > revision:
+    def _note_readable(self, key: FactKey) -> None:
+        """Note that an object can be read, or is gone."""
+        if self.unreadable.pop(key, None) is not None:
+            self._noted[key] = None
+
+    def _put_plain(self, resource: Resource, new: ConvertedObject) -> None:
+        name, revision, why = new.name, new.revision, new.why_unreadable
+        texts = self.plain[resource.plural]
+        known = texts.version(name)
+        if known is not None and known.revision > revision:
             return
         was_readable = known is not None and FactKey(resource.plural, name) not in self.unreadable
-        value, why = self._converted(resource, obj)
-        self._note(resource, name, obj, why)
+        self._note(resource, new, why)
         if why and resource is SLICES:
             # Its devices are not offered; allocated devices count by their claims.
             if name in self.devices.slices:
@@ -376,48 +407,54 @@ class ObjectCache:
                 self._mark_contested(node)
         elif why and was_readable:
             return  # The last readable version stays.
-        self.plain[resource.plural][name] = obj
-        concerned = self._select(resource, name, obj, value) if resource in (NODES, POOLS) else []
-        if resource is POOLS and (known is None or known.get("spec") != obj.get("spec")):
+        spec = texts[name].get("spec") if resource is POOLS and known is not None else None
+        texts.put(name, new.version)
+        concerned = self._select(resource, new) if resource in (NODES, POOLS) else []
+        if resource is POOLS and (known is None or spec != new.object.get("spec")):
             self._touch_nodes(concerned, revision)
         if resource is not POLICIES or known is None:
             self._tell_plain(resource, name)
         if why:
             return
         if resource is SLICES:
-            self.devices.keep(name, value, revision)
+            self.devices.keep(name, new.value, revision)
             self.mark(FactKey("slice", name), revision)
-            self._mark_contested(value.node)
+            self._mark_contested(new.value.node)
         elif resource is NODES:
             self._touch_node(name, revision)
         elif kind := FACTS_OF.get(resource.plural):
             self.mark(FactKey(kind, name), revision)
 
-    def _select(self, resource: Resource, name: str, obj: Object, value: Any) -> list[str]:
-        """Note which pools select which nodes; the nodes whose pool may be another one by that.
-        ``value``: a pool, or None if it can't be read."""
+    def _select(self, resource: Resource, new: ConvertedObject) -> list[str]:
+        """Note which pools select which nodes; the nodes whose pool may be another one by that."""
         if resource is POOLS:
-            return self.pool_selectors.put_pool(name, value)
-        self.pool_selectors.put_node(name, obj["metadata"].get("labels") or {})
+            return self.pool_selectors.put_pool(new.name, new.value)
+        self.pool_selectors.put_node(new.name, new.object["metadata"].get("labels") or {})
         return []
 
-    def _put_claim(self, obj: Object, revision: int, watched: bool) -> None:
-        uid = obj["metadata"]["uid"]
+    def _note_watched(self, uid: str, revision: int) -> None:
+        """The watch has shown this version of a claim."""
         known = self.claims.get(uid)
+        if known is not None and known.watched_revision < revision:
+            self.claims[uid] = replace(known, watched_revision=revision)
+
+    def _put_claim(self, new: ConvertedObject, watched: bool) -> None:
+        uid, revision = new.uid, new.revision
+        known = self.claims.get(uid)
+        if known is not None and known.claim.resource_version >= revision:
+            # The same revision is the same object: the watch repeats the response to an own write.
+            if watched:
+                self._note_watched(uid, revision)
+            return
         watched_revision = max(
             revision if watched else 0, known.watched_revision if known is not None else 0
         )
-        if known is not None and known.claim.resource_version >= revision:
-            # The same revision is the same object: the watch repeats the response to an own write.
-            self.claims[uid] = CachedResourceClaim(
-                known.claim, known.object, known.ours, watched_revision
-            )
-            return
-        claim = self._with_void(self._converted(CLAIMS, obj))
-        self._note(CLAIMS, uid, obj, claim.spec.unreadable)
+        claim = self._with_void(new.value)
+        self._note(CLAIMS, new, claim.spec.unreadable)
         self._hold(known.claim if known is not None else None, claim)
         ours = is_ours(claim)
-        self.keep_claim(CachedResourceClaim(claim, obj, ours, watched_revision))
+        void = new.value.void
+        self.keep_claim(CachedResourceClaim(claim, new.version.text, ours, watched_revision, void))
         self.mark(FactKey("claim", uid), revision)
         self._mark_tied(known.claim if known is not None else None, claim)
         if ours and (known is None or not known.ours):
@@ -469,28 +506,32 @@ class ObjectCache:
     def _adopt_pods(self, claim: Claim) -> None:
         # A pod may be seen before the claim that makes it a pod of dray.
         for pod in list(self.foreign_users.of(claim)):
-            cached = self.pods[pod.uid]
-            self._put_pod(cached.object, revision_of(cached.object))
+            self._keep_pod_of(replace(self.pods[pod.uid], pod=pod))
 
-    def _put_pod(self, obj: Object, revision: int) -> None:
-        uid = obj["metadata"]["uid"]
-        known = self.pods.get(uid)
-        if known is not None and known.revision > revision:
+    def _put_pod(self, new: ConvertedObject) -> None:
+        known, cached = self.pods.get(new.uid), new.value
+        if known is not None and known.revision > new.revision:
             return
-        pod, cached, why = self._converted(PODS, obj)
-        if cached is None:
-            cached = unreadable_pod(obj, known, revision)
-        elif pod is not None and not self._is_our_pod(obj, pod):
+        if new.why_unreadable and known is not None:
+            # Its last state stays.
+            cached = replace(known, revision=new.revision, node=cached.node or known.node)
+        self._note(PODS, new, new.why_unreadable)
+        self._keep_pod_of(cached, is_readable=not new.why_unreadable)
+
+    def _keep_pod_of(self, cached: CachedPod, *, is_readable: bool = True) -> None:
+        """Store a pod, as one of ours only if it is."""
+        uid, pod = cached.uid, cached.pod
+        known = self.pods.get(uid)
+        if pod is not None and not (cached.has_shape or self.claims_of(pod)):
             cached = replace(cached, pod=None)
-        if not why:
+        if is_readable:
             self.note_foreign(uid, pod if cached.pod is None else None)
-        self._note(PODS, uid, obj, why)
         self._use(known, cached)
         self.keep_pod(cached)
         if cached.node:
-            self._touch_node(cached.node, revision)
+            self._touch_node(cached.node, cached.revision)
         if cached.pod is not None:
-            self.mark(FactKey("pod", uid), revision)
+            self.mark(FactKey("pod", uid), cached.revision)
         if cached.pod is not None or (known is not None and known.pod is not None):
             self.changed_pods.put(uid)
 
@@ -504,23 +545,16 @@ class ObjectCache:
             if claim is not None and any(pod and pod.pool != claim.claim.pool for pod in pods):
                 self.mark(FactKey("claim", claim.claim.uid))
 
-    def _is_our_pod(self, obj: Object, pod: Pod) -> bool:
-        annotations = obj["metadata"].get("annotations") or {}
-        return SHAPE in annotations or bool(self.claims_of(pod))
-
-    def _drop(self, resource: Resource, obj: Object, revision: int = 0) -> None:
-        revision = max(revision, revision_of(obj))
+    def _drop(self, resource: Resource, uid: str, name: str, revision: int) -> None:
         self.revision = max(self.revision, revision)
-        uid = obj["metadata"]["uid"]
         self.remember_deleted(uid)
-        by_uid = resource in (CLAIMS, PODS)
-        self._note(resource, uid if by_uid else name_of(obj), obj, "")
+        self._note_readable(_key_of(resource, uid, name))
         if resource is CLAIMS:
             self._drop_claim(uid, revision)
         elif resource is PODS:
             self._drop_pod(uid, revision)
         else:
-            self._drop_plain(resource, obj, revision)
+            self._drop_plain(resource, uid, name, revision)
 
     def _drop_claim(self, uid: str, revision: int) -> None:
         known = self.forget_claim(uid)
@@ -545,12 +579,11 @@ class ObjectCache:
             self.mark(FactKey("pod", uid), revision)
             self.changed_pods.put(uid)
 
-    def _drop_plain(self, resource: Resource, obj: Object, revision: int) -> None:
-        name = name_of(obj)
-        known = self.plain[resource.plural].get(name)
-        if known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]:
+    def _drop_plain(self, resource: Resource, uid: str, name: str, revision: int) -> None:
+        known = self.plain[resource.plural].version(name)
+        if known is None or known.uid != uid:
             return
-        del self.plain[resource.plural][name]
+        self.plain[resource.plural].drop(name)
         if resource is SLICES and name in self.devices.slices:
             node = self.devices.slices[name][0].node
             self.devices.forget(name)
@@ -609,9 +642,9 @@ class ObjectCache:
         known = self.pods.get(cached.uid)
         if known is not None and known.node != cached.node:
             leave(self._pods_of_node, known.node, cached.uid)
-        for name in _templates_of(known):
+        for name in known.templates if known is not None else ():
             leave(self.template_users, name, cached.uid)
-        for name in _templates_of(cached):
+        for name in cached.templates:
             enter(self.template_users, name, cached.uid)
         if known is None:
             self._pod_numbers[cached.uid] = next(self._numbers)
@@ -627,7 +660,7 @@ class ObjectCache:
         if known is not None:
             del self._pod_numbers[uid]
             self.anti_affinity_pods.pop(uid, None)
-            for name in _templates_of(known):
+            for name in known.templates:
                 leave(self.template_users, name, uid)
             if known.node:
                 leave(self._pods_of_node, known.node, uid)
@@ -655,13 +688,26 @@ class ObjectCache:
     def select(self, value: PodValue[V]) -> PodSelection[V]:
         """The pods of ours that lack a node, and are not being deleted, for which ``value`` is not
         None; brought up to date by what changed since it was asked last."""
+        selection = self._selection(value)
+        selection.refresh(self)
+        return selection
+
+    def prepare(self, value: PodValue[V]) -> Iterator[None]:
+        """Bring a selection up to date in steps, so that ``select`` has little left to do."""
+        while self._selection(value).refresh(self, _SELECTED_AT_ONCE):
+            yield
+
+    def changes_of(self, value: PodValue[V]) -> ChangeFeed[V]:
+        """Values that a pod of the selection got or lost, once it is brought up to date."""
+        return self._selection(value).changed
+
+    def _selection(self, value: PodValue[V]) -> PodSelection[V]:
         selection = self._selections.get(value)
         if selection is None:
             unread: Unread[str] = Unread()
             unread.add(self.pods)
             self.changed_pods.subscribe(unread)
             selection = self._selections[value] = PodSelection(value, unread)
-        selection.refresh(self)
         return selection
 
     def in_order(self, uids: Iterable[str]) -> list[str]:

@@ -5,17 +5,18 @@ here awaits, so the journal's lines have one order.
 """
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from dray.api.claims import GivenUp
-from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEvent
+from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, Transform, WatchEvent
 from dray.messages.base import Message, subject_of
 from dray.recording.journal import Notes, UnknownEventError
 from dray.recording.questions import RuleInput, name_of
 from dray.recording.redaction import redacted
-from dray_claim_controller.cache.object_cache import NONE_CONVERTED, Converted, ObjectCache
+from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import WATCHED
 
 A = TypeVar("A")
@@ -45,13 +46,23 @@ class RuleRecorder:
         self.cache = cache
         self._notes = notes
 
-    def apply(
-        self, resource: Resource, event: WatchEvent, ready: Converted = NONE_CONVERTED
-    ) -> None:
-        """Apply a watch event; ``ready``: its objects, converted before."""
+    def transform(self, resource: Resource) -> Transform | None:
+        """What makes the objects of lists for ``apply_list`` and ``apply_listed_response``; None:
+        the journal needs the objects themselves."""
+        return self.cache.transform(resource) if self._notes is None else None
+
+    def apply(self, resource: Resource, event: WatchEvent) -> None:
+        """Apply a watch event; a list in one step."""
         if self._notes is not None and resource.plural in _RESOURCES:
             self._notes.consumed(*recorded_event(resource, event))
-        self.cache.apply(resource, event, ready)
+        self.cache.apply(resource, event)
+
+    def apply_list(self, resource: Resource, listed: Listed) -> Iterator[None]:
+        """Apply a list in steps; its objects are as ``transform`` makes them."""
+        if self._notes is None:
+            yield from self.cache.apply_list(resource, listed)
+        else:
+            self.apply(resource, listed)
 
     def apply_response(self, resource: Resource, obj: Object) -> None:
         """Apply the response to an own write or read."""
@@ -59,6 +70,13 @@ class RuleRecorder:
             data = {"resource": resource.plural, "objects": [redacted(resource.plural, obj)]}
             self._notes.consumed("answered", data)
         self.cache.apply_response(resource, obj)
+
+    def apply_listed_response(self, resource: Resource, one: Any) -> None:
+        """Apply an object of a list that is not the watch's own, as ``transform`` makes it."""
+        if self._notes is None:
+            self.cache.apply_listed_response(resource, one)
+        else:
+            self.apply_response(resource, one)
 
     def give_up(self, claim_uid: str, record: GivenUp | None) -> None:
         """Record that attempts of a claim are given up although the claim can't be written."""

@@ -1,7 +1,7 @@
 """A snapshot of the cache, so that a replay can begin in the middle of a journal. Pure."""
 
 import contextlib
-from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -9,10 +9,16 @@ from dray.api.claims import GivenUp
 from dray.api.devices import DeviceId
 from dray.api.errors import DrayError
 from dray.kube.convert import claim_from, revision_of, slice_from
-from dray.kube.ports import CLAIMS, PODS, SLICES, Object
+from dray.kube.object_text import text_of
+from dray.kube.ports import CLAIMS, SLICES, Object
 from dray.recording.redaction import redacted
 from dray_claim_controller.cache.abandoned_attempts import with_void
-from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim, is_ours
+from dray_claim_controller.cache.cached_objects import (
+    CachedPod,
+    CachedResourceClaim,
+    is_ours,
+    with_object,
+)
 from dray_claim_controller.cache.object_cache import ObjectCache
 
 
@@ -21,7 +27,8 @@ class CacheSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     claims: list[tuple[Object, int]]
     """With the newest revision that the watch has shown."""
-    pods: list[CachedPod]
+    pods: list[dict[str, Any]]
+    """The fields of ``CachedPod``, with the object in place of its text."""
     plain: dict[str, dict[str, Object]]
     holders: list[tuple[DeviceId, list[str]]]
     node_revision: dict[str, int]
@@ -37,7 +44,7 @@ def take_snapshot(cache: ObjectCache) -> CacheSnapshot:
             (redacted(CLAIMS.plural, cached.object), cached.watched_revision)
             for cached in cache.claims.values()
         ],
-        pods=[_redacted(cached) for cached in cache.pods.values()],
+        pods=[_snapshot_of(cached) for cached in cache.pods.values()],
         plain={
             plural: {name: redacted(plural, obj) for name, obj in objects.items()}
             for plural, objects in cache.plain.items()
@@ -50,8 +57,16 @@ def take_snapshot(cache: ObjectCache) -> CacheSnapshot:
     )
 
 
-def _redacted(cached: CachedPod) -> CachedPod:
-    return replace(cached, object=redacted(PODS.plural, cached.object)) if cached.object else cached
+def _snapshot_of(cached: CachedPod) -> dict[str, Any]:
+    fields = {**msgspec.structs.asdict(cached), "object": cached.object}
+    del fields["text"]
+    return fields
+
+
+def _restored(fields: dict[str, Any]) -> CachedPod:
+    obj = fields["object"]
+    bare = msgspec.convert({name: fields[name] for name in fields if name != "object"}, CachedPod)
+    return with_object(bare, obj) if obj else bare
 
 
 def restore_snapshot(state: CacheSnapshot) -> ObjectCache:
@@ -59,11 +74,17 @@ def restore_snapshot(state: CacheSnapshot) -> ObjectCache:
     cache = ObjectCache()
     cache.given_up.update(state.given_up)
     for obj, watched_revision in state.claims:
-        claim = with_void(claim_from(obj), state.given_up.get(obj["metadata"]["uid"]))
-        cache.restore_claim(CachedResourceClaim(claim, obj, is_ours(claim), watched_revision))
+        written = claim_from(obj)
+        claim = with_void(written, state.given_up.get(written.uid))
+        cached = CachedResourceClaim(
+            claim, text_of(obj), is_ours(claim), watched_revision, written.void
+        )
+        cache.restore_claim(cached)
     for pod in state.pods:
-        cache.restore_pod(pod)
-    cache.plain.update(state.plain)
+        cache.restore_pod(_restored(pod))
+    for plural, objects in state.plain.items():
+        for name, obj in objects.items():
+            cache.plain[plural].put_object(name, obj)
     cache.find_unreadable()
     for name, obj in state.plain[SLICES.plural].items():
         # A slice that is unreadable now was unreadable then.

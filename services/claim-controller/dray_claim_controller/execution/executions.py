@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 
+from dray.messages.checkpoints import NO_PARTS, CheckpointParts
 from dray.messages.decisions import (
     AnyRecord,
-    Checkpoint,
     Decided,
     NodeLeft,
     PodDecision,
@@ -12,6 +12,7 @@ from dray.messages.decisions import (
     Released,
     Waiting,
 )
+from dray.messages.facts import CheckpointPosition
 
 COMMITTED = "committed"
 
@@ -40,8 +41,7 @@ class Execution:
     by: DecisionVersions | None = None
     """None where its record is not at hand: a checkpoint sums it up, or its log is over."""
     decided_unix_s: float | None = None
-    """The facts' time of the decision, or of the checkpoint that sums it up; None where its log
-    is over."""
+    """The facts' time of the decision; None where its log is over."""
 
     @property
     def attempt(self) -> int:
@@ -69,18 +69,26 @@ class OpenExecutions:
     """Newest reasons of pods that wait, by pod UID."""
     left: dict[str, int] = field(default_factory=dict)
     """Highest ``node_revision`` of the node-left records of each node."""
+    checkpoints: tuple[CheckpointPosition, ...] = ()
+    """Complete checkpoints of the log, oldest first: where readers may begin."""
     _pod_of_claim: dict[str, str] = field(default_factory=dict)
+    _parts: CheckpointParts = NO_PARTS
+    _is_whole: bool = True
+    """Whether it was read from the first record, or from a whole checkpoint on."""
 
     def fold(
         self, sequence: int, record: AnyRecord, traceparent: str = "", cause: str = ""
-    ) -> None:
-        """Apply one record; one folded already changes nothing.
+    ) -> bool:
+        """Apply one record; one folded already changes nothing. True if it begins with it, so
+        that everything open and waiting is new: it ends the checkpoint where the log began.
 
         ``traceparent`` and ``cause``, the message's id, came with the record; they tell nothing
         of what is to be done.
         """
         if sequence <= self.sequence:
-            return
+            return False
+        if sequence > self.sequence + 1:
+            self._begin_again()
         self.sequence = sequence
         match record:
             case Decided():
@@ -97,16 +105,54 @@ class OpenExecutions:
                         )
                     )
             case Waiting():
-                self.waiting[record.pod_uid] = record
+                self.waiting |= {one.pod_uid: one for one in record.by_pod()}
             case Released():
                 for release in record.releases:
                     self._release(release)
             case NodeLeft():
                 self.left[record.node] = max(self.left.get(record.node, 0), record.node_revision)
-            case Checkpoint():
-                for pod in record.in_flight:
-                    if pod.pod_uid not in self.open:
-                        self._decide(Execution(self.domain, pod, decided_unix_s=record.now_unix_s))
+            case _:
+                pass
+        self._parts = self._parts.followed_by(record)
+        return self._parts.is_complete and self._continue_from(sequence, record)
+
+    def _begin_again(self) -> None:
+        """The records before are trimmed: a checkpoint has what they amount to."""
+        self.open.clear()
+        self.waiting.clear()
+        self.left.clear()
+        self._pod_of_claim.clear()
+        self._parts, self._is_whole = NO_PARTS, False
+
+    def _continue_from(self, sequence: int, record: AnyRecord) -> bool:
+        """Remember the checkpoint that ends with this record, and begin with it if need be."""
+        whole, self._parts = self._parts, NO_PARTS
+        first = sequence - len(whole.parts) + 1
+        position = CheckpointPosition(sequence=first, now_unix_s=record.now_unix_s)
+        known = (one for one in self.checkpoints if one.sequence < first)
+        self.checkpoints = (*known, position)
+        if self._is_whole:
+            self.waiting = {one.pod_uid: one for one in whole.waiting}
+            return False
+        self._begin_again()
+        self._is_whole = True
+        self.waiting = {one.pod_uid: one for one in whole.waiting}
+        self.left = {one.node: one.node_revision for one in whole.left_nodes}
+        reserved = {(one.uid, one.attempt): one for one in whole.reserved if one.stage != "over"}
+        for pod in whole.in_flight:
+            claims = [reserved.get((claim.uid, claim.attempt)) for claim in pod.claims]
+            alive = [one for one in claims if one is not None]
+            if len(alive) == len(claims):
+                self._decide(
+                    Execution(
+                        self.domain,
+                        pod,
+                        frozenset(one.uid for one in alive if one.stage == COMMITTED),
+                        traceparent=pod.traceparent,
+                        decided_unix_s=min((one.decided_unix_s for one in alive), default=None),
+                    )
+                )
+        return True
 
     def pass_over(self, sequence: int) -> None:
         """A record that can't be decoded changes nothing."""

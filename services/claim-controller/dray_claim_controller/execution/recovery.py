@@ -4,17 +4,26 @@ or a lost log left them halfway."""
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, Final
 
 import structlog
 
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.execution.adoption import Halfway, StartedHalfway
+from dray_claim_controller.cache.object_cache import PodValue
+from dray_claim_controller.execution.adoption import Halfway, StartedHalfway, is_halfway
 from dray_claim_controller.execution.executions import Execution
 from dray_claim_controller.execution.rollback import Rollback
-from dray_claim_controller.execution.unschedulable import Cleared, Refused
+from dray_claim_controller.execution.unschedulable import (
+    Cleared,
+    Refused,
+    cleared,
+    unschedulable_attempt,
+)
 from dray_claim_controller.tracing import taking_back
 from dray_claim_controller.work_queue import FairWorkQueue
+
+_LOOKED_AT: Final[tuple[PodValue[Any], ...]] = (is_halfway, cleared, unschedulable_attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,9 @@ class PodRecovery:
 
     async def _reconcile_forever(self) -> None:
         while True:
+            for value in _LOOKED_AT:
+                for _ in self._informers.cache.prepare(value):
+                    await asyncio.sleep(0)
             self.finish()
             self.void_cleared()
             self.scan()

@@ -6,6 +6,9 @@ facts tell only the newest state of a claim, and an allocation that came and wen
 them would pass for one that is still to come.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from dray.api.names import OWNER_DRAY
 from dray.api.pods import Pod
 from dray_claim_controller.cache.cached_objects import CachedPod
@@ -27,15 +30,18 @@ def is_unschedulable(cache: ObjectCache, cached: CachedPod) -> bool:
     pod = cached.pod
     if pod is None or not _is_with_kube_scheduler(pod):
         return False
-    reason = _unscheduled(cached)
-    nominated = (cached.object.get("status") or {}).get("nominatedNodeName") or ""
-    return reason in (UNSCHEDULABLE, SCHEDULER_ERROR) and any(
-        allocation is not None
-        and held.claim.decision
-        and not held.claim.reserved_for
-        and not (reason == UNSCHEDULABLE and nominated and allocation.node == nominated)
+    waiting = [
+        held.claim.allocation
         for held in cache.claims_of(pod)
-        for allocation in (held.claim.allocation,)
+        if held.claim.allocation is not None and held.claim.decision and not held.claim.reserved_for
+    ]
+    if not waiting:
+        return False
+    status = cached.object.get("status") or {}
+    reason, nominated = _unscheduled(status), status.get("nominatedNodeName") or ""
+    return reason in (UNSCHEDULABLE, SCHEDULER_ERROR) and any(
+        not (reason == UNSCHEDULABLE and nominated and allocation.node == nominated)
+        for allocation in waiting
     )
 
 
@@ -76,9 +82,9 @@ def _is_with_kube_scheduler(pod: Pod) -> bool:
     return not (placed or pod.gated or pod.other_gates)
 
 
-def _unscheduled(cached: CachedPod) -> str:
+def _unscheduled(status: Mapping[str, Any]) -> str:
     """Why kube-scheduler has not placed the pod, by its reason; empty if it didn't say."""
-    for condition in (cached.object.get("status") or {}).get("conditions") or ():
+    for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition.get("reason") or "")
     return ""

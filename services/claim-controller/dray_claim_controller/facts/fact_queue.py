@@ -44,11 +44,12 @@ class FactQueue:
 
     def take_all(self) -> Iterator[None]:
         """Take over what changed by now, in steps: ``take`` after the last one."""
-        taken = self._cache.take_dirty()
-        for number, (key, revision) in enumerate(taken, start=1):
-            self._waiting[self._turn(key)][key] = revision
-            if number % _AT_ONCE == 0:
-                yield
+        left = len(self._cache.dirty)
+        while left > 0 and (taken := self._cache.take_dirty(min(left, _AT_ONCE))):
+            left -= len(taken)
+            for key, revision in taken:
+                self._waiting[self._turn(key)][key] = revision
+            yield
 
     def take(self, most: int) -> list[tuple[FactKey, int]]:
         """What to publish next, with the revision that changed it; nothing once all is taken."""

@@ -5,7 +5,7 @@ of subject and revision, and the bus drops what it has seen.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -70,9 +70,9 @@ class Outbox:
         """The last fact about ``key``, or None; it may be a tombstone."""
         return self._last.get(key)
 
-    def living(self) -> list[FactKey]:
-        """Keys whose last fact is no tombstone."""
-        return [key for key, fact in self._last.items() if not fact.deleted]
+    def living(self) -> Iterator[FactKey]:
+        """Keys whose last fact is no tombstone. Facts may come while it is read."""
+        return (key for key in tuple(self._last) if self.last(key) is not None)
 
     def plan(self, key: FactKey, fact: Fact | None, revision: int) -> list[Fact]:
         """What to publish so that readers know ``fact`` (None: gone at ``revision``)."""

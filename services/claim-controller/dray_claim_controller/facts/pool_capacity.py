@@ -17,7 +17,7 @@ from dray.api.names import (
     VRAM,
 )
 from dray.api.pods import Pod
-from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity
+from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity, rounded
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache
 
@@ -42,7 +42,7 @@ class PoolTotals:
 
     gpus: int
     tflops: dict[str, str]
-    """``total``, ``virtual`` and ``free``, as quantities."""
+    """``total``, ``virtual`` and ``free``, as quantities rounded to hundredths."""
     vram: dict[str, str]
 
 
@@ -103,9 +103,9 @@ def _as_quantities(parts: Sequence[_Amounts]) -> dict[str, str]:
     free = budget - sum(part.taken for part in parts)
     spelt = _last(part.budget_binary for part in parts)
     return {
-        "total": str(Quantity(total, _last(part.total_binary for part in parts))),
-        "virtual": str(Quantity(budget, spelt)),
-        "free": str(Quantity(free, spelt)),
+        "total": rounded(total, binary=_last(part.total_binary for part in parts)),
+        "virtual": rounded(budget, binary=spelt),
+        "free": rounded(free, binary=spelt),
     }
 
 

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from dray.api.claims import GivenUp
+from dray.api.equality import strictly_equal
 from dray.api.errors import PermanentError
 from dray.bus.ports import Bus, BusUnavailableError, Fence, MessageTooLargeError, StaleSequenceError
 from dray.bus.topology import FACTS_STREAM
@@ -30,6 +31,7 @@ from dray.messages.facts import (
     InventoryObserved,
     NodeObserved,
     PodObserved,
+    SliceObserved,
     Synced,
     TermBegun,
     Tick,
@@ -184,10 +186,15 @@ class Publisher:
         async with self._lock:
             await self._publish_dirty()
 
-    async def publish_fact(self, key: FactKey, fact: Fact | None) -> None:
-        """Publish a fact that is not built from the cache; None: its tombstone."""
+    async def publish_fact(
+        self, key: FactKey, fact: Fact | None, *, unless: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Publish a fact that is not built from the cache; None: its tombstone. ``unless`` is asked
+        when no other fact is being published."""
         revision = 0 if fact is None else fact.revision
         async with self._lock:
+            if unless():
+                return
             for newer in self._outbox.plan(key, fact, revision):
                 await self.store(newer)
 
@@ -210,6 +217,11 @@ class Publisher:
     def domains(self) -> dict[str, int]:
         """Epoch by domain, as published."""
         return dict(self._domains)
+
+    def domain(self, name: str) -> DomainObserved | None:
+        """The last fact about a domain; a tombstone remembers the last epoch of a deleted pool."""
+        fact = self._outbox.newest(FactKey(DomainObserved.NAME, name))
+        return fact if isinstance(fact, DomainObserved) else None
 
     def given_up(self) -> dict[str, GivenUp]:
         """What was given up of claims, by UID, as published."""
@@ -245,7 +257,23 @@ class Publisher:
         if isinstance(fact, Tick):
             self._time.continue_from(fact)
         elif not isinstance(fact, _UNREMEMBERED):
-            self._published(fact)
+            self._published(self._with_cached(fact))
+
+    def _with_cached(self, fact: Fact) -> Fact:
+        """The fact; what it is about is the cached object if they are equal, so that memory holds
+        one of them."""
+        match fact:
+            case ClaimObserved(claim=claim) if held := self._cache.claims.get(claim.uid):
+                if strictly_equal(held.claim, claim):
+                    return msgspec.structs.replace(fact, claim=held.claim)
+            case PodObserved(pod=pod) if known := self._cache.pods.get(pod.uid):
+                if known.pod is not None and strictly_equal(known.pod, pod):
+                    return msgspec.structs.replace(fact, pod=known.pod)
+            case SliceObserved(slice=observed):
+                cached, _ = self._cache.devices.slices.get(observed.name, (None, 0))
+                if cached is not None and strictly_equal(cached, observed):
+                    return msgspec.structs.replace(fact, slice=cached)
+        return fact
 
     async def _publish_dirty(self) -> None:
         queue = FactQueue(self._cache, self._outbox)

@@ -16,11 +16,11 @@ from dray.api.errors import TemporaryError
 from dray.api.names import POOL_LABEL
 from dray.bus.ports import Bus, StaleSequenceError
 from dray.bus.topology import log_spec
-from dray.kube.convert import claim_from, time_from
-from dray.kube.ports import CLAIMS, POOLS, Kube, KubeError, Object
+from dray.kube.convert import time_from
+from dray.kube.ports import POOLS, Kube, KubeError, Object
 from dray.messages.base import Outgoing
 from dray.messages.decisions import Opened, encode_record, log_stream, log_subject
-from dray.messages.facts import DomainObserved
+from dray.messages.facts import CheckpointPosition, DomainObserved
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
@@ -89,12 +89,16 @@ class Epochs:
         """
         pool = await self._kube.get(POOLS, domain)
         remembered = remembered_log(pool)
+        seen = seen_sequence if seen_epoch == remembered.epoch else 0
+        published = self._publisher.domain(domain)
+        if published and published.checkpoints and published.epoch == remembered.epoch:
+            seen = max(seen, published.start)
         state = await self._bus.state(log_stream(domain, remembered.epoch))
         rule = MustBegin(
             domain=domain,
             remembered=remembered,
             state=state,
-            seen_sequence=seen_sequence if seen_epoch == remembered.epoch else 0,
+            seen_sequence=seen,
             facts_created=self._facts_created,
         )
         if self._informers.evaluate(rule):
@@ -103,10 +107,18 @@ class Epochs:
             epoch = remembered.epoch
         await self._write_opened(domain, epoch)
         self.opened[domain] = epoch
-        await self._publisher.publish_fact(
-            FactKey("domain", domain), DomainObserved(revision=epoch, domain=domain, epoch=epoch)
-        )
+        checkpoints = published.checkpoints if published and published.epoch == epoch else ()
+        await self.publish(domain, epoch, checkpoints)
         return epoch
+
+    async def publish(
+        self, domain: str, epoch: int, checkpoints: tuple[CheckpointPosition, ...]
+    ) -> None:
+        """Publish the epoch and where readers of its log may begin, if it is the current one."""
+        fact = DomainObserved(revision=epoch, domain=domain, epoch=epoch, checkpoints=checkpoints)
+        await self._publisher.publish_fact(
+            FactKey("domain", domain), fact, unless=lambda: self.current(domain) != epoch
+        )
 
     def begin_closing(self, domain: str) -> None:
         """The pool is gone: nothing decided for it is carried out from now on, and its nodes stay
@@ -143,7 +155,8 @@ class Epochs:
         return [domain for domain in self._publisher.domains() if domain not in pools]
 
     async def _begin(self, domain: str, pool: Object) -> int:
-        published = self._publisher.domains().get(domain, 0)
+        known = self._publisher.domain(domain)
+        published = known.epoch if known is not None else 0
         claims = await self._claims(domain)
         created_unix_s = time_from(pool["metadata"].get("creationTimestamp"))
         rule = NextEpoch(
@@ -206,10 +219,7 @@ class Epochs:
             return
 
     async def _claims(self, domain: str) -> list[Claim]:
-        listed = await self._kube.list(CLAIMS, label_selector=f"{POOL_LABEL}={domain}")
-        for obj in listed.objects:
-            self._informers.apply_response(CLAIMS, obj)
-        return [claim_from(obj) for obj in listed.objects]
+        return await self._informers.list_claims(f"{POOL_LABEL}={domain}")
 
     async def _void_everything(self, domain: str, epoch: int) -> None:
         """Void what older epochs decided on every claim that is not allocated.

@@ -19,7 +19,16 @@ from dray.bus.dead import dead_letter
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.kube.ports import NODES, POOLS, ConflictError, KubeError, NotFoundError
 from dray.messages.base import Delivered
-from dray.messages.decisions import AnyRecord, Decided, NodeLeft, Waiting, decode_record, log_stream
+from dray.messages.decisions import (
+    LOG_PREFIX,
+    AnyRecord,
+    Decided,
+    NodeLeft,
+    Waiting,
+    decode_record,
+    log_stream,
+)
+from dray.messages.facts import DomainObserved
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
@@ -32,8 +41,6 @@ from dray_claim_controller.work_queue import FairWorkQueue
 
 _CLOSED_EVERY_S: Final = 10.0
 """How often, at least, it is tried to close a domain."""
-_CHECKED_AT_ONCE: Final = 64
-"""Logs."""
 
 
 class Followers:
@@ -49,8 +56,10 @@ class Followers:
         decided: Callable[[Execution], None],
         waiting: Callable[[Waiting], None],
         nodes_of: Callable[[str], Iterable[str]] = lambda _: (),
+        published: Callable[[str], DomainObserved | None] = lambda _: None,
     ) -> None:
-        """``nodes_of``: the nodes that are in a domain, or are leaving it, as published."""
+        """``nodes_of``: the nodes that are in a domain, or are leaving it, as published.
+        ``published``: the last fact about a domain."""
         self.executions: dict[str, OpenExecutions] = {}
         self.undecodable = 0
         """Records that were passed over in this term."""
@@ -61,11 +70,10 @@ class Followers:
         self._decided = decided
         self._waiting = waiting
         self._nodes_of = nodes_of
+        self._published = published
         self._unread: Unread[str] = Unread()
         """Pools that came, changed or went, and those whose log is to be opened again."""
         self._unread_nodes: Unread[str] = Unread()
-        self._unchecked: Unread[str] = Unread()
-        """Domains whose log is still to be looked at in this round."""
         self._left_by: dict[str, dict[str, None]] = {}
         """By node, the domains whose logs say that it has left them."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -123,19 +131,20 @@ class Followers:
         """Open the next epoch of logs that are gone or end before a sequence known to be stored.
         Their reader may not notice, because it may not have read so far.
 
-        A call looks at a limited number of logs, those first that were not looked at for longest.
+        Few requests ask about all logs; only those that seem to be short are asked about again.
         """
-        if not self._unchecked:
-            self._unchecked.add(self._read)
-        domains = self._unchecked.take(_CHECKED_AT_ONCE)
-        await asyncio.gather(*(self._check(domain) for domain in domains))
+        if not self._read:
+            return
+        ends = {state.name: state.last_sequence for state in await self._bus.streams(LOG_PREFIX)}
+        for domain, executions in tuple(self._read.items()):
+            if ends.get(log_stream(domain, executions.epoch), 0) < _end_of(executions):
+                await self._check(domain)
 
     async def _check(self, domain: str) -> None:
         if (executions := self._read.get(domain)) is None:
             return
-        seen = max(executions.stored, executions.sequence)
         state = await self._bus.state(log_stream(domain, executions.epoch))
-        short = state is None or state.last_sequence < seen
+        short = state is None or state.last_sequence < _end_of(executions)
         if short and self._read.get(domain) is executions and domain in self._tasks:
             structlog.get_logger().warning("a decision log is short", domain=domain)
             self._tasks.pop(domain).cancel()
@@ -188,9 +197,13 @@ class Followers:
         known = self.executions.get(domain)
         seen = (known.epoch, max(known.sequence, known.stored)) if known is not None else (0, 0)
         epoch = await self._epochs.open(domain, *seen)
-        executions = (
-            known if known is not None and known.epoch == epoch else OpenExecutions(domain, epoch)
-        )
+        start = 1
+        if known is not None and known.epoch == epoch:
+            executions, start = known, known.sequence + 1
+        else:
+            executions = OpenExecutions(domain, epoch)
+            if (fact := self._published(domain)) is not None and fact.epoch == epoch:
+                executions.checkpoints, start = fact.checkpoints, fact.start
         self.executions[domain] = executions
         self._mark_nodes(self._nodes_of(domain))
         stream = log_stream(domain, epoch)
@@ -203,7 +216,7 @@ class Followers:
             self._submit_all(executions)
         self._read[domain] = executions
         try:
-            async for delivered in self._bus.read(stream, start=executions.sequence + 1):
+            async for delivered in self._bus.read(stream, start=start):
                 backoff.reset()
                 try:
                     record = decode_record(delivered.payload)
@@ -236,14 +249,18 @@ class Followers:
         live: int,
     ) -> None:
         """``record``: None if it is passed over."""
-        sequence = delivered.sequence
+        sequence, begins = delivered.sequence, False
         if record is None:
             executions.pass_over(sequence)
         else:
             headers = delivered.headers
             traceparent, cause = headers.get(TRACEPARENT, ""), headers.get(MESSAGE_ID, "")
-            executions.fold(sequence, record, traceparent, cause)
-        if sequence == live:
+            begins = executions.fold(sequence, record, traceparent, cause)
+        if begins:
+            for node in executions.left:
+                enter(self._left_by, node, executions.domain)
+            self._mark_nodes(executions.left)
+        if sequence == live or (begins and sequence > live):
             self._submit_all(executions)
         elif sequence > live:
             match record:
@@ -251,7 +268,8 @@ class Followers:
                     for pod in record.pods:
                         self._decided(executions.open[pod.pod_uid])
                 case Waiting():
-                    self._waiting(record)
+                    for one in record.by_pod():
+                        self._waiting(one)
         if isinstance(record, NodeLeft):
             enter(self._left_by, record.node, executions.domain)
             self._forget_node(record.node)
@@ -268,3 +286,8 @@ class Followers:
         for name in names:
             self._informers.cache.mark(FactKey("node", name))
         self._informers.wake()
+
+
+def _end_of(executions: OpenExecutions) -> int:
+    """The last sequence of a log that is known to be stored."""
+    return max(executions.stored, executions.sequence)

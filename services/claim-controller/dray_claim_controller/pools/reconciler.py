@@ -100,7 +100,7 @@ class PoolReconciler:
         """Look at what changed, in steps. Pools are queued last, when their nodes are known."""
         nodes, pools, waited_in = self._changed or self._subscribe()
         # What waits is found by asking.
-        self._informers.cache.select(waiting_in)
+        yield from self._informers.cache.prepare(waiting_in)
         while some := nodes.take(_AT_ONCE):
             for name in some:
                 self._look_at_node(name)
@@ -118,7 +118,7 @@ class PoolReconciler:
 
     def _feeds(self) -> tuple[ChangeFeed[str], ...]:
         cache = self._informers.cache
-        return cache.changed_nodes, cache.changed_pools, cache.select(waiting_in).changed
+        return cache.changed_nodes, cache.changed_pools, cache.changes_of(waiting_in)
 
     def _subscribe(self) -> tuple[Unread[str], Unread[str], Unread[str]]:
         cache = self._informers.cache

@@ -4,10 +4,13 @@ import hashlib
 from typing import Any
 
 from dray.api.claims import Allocation
-from dray.api.names import CONDITIONS_PENDING
-from dray.api.pods import Pod
+from dray.api.names import CONDITIONS_PENDING, PLACEMENT
+from dray.api.placement import overridden, policy_placement
+from dray.api.pods import Pod, Policy
+from dray.api.quantities import readable_quantity
 from dray.kube.bind_request import EXPLANATION_LIMIT
 from dray.kube.convert import allocation_to, time_to
+from dray.kube.pod_end import PodEnd
 from dray.kube.ports import BIND_REQUESTS, EVENTS, POOLS, Object
 from dray.messages.decisions import PodDecision, Waiting
 from dray.messages.events import ExecutionStep
@@ -75,10 +78,32 @@ def cut(explanation: str) -> str:
     return explanation.encode()[:EXPLANATION_LIMIT].decode(errors="ignore")
 
 
-def binding_status(by: DecisionVersions | None) -> dict[str, Any]:
-    """``BindRequest.status`` while the decision is carried out. Where its record is not at hand,
-    what the object says of it stays."""
-    return {"phase": "Binding", "reason": "Decided", "explanation": None} | _decided_by(by)
+def decided_by(
+    by: DecisionVersions | None, policy: Policy | None, pod: Object, known: Object | None
+) -> dict[str, Any]:
+    """``BindRequest.status.decidedBy`` as a part of the status; empty if the decision's record is
+    not at hand, so that what the object says stays.
+
+    ``policy`` is the pool's policy now, ``known`` the BindRequest. The mode is that of the policy
+    if the policy has not changed since the decision, else the one written before.
+    """
+    if by is None:
+        return {}
+    before = ((known or {}).get("status") or {}).get("decidedBy") or {}
+    found: dict[str, Any] = {"placement": None, "policy": None}
+    if by.policy_version == (0 if policy is None else policy.version):
+        own = (pod["metadata"].get("annotations") or {}).get(PLACEMENT, "")
+        placement = overridden(policy_placement(policy), own, "").words
+        found = {"placement": placement, "policy": None if policy is None else policy.name}
+    elif before.get("policyVersion") == by.policy_version:
+        found = {name: before.get(name) for name in found}
+    versions = {"policyVersion": by.policy_version, "learnedVersion": by.learned_version}
+    return {"decidedBy": versions | found}
+
+
+def binding_status(by: dict[str, Any]) -> dict[str, Any]:
+    """``BindRequest.status`` while the decision is carried out. ``by``: ``decided_by``."""
+    return {"phase": "Binding", "reason": "Decided", "explanation": None} | by
 
 
 def awaiting_status(detail: str) -> dict[str, Any]:
@@ -105,16 +130,18 @@ def not_carried_out(node: str, detail: str) -> str:
     return f"the allocation on node {node} can't be carried out, and is given up: {detail}"
 
 
-def succeeded_status(by: DecisionVersions | None) -> dict[str, Any]:
-    """``BindRequest.status`` of a pod that is bound with its devices."""
-    return {"phase": "Succeeded", "reason": "Bound", "explanation": None} | _decided_by(by)
+def succeeded_status(by: dict[str, Any]) -> dict[str, Any]:
+    """``BindRequest.status`` of a pod that is bound with its devices. ``by``: ``decided_by``."""
+    return {"phase": "Succeeded", "reason": "Bound", "explanation": None} | by
 
 
-def _decided_by(by: DecisionVersions | None) -> dict[str, Any]:
-    if by is None:
-        return {}
-    versions = {"policyVersion": by.policy_version, "learnedVersion": by.learned_version}
-    return {"decidedBy": versions}
+def ended_status(end: PodEnd) -> dict[str, Any]:
+    """``BindRequest.status`` of a pod that has ended: Failed if it never ran."""
+    return {
+        "phase": "Succeeded" if end.ran else "Failed",
+        "reason": end.reason,
+        "explanation": cut(end.words()),
+    }
 
 
 def failed_status(reason: str, detail: str, failed_before: int) -> dict[str, Any]:
@@ -164,7 +191,7 @@ def in_short(allocation: Allocation, node: str) -> str:
     parts = []
     for device in allocation.devices:
         amounts = ", ".join(
-            f"{name.rpartition('/')[2]} {amount}"
+            f"{name.rpartition('/')[2]} {readable_quantity(amount)}"
             for name, amount in device.consumed.items()
             if amount != "0"
         )

@@ -4,11 +4,16 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dray.runtime.clock import Clock
+from dray.runtime.token_bucket import TokenBucket
 from dray_claim_controller.work_queue import FairWorkQueue
 
 Work = Callable[[], Awaitable[None]]
 Subject = tuple[str, str]
 """UID of the object, and which report."""
+REPEATS_PER_S: Final = 5.0
+"""Repeated reports that are written each second, however many pods wait: 300 a minute."""
+_MOST_REPEATS: Final = 50.0
+"""Repeated reports that are written at once, after a while without any."""
 CROWD: Final = 32
 """So many pods on their way are a crowd: twice what is carried out at a time."""
 _FIRST_S: Final = 0.5
@@ -35,13 +40,16 @@ class ReportQueue:
         self._work: dict[Subject, Work] = {}
         self._put_off: dict[Subject, float] = {}
         """Since when subjects were put off (monotonic)."""
+        self._repeated: dict[Subject, Work] = {}
+        """Reports that say again what was reported before, in other words."""
+        self._repeats = TokenBucket(_MOST_REPEATS, REPEATS_PER_S, now_s=clock.monotonic_s())
         self._held = False
         self._queue = FairWorkQueue(
             clock, self._say, name="report", group_of=group_of, workers=hands, first_s=_FIRST_S
         )
 
     def __len__(self) -> int:
-        return len(self._work)
+        return len(self._work) + len(self._repeated)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -50,11 +58,27 @@ class ReportQueue:
     def put(self, subject: Subject, work: Work) -> None:
         """Write a report as soon as possible."""
         self._put_off.pop(subject, None)
+        self._repeated.pop(subject, None)
         self._work[subject] = work
         self._queue.add(subject)
 
+    def repeat(self, subject: Subject, work: Work) -> None:
+        """Write a report of what changed since it was reported before: after a while, if many
+        do. It keeps its place among them."""
+        if subject in self._work:
+            self.put(subject, work)
+        else:
+            self._repeated[subject] = work
+            self._release_repeated()
+
+    def _release_repeated(self) -> None:
+        while self._repeated and self._repeats.take(self._clock.monotonic_s()):
+            subject = next(iter(self._repeated))
+            self.put(subject, self._repeated[subject])
+
     def put_off(self, subject: Subject, work: Work) -> None:
         """Write a report when few pods are on their way."""
+        self._repeated.pop(subject, None)
         self._put_off.setdefault(subject, self._clock.monotonic_s())
         self._work[subject] = work
         if not self._held:
@@ -62,6 +86,7 @@ class ReportQueue:
 
     def scan(self, on_their_way: int) -> None:
         """How many pods are on their way now."""
+        self._release_repeated()
         now_s = self._clock.monotonic_s()
         oldest_s = next(iter(self._put_off.values()), now_s)
         self._held = on_their_way > CROWD and now_s - oldest_s < self._patience_s

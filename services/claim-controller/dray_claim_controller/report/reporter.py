@@ -15,19 +15,23 @@ import structlog
 
 from dray.api.errors import DrayError, TemporaryError
 from dray.api.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL
-from dray.api.pods import Pod
+from dray.api.pods import Pod, Policy
 from dray.bus.ports import Bus, StreamMissingError
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, Kube, KubeError, Object
+from dray.kube.convert import pod_from, policy_from
+from dray.kube.pod_end import pod_end
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, POLICIES, Kube, KubeError, Object
 from dray.messages.base import encode
 from dray.messages.decisions import PodDecision, Waiting
+from dray.messages.facts import PolicyObserved
 from dray.reasons import in_words
 from dray.runtime.clock import Clock
+from dray.runtime.token_bucket import TokenBucket
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim, FactKey
 from dray_claim_controller.cache.changes import Unread
 from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.execution.binding_conditions import NEVER_READY
 from dray_claim_controller.execution.decisions import NOT_WRITTEN, REFUSED
-from dray_claim_controller.execution.executions import DecisionVersions, Execution
+from dray_claim_controller.execution.executions import Execution
 from dray_claim_controller.execution.progress import Progress
 from dray_claim_controller.execution.writes import ClaimWrites
 from dray_claim_controller.report import event_messages
@@ -37,6 +41,9 @@ from dray_claim_controller.report.writes import ReportWrites
 
 _AT_ONCE: Final = 2000
 """Pods that are looked at in one step."""
+_EVENTS: Final = 25
+_EVENTS_PER_S: Final = 1 / 300
+"""Events of one pod's reasons to wait: as many as client-go's EventRecorder lets through."""
 _ON_THE_BUS = ("committed", "awaiting", "bound", "ungated", "failed")
 
 
@@ -67,8 +74,12 @@ class Reporter:
         self._waiting: dict[str, None] = {}
         """Pods that are not on their way: not decided since they were reported as waiting, or their
         devices aren't ready."""
-        self._by: dict[str, DecisionVersions] = {}
-        """What the decisions were taken by about pods that were not reported as assigned yet."""
+        self._events: dict[str, TokenBucket] = {}
+        """How many events may still say why a pod waits."""
+        self._by: dict[str, dict[str, Any]] = {}
+        """``decided_by`` of pods that were not reported as assigned yet."""
+        self._assigning: dict[str, Work] = {}
+        """Reports that pods are assigned, which are not written yet."""
         self._reported: dict[str, None] = {}
         """Pods that were reported as assigned."""
         self._on_their_way: dict[str, None] = {}
@@ -99,15 +110,24 @@ class Reporter:
         pod = self._pod(waiting.pod_uid)
         if pod is None or pod.node:
             return
+        put = self._repeat if pod.uid in self._waiting else self._put
         self._waits(pod)
-        self._put(
+        put(
             (pod.uid, "bindrequest"),
             lambda: self._writes.bind_request(
                 pod, event_messages.undecided_spec(pod.uid), event_messages.waiting_status(waiting)
             ),
         )
         message = "waiting for a GPU: " + in_words(waiting.reasons, 900).replace("\n", "; ")
-        self.warn(self._cache.pods[pod.uid], "GPUWaiting", message)
+        now_s = self._clock.monotonic_s()
+        if pod.uid not in self._events:
+            self._events[pod.uid] = TokenBucket(_EVENTS, _EVENTS_PER_S, now_s=now_s)
+        if self._events[pod.uid].take(now_s):
+            about = event_messages.pod_reference(pod)
+            put(
+                (pod.uid, "event-GPUWaiting"),
+                lambda: self._writes.event(about, "GPUWaiting", message, warning=True),
+            )
 
     def decided(self, execution: Execution) -> None:
         """The pod's decision is being carried out."""
@@ -118,12 +138,12 @@ class Reporter:
             return
         if not pod.deleting:
             self._on_their_way[pod.uid] = None
-        if execution.by is not None:
-            self._by[pod.uid] = execution.by
-        spec, status = (
-            event_messages.decided_spec(decision),
-            event_messages.binding_status(execution.by),
+        by = event_messages.decided_by(
+            execution.by, self._policy(pod), self._cache.pods[pod.uid].object, self._known(pod)
         )
+        if by:
+            self._by[pod.uid] = by
+        spec, status = event_messages.decided_spec(decision), event_messages.binding_status(by)
         self._put_off(
             (pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status)
         )
@@ -205,19 +225,62 @@ class Reporter:
         pod = None if cached is None else cached.pod
         if pod is None:
             self._by.pop(uid, None)
+            self._events.pop(uid, None)
+            self._assigning.pop(uid, None)
             for known in (self._waiting, self._reported, self._on_their_way):
                 known.pop(uid, None)
+            if cached is not None and cached.terminal and cached.object:
+                self._put_end(pod_from(cached.object))
             return
         if pod.deleting or pod.node or uid in self._waiting or uid in self._reported:
             self._on_their_way.pop(uid, None)
         else:
             self._on_their_way[uid] = None
-        if pod.deleting or not pod.node or uid in self._reported:
+        if pod.node and not pod.deleting and uid not in self._reported:
+            claims = [held for held in self._cache.claims_of(pod) if _is_drays(held)]
+            if claims and all(held.claim.allocation is not None for held in claims):
+                self._reported[uid] = None
+                self._assigned(pod, claims)
+        if cached is not None and cached.terminal:
+            self._put_end(pod)
+
+    def _put_end(self, pod: Pod) -> None:
+        """Have the BindRequest of a pod that has ended say so."""
+        known, end = self._known(pod), pod_end(self._cache.pods[pod.uid].object)
+        if known is None or end is None:
             return
-        claims = [held for held in self._cache.claims_of(pod) if _is_drays(held)]
-        if claims and all(held.claim.allocation is not None for held in claims):
-            self._reported[uid] = None
-            self._assigned(pod, claims)
+        before, spec = known.get("status") or {}, known["spec"]
+        if all(
+            before.get(name) == value for name, value in event_messages.ended_status(end).items()
+        ):
+            return
+        work = self._assigning.get(pod.uid, lambda: self._settle(pod, spec))
+        self._put_off((pod.uid, "bindrequest"), work)
+
+    async def _settle(self, pod: Pod, spec: dict[str, Any]) -> None:
+        """Write the last phase: that the pod is bound, or how it ended."""
+        cached = self._cache.pods.get(pod.uid)
+        end = None if cached is None else pod_end(cached.object)
+        by = self._by.get(pod.uid, {})
+        status = event_messages.succeeded_status(by)
+        if end is not None:
+            status = event_messages.ended_status(end) | by
+        await self._writes.bind_request(pod, spec, status)
+
+    def _known(self, pod: Pod) -> Object | None:
+        """The pod's BindRequest; None also if it is of an earlier pod of this name."""
+        known = self._cache.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}")
+        if known is None or (known.get("spec") or {}).get("podUID") != pod.uid:
+            return None
+        return known
+
+    def _policy(self, pod: Pod) -> Policy | None:
+        """The policy of the pod's pool; None if it has none, or it can't be read."""
+        pool = self._cache.pool_selectors.pools().get(pod.pool)
+        name = "" if pool is None else pool.template
+        found = self._cache.plain[POLICIES.plural].get(name)
+        unreadable = self._cache.is_unreadable(FactKey(PolicyObserved.NAME, name))
+        return None if found is None or unreadable else policy_from(found)
 
     def _waits(self, pod: Pod) -> None:
         self._waiting[pod.uid] = None
@@ -241,18 +304,19 @@ class Reporter:
             if not _is_announced(held):
                 uid = held.claim.uid
                 self._put_off((uid, "announce"), lambda uid=uid: self._announce(uid))  # type: ignore[misc]
-        known = self._cache.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}")
+        known = self._known(pod)
         if known is None and not any(held.claim.decision for held in claims):
             # kube-scheduler allocated: there was no request of dray's to bind, so none is made.
             if not all(_is_announced(held) for held in claims):
                 self._put((pod.uid, "event-allocated"), lambda: self._report_assigned(pod, claims))
             self._put_containers(pod, claims)
             return
-        if known is not None and _is_succeeded(known, pod):
+        if known is not None and (known.get("status") or {}).get("phase") == "Succeeded":
             self._put_containers(pod, claims)
             return
         spec = event_messages.allocated_spec(pod, claims)
-        self._put_off((pod.uid, "bindrequest"), lambda: self._succeed(pod, spec, claims))
+        self._assigning[pod.uid] = lambda: self._succeed(pod, spec, claims)
+        self._put_off((pod.uid, "bindrequest"), self._assigning[pod.uid])
 
     async def _succeed(
         self, pod: Pod, spec: dict[str, Any], claims: list[CachedResourceClaim]
@@ -260,9 +324,9 @@ class Reporter:
         # The phase last: it shows that everything was reported.
         await self._write_containers(pod, claims)
         await self._report_assigned(pod, claims)
-        status = event_messages.succeeded_status(self._by.get(pod.uid))
-        await self._writes.bind_request(pod, spec, status)
+        await self._settle(pod, spec)
         self._by.pop(pod.uid, None)
+        self._assigning.pop(pod.uid, None)
 
     def _put_containers(self, pod: Pod, claims: list[CachedResourceClaim]) -> None:
         if asks_by_container(self._cache.pods[pod.uid].object):
@@ -321,6 +385,9 @@ class Reporter:
     def _put(self, subject: Subject, work: Work) -> None:
         self._queue.put(subject, lambda: self._report(subject, work))
 
+    def _repeat(self, subject: Subject, work: Work) -> None:
+        self._queue.repeat(subject, lambda: self._report(subject, work))
+
     def _put_off(self, subject: Subject, work: Work) -> None:
         self._queue.put_off(subject, lambda: self._report(subject, work))
 
@@ -358,8 +425,3 @@ def _is_drays(held: CachedResourceClaim) -> bool:
 def _is_announced(held: CachedResourceClaim) -> bool:
     annotations = held.object["metadata"].get("annotations") or {}
     return bool(annotations.get(ALLOCATED) == "true")
-
-
-def _is_succeeded(known: Object, pod: Pod) -> bool:
-    phase = (known.get("status") or {}).get("phase")
-    return phase == "Succeeded" and (known.get("spec") or {}).get("podUID") == pod.uid

@@ -14,7 +14,13 @@ from dray.api.names import (
     VIRTUAL_VRAM,
     qualified,
 )
-from dray.api.quantities import Quantity, parse_quantity
+from dray.api.quantities import (
+    InvalidQuantityError,
+    Quantity,
+    parse_quantity,
+    plain_number,
+    readable,
+)
 from dray_node_agent.decisions.cdi import Spec, cdi_device, cdi_id, device_entry, spec_of
 from dray_node_agent.decisions.inventory import PublishedGpu
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
@@ -121,7 +127,8 @@ def require_capacity(wanted: Sequence[ClaimedDevice], held: Iterable[PreparedCla
         for name, amount in use.consumed.items():
             total = amount + _total([_held(device, name) for _, device in others])
             if total > use.published.budget[name]:
-                problem = f"would give out {total} of {use.published.budget[name]} {name}"
+                budget = use.published.budget[name]
+                problem = f"would give out {_text(total)} of {_text(budget)} {name}"
                 raise DeviceFullError(_full_text(use, others, problem))
 
 
@@ -132,10 +139,10 @@ def environment(
 
     ``NVIDIA_VISIBLE_DEVICES`` names all of ``every``, because the environments of all devices of a
     container are merged and the last one wins. ``every`` has the claim's GPUs, or those of one
-    container with its own requests.
+    container with its own requests. Amounts are plain numbers: TFLOPS, bytes, percent.
     """
     env = {VISIBLE_DEVICES: ",".join(one.published.gpu.uuid for one in every)}
-    env |= {_REQUEST_ENV[name]: str(amount) for name, amount in use.consumed.items()}
+    env |= {_REQUEST_ENV[name]: plain_number(amount.nano) for name, amount in use.consumed.items()}
     env["TENSOR_FUSION_QOS"] = qos
     config = claim.allocation.config if claim.allocation else ()
     for entry in sorted(config, key=lambda one: one.source != "FromClass"):
@@ -256,7 +263,19 @@ def _limits(config: OpaqueConfig) -> dict[str, str]:
     if config.parameters.get("kind") != LIMITS_KIND:
         return {}
     return {
-        variable: str(config.parameters[field])
+        variable: _plain(str(config.parameters[field]))
         for field, variable in _CONFIG_ENV.items()
         if config.parameters.get(field) not in (None, "")
     }
+
+
+def _text(amount: Quantity) -> str:
+    return readable(amount.nano, binary=amount.binary)
+
+
+def _plain(text: str) -> str:
+    """A quantity as a plain number; any other text as it is."""
+    try:
+        return plain_number(parse_quantity(text).nano)
+    except InvalidQuantityError:
+        return text

@@ -6,7 +6,7 @@ from dray.api.names import (
     OWNER_DRAY,
     OWNER_KUBE_SCHEDULER,
 )
-from dray.api.quantities import Quantity
+from dray.api.quantities import Quantity, readable
 from dray_webhook.decisions.annotations import GpuRequest
 from dray_webhook.decisions.containers import ContainerRequest
 from dray_webhook.decisions.injection import (
@@ -35,8 +35,8 @@ def summarize_request(
         "pool": pool if asked.pool else f"{pool} (default)",
         "model": asked.model,
         "qos": asked.qos,
-        "tflops-limit": str(asked.tflops_limit) if asked.tflops_limit else "",
-        "vram-limit": str(asked.vram_limit) if asked.vram_limit else "",
+        "tflops-limit": _amount_text(asked.tflops_limit),
+        "vram-limit": _amount_text(asked.vram_limit),
         "selector": "custom" if asked.expression else "generated",
         "dra": found.dra_from,
         "base": f"{found.base.namespace}/{found.base.name}" if found.base else "",
@@ -58,5 +58,7 @@ def _amounts_text(asked: GpuRequest) -> str:
     return f"{asked.count} × {each}"
 
 
-def _amount_text(amount: Quantity | None, percent: Quantity | None) -> str:
-    return str(amount) if amount else f"{percent} %" if percent else ""
+def _amount_text(amount: Quantity | None, percent: Quantity | None = None) -> str:
+    if amount:
+        return readable(amount.nano, binary=amount.binary)
+    return f"{readable(percent.nano)} %" if percent else ""

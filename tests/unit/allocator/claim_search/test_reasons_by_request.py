@@ -81,7 +81,7 @@ def test_amounts_are_written_as_people_read_them(kube: Any) -> None:
         in kube.reasons_of("p")
     )
     assert (
-        "not enough free links (5k asked): 1 of 1 device; nearest: n1/a has 1"
+        "not enough free links (5000 asked): 1 of 1 device; nearest: n1/a has 1"
         in kube.reasons_of("p")
     )
     kube.submit("q", of(sockets="1000m", memory="1024Mi"))

@@ -27,6 +27,7 @@ ACTIONS: dict[Action, int] = {
     Cluster.fall_behind: 1,
     Cluster.come_up: 4,
     Cluster.restart: 1,
+    Cluster.trim: 3,
 }
 SHARING: dict[Action, int] = {
     **ACTIONS,

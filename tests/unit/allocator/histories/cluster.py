@@ -1,6 +1,7 @@
 """What must hold in every history, and at its end."""
 
 from random import Random
+from typing import Any
 
 from tests.unit.allocator.histories.replicas import Replica, Replicas
 from tests.unit.allocator.histories.truth import NODES, POOLS
@@ -8,10 +9,13 @@ from tests.unit.allocator.histories.truth import NODES, POOLS
 from dray.api.claims import AllocatedDevice
 from dray.api.devices import DeviceId
 from dray.api.quantities import parse_quantity
-from dray.messages.decisions import Decided, NodeLeft
+from dray.messages.checkpoints import NO_PARTS
+from dray.messages.decisions import Checkpoint, Decided, NodeLeft, Opened
 from dray_allocator.core.handle import handle, recompute
+from dray_allocator.cycle.records import next_attempt
 from dray_allocator.devices.device_requests import oversold
 from dray_allocator.devices.device_usage import DeviceUsage
+from dray_allocator.state.decision_log import Stage
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
 
@@ -105,23 +109,52 @@ class Cluster(Replicas):
                 assert replica.state.domains[pool].confirmed == domain.confirmed
         for pool in POOLS:
             self.replay(pool)
+            self.replay(pool, first=self.first[pool])
+            self.check_checkpoints(pool)
 
-    def replay(self, pool: str) -> None:
+    def check_checkpoints(self, pool: str) -> None:
+        """Who begins at any checkpoint knows what counts as well as who reads all other records."""
+        parts, first = NO_PARTS, 0
+        for sequence, record in enumerate(self.logs[pool], 1):
+            parts = parts.followed_by(record)
+            first = sequence if len(parts.parts) == 1 else first
+            if parts.is_complete:
+                self.check_checkpoint(pool, first)
+
+    def check_checkpoint(self, pool: str, first: int) -> None:
+        whole, fresh = (Replica("whole", self.RULES), Replica("fresh", self.RULES))
+        for replica in (whole, fresh):
+            for sequence, fact in enumerate(self.facts, 1):
+                handle(replica.state, FactSeen(sequence, fact, more=True))
+        for sequence, record in enumerate(self.logs[pool], 1):
+            if isinstance(record, Checkpoint):
+                head = {"facts_sequence": record.facts_sequence, "now_unix_s": record.now_unix_s}
+                inert = Opened(domain=pool, epoch=1, writer="", **head)
+                handle(whole.state, RecordSeen(pool, 1, sequence, inert))
+            else:
+                handle(whole.state, RecordSeen(pool, 1, sequence, record))
+            if sequence >= first:
+                handle(fresh.state, RecordSeen(pool, 1, sequence, record))
+        assert what_counts(fresh.state, pool) == what_counts(whole.state, pool)
+
+    def replay(self, pool: str, first: int = 1) -> None:
         """Every decision, and that a node left, is computed again from the facts and records
         before it.
 
         A node that came from another pool may hold what only that pool's log tells: such a
         decision is not compared, as ``dray replay`` compares none that is entangled.
+        ``first``: sequence of the record to begin with.
         """
         state = AllocatorState(self.replicas[0].state.rules)
         elsewhere = self.nodes_of_other_logs(pool)
         facts = 0
-        for sequence, record in enumerate(self.logs[pool], 1):
+        for sequence, record in enumerate(self.logs[pool][first - 1 :], first):
             while facts < record.facts_sequence:
                 facts += 1
                 handle(state, FactSeen(facts, self.facts[facts - 1], more=True))
             entangled = any(state.facts.serves(node, pool) for node in elsewhere)
-            if isinstance(record, Decided | NodeLeft) and not entangled:
+            is_whole = state.domains[pool].current.is_whole if sequence > 1 else True
+            if isinstance(record, Decided | NodeLeft) and not entangled and is_whole:
                 assert recompute(state, record) == record
             handle(state, RecordSeen(pool, 1, sequence, record, more=True))
 
@@ -130,6 +163,47 @@ class Cluster(Replicas):
         logs = (log for name, log in self.logs.items() if name != pool)
         decided = (record for log in logs for record in log if isinstance(record, Decided))
         return {pod.node for record in decided for pod in record.pods}
+
+
+def what_counts(state: AllocatorState, pool: str) -> dict[str, Any]:
+    """What decisions of a pool depend on of its log."""
+    domain, facts = state.domains[pool], state.facts
+    log = domain.current
+    return {
+        "whole": log.is_whole and domain.read,
+        "sequences": (log.sequence, log.facts_sequence),
+        "use": dict(state.device_usage.claims()),
+        "assumed": {uid: state.assumed_pods.on(NODES[0]) for uid in state.assumed_pods.pods()},
+        "alive": {uid: one for uid, one in log.claims.items() if one.stage is not Stage.OVER},
+        "unsettled": sorted(
+            uid
+            for uid in domain.unsettled
+            if uid not in log.claims or log.claims[uid].stage is not Stage.OVER
+        ),
+        "attempts": {
+            uid: next_attempt(domain, claim)
+            for uid, claim in facts.claims.items()
+            if facts.pool_of(claim) == pool
+        },
+        "pods": log.pods,
+        "reasons": {
+            uid: (one.reasons, one.now_unix_s, one.namespace, one.name)
+            for uid, one in log.waiting.items()
+            if uid in facts.pods
+        },
+        "excluded": {
+            (uid, node): since_unix_s
+            for uid, nodes in log.excluded.items()
+            for node, since_unix_s in nodes.items()
+            if facts.age_s(since_unix_s) < state.rules.exclusion_s
+        },
+        "left": {
+            node: revision
+            for node, revision in log.left.items()
+            if node in facts.nodes and facts.nodes[node].node.leaving == pool
+        },
+        "learned": domain.learned,
+    }
 
 
 def _something(used: dict[str, int]) -> dict[str, int]:

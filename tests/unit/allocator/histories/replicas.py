@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.unit.allocator.histories.truth import POOLS, Truth
 
+from dray.messages.checkpoints import NO_PARTS
 from dray.messages.decisions import decode_record, encode_record
 from dray_allocator.core.handle import handle
 from dray_allocator.state.state import AllocatorState
@@ -46,11 +47,13 @@ class Replica:
 class Replicas(Truth):
     """A cluster and those who decide about its pods."""
 
-    RULES = AllocatorOptions(exclusion_s=5, checkpoint_interval_s=60)
+    RULES = AllocatorOptions(exclusion_s=5, checkpoint_interval_s=10, decided_bytes=1500)
 
     def __init__(self, make: Any, replicas: int = 2) -> None:
         super().__init__(make)
         self.replicas = [Replica(name, self.RULES) for name in REPLICAS[:replicas]]
+        self.first = dict.fromkeys(POOLS, 1)
+        """Sequence of the first record that each log still has."""
         self.dead: list[Replica] = []
         """What they have sent may still arrive."""
         self.configure()
@@ -115,6 +118,20 @@ class Replicas(Truth):
             replica.records[pool] = max(0, replica.records[pool] - back)
             self.read_log(replica, pool)
 
+    def trim(self, random: Random) -> None:
+        """The records below the last checkpoint but one of a log go, or none yet."""
+        pool = random.choice(POOLS)
+        starts, parts, first = [], NO_PARTS, 1
+        for sequence, record in enumerate(self.logs[pool], 1):
+            parts = parts.followed_by(record)
+            first = sequence if len(parts.parts) == 1 else first
+            starts += [first] if parts.is_complete else []
+        self.first[pool] = starts[-2] if len(starts) > 1 else 1
+
+    def left_of(self, pool: str, read: int) -> range:
+        """Sequences of the records after ``read`` that the log still has."""
+        return range(max(read + 1, self.first[pool]), len(self.logs[pool]) + 1)
+
     def read_facts(self, replica: Replica, lag: int) -> None:
         for sequence in range(replica.facts + 1, len(self.facts) - lag + 1):
             self.hand(replica, FactSeen(sequence, self.facts[sequence - 1]))
@@ -124,7 +141,7 @@ class Replicas(Truth):
         if pool not in replica.state.domains:
             return
         last = len(self.logs[pool])
-        for sequence in range(replica.records[pool] + 1, last + 1):
+        for sequence in self.left_of(pool, replica.records[pool]):
             record = self.logs[pool][sequence - 1]
             self.hand(replica, RecordSeen(pool, 1, sequence, record, more=sequence < last))
             replica.records[pool] = sequence
@@ -155,5 +172,6 @@ class Replicas(Truth):
             if domain is None:
                 continue
             handle(replica.state, AppendFailed(pool, 1, "stopped"))
-            for sequence, record in enumerate(self.logs[pool], 1):
+            for sequence in self.left_of(pool, 0):
+                record = self.logs[pool][sequence - 1]
                 handle(replica.state, RecordSeen(pool, 1, sequence, record, more=True))

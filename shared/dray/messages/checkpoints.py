@@ -1,0 +1,96 @@
+"""Checkpoints of a decision log, as their readers put them together. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from dray.messages.decisions import (
+    AnyRecord,
+    Checkpoint,
+    ClaimDecision,
+    ExcludedNode,
+    Learned,
+    LeftNode,
+    PodDecision,
+    ReservedClaim,
+    Waiting,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointParts:
+    """The parts of a checkpoint that were read, in their order; values of the whole."""
+
+    parts: tuple[Checkpoint, ...] = ()
+
+    def followed_by(self, record: AnyRecord) -> "CheckpointParts":
+        """After the next record: a record that is not the next part ends a checkpoint that its
+        writer did not finish."""
+        if not isinstance(record, Checkpoint):
+            return NO_PARTS
+        if record.part == 1:
+            return CheckpointParts((record,))
+        last = self.parts[-1] if self.parts else None
+        if last is None or (record.part, record.parts) != (last.part + 1, last.parts):
+            return NO_PARTS
+        return CheckpointParts((*self.parts, record))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all parts were read."""
+        return bool(self.parts) and self.parts[-1].part == self.parts[-1].parts
+
+    @property
+    def in_flight(self) -> Iterator[PodDecision]:
+        """The latest decision of each pod of which a claim is reserved or committed."""
+        return chain.from_iterable(part.in_flight for part in self.parts)
+
+    @property
+    def reserved(self) -> Iterator[ReservedClaim]:
+        """The latest attempt of each claim."""
+        return chain.from_iterable(part.reserved for part in self.parts)
+
+    @property
+    def excluded_nodes(self) -> Iterator[ExcludedNode]:
+        """Nodes that are not tried soon."""
+        return chain.from_iterable(part.excluded_nodes for part in self.parts)
+
+    @property
+    def left_nodes(self) -> Iterator[LeftNode]:
+        """Nodes that left the domain, and were in no other one yet."""
+        return chain.from_iterable(part.left_nodes for part in self.parts)
+
+    @property
+    def learned(self) -> Learned | None:
+        """The workload model of the decisions before."""
+        return next((part.learned for part in self.parts if part.learned is not None), None)
+
+    @property
+    def waiting(self) -> Iterator[Waiting]:
+        """The newest reasons of each waiting pod."""
+        for part in self.parts:
+            for pod in part.waiting_pods:
+                yield Waiting(
+                    domain=part.domain,
+                    epoch=part.epoch,
+                    writer=part.writer,
+                    facts_sequence=part.facts_sequence,
+                    now_unix_s=pod.recorded_unix_s,
+                    settings=part.settings,
+                    pod_uid=pod.pod_uid,
+                    namespace=pod.namespace,
+                    name=pod.name,
+                    reasons=part.reasons[pod.reasons],
+                    request_id=pod.request_id,
+                    traceparent=pod.traceparent,
+                )
+
+    def decisions(self) -> dict[tuple[str, int], tuple[PodDecision, ClaimDecision]]:
+        """Each claim as it was decided, with its pod; by UID and attempt."""
+        decisions = chain(self.in_flight, *(part.former for part in self.parts))
+        return {
+            (claim.uid, claim.attempt): (pod, claim) for pod in decisions for claim in pod.claims
+        }
+
+
+NO_PARTS = CheckpointParts()

@@ -1,0 +1,66 @@
+"""What a node that comes and goes costs, if many pods wait."""
+
+from dray.messages.decisions import Waiting
+
+PODS = 300
+MINUTES = 5
+
+
+def crowded(world, pods=PODS):
+    """A full card, and pods of one signature that wait for it."""
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("holder"), world.ask("312", "40Gi"))
+    for number in range(pods):
+        world.submit(world.a_pod(f"p{number}"))
+    return world
+
+
+def recorded(world):
+    return [record for record in world.logs["pool"] if isinstance(record, Waiting)]
+
+
+def flap(world, seconds):
+    """Every second a node whose card is too small is cordoned, or is back."""
+    for second in range(seconds):
+        world.node(world.a_node("n2", unschedulable=bool(second % 2)))
+        world.tick()
+
+
+def test_one_record_tells_the_reasons_of_all_pods_of_a_signature(world):
+    crowded(world)
+    before = len(recorded(world))
+    world.nodes(world.a_node("n2", unschedulable=True), tflops="10")
+    world.tick()
+    [record] = recorded(world)[before:]
+    assert [one.pod_uid for one in record.by_pod()] == sorted(f"p{n}" for n in range(PODS))
+    assert {one.reasons for one in record.by_pod()} == {record.reasons}
+
+
+def test_a_node_that_comes_and_goes_costs_few_records_however_many_pods_wait(make_world):
+    counts = []
+    for pods in (3, PODS):
+        world = crowded(make_world().open(), pods)
+        world.nodes(world.a_node("n2", unschedulable=True), tflops="10")
+        before = len(recorded(world))
+        flap(world, MINUTES * 60)
+        counts.append(len(recorded(world)) - before)
+    few, many = counts
+    assert few == many
+    # Six at once, then as many as there are periods of ten seconds.
+    assert 1 <= many <= 6 + MINUTES * 6
+
+
+def test_after_a_node_has_come_and_gone_often_the_last_reasons_are_right(world):
+    crowded(world, 3)
+    world.nodes(world.a_node("n2", unschedulable=True), tflops="10")
+    flap(world, 120)
+    world.node(world.a_node("n2", unschedulable=True))
+    for _ in range(30):
+        world.tick()
+    crowd = crowded(type(world)().open(), 3)
+    crowd.nodes(crowd.a_node("n2", unschedulable=True), tflops="10")
+    for _ in range(30):
+        crowd.tick()
+    for number in range(3):
+        uid = f"p{number}"
+        assert world.waits(uid)[-1].reasons == crowd.waits(uid)[-1].reasons
