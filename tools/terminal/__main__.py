@@ -61,7 +61,7 @@ def main() -> None:
     environment.pop("NO_COLOR", None)
     up = ["dray", "up", "--detach", "--name", _STACK]
     try:
-        lines, at_s = _recorded("dray up --detach", up, environment, 0.5)
+        lines, at_s = _recorded(" ".join(up), up, environment, 0.5)
         exported = next(line.text for line in lines if line.text.startswith("export KUBECONFIG="))
         environment["KUBECONFIG"] = exported.partition("=")[2].strip()
         lines = [_shorter(line) for line in lines]

@@ -1,12 +1,18 @@
 """``dray explain`` reads Kubernetes objects alone, and says what it knows of a pod."""
 
+import asyncio
 from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
+from tests.unit.cli.gpu_objects import claim, device, slice_of
 
 from dray.api.names import DRIVER
-from dray_cli.explain import Explanation, pod_name
+from dray.kube.memory import MemoryKube
+from dray.kube.ports import CLAIMS, PODS, SLICES
+from dray_cli import explain as module
+from dray_cli.explain import Explanation, explain, pod_name
 
 POD: dict[str, Any] = {
     "metadata": {
@@ -190,3 +196,32 @@ def test_a_gate_is_nothing_that_kube_scheduler_says() -> None:
     gated = {**POD, "status": {"phase": "Pending", "conditions": [condition]}}
 
     assert "kube-scheduler" not in "\n".join(Explanation(gated, WAITS, (CLAIM,)).lines())
+
+
+UUID = "gpu-be008d03-aa40-5d64-8329-22122ec11e6b"
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"), [([], "n1/gpu-1  virtual_vram=8Gi"), (["--full-names"], f"{UUID} on n1")]
+)
+async def test_gpus_have_short_names_unless_their_full_ones_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], shown: str
+) -> None:
+    kube = MemoryKube()
+    held = claim("train", UUID, tflops="0")
+    held["metadata"]["labels"] = {"tensor-fusion.ai/gpupool": "fast"}
+    await kube.create(SLICES, slice_of("n1", device(UUID, "02"), device("other", "01")))
+    stored = await kube.create(CLAIMS, held)
+    await kube.update(CLAIMS, {**stored, "status": held["status"]}, subresource="status")
+    reference = {"name": "tensor-fusion-gpu-claim", "resourceClaimName": "train-claim"}
+    spec = {"containers": [{"name": "c", "image": "i"}], "resourceClaims": [reference]}
+    await kube.create(PODS, {"metadata": POD["metadata"], "spec": spec}, "team")
+
+    async def connected(_: str | None) -> MemoryKube:
+        return kube
+
+    monkeypatch.setattr(module, "connect_kube", connected)
+    arguments = ["pod/train", "-n", "team", *flags]
+    done = await asyncio.to_thread(CliRunner().invoke, explain, arguments)
+
+    assert shown in done.output

@@ -1,5 +1,6 @@
 """``dray top``: pools, nodes, holders, and why pods wait, from the objects of Kubernetes."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -8,7 +9,7 @@ from click.testing import CliRunner
 from tests.unit.cli.gpu_objects import claim, device, slice_of
 
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import SLICES
+from dray.kube.ports import SLICES, KubeUnavailableError
 from dray_cli import top as module
 from dray_cli.fleet import GpuFleet, Order, fleet_of, wait_reasons
 from dray_cli.gpu_inventory import gpus_of
@@ -152,3 +153,32 @@ def test_in_a_pipe_it_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found = json.loads(CliRunner().invoke(top, ["-o", "json"]).output)
     assert [node["name"] for node in found["nodes"]] == ["n2"]
     assert (found["pools"], found["waiting"]) == ([], [])
+
+
+async def test_live_it_goes_on_while_the_server_is_away_and_ends_by_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([KubeUnavailableError("no answer"), fleet(), fleet()])
+    read_all = asyncio.Event()
+
+    async def read(*_: Any, **__: Any) -> GpuFleet:
+        answer = next(answers, None)
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is None:
+            read_all.set()
+            await asyncio.Future()
+        return answer or fleet()
+
+    monkeypatch.setattr(module, "read_fleet", read)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    live = asyncio.create_task(module._live(MemoryKube(), fleet(), "", "", "name", 0.0))
+    await asyncio.wait_for(read_all.wait(), 60)
+    live.cancel()
+
+    await live  # It ends without an error.
+
+    shown = capsys.readouterr().out
+    assert "not current: no answer" in shown
+    assert "3 GPUs (1 unhealthy)" in shown
