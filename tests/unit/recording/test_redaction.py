@@ -108,7 +108,7 @@ def test_what_is_recorded_of_an_object_is_read_as_the_object_and_has_no_secret(
     if plural == "pods":
         assert pod_from(kept) == pod_from(whole)
         one, other = (cached_pod(obj, pod_from(obj), 1) for obj in (kept, whole))
-        assert one == other
+        assert msgspec.structs.replace(one, text=b"") == msgspec.structs.replace(other, text=b"")
     elif plural == "resourceclaims":
         assert claim_from(kept) == claim_from(whole)
     elif plural == "nodes":

@@ -12,8 +12,7 @@ from dray.api.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, SHAPE
 from dray.api.pods import HostPort, Pod
 from dray.kube.convert import host_ports, requests_of
 from dray.kube.object_text import object_from, text_of
-from dray.kube.ports import PODS, Object, Resource
-from dray.recording.redaction import redacted
+from dray.kube.ports import Object, Resource
 from dray_claim_controller.cache.anti_affinity import AntiAffinityTerm, anti_affinity_terms
 
 _READ = msgspec.json.Decoder(tuple[str, dict[str, int], tuple[HostPort, ...], Pod | None])
@@ -90,7 +89,7 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     revision: int = 0
     pod: Pod | None = None
     text: bytes = b""
-    """Of the fields of the object that decisions read; empty without claims."""
+    """Of the object; empty without claims."""
     has_shape: bool = False
     """Whether the webhook has seen that it asks for GPUs."""
     templates: tuple[str, ...] = ()
@@ -105,8 +104,7 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def object(self) -> Object:
-        """The fields of the object that decisions read; empty without claims. Reading it decodes
-        the text."""
+        """The object; empty without claims. Reading it decodes the text."""
         return object_from(self.text) if self.text else {}
 
 
@@ -153,7 +151,7 @@ def with_object(cached: CachedPod, obj: Object) -> CachedPod:
     names = (one.get("resourceClaimTemplateName") or "" for one in entries)
     return replace(
         cached,
-        text=text_of(redacted(PODS.plural, obj)),
+        text=text_of(obj),
         has_shape=SHAPE in (obj["metadata"].get("annotations") or {}),
         templates=() if cached.terminal else tuple(f"{namespace}/{name}" for name in names),
     )

@@ -10,7 +10,7 @@ from dray.api.devices import DeviceId
 from dray.api.errors import DrayError
 from dray.kube.convert import claim_from, revision_of, slice_from
 from dray.kube.object_text import text_of
-from dray.kube.ports import CLAIMS, SLICES, Object
+from dray.kube.ports import CLAIMS, PODS, SLICES, Object
 from dray.recording.redaction import redacted
 from dray_claim_controller.cache.abandoned_attempts import with_void
 from dray_claim_controller.cache.cached_objects import (
@@ -58,7 +58,8 @@ def take_snapshot(cache: ObjectCache) -> CacheSnapshot:
 
 
 def _snapshot_of(cached: CachedPod) -> dict[str, Any]:
-    fields = {**msgspec.structs.asdict(cached), "object": cached.object}
+    obj = redacted(PODS.plural, cached.object) if cached.text else {}
+    fields = {**msgspec.structs.asdict(cached), "object": obj}
     del fields["text"]
     return fields
 
