@@ -58,7 +58,7 @@ _COMPARED_AT_ONCE = 2000
 """Known objects that are looked for in a list in one step."""
 _SELECTED_AT_ONCE = 1000
 """Pods for which the function of a selection is called in one step."""
-_REMEMBERED_GONE = 10_000
+_REMEMBERED_GONE = 4_096
 V = TypeVar("V", bound=Hashable)
 PodValue = Callable[["ObjectCache", CachedPod], V | None]
 """A function of a pod and its claims, and of nothing else. Pure."""

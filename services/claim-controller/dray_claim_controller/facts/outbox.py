@@ -21,7 +21,7 @@ _DERIVED = ("node", "slice", "cluster", "domain")
 
 _BY_UID = ("claim", "pod")
 """Facts by UIDs, which no other object will ever have."""
-_REMEMBERED_ENDED = 10_000
+_REMEMBERED_ENDED = 4_096
 
 
 class Outbox:
