@@ -1,14 +1,16 @@
-"""A claim-controller that leads a large cluster: ``python -m benchmarks.leader``.
+"""A claim-controller and an allocator in a large cluster: ``python -m benchmarks.leader``.
 
 5 000 nodes with eight cards, 100 000 pods (half of them foreign) with a claim each, 1 000 pools and
 500 namespaces lie in an API server in memory (``leader_api``), which is read as a real one, and the
-facts in a real nats-server. Two claim-controllers run as processes of their own. Timed are
+facts in a real nats-server. Two claim-controllers and an allocator, which serves all pools, run as
+processes of their own. Timed are
 
 ready     from the first one's start until it leads and has published everything
 steady    CPU at 100 changes a second
 takeover  from the first one's SIGTERM until the second one leads and has published everything
 
-and of both the longest step of the event loop, by CPU time (a step that another process interrupts
+of the allocator the time from its start until it is ready, and CPU at the same changes, and of all
+the longest step of the event loop, by CPU time (a step that another process interrupts
 is no longer), and the most memory. Exits with 1 where a figure is above its limit.
 """
 
@@ -42,11 +44,15 @@ LIMITS: Final = {
     "most_mib": 1536.0,
     "steady_cpu_share": 0.4,
     "takeover_s": 15.0,
+    "allocator_ready_s": 8.0,
+    "allocator_longest_step_s": 0.1,
+    "allocator_most_mib": 1024.0,
+    "allocator_steady_cpu_share": 0.4,
 }
-"""What no figure of a claim-controller may exceed."""
+"""What no figure may exceed."""
 RATE_PER_S: Final = 100
 _API, _NATS = "api", "nats-server"
-_FIRST, _SECOND = "claim-controller-1", "claim-controller-2"
+_FIRST, _SECOND, _ALLOCATOR = "claim-controller-1", "claim-controller-2", "allocator-1"
 _WITHIN_S: Final = 600.0
 _POLL_S: Final = 0.1
 _QUIET_SHARE: Final = 0.15
@@ -67,16 +73,19 @@ class Bench:
     ports: dict[str, int]
 
     async def start(self, name: str) -> None:
-        """Start a claim-controller; returns when it answers."""
+        """Start a service; returns when it answers."""
         port = self.ports[name] = free_port()
+        role = name.rpartition("-")[0]
         environment = {
-            **self.access.environment(CLAIM_CONTROLLER),
+            **self.access.environment(role),
             "DRAY_INSTANCE": name,
             "DRAY_HEALTH__PORT": str(port),
             "DRAY_LOG__LEVEL": "warning",
-            "DRAY_KUBE__KUBECONFIG": str(self._kubeconfig()),
         }
-        argv = (sys.executable, "-m", "benchmarks.leader_process", str(self.steps_file(name)))
+        if role == CLAIM_CONTROLLER:
+            environment["DRAY_KUBE__KUBECONFIG"] = str(self._kubeconfig())
+        module = ("-m", "benchmarks.leader_process", role, str(self.steps_file(name)))
+        argv = (sys.executable, *module)
         program = ProcessSpec(
             name, argv, environment, lambda: self._answers(name), _WITHIN_S, order=30
         )
@@ -182,7 +191,14 @@ async def measure(*, small: bool, steady_s: float) -> dict[str, Any]:
         await made.start(_SECOND)
         await made.until_synced(_SECOND)
         await _quiet(made, _SECOND)
-        found["steady_cpu_share"] = await _steady(made, steady_s)
+        began_s = time.monotonic()
+        await made.start(_ALLOCATOR)
+        await made.until_synced(_ALLOCATOR)
+        found["allocator_ready_s"] = time.monotonic() - began_s
+        await _quiet(made, _ALLOCATOR)
+        shares = await _steady(made, steady_s)
+        found["steady_cpu_share"] = shares[_FIRST]
+        found["allocator_steady_cpu_share"] = shares[_ALLOCATOR]
         found["first_most_mib"] = made.most_mib(_FIRST)
         began_s = time.monotonic()
         stopping = asyncio.create_task(made.runner.stop(_FIRST))
@@ -192,9 +208,12 @@ async def measure(*, small: bool, steady_s: float) -> dict[str, Any]:
         await _quiet(made, _SECOND)
         found["second_most_mib"] = made.most_mib(_SECOND)
         found["most_mib"] = max(found["first_most_mib"], found["second_most_mib"])
+        found["allocator_most_mib"] = made.most_mib(_ALLOCATOR)
+        of_allocator = [(_ALLOCATOR, step) for step in made.steps(_ALLOCATOR)]
+        found["allocator_longest_step_s"] = _longest_s(of_allocator)
         steps = [(name, step) for name in (_FIRST, _SECOND) for step in made.steps(name)]
-        steps.sort(key=lambda entry: entry[1].cpu_s, reverse=True)
-        found["longest_step_s"] = steps[0][1].cpu_s if steps else 0.0
+        found["longest_step_s"] = _longest_s(steps)
+        steps = sorted([*steps, *of_allocator], key=lambda entry: entry[1].cpu_s, reverse=True)
         found["long_steps"] = float(sum(step.cpu_s > LIMITS["longest_step_s"] for _, step in steps))
         named = [f"{step.cpu_s:.3f} s  {name}  {step.what}" for name, step in steps[:_SHOWN]]
         return {"figures": found, "longest_steps": named}
@@ -219,14 +238,21 @@ async def _quiet(made: Bench, name: str) -> None:
     await _until(is_quiet)
 
 
-async def _steady(made: Bench, steady_s: float) -> float:
+def _longest_s(steps: list[tuple[str, Step]]) -> float:
+    return max((step.cpu_s for _, step in steps), default=0.0)
+
+
+async def _steady(made: Bench, steady_s: float) -> dict[str, float]:
+    """Shares of a core that the leader and the allocator take."""
     await _change(made, RATE_PER_S)
     await asyncio.sleep(2.0)
-    began_s, before_s = time.monotonic(), made.cpu_s(_FIRST)
+    began_s = time.monotonic()
+    before_s = {name: made.cpu_s(name) for name in (_FIRST, _ALLOCATOR)}
     await asyncio.sleep(steady_s)
-    share = (made.cpu_s(_FIRST) - before_s) / (time.monotonic() - began_s)
+    took_s = time.monotonic() - began_s
+    shares = {name: (made.cpu_s(name) - at_s) / took_s for name, at_s in before_s.items()}
     await _change(made, 0)
-    return share
+    return shares
 
 
 async def _change(made: Bench, rate_per_s: int) -> None:

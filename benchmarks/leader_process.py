@@ -1,9 +1,10 @@
-"""A claim-controller that notes its long steps: ``python -m benchmarks.leader_process FILE``.
+"""A service that notes its long steps: ``python -m benchmarks.leader_process SERVICE FILE``.
 
 A step is what the event loop runs without a pause. Steps of ``LEAST_S`` and more are written to the
 file, one JSON object a line: when it ended (Unix time), how long it took, its CPU time, what ran.
 """
 
+import asyncio
 import asyncio.events
 import sys
 import time
@@ -13,8 +14,11 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
+from dray.bus.topology import ALLOCATOR
 from dray.runtime.settings import load
-from dray_claim_controller import app
+from dray_allocator import app as allocator_app
+from dray_allocator.settings import AllocatorSettings
+from dray_claim_controller import app as controller_app
 from dray_claim_controller.settings import ControllerSettings
 
 LEAST_S: Final = 0.02
@@ -52,9 +56,13 @@ def _name(handle: Any) -> str:
 
 def main() -> None:
     """Run until a signal."""
-    with Path(sys.argv[1]).open("w") as out:
+    service, file = sys.argv[1:]
+    with Path(file).open("w") as out:
         asyncio.events.Handle._run = note_steps(asyncio.events.Handle._run, out)  # type: ignore[method-assign]
-        app.main(load(ControllerSettings))
+        if service == ALLOCATOR:
+            asyncio.run(allocator_app.run(load(AllocatorSettings)))
+        else:
+            asyncio.run(controller_app.run(load(ControllerSettings)))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from dray.api.devices import DeviceId
 from dray.api.names import (
     CLAIM_FINALIZER,
     DERIVED_FROM_LABEL,
+    OWNER_DRAY,
     OWNER_KUBE_SCHEDULER,
     POOL_LABEL,
     VIRTUAL_TFLOPS,
@@ -211,6 +212,10 @@ class SimulationInvariants:
             self._report(f"pod {pod.name} is bound to {node} without an allocation of {name!r}")
         elif claim.allocation.node != node:
             self._report(f"pod {pod.name} is bound to {node}, its claim to {claim.allocation.node}")
+        elif not claim.reserved_for and pod.binder != OWNER_DRAY:
+            # kube-scheduler's binding came late, after it had taken its reservation back. The
+            # resourceclaim-controller reserves again; until then no kubelet starts the pod.
+            return
         elif claim.reserved_for != (pod.uid,):
             self._report(f"pod {pod.name} is bound, its claim reserved for {claim.reserved_for}")
 
