@@ -240,7 +240,7 @@ async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
     if bind_request is not None and _is_of_another(bind_request, pod):
         bind_request = None
     claims, strange = await claims_of(kube, pod)
-    life = await life_of(kube, pod)
+    life = await life_of(kube, pod, (*claims, *strange))
     found = Explanation(pod, bind_request, claims, strange=strange, life=life)
     pool = await _pool(kube, found.pool_asked_for)
     found = replace(found, pool=pool, by=await decided_by(kube, pod, pool, bind_request))

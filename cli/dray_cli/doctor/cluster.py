@@ -215,9 +215,11 @@ def pool_finding(pool: Object) -> Finding:
         return Finding(AREA, subject, "broken", f"not ready: {ready.get('message', '')}")
     gpus, nodes = counted(status.get("gpus", 0), "GPU"), counted(status.get("nodes", 0), "node")
     waiting = counted(status.get("waitingPods", 0), "pod waits", "pods wait")
-    text = f"{gpus} on {nodes}, {waiting}"
+    unhealthy = status.get("unhealthy", 0)
+    health = f" ({unhealthy} unhealthy)" if unhealthy else ""
+    text = f"{gpus}{health} on {nodes}, {waiting}"
     if ready.get("reason") == "FirstFit":
         text += "; kube-scheduler allocates, first fit"
     elif ready.get("message"):
         text += f"; {ready['message']}"
-    return Finding(AREA, subject, "ok", text)
+    return Finding(AREA, subject, "lesser" if unhealthy else "ok", text)

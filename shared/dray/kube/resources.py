@@ -154,7 +154,9 @@ class Amounts(ResourceFields):
 
     total: str = Field(default="0", description="Physical amount of all cards.")
     virtual: str = Field(default="0", description="Budget of all cards, oversubscription included.")
-    free: str = Field(default="0", description="What is left of the budget.")
+    free: str = Field(
+        default="0", description="What is left of the budget, without unhealthy GPUs."
+    )
 
 
 class DecisionLog(ResourceFields):
@@ -180,6 +182,11 @@ class GPUPoolStatus(ResourceFields):
 
     nodes: int = Field(default=0, description="Nodes in the pool.")
     gpus: int = Field(default=0, description="GPUs on them.")
+    unhealthy: int = Field(
+        default=0,
+        description="GPUs of these that their node-agents report as unhealthy: nothing on them is "
+        "free.",
+    )
     tflops: Amounts | None = Field(default=None, description="Compute, in TFLOPS.")
     vram: Amounts | None = Field(default=None, description="Memory, in bytes.")
     waiting_pods: int = Field(default=0, description="Pods that wait for a device of this pool.")
@@ -202,6 +209,7 @@ class GPUPool(CustomResource):
     SINGULAR = "gpupool"
     COLUMNS = (
         PrinterColumn(name="GPUs", path=".status.gpus", kind="integer"),
+        PrinterColumn(name="Unhealthy", path=".status.unhealthy", kind="integer"),
         PrinterColumn(name="Owner", path=".spec.owner", wide=True),
         PrinterColumn(name="Nodes", path=".status.nodes", kind="integer", wide=True),
         PrinterColumn(name="TFLOPS", path=".status.tflops.total", wide=True),

@@ -279,6 +279,15 @@ def test_a_single_object_is_counted_in_the_singular() -> None:
     assert cluster.slices_finding((a_slice("a", "node-1"),)).text == "2 devices on 1 node"
 
 
+def test_unhealthy_cards_of_a_pool_are_counted() -> None:
+    pool = a_pool()
+    pool["status"]["unhealthy"] = 2
+
+    found = cluster.pool_finding(pool)
+
+    assert (found.grade, found.text) == ("lesser", "16 GPUs (2 unhealthy) on 2 nodes, 3 pods wait")
+
+
 def test_a_pool_that_has_no_node_yet_is_not_broken() -> None:
     empty = a_pool(ready="False")
     condition = empty["status"]["conditions"][0]

@@ -57,6 +57,7 @@ def pool_status(
     status: dict[str, Any] = {
         "nodes": len(members),
         "gpus": totals.gpus,
+        "unhealthy": totals.unhealthy,
         "tflops": totals.tflops,
         "vram": totals.vram,
         "waitingPods": len(cache.select(waiting_in).with_value(pool.name)),
