@@ -195,6 +195,11 @@ class GPUPoolStatus(ResourceFields):
         description="The scheduler that allocates the pool's devices now: the former owner until "
         "a changed spec.owner takes effect. Absent: it was always dray.",
     )
+    served_by: str | None = Field(
+        default=None,
+        description="The allocator that decides about the pool's pods; absent: nobody does, it is "
+        "not known yet, or kube-scheduler owns the pool.",
+    )
     observed_generation: int | None = Field(
         default=None, description="Generation the status is of."
     )
@@ -220,6 +225,7 @@ class GPUPool(CustomResource):
         PrinterColumn(name="Free VRAM", path=".status.vram.free"),
         PrinterColumn(name="Waiting", path=".status.waitingPods", kind="integer"),
         PrinterColumn(name="Ready", path='.status.conditions[?(@.type=="Ready")].status'),
+        PrinterColumn(name="Served by", path=".status.servedBy", wide=True),
         PrinterColumn(name="Dedicated", path=".spec.dedicated", kind="boolean", wide=True),
         PrinterColumn(name="Default", path=".spec.default", kind="boolean", wide=True),
         PrinterColumn(name="Age", path=".metadata.creationTimestamp", kind="date"),

@@ -190,3 +190,19 @@ def test_a_gate_is_nothing_that_kube_scheduler_says() -> None:
     gated = {**POD, "status": {"phase": "Pending", "conditions": [condition]}}
 
     assert "kube-scheduler" not in "\n".join(Explanation(gated, WAITS, (CLAIM,)).lines())
+
+
+def test_a_pod_of_a_pool_that_nobody_serves_says_so() -> None:
+    condition = {
+        "type": "Served",
+        "status": "False",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "message": "no allocator serves this pool",
+    }
+    pool = {"metadata": {"name": "fast"}, "spec": {}, "status": {"conditions": [condition]}}
+
+    lines = Explanation(POD, None, (CLAIM,), pool).lines()
+
+    assert lines[1] == (
+        "  Served by nobody since 2026-01-01T00:00:00Z: no allocator serves this pool"
+    )
