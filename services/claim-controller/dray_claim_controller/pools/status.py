@@ -165,7 +165,7 @@ def _conditions(
 
 
 NOT_SERVED = "NotServed"
-_NOT_SERVED = "no allocator serves this pool: nothing is decided; does one run, and reach NATS?"
+_NOT_SERVED = "no allocator has its lease: nothing is decided; does one run, and reach NATS?"
 NODE_IN_TWO_POOLS = "NodeInTwoPools"
 NODES_IN_OTHER_POOLS = "NodesInOtherPools"
 """Reason of a pool that selects nodes and does not get them."""
