@@ -158,9 +158,11 @@ class Explanation:
         if changing := self._changing():
             waits = f"{head}: nothing is decided in pool {pool!r} until its owner has changed:"
             return [waits, f"  {changing}"]
+        unserved = [f"  {self._unserved()}"] if self._unserved() else []
         if not self.reasons:
-            return [f"{head}: no decision has been made yet for pool {pool!r}."]
-        return [f"{head}: it waits for GPUs of pool {pool!r} because", *_indent(self.reasons)]
+            return [f"{head}: no decision has been made yet for pool {pool!r}.", *unserved]
+        because = f"{head}: it waits for GPUs of pool {pool!r} because"
+        return [because, *_indent(self.reasons), *unserved]
 
     def _had(self) -> list[str]:
         """What a pod that has ended was given, by its BindRequest, and whether it is free again."""
@@ -191,6 +193,14 @@ class Explanation:
         if self.reasons:
             lines += [f"  On the cards of pool {pool!r}:", *_indent(_indent(self.reasons))]
         return lines
+
+    def _unserved(self) -> str:
+        """Why nobody decides about the pool; empty if somebody does."""
+        for condition in ((self.pool or {}).get("status") or {}).get("conditions") or ():
+            if condition.get("type") == "Served" and condition.get("status") == "False":
+                since = condition.get("lastTransitionTime", "")
+                return f"Served by nobody since {since}: {condition.get('message', '')}"
+        return ""
 
     def _changing(self) -> str:
         """What the pool says while its devices go from one owner to the other."""
@@ -252,7 +262,7 @@ async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
     if bind_request is not None and _is_of_another(bind_request, pod):
         bind_request = None
     claims, strange = await claims_of(kube, pod)
-    life = await life_of(kube, pod)
+    life = await life_of(kube, pod, (*claims, *strange))
     found = Explanation(pod, bind_request, claims, strange=strange, life=life)
     pool = await _pool(kube, found.pool_asked_for)
     found = replace(found, pool=pool, by=await decided_by(kube, pod, pool, bind_request))

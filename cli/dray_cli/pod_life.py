@@ -1,10 +1,17 @@
 """What became of a pod after its devices were allocated: prepared, running, ended, node lost."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from dray.api.devices import Device
+from dray.api.names import DRIVER, HEALTH_TAINT
+from dray.kube.convert import slice_from
 from dray.kube.pod_end import PodEnd, pod_end
-from dray.kube.ports import EVENTS, NODES, Kube, NotFoundError, Object, RefusedError
+from dray.kube.ports import EVENTS, NODES, SLICES, Kube, NotFoundError, Object, RefusedError
+from dray_claim_controller.cache.resources import read
+from dray_claim_controller.facts.pool_capacity import is_unhealthy
+from dray_cli.pod_claims import devices_of
 
 _FAILED_PREPARE: Final = "FailedPrepareDynamicResources"
 _NOT_REGISTERED: Final = "not registered"
@@ -40,6 +47,8 @@ class PodLife:
     """None once its containers start."""
     waiting: tuple[str, ...] = ()
     """Containers that wait for something else than devices: ``NAME REASON: MESSAGE``."""
+    unhealthy: tuple[str, ...] = ()
+    """Its devices that are unhealthy, each with the reason."""
     end: PodEnd | None = None
 
     def lines(self, phase: str) -> list[str]:
@@ -48,8 +57,9 @@ class PodLife:
             return []
         if self.node_problem:
             return [f"Its node {self.node} {self.node_problem}"]
+        unhealthy = [f"GPU {one}; no other pod gets it" for one in self.unhealthy]
         if not self.node or phase != "Pending":
-            return []
+            return unhealthy
         if (failed := self.failed_prepare) is not None:
             times = f"{failed.times} times" if failed.times > 1 else "once"
             last = f", last at {failed.last}" if failed.last else ""
@@ -74,13 +84,14 @@ class PodLife:
             "failedPrepare": None
             if failed is None
             else {**asdict(failed), "nodeAgentAway": failed.is_agent_away},
+            "unhealthyDevices": list(self.unhealthy),
             "waitingContainers": list(self.waiting),
             "ended": None if self.end is None else asdict(self.end),
         }
 
 
-async def life_of(kube: Kube, pod: Object) -> PodLife:
-    """Read how far the pod came. What this user may not read is left out."""
+async def life_of(kube: Kube, pod: Object, claims: Iterable[Object] = ()) -> PodLife:
+    """Read how far a pod with these ``claims`` came. What this user may not read is left out."""
     node = str((pod.get("spec") or {}).get("nodeName") or "")
     status = pod.get("status") or {}
     end = pod_end(pod)
@@ -91,7 +102,31 @@ async def life_of(kube: Kube, pod: Object) -> PodLife:
     failed = None
     if is_pending and not waiting:
         failed = await _failed_prepare(kube, pod)
-    return PodLife(node, await _node_problem(kube, node), failed, waiting)
+    unhealthy = await _unhealthy(kube, node, claims)
+    return PodLife(node, await _node_problem(kube, node), failed, waiting, unhealthy)
+
+
+async def _unhealthy(kube: Kube, node: str, claims: Iterable[Object]) -> tuple[str, ...]:
+    held = {
+        (result.get("pool"), result.get("device"))
+        for claim in claims
+        for result in devices_of(claim, DRIVER)
+    }
+    try:
+        slices = await kube.list(SLICES, field_selector=f"spec.nodeName={node}") if held else None
+    except (RefusedError, NotFoundError):
+        return ()
+    return tuple(
+        f"{device.name} is unhealthy" + (f": {why}" if (why := _why(device)) else "")
+        for obj in (slices.objects if slices is not None else ())
+        if obj["spec"].get("driver") == DRIVER and not read(SLICES, obj)[1]
+        for device in slice_from(obj).devices
+        if is_unhealthy(device) and (obj["spec"]["pool"]["name"], device.name) in held
+    )
+
+
+def _why(device: Device) -> str:
+    return next((taint.value for taint in device.taints if taint.key == HEALTH_TAINT), "")
 
 
 def _waiting(status: Object) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
 """What the doctor reads of Kubernetes."""
 
 import asyncio
+import time
 from collections import Counter
+from datetime import datetime
 
 from dray.api.names import DRIVER, TFLOPS_REQUEST
 from dray.kube.convert import claim_from
@@ -196,11 +198,20 @@ async def pools_of(kube: Kube) -> list[Finding]:
     if not pools:
         text = "none: no pod gets a GPU before there is one (docs/user-guide/pools.md)"
         return [Finding(AREA, "GPU pools", "broken", text)]
-    return [pool_finding(pool) for pool in pools]
+    now_unix_s = time.time()
+    return [pool_finding(pool, now_unix_s) for pool in pools]
 
 
-def pool_finding(pool: Object) -> Finding:
-    """One pool, in the words of its own condition."""
+def _since(at: str, now_unix_s: float) -> str:
+    """`` since 8 s``, for a time in RFC 3339; empty if there is none."""
+    if not at:
+        return ""
+    age_s = now_unix_s - datetime.fromisoformat(at).timestamp()
+    return f" since {max(0.0, age_s):.0f} s"
+
+
+def pool_finding(pool: Object, now_unix_s: float = 0.0) -> Finding:
+    """One pool, in the words of its own conditions."""
     subject, status = f"pool {pool['metadata']['name']}", pool.get("status") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     ready = conditions.get("Ready", {"status": "Unknown", "message": "no condition Ready yet"})
@@ -211,13 +222,24 @@ def pool_finding(pool: Object) -> Finding:
     if ready.get("reason") == "NoNodes":
         text = f"{ready['message']}: its pods wait until there is one (docs/user-guide/pools.md)"
         return Finding(AREA, subject, "lesser", text)
+    served = conditions.get("Served", {})
+    if served.get("status") == "False":
+        since = _since(served.get("lastTransitionTime", ""), now_unix_s)
+        return Finding(AREA, subject, "broken", f"served by nobody{since}: {served['message']}")
     if ready["status"] != "True":
         return Finding(AREA, subject, "broken", f"not ready: {ready.get('message', '')}")
     gpus, nodes = counted(status.get("gpus", 0), "GPU"), counted(status.get("nodes", 0), "node")
     waiting = counted(status.get("waitingPods", 0), "pod waits", "pods wait")
-    text = f"{gpus} on {nodes}, {waiting}"
+    unhealthy = status.get("unhealthy", 0)
+    health = f" ({unhealthy} unhealthy)" if unhealthy else ""
+    text = f"{gpus}{health} on {nodes}, {waiting}"
     if ready.get("reason") == "FirstFit":
         text += "; kube-scheduler allocates, first fit"
     elif ready.get("message"):
         text += f"; {ready['message']}"
-    return Finding(AREA, subject, "ok", text)
+    if status.get("servedBy"):
+        text += f"; served by {status['servedBy']}"
+    silent = conditions.get("NodeAgentsSilent", {})
+    if is_silent := silent.get("status") == "True":
+        text += f"; {silent['message']}"
+    return Finding(AREA, subject, "lesser" if unhealthy or is_silent else "ok", text)

@@ -310,6 +310,12 @@ class FaultyBus:
         """See ``Bus.release``."""
         await self._connection.call("release", key, lambda: self.inner.release(key, holder))
 
+    async def lease_holder(self, key: str) -> str:
+        """See ``Bus.lease_holder``."""
+        return await self._connection.call(
+            "lease_holder", key, lambda: self.inner.lease_holder(key)
+        )
+
     async def leases(self, prefix: str) -> tuple[str, ...]:
         """See ``Bus.leases``; empty in a split brain."""
         if self._connection.grants_every_lease():

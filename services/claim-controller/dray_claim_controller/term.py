@@ -36,7 +36,9 @@ from dray_claim_controller.logs.followers import Followers
 from dray_claim_controller.logs.retention import Retention
 from dray_claim_controller.logs.trimmer import LogTrimmer
 from dray_claim_controller.owners.reconciler import OwnerReconciler
+from dray_claim_controller.pools.leases import ServingReplicas
 from dray_claim_controller.pools.reconciler import PoolReconciler
+from dray_claim_controller.pools.status import SILENT_S
 from dray_claim_controller.report.reporter import Reporter
 from dray_claim_controller.settings import ControllerSettings
 from dray_claim_controller.templates.reconciler import TemplateReconciler
@@ -257,6 +259,9 @@ class LeaderTerm:
             after_s=settings.templates.unused_after,
             every_s=settings.templates.collect_every,
         )
+        inventories = InventoryServer(
+            dependencies.bus, informers.cache, self.publisher, clock, instance=settings.instance
+        )
         pools = PoolReconciler(
             kube,
             informers,
@@ -266,6 +271,8 @@ class LeaderTerm:
             warn=self.reporter.warn_pool,
             every_s=settings.publishing.status_every,
             allocates=settings.owner.allocating_scheduler,
+            serving=ServingReplicas(dependencies.bus, clock),
+            is_silent=lambda node: inventories.is_silent(node, after_s=SILENT_S),
         )
         owners = OwnerReconciler(
             kube,
@@ -278,9 +285,6 @@ class LeaderTerm:
             allocates=settings.owner.allocating_scheduler,
         )
         commands = VoidCommands(dependencies.bus, informers, clock, self.voids)
-        inventories = InventoryServer(
-            dependencies.bus, informers.cache, self.publisher, instance=settings.instance
-        )
         return {
             "publish": self._publish(),
             "tick": self._tick(),

@@ -1,6 +1,7 @@
 """The node's state from the bus, and the agent's reports to it."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -23,6 +24,8 @@ MAX_RETRY_DELAY_S = 2.0
 """Longest pause between attempts to use a missing stream."""
 REPORT_TIMEOUT_S = 5.0
 """Time-out of a report's answer."""
+REPEAT_S = 10.0
+"""After this time a report is repeated."""
 MAX_QUEUED_EVENTS = 1000
 """Events kept while the bus is unavailable; older ones are dropped. They are for timelines only."""
 
@@ -153,9 +156,12 @@ class NodeReporter:
         )
 
     async def report_inventory(self) -> None:
-        """Loop: report the latest inventory until the leader has published it."""
+        """Loop: report the latest inventory until the leader has published it, and again every
+        ``REPEAT_S``: an agent that is not heard counts as silent."""
         while True:
-            await self._inventory_changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPEAT_S):
+                    await self._inventory_changed.wait()
             self._inventory_changed.clear()
             await self._until_done(self._send_inventory)
 

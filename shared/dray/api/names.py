@@ -77,6 +77,13 @@ separated by commas, by which it must never be bound."""
 ALLOCATED: Final = PREFIX + "allocated"
 TEMPLATE_READY: Final = PREFIX + "template-ready"
 """On a waiting pod: its derived template, touched so that old controllers retry at once."""
+HEALTH_TAINT: Final = PREFIX + "unhealthy"
+"""Device taint of a GPU that its node-agent found unhealthy; the value says why."""
+PHASE: Final = "phase"
+"""Attribute of a GPU: ``RUNNING_PHASE``, which generated selectors require, or
+``UNHEALTHY_PHASE``."""
+RUNNING_PHASE: Final = "Running"
+UNHEALTHY_PHASE: Final = "Unknown"
 CONTAINER_GPU_IDS: Final = PREFIX + "container-gpu-ids"
 """On a running pod: the devices of each container, as JSON."""
 OWN_ANNOTATIONS: Final = (

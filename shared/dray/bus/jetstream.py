@@ -254,6 +254,10 @@ class JetStreamBus:
         """See ``Bus.release``."""
         await self._leases.release(key, holder)
 
+    async def lease_holder(self, key: str) -> str:
+        """See ``Bus.lease_holder``."""
+        return await self._leases.holder(key)
+
     async def leases(self, prefix: str) -> tuple[str, ...]:
         """See ``Bus.leases``."""
         return await self._leases.held(prefix)

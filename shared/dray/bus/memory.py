@@ -302,6 +302,11 @@ class MemoryBus:
         if self.server.leases.get(key, ("", 0.0))[0] == holder:
             del self.server.leases[key]
 
+    async def lease_holder(self, key: str) -> str:
+        """See ``Bus.lease_holder``."""
+        await self._enter("lease_holder")
+        return self.server.leases[key][0] if key in self.server.held(key) else ""
+
     async def leases(self, prefix: str) -> tuple[str, ...]:
         """See ``Bus.leases``."""
         await self._enter("leases")

@@ -154,7 +154,9 @@ class Amounts(ResourceFields):
 
     total: str = Field(default="0", description="Physical amount of all cards.")
     virtual: str = Field(default="0", description="Budget of all cards, oversubscription included.")
-    free: str = Field(default="0", description="What is left of the budget.")
+    free: str = Field(
+        default="0", description="What is left of the budget, without unhealthy GPUs."
+    )
 
 
 class DecisionLog(ResourceFields):
@@ -180,6 +182,11 @@ class GPUPoolStatus(ResourceFields):
 
     nodes: int = Field(default=0, description="Nodes in the pool.")
     gpus: int = Field(default=0, description="GPUs on them.")
+    unhealthy: int = Field(
+        default=0,
+        description="GPUs of these that their node-agents report as unhealthy: nothing on them is "
+        "free.",
+    )
     tflops: Amounts | None = Field(default=None, description="Compute, in TFLOPS.")
     vram: Amounts | None = Field(default=None, description="Memory, in bytes.")
     waiting_pods: int = Field(default=0, description="Pods that wait for a device of this pool.")
@@ -187,6 +194,11 @@ class GPUPoolStatus(ResourceFields):
         default=None,
         description="The scheduler that allocates the pool's devices now: the former owner until "
         "a changed spec.owner takes effect. Absent: it was always dray.",
+    )
+    served_by: str | None = Field(
+        default=None,
+        description="The allocator that decides about the pool's pods; absent: nobody does, it is "
+        "not known yet, or kube-scheduler owns the pool.",
     )
     observed_generation: int | None = Field(
         default=None, description="Generation the status is of."
@@ -203,6 +215,7 @@ class GPUPool(CustomResource):
     SHORT_NAMES = ("gp",)
     COLUMNS = (
         PrinterColumn(name="GPUs", path=".status.gpus", kind="integer"),
+        PrinterColumn(name="Unhealthy", path=".status.unhealthy", kind="integer"),
         PrinterColumn(name="Owner", path=".spec.owner", wide=True),
         PrinterColumn(name="Nodes", path=".status.nodes", kind="integer", wide=True),
         PrinterColumn(name="TFLOPS", path=".status.tflops.total", wide=True),
@@ -213,6 +226,7 @@ class GPUPool(CustomResource):
         PrinterColumn(name="Free VRAM", path=".status.vram.free"),
         PrinterColumn(name="Waiting", path=".status.waitingPods", kind="integer"),
         PrinterColumn(name="Ready", path='.status.conditions[?(@.type=="Ready")].status'),
+        PrinterColumn(name="Served by", path=".status.servedBy", wide=True),
         PrinterColumn(name="Dedicated", path=".spec.dedicated", kind="boolean", wide=True),
         PrinterColumn(name="Default", path=".spec.default", kind="boolean", wide=True),
         PrinterColumn(name="Age", path=".metadata.creationTimestamp", kind="date"),

@@ -263,6 +263,11 @@ def log_stream(domain: str, epoch: int) -> str:
     return f"{LOG_PREFIX}{token(domain)}_{epoch}"
 
 
+def domain_lease(domain: str) -> str:
+    """Key of the lease of the replica that serves a domain."""
+    return f"domain.{token(domain)}"
+
+
 def log_subject(domain: str, epoch: int) -> str:
     """Subject of a domain's decision log."""
     return f"dray.decision.{token(domain)}.{epoch}"

@@ -233,6 +233,24 @@ async def test_a_lease_is_given_up_by_its_holder_alone(world) -> None:
     assert not await first.acquire("domain.p", "a", ttl_s=60)
 
 
+async def test_others_see_who_holds_a_lease(world, eventually) -> None:
+    first, second = await world.bus(), await world.bus()
+    assert await second.lease_holder("domain.p") == ""
+    await first.ensure(LEASES)
+    assert await second.lease_holder("domain.p") == ""
+    assert await first.acquire("domain.p", "a", ttl_s=60)
+    assert await first.acquire("domain.pool", "b", ttl_s=1)
+    assert await second.lease_holder("domain.p") == "a"
+    assert await second.lease_holder("domain.") == ""
+    await first.release("domain.p", "a")
+    assert await second.lease_holder("domain.p") == ""
+
+    async def lapsed() -> bool:
+        return await second.lease_holder("domain.pool") == ""
+
+    await eventually(lapsed)
+
+
 async def test_a_lease_that_is_not_renewed_lapses(world, eventually) -> None:
     first, second = await world.bus(), await world.bus()
     await first.ensure(LEASES)

@@ -6,9 +6,16 @@ from typing import Any
 
 import pytest
 
-from dray.api.names import ALLOCATED, CLAIM_FINALIZER, DECISION, DEDICATED_TAINT, DRAY_SCHEDULER
+from dray.api.names import (
+    ALLOCATED,
+    CLAIM_FINALIZER,
+    DECISION,
+    DEDICATED_TAINT,
+    DRAY_SCHEDULER,
+    HEALTH_TAINT,
+)
 from dray.kube.convert import claim_from
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, PODS
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, PODS, POOLS, SLICES
 from dray.messages.decisions import Waiting
 from dray.reasons import Reason
 from dray.runtime.clock import ManualClock
@@ -207,3 +214,39 @@ async def test_the_wait_for_a_nodes_taint_is_an_event_only_if_it_lasts(
             assert events(world, "GPUWaiting") == []
     finally:
         await world.close()
+
+
+async def test_a_pod_gets_an_event_when_the_health_of_its_card_changes(world: Any) -> None:
+    await world.ready(await world.start())
+    await world.pod()
+    await world.decide(await world.decision())
+    await world.until(world.bindings, "the pod is bound")
+    slice_ = await world.kube.get(SLICES, "slice-node-1")
+    healthy = slice_["spec"]["devices"]
+
+    async def publish(devices: list[Any]) -> None:
+        await world.kube.patch(SLICES, "slice-node-1", {"spec": {"devices": devices}})
+
+    taint = {"key": HEALTH_TAINT, "value": "xid-79", "effect": "NoSchedule"}
+    phase = {"phase": {"string": "Unknown"}}
+    unhealthy = [
+        {**one, "taints": [taint], "attributes": {**one["attributes"], **phase}} for one in healthy
+    ]
+    await publish(unhealthy)
+
+    (event,) = await world.until(lambda: events(world, "GPUUnhealthy"), "the warning")
+    assert event["type"] == "Warning"
+    assert event["message"].startswith("GPU gpu-0 on node node-1 is unhealthy: xid-79.")
+
+    async def status() -> Any:
+        return (await world.kube.get(POOLS, "default-pool"))["status"]
+
+    async def counted() -> bool:
+        found = await status()
+        return bool(found["unhealthy"] == 2 and found["vram"]["free"] == "0")
+
+    await world.until(counted, "the pool counts them")
+    await publish(healthy)
+    (event,) = await world.until(lambda: events(world, "GPUHealthy"), "healthy again")
+    assert event["type"] == "Normal"
+    assert (await status())["gpus"] == 2

@@ -5,11 +5,18 @@ from typing import Any
 
 import msgspec
 
-from dray.api.names import DEDICATED_TAINT, POOL_LABEL
+from dray.api.names import DEDICATED_TAINT, DRIVER, POOL_LABEL
 from dray.kube.ports import EVENTS, NODES, POOLS, NotFoundError
-from dray.messages.decisions import NodeLeft
-from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply, Overlap
-from dray.runtime.clock import SystemClock
+from dray.messages.decisions import NodeLeft, domain_lease
+from dray.messages.rpc import (
+    INVENTORY_SUBJECT,
+    LOOKUP_SUBJECT,
+    Inventory,
+    Lookup,
+    LookupReply,
+    Overlap,
+)
+from dray.runtime.clock import ManualClock, SystemClock
 from dray_claim_controller.pools.reconciler import PoolReconciler
 
 
@@ -191,3 +198,69 @@ async def test_a_pool_that_goes_while_another_s_status_is_written_ends_nothing(
     assert not running_reconciler.done()
     running_reconciler.cancel()
     await asyncio.wait([running_reconciler])
+
+
+async def pool_status(world: Any, clock: ManualClock) -> Any:
+    """After some time."""
+    await clock.advance(1.0)
+    return (await world.kube.get(POOLS, "default-pool")).get("status") or {}
+
+
+def condition(status: Any, kind: str) -> Any:
+    return next((one for one in status.get("conditions") or () if one["type"] == kind), None)
+
+
+async def test_a_pool_says_who_serves_it_and_since_when_nobody_does(bare_world: Any) -> None:
+    world = bare_world()
+    await world.base()
+    clock = ManualClock()
+    try:
+        await world.start(clock=clock)
+
+        async def served(by: str | None) -> Any:
+            status = await pool_status(world, clock)
+            found = condition(status, "Served")
+            return status if found and status.get("servedBy") == by else None
+
+        nobody = await world.until(lambda: served(None), "nobody serves it")
+        assert condition(nobody, "Served")["status"] == "False"
+        ready = condition(nobody, "Ready")
+        assert (ready["status"], ready["reason"]) == ("False", "NotServed")
+
+        assert await world.bus.acquire(domain_lease("default-pool"), "a-1", ttl_s=1e9)
+        first = await world.until(lambda: served("a-1"), "one serves it")
+        assert condition(first, "Ready")["status"] == "True"
+
+        await world.bus.release(domain_lease("default-pool"), "a-1")
+        assert await world.bus.acquire(domain_lease("default-pool"), "a-2", ttl_s=1e9)
+        await world.until(lambda: served("a-2"), "another serves it")
+
+        await world.bus.release(domain_lease("default-pool"), "a-2")
+        last = await world.until(lambda: served(None), "nobody serves it again")
+        assert condition(last, "Ready")["reason"] == "NotServed"
+    finally:
+        await world.close()
+
+
+async def test_nodes_whose_agents_are_silent_are_named_until_they_report(bare_world: Any) -> None:
+    world = bare_world()
+    await world.base()
+    clock = ManualClock()
+    try:
+        await world.start(clock=clock)
+
+        async def silent(status: str) -> Any:
+            found = condition(await pool_status(world, clock), "NodeAgentsSilent")
+            return found if found and found["status"] == status else None
+
+        assert await world.until(lambda: silent("False"), "nothing is known yet")
+        named = await world.until(lambda: silent("True"), "the agent is silent")
+        assert "node-1" in named["message"]
+
+        report = Inventory(node="node-1", driver=DRIVER, generation=1)
+        subject = f"{INVENTORY_SUBJECT}.node-1"
+        peer = world.bus.peer(user="node-1")
+        await peer.request(subject, msgspec.json.encode(report), timeout_s=5.0)
+        await world.until(lambda: silent("False"), "it reports again")
+    finally:
+        await world.close()

@@ -147,15 +147,18 @@ class Leader:
 
     def __init__(self) -> None:
         self.bus = MemoryBus()
+        self.clock = ManualClock()
         self.cache = ObjectCache()
         self.publisher = Publisher(
             self.bus,
             self.cache,
-            ManualClock(),
+            self.clock,
             instance="one",
             node_moves=NodeMoves(left=lambda *_: 0, closing=tuple),
         )
-        self.server = InventoryServer(self.bus, self.cache, self.publisher, instance="one")
+        self.server = InventoryServer(
+            self.bus, self.cache, self.publisher, self.clock, instance="one"
+        )
 
     async def begin(self) -> None:
         for spec in STREAMS:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.api.names import DEVICE_CLASS, DRIVER
+from dray.api.names import DEVICE_CLASS, DRIVER, HEALTH_TAINT
 from dray.kube.ports import CLAIMS, SLICES, Changed, Deleted, Object
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.pool_capacity import pool_totals
@@ -71,3 +71,26 @@ def test_a_slice_that_changes_or_goes_is_seen() -> None:
     assert pool_totals(cache, ["n"]).vram["total"] == "20Gi"
     cache.apply(SLICES, Deleted(published("n", 7, "20Gi")))
     assert pool_totals(cache, ["n"]).gpus == 0
+
+
+def unhealthy(slice_: Object, index: int, why: str = "xid-79") -> Object:
+    device = slice_["spec"]["devices"][index]
+    device["attributes"] = {"phase": {"string": "Unknown"}}
+    device["taints"] = [{"key": HEALTH_TAINT, "value": why, "effect": "NoSchedule"}]
+    return slice_
+
+
+def test_nothing_on_an_unhealthy_card_is_free() -> None:
+    cache = of_two_nodes()
+    cache.apply(CLAIMS, Changed(claim("a", 3, vram="16Gi")))
+
+    cache.apply(SLICES, Changed(unhealthy(published("n", 6, "40Gi", "40Gi"), 0)))
+    idle = pool_totals(cache, ["n"])
+    cache.apply(SLICES, Changed(unhealthy(published("n", 7, "40Gi", "40Gi"), 1)))
+    used = pool_totals(cache, ["n"])
+    cache.apply(SLICES, Changed(published("n", 8, "40Gi", "40Gi")))
+    healthy = pool_totals(cache, ["n"])
+
+    assert (idle.gpus, idle.unhealthy, idle.vram["virtual"]) == (2, 1, "80Gi")
+    assert [one.vram["free"] for one in (idle, used, healthy)] == ["40Gi", "24Gi", "64Gi"]
+    assert healthy.unhealthy == 0

@@ -279,6 +279,43 @@ def test_a_single_object_is_counted_in_the_singular() -> None:
     assert cluster.slices_finding((a_slice("a", "node-1"),)).text == "2 devices on 1 node"
 
 
+def with_condition(kind: str, status: str, message: str) -> dict[str, Any]:
+    pool = a_pool()
+    dated = {"lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "R"}
+    pool["status"]["conditions"].append(
+        {"type": kind, "status": status, "message": message, **dated}
+    )
+    return pool
+
+
+def test_a_pool_that_nobody_serves_is_broken_since_then() -> None:
+    pool = with_condition("Served", "False", "no allocator serves this pool")
+
+    found = cluster.pool_finding(pool, now_unix_s=1_767_225_608.0)
+
+    assert found.grade == "broken"
+    assert found.text == "served by nobody since 8 s: no allocator serves this pool"
+
+
+def test_a_pool_says_who_serves_it_and_which_agents_are_silent() -> None:
+    pool = with_condition("NodeAgentsSilent", "True", "no report for 30 s from sim-2")
+    pool["status"]["servedBy"] = "allocator-1"
+
+    found = cluster.pool_finding(pool)
+
+    assert found.grade == "lesser"
+    assert found.text.endswith("; served by allocator-1; no report for 30 s from sim-2")
+
+
+def test_unhealthy_cards_of_a_pool_are_counted() -> None:
+    pool = a_pool()
+    pool["status"]["unhealthy"] = 2
+
+    found = cluster.pool_finding(pool)
+
+    assert (found.grade, found.text) == ("lesser", "16 GPUs (2 unhealthy) on 2 nodes, 3 pods wait")
+
+
 def test_a_pool_that_has_no_node_yet_is_not_broken() -> None:
     empty = a_pool(ready="False")
     condition = empty["status"]["conditions"][0]

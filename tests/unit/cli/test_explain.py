@@ -225,3 +225,19 @@ async def test_gpus_have_short_names_unless_their_full_ones_are_asked_for(
     done = await asyncio.to_thread(CliRunner().invoke, explain, arguments)
 
     assert shown in done.output
+
+
+def test_a_pod_of_a_pool_that_nobody_serves_says_so() -> None:
+    condition = {
+        "type": "Served",
+        "status": "False",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "message": "no allocator serves this pool",
+    }
+    pool = {"metadata": {"name": "fast"}, "spec": {}, "status": {"conditions": [condition]}}
+
+    lines = Explanation(POD, None, (CLAIM,), pool).lines()
+
+    assert lines[1] == (
+        "  Served by nobody since 2026-01-01T00:00:00Z: no allocator serves this pool"
+    )

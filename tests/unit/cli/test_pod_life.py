@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from dray.api.names import DRIVER, HEALTH_TAINT
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, NODES, PODS, Object
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, NODES, PODS, SLICES, Object
 from dray_cli.explain import Explanation, explain_pod
 
 LATE = "2026-01-01T00:02:00Z"
-RESULT = {"device": "gpu-1", "pool": "sim-2", "driver": "d", "request": "gpu-request-main"}
+RESULT = {"device": "gpu-1", "pool": "sim-2", "driver": DRIVER, "request": "gpu-request-main"}
 ALLOCATION = {"devices": {"results": [RESULT]}}
 ENDED = {"terminated": {"exitCode": 3, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": LATE}}
 CREATING = {"waiting": {"reason": "ContainerCreating"}}
@@ -146,6 +147,22 @@ async def test_a_pod_whose_node_is_not_ready_says_so() -> None:
     assert (await explained(kube)).lines()[2] == (
         f"  Its node sim-2 is not ready since {LATE}: kubelet stopped posting"
     )
+
+
+async def test_a_running_pod_names_its_unhealthy_card_and_no_other() -> None:
+    kube, _ = await placed("Running", {"running": {}})
+    await hold(kube)
+    taints = [{"key": HEALTH_TAINT, "value": "xid-79", "effect": "NoSchedule"}]
+    unknown = {"attributes": {"phase": {"string": "Unknown"}}, "taints": taints}
+    pool = {"name": "sim-2", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": "gpu-1", **unknown}, {"name": "gpu-2", **unknown}]
+    spec = {"driver": DRIVER, "nodeName": "sim-2", "pool": pool, "devices": devices}
+    await kube.create(SLICES, {"metadata": {"name": "s"}, "spec": spec})
+
+    found = await explained(kube)
+
+    assert found.lines()[2:] == ["  GPU gpu-1 is unhealthy: xid-79; no other pod gets it"]
+    assert found.as_json()["unhealthyDevices"] == ["gpu-1 is unhealthy: xid-79"]
 
 
 async def test_an_ended_pod_says_where_until_when_and_what_it_gave_back() -> None:

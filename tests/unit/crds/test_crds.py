@@ -239,7 +239,7 @@ def test_the_device_class_is_the_drivers_and_guards_the_driver() -> None:
         (
             GPUPool,
             {
-                "name": "training-pool",
+                "name": "my-gpu-pool",
                 "GPUs": "1024",
                 "Unhealthy": "3",
                 "Free": "319123.75",

@@ -13,7 +13,7 @@ from dray.api.errors import DrayError, PermanentError
 from dray.bus.dead import notice
 from dray.bus.ports import Bus, BusUnavailableError
 from dray.messages.base import token
-from dray.messages.decisions import log_stream
+from dray.messages.decisions import domain_lease, log_stream
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import Event, LogLost, Serve, StandBy
@@ -120,7 +120,7 @@ class LeaseHolder:
     async def release(self) -> None:
         """Release all leases."""
         for domain in tuple(self._leased):
-            await self._bus.release(_lease(domain), self._instance)
+            await self._bus.release(domain_lease(domain), self._instance)
         await self._bus.release(self._replica_lease, self._instance)
 
     def _domains(self) -> dict[str, SchedulingDomain]:
@@ -238,7 +238,7 @@ class LeaseHolder:
         if not is_due:
             return True
         try:
-            return await self._acquire(_lease(domain.name))
+            return await self._acquire(domain_lease(domain.name))
         except BusUnavailableError:
             return False
 
@@ -270,7 +270,7 @@ class LeaseHolder:
             del self._leaving[name]
             self._leased.pop(name, None)
             try:
-                await self._bus.release(_lease(name), self._instance)
+                await self._bus.release(domain_lease(name), self._instance)
             except DrayError as error:
                 self._log.warning("a lease can't be released; it expires", why=str(error))
 
@@ -280,7 +280,7 @@ class LeaseHolder:
 
     async def _keep_one(self, domain: SchedulingDomain) -> None:
         try:
-            is_ours = await self._acquire(_lease(domain.name))
+            is_ours = await self._acquire(domain_lease(domain.name))
             self._not_renewed.pop(domain.name, None)
             if not is_ours:
                 self._leased.pop(domain.name, None)
@@ -324,7 +324,3 @@ class LeaseHolder:
         if self._served.pop(domain, None) is not None:
             self._log.info("stopped serving a domain", domain=domain)
             await self._hand(StandBy(domain))
-
-
-def _lease(domain: str) -> str:
-    return f"domain.{token(domain)}"

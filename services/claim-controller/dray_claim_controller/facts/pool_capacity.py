@@ -11,10 +11,13 @@ from dray.api.claims import AllocatedDevice
 from dray.api.devices import Device, DeviceId
 from dray.api.names import (
     DRIVER,
+    PHASE,
     TFLOPS,
+    UNHEALTHY_PHASE,
     VIRTUAL_TFLOPS,
     VIRTUAL_VRAM,
     VRAM,
+    qualified,
 )
 from dray.api.pods import Pod
 from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity, rounded
@@ -30,7 +33,8 @@ class _Amounts:
 
     total: int = 0
     budget: int = 0
-    taken: int = 0
+    free: int = 0
+    """What is left of the budget of healthy cards; below zero if more is taken."""
     total_binary: bool | None = None
     """Whether the last part was spelt with a binary suffix, as the sum is then; None: no part."""
     budget_binary: bool | None = None
@@ -41,6 +45,7 @@ class PoolTotals:
     """The cards of some nodes."""
 
     gpus: int
+    unhealthy: int
     tflops: dict[str, str]
     """``total``, ``virtual`` and ``free``, as quantities rounded to hundredths."""
     vram: dict[str, str]
@@ -56,13 +61,28 @@ def pool_totals(cache: ObjectCache, nodes: Iterable[str]) -> PoolTotals:
     )
     parts = [_sums(cache, pool, node) for pool, node in pools]
     tflops, vram = (
-        _as_quantities([part[1][index] for part in parts]) for index in range(len(_PAIRS))
+        _as_quantities([part.amounts[index] for part in parts]) for index in range(len(_PAIRS))
     )
-    return PoolTotals(sum(count for count, _ in parts), tflops, vram)
+    gpus, unhealthy = (sum(part.gpus for part in parts), sum(part.unhealthy for part in parts))
+    return PoolTotals(gpus, unhealthy, tflops, vram)
 
 
-def _sums(cache: ObjectCache, pool: str, node: str) -> tuple[int, tuple[_Amounts, ...]]:
-    kept: dict[str, tuple[int, tuple[_Amounts, ...]]]
+@dataclass(frozen=True, slots=True)
+class _NodeTotals:
+    gpus: int
+    unhealthy: int
+    amounts: tuple[_Amounts, ...]
+    """Of each of ``_PAIRS``."""
+
+
+def is_unhealthy(device: Device) -> bool:
+    """Whether the node-agent publishes a card as unhealthy."""
+    phase = device.attributes.get(PHASE, device.attributes.get(qualified(PHASE)))
+    return phase == UNHEALTHY_PHASE
+
+
+def _sums(cache: ObjectCache, pool: str, node: str) -> _NodeTotals:
+    kept: dict[str, _NodeTotals]
     kept = cache.devices.sums.setdefault((DRIVER, pool), {})
     if (known := kept.get(node)) is not None:
         return known
@@ -72,26 +92,33 @@ def _sums(cache: ObjectCache, pool: str, node: str) -> tuple[int, tuple[_Amounts
         if observed.node == node
         for device in observed.devices
     }
-    found = kept[node] = (len(cards), tuple(_amounts(cache, cards, *pair) for pair in _PAIRS))
+    found = kept[node] = _NodeTotals(
+        len(cards),
+        sum(map(is_unhealthy, cards.values())),
+        tuple(_amounts(cache, cards, *pair) for pair in _PAIRS),
+    )
     return found
 
 
 def _amounts(
     cache: ObjectCache, cards: dict[DeviceId, Device], physical: str, virtual: str
 ) -> _Amounts:
-    totals, budgets, taken = [], [], 0
+    totals, budgets, free = [], [], 0
     for name, device in cards.items():
         total = _capacity(device, physical)
         own = _capacity(device, virtual) or total
         totals += [] if total is None else [total]
         budgets += [] if own is None else [own]
+        if is_unhealthy(device):
+            continue
+        free += 0 if own is None else own.nano
         for share in _shares(cache, name):
             amount = _taken(share, virtual, own)
-            taken += 0 if amount is None else amount.nano
+            free -= 0 if amount is None else amount.nano
     return _Amounts(
         sum(one.nano for one in totals),
         sum(one.nano for one in budgets),
-        taken,
+        free,
         totals[-1].binary if totals else None,
         budgets[-1].binary if budgets else None,
     )
@@ -100,7 +127,7 @@ def _amounts(
 def _as_quantities(parts: Sequence[_Amounts]) -> dict[str, str]:
     total = sum(part.total for part in parts)
     budget = sum(part.budget for part in parts)
-    free = budget - sum(part.taken for part in parts)
+    free = sum(part.free for part in parts)
     spelt = _last(part.budget_binary for part in parts)
     return {
         "total": rounded(total, binary=_last(part.total_binary for part in parts)),

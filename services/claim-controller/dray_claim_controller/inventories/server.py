@@ -11,6 +11,7 @@ from dray.bus.ports import Bus, MessageTooLargeError, Request
 from dray.kube.ports import NODES
 from dray.messages.facts import InventoryObserved
 from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
+from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.publisher import Publisher
@@ -23,18 +24,33 @@ class InventoryServer:
     """One term's."""
 
     def __init__(
-        self, bus: Bus, cache: ObjectCache, publisher: Publisher, *, instance: str
+        self,
+        bus: Bus,
+        cache: ObjectCache,
+        publisher: Publisher,
+        clock: Clock,
+        *,
+        instance: str,
     ) -> None:
         self._bus = bus
         self._cache = cache
         self._publisher = publisher
         self._instance = instance
+        self._clock = clock
+        self._began_s = clock.monotonic_s()
+        self._heard_s: dict[str, float] = {}
+        """When each node's agent reported last (monotonic)."""
         self._one_by_one = asyncio.Lock()
 
     async def run(self) -> None:
         """Answer until cancelled. Each instance is a queue of its own: a leader that slept gets the
         question and publishes nothing any more, and its successor gets it, too."""
         await self._bus.serve(SUBJECT, self.answer, queue=self._instance)
+
+    def is_silent(self, node: str, *, after_s: float) -> bool:
+        """Whether the node's agent has not reported for so long, as far as this term knows."""
+        heard_s = self._heard_s.get(node, self._began_s)
+        return self._clock.monotonic_s() - heard_s > after_s
 
     async def answer(self, request: Request) -> bytes:
         """The encoded InventoryReply to an encoded Inventory.
@@ -49,6 +65,7 @@ class InventoryServer:
         if why := forgery(asked, subject_node=subject_node, user=request.user):
             structlog.get_logger().error("an inventory was refused", why=why)
             return _encoded(InventoryReply(error=why))
+        self._heard_s[asked.node] = self._clock.monotonic_s()
         async with self._one_by_one:
             return _encoded(await self._take(asked))
 

@@ -13,7 +13,13 @@ from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.cache.stored_pool_status import stored_status
-from dray_claim_controller.pools.status import LogPosition, OwnerChange, is_news, pool_status
+from dray_claim_controller.pools.status import (
+    LogPosition,
+    OwnerChange,
+    PoolServices,
+    is_news,
+    pool_status,
+)
 
 
 class Taints(RecordedRule[tuple[Taint, ...] | None], frozen=True, kw_only=True, tag="taints"):
@@ -46,12 +52,17 @@ class PoolStatus(RecordedRule[dict[str, Any] | None], frozen=True, kw_only=True,
     """Those of ``nodes`` whose devices are not in the hands yet in which the pool wants them."""
     allocates: bool = True
     """Whether the cluster's kube-scheduler allocates devices."""
+    served_by: str | None = None
+    """The allocator that serves it; empty: none; None: not known yet."""
+    silent: tuple[str, ...] = ()
+    """Those of ``nodes`` whose node-agents have not reported for a while."""
 
     def answer(self, cache: ObjectCache) -> dict[str, Any] | None:
         log = LogPosition(self.epoch, self.sequence) if self.epoch else None
         pool = cache.pool_selectors.pools()[self.pool]
         hands = OwnerChange(self.moving, self.allocates)
-        status = pool_status(cache, pool, self.nodes, log, self.now_unix_s, hands)
+        services = PoolServices(self.served_by, self.silent)
+        status = pool_status(cache, pool, self.nodes, log, self.now_unix_s, hands, services)
         before = stored_status(cache.plain[POOLS.plural][self.pool])
         return status if is_news(status, before) else None
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from dray.api.names import DRIVER, OWNER_DRAY
 from dray.kube.ports import NODES, POOLS, Kube, Object
 from dray.messages.facts import NodeObserved
 from dray.runtime.clock import Clock
@@ -17,6 +18,7 @@ from dray_claim_controller.facts.membership import assigned_pool
 from dray_claim_controller.facts.pool_capacity import waiting_in
 from dray_claim_controller.facts.publisher import Publisher
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
+from dray_claim_controller.pools.leases import ServingReplicas
 from dray_claim_controller.pools.status import MOVED_FAR, NODES_IN_OTHER_POOLS, nodes_in_other_pools
 from dray_claim_controller.work_queue import FairWorkQueue
 
@@ -41,7 +43,11 @@ class PoolReconciler:
         warn: WarnPool,
         every_s: float,
         allocates: bool = True,
+        serving: ServingReplicas | None = None,
+        is_silent: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        """``serving``: None: it is not known who serves pools. ``is_silent``: whether a node's
+        agent has not reported for a while."""
         self._kube = kube
         self._informers = informers
         self._publisher = publisher
@@ -66,6 +72,10 @@ class PoolReconciler:
         """Pools to be written, if their status is news."""
         self._positions: dict[str, int] = {}
         """The sequences of logs that the pools' stored status names."""
+        self._serving = serving
+        self._is_silent = is_silent
+        self._silent: dict[str, None] = {}
+        """Nodes whose agents are silent."""
         self._queue = FairWorkQueue(
             clock, self._write, name="pools", group_of=lambda key: key.identity, first_s=every_s
         )
@@ -76,6 +86,8 @@ class PoolReconciler:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._queue.run(), name="write-pools")
                 group.create_task(self._reconcile_forever(), name="look-at-pools")
+                if self._serving is not None:
+                    group.create_task(self._follow(self._serving), name="look-at-leases")
         finally:
             for feed, unread in zip(self._feeds(), self._changed or (), strict=False):
                 feed.unsubscribe(unread)
@@ -85,6 +97,26 @@ class PoolReconciler:
             for _ in self._look():
                 await asyncio.sleep(0)
             await self._clock.sleep(self._every_s)
+
+    async def _follow(self, serving: ServingReplicas) -> None:
+        while True:
+            pools = self._informers.cache.pool_selectors.pools().values()
+            await serving.look([pool.name for pool in pools if pool.owner == OWNER_DRAY])
+            self._dirty |= dict.fromkeys(serving.take_changed())
+            self._note_silent()
+            await serving.pause()
+
+    def _note_silent(self) -> None:
+        cache = self._informers.cache
+        silent = {
+            node: None
+            for node in self._members
+            if self._is_silent(node) and cache.devices.slices_of(DRIVER, node)
+        }
+        for node in silent.keys() ^ self._silent.keys():
+            if (pool := self._members.get(node)) is not None:
+                self._dirty[pool] = None
+        self._silent = silent
 
     @property
     def backlog(self) -> int:
@@ -198,6 +230,8 @@ class PoolReconciler:
                 pool=name,
                 nodes=tuple(nodes),
                 moving=tuple(node for node in nodes if node in self._moving),
+                served_by=None if self._serving is None else self._serving.served_by(name),
+                silent=tuple(node for node in nodes if node in self._silent),
                 allocates=self._allocates,
                 epoch=0 if executions is None else executions.epoch,
                 sequence=0 if executions is None else executions.sequence,

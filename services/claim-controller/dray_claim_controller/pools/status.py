@@ -15,6 +15,8 @@ from dray_claim_controller.facts.handover import former_owner
 from dray_claim_controller.facts.membership import assigned_name, contested_nodes
 from dray_claim_controller.facts.pool_capacity import pool_totals, waiting_in
 
+SILENT_S: Final = 30.0
+"""After this time without a report a node-agent counts as silent; it reports every 10 s."""
 MOVED_FAR: Final = 100
 """Records of a log."""
 
@@ -37,6 +39,16 @@ class OwnerChange:
     """Whether the cluster's kube-scheduler allocates devices."""
 
 
+@dataclass(frozen=True, slots=True)
+class PoolServices:
+    """Which services of the pool are there."""
+
+    served_by: str | None = None
+    """The allocator that serves it; empty: none; None: not known yet."""
+    silent: tuple[str, ...] = ()
+    """Nodes whose node-agents have not reported for a while."""
+
+
 def pool_status(
     cache: ObjectCache,
     pool: Pool,
@@ -44,6 +56,7 @@ def pool_status(
     log: LogPosition | None,
     now_unix_s: float,
     hands: OwnerChange = OwnerChange(),
+    services: PoolServices = PoolServices(),
 ) -> dict[str, Any]:
     """The pool's status; ``nodes`` are those published as its own.
 
@@ -57,14 +70,21 @@ def pool_status(
     status: dict[str, Any] = {
         "nodes": len(members),
         "gpus": totals.gpus,
+        "unhealthy": totals.unhealthy,
         "tflops": totals.tflops,
         "vram": totals.vram,
         "waitingPods": len(cache.select(waiting_in).with_value(pool.name)),
         "observedGeneration": int(obj["metadata"].get("generation") or 0),
         "conditions": _dated(
-            _conditions(cache, pool, members, hands), before.get("conditions") or (), now_unix_s
+            _conditions(cache, pool, members, hands, services),
+            before.get("conditions") or (),
+            now_unix_s,
         ),
     }
+    if pool.owner == OWNER_DRAY and services.served_by:
+        status["servedBy"] = services.served_by
+    elif before.get("servedBy") and (services.served_by == "" or pool.owner != OWNER_DRAY):
+        status["servedBy"] = None
     owner = former_owner(obj) if hands.moving else pool.owner
     if owner != OWNER_DRAY or before.get("owner"):
         status["owner"] = owner
@@ -78,6 +98,8 @@ def is_news(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Whether a status says more than the one there is; the log's sequence alone is no news
     until it has moved by ``MOVED_FAR``, because every write wakes all who watch pools."""
     new, known = dict(status), dict(before)
+    if "servedBy" not in new:
+        known.pop("servedBy", None)
     log, known_log = new.pop("decisionLog", None), known.pop("decisionLog", None) or {}
     if new != known:
         return True
@@ -86,7 +108,7 @@ def is_news(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
 
 
 def _conditions(
-    cache: ObjectCache, pool: Pool, nodes: list[str], hands: OwnerChange
+    cache: ObjectCache, pool: Pool, nodes: list[str], hands: OwnerChange, services: PoolServices
 ) -> list[dict[str, str]]:
     overlap = _overlap(cache, pool.name)
     template_missing = bool(pool.template) and pool.template not in cache.plain[POLICIES.plural]
@@ -105,7 +127,20 @@ def _conditions(
             overlap.reason,
             overlap.message,
         ),
+        _condition(
+            "NodeAgentsSilent",
+            bool(services.silent),
+            "NoReports" if services.silent else "Reporting",
+            f"no report for {SILENT_S:g} s from the node-agents of {name_list(services.silent)}: "
+            "new pods there are not prepared, and what the nodes publish may be old"
+            if services.silent
+            else "",
+        ),
     ]
+    is_unserved = pool.owner == OWNER_DRAY and services.served_by == ""
+    if pool.owner == OWNER_DRAY and services.served_by is not None:
+        why = (NOT_SERVED, _NOT_SERVED) if is_unserved else ("LeaseHeld", "")
+        conditions.append(_condition("Served", not is_unserved, *why))
     ready, reason, message = True, "Ready", ""
     if template_missing:
         ready, reason, message = False, "TemplateMissing", conditions[0]["message"]
@@ -118,6 +153,8 @@ def _conditions(
         ready, reason, message = False, "NoNodes", "no node is in this pool"
     elif hands.moving and former_owner(cache.plain[POOLS.plural][pool.name]) != pool.owner:
         ready, reason, message = False, "OwnerChanging", _in_between(pool, hands)
+    elif is_unserved:
+        ready, reason, message = False, NOT_SERVED, _NOT_SERVED
     elif overlap.lost:
         reason, message = NODES_IN_OTHER_POOLS, overlap.message
     elif pool.owner == OWNER_KUBE_SCHEDULER:
@@ -127,6 +164,8 @@ def _conditions(
     return [_condition("Ready", ready, reason, message), *conditions]
 
 
+NOT_SERVED = "NotServed"
+_NOT_SERVED = "no allocator has its lease: nothing is decided; does one run, and reach NATS?"
 NODE_IN_TWO_POOLS = "NodeInTwoPools"
 NODES_IN_OTHER_POOLS = "NodesInOtherPools"
 """Reason of a pool that selects nodes and does not get them."""

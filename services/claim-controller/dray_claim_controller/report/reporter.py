@@ -36,6 +36,7 @@ from dray_claim_controller.execution.progress import Progress
 from dray_claim_controller.execution.writes import ClaimWrites
 from dray_claim_controller.report import event_messages
 from dray_claim_controller.report.container_gpus import asks_by_container, container_gpus, says
+from dray_claim_controller.report.device_health import DeviceHealth
 from dray_claim_controller.report.queue import ReportQueue, Subject, Work
 from dray_claim_controller.report.writes import ReportWrites
 
@@ -91,6 +92,7 @@ class Reporter:
         """Pods that were reported as assigned."""
         self._on_their_way: dict[str, None] = {}
         """Pods without a node that don't wait."""
+        self._health = DeviceHealth(informers.cache)
         self._unread: Unread[str] | None = None
         """Pods to look at; None before the first look."""
         self._too_large = too_large
@@ -111,6 +113,7 @@ class Reporter:
         finally:
             if self._unread is not None:
                 self._cache.changed_pods.unsubscribe(self._unread)
+            self._health.close()
 
     def waiting(self, waiting: Waiting) -> None:
         """The pod waits, for these reasons."""
@@ -244,6 +247,8 @@ class Reporter:
             _, message = self._settling.pop(uid)
             if (pod := self._pod(uid)) is not None and not pod.node:
                 self._say_waiting(pod, message, self._put)
+        for news in self._health.take():
+            self._warn(news.pod, news.reason, news.message, warning=news.is_warning)
         self._queue.scan(len(self._on_their_way))
         self._report_problems()
 

@@ -13,6 +13,7 @@ from dray.api.names import (
     API_GROUP,
     DEFAULT_QOS,
     DRIVER,
+    HEALTH_TAINT,
     NUMA_NODE,
     NVLINK_DOMAIN,
     OWNER_DRAY,
@@ -20,9 +21,11 @@ from dray.api.names import (
     OWNER_TAINT,
     PCI_BUS_ID,
     PCIE_ROOT,
+    PHASE,
     POOL_LABEL,
-    PREFIX,
+    RUNNING_PHASE,
     TFLOPS,
+    UNHEALTHY_PHASE,
     VIRTUAL_TFLOPS,
     VIRTUAL_VRAM,
     VRAM,
@@ -39,10 +42,6 @@ MAX_LABEL_LENGTH = 63
 DEVICES_PER_SLICE = 128
 TAINTED_DEVICES_PER_SLICE = 64
 """The limit if any device of the slice has taints."""
-HEALTH_TAINT = PREFIX + "unhealthy"
-RUNNING = "Running"
-UNHEALTHY = "Unknown"
-"""Values of the attribute ``phase``; generated selectors require ``Running``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +224,7 @@ def _attributes(published: PublishedGpu, node: NodeState, every: Sequence[Publis
         "pool_name": node.pool,
         "pod_namespace": "",  # the GPU object is cluster-scoped
         "uuid": published.gpu.uuid,
-        "phase": UNHEALTHY if published.gpu.health_error else RUNNING,
+        PHASE: UNHEALTHY_PHASE if published.gpu.health_error else RUNNING_PHASE,
         "used_by": "",  # for foreign owners; claims are in ResourceClaim.status
         "node_name": node.name,
         "qos": node.qos,

@@ -1,0 +1,72 @@
+"""Which allocator serves each pool, by the leases on the bus."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+
+from dray.bus.ports import Bus, BusUnavailableError
+from dray.messages.decisions import domain_lease
+from dray.runtime.clock import Clock
+
+_EVERY_S: Final = 2.0
+_AGAIN_EVERY: Final = 5
+"""After so many looks the holder of a lease is read again."""
+_MISSING_FOR: Final = 2
+"""Looks without a lease after which nobody serves a pool: a lease changes hands in less."""
+
+
+class ServingReplicas:
+    """Looks every two seconds. ``served_by`` and ``take_changed`` are by the name of the pool."""
+
+    def __init__(self, bus: Bus, clock: Clock) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._holders: dict[str, str] = {}
+        """Empty: nobody."""
+        self._missing: dict[str, int] = {}
+        """How many looks in a row found no lease."""
+        self._looks = 0
+        self._changed: dict[str, None] = {}
+
+    def served_by(self, pool: str) -> str | None:
+        """The instance that serves it; empty: nobody; None: not known yet."""
+        return self._holders.get(pool)
+
+    def take_changed(self) -> list[str]:
+        """Pools that another replica serves than at the last call."""
+        taken, self._changed = list(self._changed), {}
+        return taken
+
+    async def look(self, pools: Iterable[str]) -> None:
+        """Read the leases of these pools; while the bus is away, what was known stays."""
+        wanted = tuple(pools)
+        for gone in self._holders.keys() - set(wanted):
+            del self._holders[gone]
+            self._missing.pop(gone, None)
+        self._looks += 1
+        try:
+            held = set(await self._bus.leases("domain."))
+            for pool in wanted:
+                await self._look_at(pool, held)
+        except BusUnavailableError as error:
+            structlog.get_logger().debug("leases were not read", why=str(error))
+
+    async def _look_at(self, pool: str, held: set[str]) -> None:
+        known, holder, key = self._holders.get(pool), "", domain_lease(pool)
+        if key in held:
+            is_due = self._looks % _AGAIN_EVERY == 0
+            holder = known if known and not is_due else await self._bus.lease_holder(key)
+        if not holder:
+            self._missing[pool] = self._missing.get(pool, 0) + 1
+            if self._missing[pool] < _MISSING_FOR:
+                return
+        else:
+            self._missing.pop(pool, None)
+        if holder != known:
+            self._holders[pool] = holder
+            self._changed[pool] = None
+
+    async def pause(self) -> None:
+        """Until the next look."""
+        await self._clock.sleep(_EVERY_S)
