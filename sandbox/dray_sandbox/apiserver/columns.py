@@ -89,7 +89,7 @@ def _or_none(value: Any) -> str:
 
 def _node_status(node: Object) -> str:
     conditions = {c.get("type"): c.get("status") for c in _status(node).get("conditions") or []}
-    texts = {"True": "Ready", "False": "NotReady"}
+    texts = {"True": "Ready", "False": "NotReady", "Unknown": "NotReady"}
     text = texts.get(conditions.get("Ready", ""), "Unknown")
     return text + (",SchedulingDisabled" if _spec(node).get("unschedulable") else "")
 

@@ -26,7 +26,7 @@ from .requests import (
     wants_table,
     warned,
 )
-from .resources import ApiResource
+from .resources import NO_WORKLOADS, ApiResource
 from .selectors import predicate
 from .serviceaccounts import ServiceAccountTokens
 from .status import ApiError, Object, bad_request
@@ -77,6 +77,8 @@ class Handlers:
         request[WARNINGS] = context.warnings
         if verb == "GET" and target.name:
             return self._get(request, resource, target)
+        if not resource.has_objects:
+            raise _refusal(request, resource)
         if verb == "GET":
             return await self._list_or_watch(request, resource, target)
         if verb == "POST":
@@ -298,3 +300,13 @@ async def _delete_options(request: web.Request) -> tuple[DeleteOptions, bool]:
     if "propagationPolicy" in query:
         merged["propagationPolicy"] = query["propagationPolicy"]
     return DeleteOptions.read(merged), bool(body.get("dryRun"))
+
+
+def _refusal(request: web.Request, resource: ApiResource) -> ApiError:
+    """The answer to every request but GET on a kind without objects.
+
+    Its body is not read: kubectl sends some of these kinds as protobuf.
+    """
+    if request.method != "POST":
+        return status.method_not_allowed()
+    return status.forbidden(resource.plural, resource.group, "", NO_WORKLOADS)

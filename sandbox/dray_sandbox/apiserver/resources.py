@@ -31,6 +31,8 @@ class ApiResource:
     field_selectors: tuple[str, ...] = ()
     """Selectable fields beyond metadata.name and metadata.namespace."""
     strategic: bool = True
+    has_objects: bool = True
+    """False: discovery lists the kind, and every create is refused."""
     stored_as: str = ""
     """Another resource's store key, when two APIs show one object."""
     storage_version: str = ""
@@ -81,6 +83,8 @@ class ApiResource:
     @property
     def verbs(self) -> tuple[str, ...]:
         """Verbs as discovery lists them."""
+        if not self.has_objects:
+            return ("create", "get")
         return (
             "create",
             "delete",
@@ -150,6 +154,25 @@ _GROUPS = (
 )  # fmt: skip
 
 
+_WORKLOADS = tuple(
+    ApiResource(group, "v1", f"{kind.lower()}s", kind, True, short_names, has_objects=False)
+    for group, kind, short_names in (
+        ("apps", "DaemonSet", ("ds",)),
+        ("apps", "Deployment", ("deploy",)),
+        ("apps", "ReplicaSet", ("rs",)),
+        ("apps", "StatefulSet", ("sts",)),
+        ("batch", "CronJob", ("cj",)),
+        ("batch", "Job", ()),
+    )
+)
+"""Kinds that only a real control plane runs. They have no category, so `kubectl get all` leaves
+them out."""
+NO_WORKLOADS: Final = (
+    "the sandbox runs no workloads, only pods: start a stack that runs them with "
+    "`dray up --control-plane real`"
+)
+
+
 _TAINT_RULES = ApiResource(
     "resource.k8s.io", "v1beta2", "devicetaintrules", "DeviceTaintRule", False, (), (),
     ("status",), table=devices.TAINT_RULE, tracks_generation=True,
@@ -178,7 +201,7 @@ class Registry:
     def __init__(self, serve: tuple[str, ...] = ()) -> None:
         """``serve`` are versions of OFF_BY_DEFAULT; ValueError for any other."""
         self._resources: dict[tuple[str, str, str], ApiResource] = {}
-        for resource in _CORE + _GROUPS:
+        for resource in _CORE + _GROUPS + _WORKLOADS:
             self.add(resource)
         if unknown := [name for name in serve if name not in OFF_BY_DEFAULT]:
             known = ", ".join(OFF_BY_DEFAULT)
@@ -204,9 +227,10 @@ class Registry:
         return self._resources.get((group, version, plural))
 
     def by_kind(self, api_version: str, kind: str) -> ApiResource | None:
-        """The resource of a kind, as ownerReferences name it."""
+        """The resource of a kind, as ownerReferences name it; it may have objects."""
         for resource in self._resources.values():
-            if resource.kind == kind and resource.api_version == api_version:
+            named = resource.kind == kind and resource.api_version == api_version
+            if named and resource.has_objects:
                 return resource
         return None
 

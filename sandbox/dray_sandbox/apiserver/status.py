@@ -182,7 +182,8 @@ def forbidden(
     details = _details(name, group, plural)
     if causes:
         details["causes"] = causes
-    message = f'{qualified(plural, group)} "{name}" is forbidden: {why}'
+    named = f' "{name}"' if name else ""
+    message = f"{qualified(plural, group)}{named} is forbidden: {why}"
     return ApiError(403, "Forbidden", message, details)
 
 

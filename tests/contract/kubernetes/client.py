@@ -13,6 +13,12 @@ from tests.conformance.left_out import only_where
 from dray.messages.facts import ClusterObserved
 
 GROUPS = {
+    "daemonsets": "apps",
+    "deployments": "apps",
+    "replicasets": "apps",
+    "statefulsets": "apps",
+    "cronjobs": "batch",
+    "jobs": "batch",
     "resourceclaims": "resource.k8s.io",
     "resourceclaimtemplates": "resource.k8s.io",
     "resourceslices": "resource.k8s.io",
