@@ -20,8 +20,7 @@ from typing import Any, Final
 import click
 
 from benchmarks.machine import machine
-from dray.bus.memory import MemoryServer
-from dray.bus.memory_store import MemoryStream
+from dray.bus.memory_store import MemoryServer, MemoryStream
 from dray.bus.topology import STREAMS
 from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import PODS

@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from dray.api.devices import Device
+from dray.api.health import is_unhealthy
 from dray.api.names import DRIVER, HEALTH_TAINT
-from dray.kube.convert import slice_from
+from dray.kube.convert_claims import UNREADABLE
+from dray.kube.convert_devices import slice_from
 from dray.kube.pod_end import PodEnd, pod_end
 from dray.kube.ports import EVENTS, NODES, SLICES, Kube, NotFoundError, Object, RefusedError
-from dray_claim_controller.cache.resources import read
-from dray_claim_controller.facts.pool_capacity import is_unhealthy
 from dray_cli.pod_claims import devices_of
 
 _FAILED_PREPARE: Final = "FailedPrepareDynamicResources"
@@ -119,10 +119,17 @@ async def _unhealthy(kube: Kube, node: str, claims: Iterable[Object]) -> tuple[s
     return tuple(
         f"{device.name} is unhealthy" + (f": {why}" if (why := _why(device)) else "")
         for obj in (slices.objects if slices is not None else ())
-        if obj["spec"].get("driver") == DRIVER and not read(SLICES, obj)[1]
-        for device in slice_from(obj).devices
+        for device in _devices(obj)
         if is_unhealthy(device) and (obj["spec"]["pool"]["name"], device.name) in held
     )
+
+
+def _devices(obj: Object) -> tuple[Device, ...]:
+    """The devices of a slice of dray's driver; of one that can't be read none."""
+    try:
+        return slice_from(obj).devices if obj["spec"].get("driver") == DRIVER else ()
+    except UNREADABLE:
+        return ()
 
 
 def _why(device: Device) -> str:

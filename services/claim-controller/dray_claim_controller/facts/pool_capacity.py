@@ -9,15 +9,13 @@ from dataclasses import dataclass
 
 from dray.api.claims import AllocatedDevice
 from dray.api.devices import Device, DeviceId
+from dray.api.health import is_unhealthy
 from dray.api.names import (
     DRIVER,
-    PHASE,
     TFLOPS,
-    UNHEALTHY_PHASE,
     VIRTUAL_TFLOPS,
     VIRTUAL_VRAM,
     VRAM,
-    qualified,
 )
 from dray.api.pods import Pod
 from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity, rounded
@@ -73,12 +71,6 @@ class _NodeTotals:
     unhealthy: int
     amounts: tuple[_Amounts, ...]
     """Of each of ``_PAIRS``."""
-
-
-def is_unhealthy(device: Device) -> bool:
-    """Whether the node-agent publishes a card as unhealthy."""
-    phase = device.attributes.get(PHASE, device.attributes.get(qualified(PHASE)))
-    return phase == UNHEALTHY_PHASE
 
 
 def _sums(cache: ObjectCache, pool: str, node: str) -> _NodeTotals:

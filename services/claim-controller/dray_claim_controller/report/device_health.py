@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.devices import Device, DeviceId
+from dray.api.health import is_unhealthy
 from dray.api.names import DRIVER, HEALTH_TAINT
 from dray.api.pods import Pod
 from dray.kube.ports import NODES
 from dray_claim_controller.cache.changes import Unread
 from dray_claim_controller.cache.object_cache import ObjectCache
-from dray_claim_controller.facts.pool_capacity import is_unhealthy
 
 _AT_ONCE: Final = 500
 """Nodes that are looked at in one step."""
