@@ -2,6 +2,7 @@
 
 from dray.bus.payload import MINIMUM_BYTES
 from dray.messages.decisions import Waiting, encode_record
+from dray_allocator.state.scheduling_queue import SchedulingQueue
 
 PODS = 300
 MINUTES = 5
@@ -91,3 +92,25 @@ def test_pods_with_long_texts_share_no_record_that_is_too_long_for_the_bus(world
     assert max(len(encode_record(record)) for record in records) < MINIMUM_BYTES
     told = [one.pod_uid for record in records for one in record.by_pod()]
     assert told == [one.uid for one in pods]
+
+
+def test_the_queue_forgets_pods_that_are_gone_although_one_waits_for_ever():
+    queue, signature = SchedulingQueue(), b"signature"
+    waits = ["first", "last"]
+    for place, uid in ((0, "first"), (2, "last")):
+        queue.add(uid, (0, place, uid), activate=False)
+        queue.add_unschedulable(uid, signature)
+    for number in range(1000):
+        # One that comes back, too: its claim may have been missing.
+        for uid in (f"p{number}", "again"):
+            queue.add(uid, (0, 1, uid), activate=False)
+            queue.add_unschedulable(uid, signature)
+            queue.remove(uid)
+    assert queue.unschedulable(signature) == waits
+    assert list(queue._unschedulable_as) == waits
+    assert len(queue._unschedulable[signature]) < 10
+    for uid in waits:
+        assert queue.first_unschedulable(signature) == uid
+        queue.remove(uid)
+    assert queue.first_unschedulable(signature) is None
+    assert not queue.has_unschedulable

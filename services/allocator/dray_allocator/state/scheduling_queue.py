@@ -54,6 +54,8 @@ class SchedulingQueue:
     """Heaps per signature: pods of equal signature fit the same nodes."""
     _unschedulable_as: dict[str, tuple[bytes, QueueKey]] = field(default_factory=dict)
     """Per pod uid, the entry of ``_unschedulable`` that counts."""
+    _removed: dict[bytes, int] = field(default_factory=dict)
+    """Per signature, about how many entries of its heap are of pods that were removed."""
 
     @property
     def has_active(self) -> bool:
@@ -85,6 +87,22 @@ class SchedulingQueue:
         """Remove a pod that is decided, gone or not decidable."""
         if self.pending.pop(pod_uid, None) is not None:
             self.deferred_reasons.pop(pod_uid, None)
+            if (entry := self._unschedulable_as.pop(pod_uid, None)) is not None:
+                self._forget_removed(entry[0])
+
+    def _forget_removed(self, signature: bytes) -> None:
+        """Note that a pod of a signature was removed; forget such entries where they are many: a
+        first pod that fits nowhere for ever would keep them."""
+        heap = self._unschedulable.get(signature, [])
+        removed = self._removed.get(signature, 0) + 1
+        if removed <= len(heap) // 2:
+            self._removed[signature] = removed
+            return
+        self._removed.pop(signature, None)
+        # In place; a sorted list is a heap.
+        heap[:] = sorted(
+            {key for key in heap if self._unschedulable_as.get(key[2]) == (signature, key)}
+        )
 
     def activate(self, pod_uid: str) -> None:
         """Try a pod soon, if it is pending."""
@@ -136,6 +154,7 @@ class SchedulingQueue:
                 del self._unschedulable_as[key[2]]
             heapq.heappop(heap)
         self._unschedulable.pop(signature, None)
+        self._removed.pop(signature, None)
         self.stale_reasons.pop(signature, None)
         return None
 
@@ -166,6 +185,7 @@ class SchedulingQueue:
         self.paused.clear()
         self._unschedulable.clear()
         self._unschedulable_as.clear()
+        self._removed.clear()
         self.stale_reasons.clear()
         self._active = list(self.pending.values())
         heapq.heapify(self._active)
