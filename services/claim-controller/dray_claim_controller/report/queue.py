@@ -72,7 +72,7 @@ class ReportQueue:
             self._release_repeated()
 
     def withdraw_repeated(self, subject: Subject) -> None:
-        """What was reported before is not to be said again: the others come to their turn."""
+        """Do not write a repeated report: others come to their turn."""
         self._repeated.pop(subject, None)
 
     def _release_repeated(self) -> None:
