@@ -58,6 +58,10 @@ class LookupServer:
 
     async def _found(self, asked: Lookup) -> LookupReply:
         match asked.kind:
+            case "pool" if not asked.name:
+                pools = [pool_from(one) for one in (await self._kube.list(POOLS)).objects]
+                default = [pool for pool in pools if pool.default]
+                return LookupReply(pool=default[0] if len(default) == 1 else None)
             case "pool":
                 return LookupReply(pool=pool_from(await self._kube.get(POOLS, asked.name)))
             case "policy":

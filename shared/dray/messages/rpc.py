@@ -25,6 +25,7 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["pool", "policy", "template", "overlap", "use"]
     name: str
+    """Empty, of kind ``pool``: the default pool, if there is exactly one."""
     namespace: str = ""
     selector: tuple[tuple[str, str], ...] | None = None
     """Of ``overlap``: the pool's ``spec.nodeSelector``; None: nodes that are labelled with its

@@ -99,9 +99,9 @@ class Kubernetes:
 
     async def lose_pool(self, name: str) -> None:
         """Delete a pool at once, as by hand where dray is gone: without its finalizer."""
+        await self.kube.delete(POOLS, name)
         with suppress(NotFoundError):
             await self.kube.patch(POOLS, name, {"metadata": {"finalizers": None}})
-        await self.kube.delete(POOLS, name)
 
     async def node(self, name: str, pool: str = "", cards: int = 2) -> None:
         labels = {POOL_LABEL: pool} if pool else {}

@@ -30,7 +30,7 @@ READ_FACTS: tuple[type[Fact], ...] = (
 """The facts that a view is built from."""
 
 DEFAULT_POOL = Lookup(kind="pool", name="")
-"""Means "the default pool", which no look-up can name: the webhook waits for its fact."""
+"""Asks for the default pool, by whatever name."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -103,9 +103,12 @@ class View:
         return view
 
     def _apply_reply(self, lookup: Lookup, reply: LookupReply) -> None:
-        if lookup == DEFAULT_POOL or lookup.kind in ("overlap", "use"):
+        if lookup.kind in ("overlap", "use"):
             return
-        if lookup.kind == "pool":
+        if lookup == DEFAULT_POOL:
+            if reply.pool is not None:
+                self.pools[reply.pool.name] = reply.pool
+        elif lookup.kind == "pool":
             _put(self.pools, lookup.name, reply.pool)
         elif lookup.kind == "policy":
             _put(self.policies, lookup.name, reply.policy)
