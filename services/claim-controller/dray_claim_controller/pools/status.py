@@ -150,7 +150,8 @@ def _conditions(
     elif pool.deleting:
         pods = pods_of(cache, allocated_claims(cache, pool.name))
         ready, reason = False, "Deleting"
-        message = f"it is being deleted: {pods} pods hold its GPUs; it is gone after them"
+        held = "1 pod holds" if pods == 1 else f"{pods} pods hold"
+        message = f"it is being deleted: {held} its GPUs; it is gone after them"
     elif not nodes and overlap.lost:
         ready, reason = False, NODES_IN_OTHER_POOLS
         message = f"no node is in this pool: {overlap.message}"
