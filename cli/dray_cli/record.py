@@ -84,6 +84,12 @@ def record(
         return
     seen = f"{counts.facts} facts, {counts.records} records and {counts.inputs} inputs"
     click.echo(f"Recorded {seen} in {file}.")
+    if not counts.inputs:
+        click.echo(
+            "No inputs: replay compares the allocators alone. Services publish their inputs if "
+            "they run with DRAY_RECORD=true; a local stack after dray up --record.",
+            err=True,
+        )
     if counts.left_out:
         click.echo(
             f"{counts.left_out} inputs were left out: a service of an earlier release wrote them "

@@ -17,7 +17,7 @@ from dray.api.names import (
     SHAPE,
     TFLOPS_REQUEST,
 )
-from dray.kube.ports import CLAIMS, POOLS, TEMPLATES
+from dray.kube.ports import CLAIMS, POLICIES, POOLS, TEMPLATES
 from dray_webhook.decisions.pools import service_users
 
 MUTATE_PODS = "/mutate-pods"
@@ -235,7 +235,17 @@ def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
         {"selector-changed": _SELECTOR_CHANGED},
         failure_policy="Ignore",
     )
-    return [*refused, foreign, pools]
+    deletions = [
+        endpoint.webhook(
+            f"{what}-deletions",
+            VALIDATE_POOLS,
+            _rule(resource.group, resource.plural, "DELETE", scope="Cluster"),
+            {},
+            failure_policy="Ignore",
+        )
+        for what, resource in (("pools", POOLS), ("policies", POLICIES))
+    ]
+    return [*refused, foreign, pools, *deletions]
 
 
 def _rule(group: str, resource: str, *operations: str, scope: str = "Namespaced") -> dict[str, Any]:

@@ -47,7 +47,7 @@ def test_every_webhook_keeps_its_promises_and_only_creations_wait_for_dray():
         "https://127.0.0.1:8443/mutate-claims",
         "https://127.0.0.1:8443/validate-pods",
         *["https://127.0.0.1:8443/validate-claims"] * 5,
-        "https://127.0.0.1:8443/validate-pools",
+        *["https://127.0.0.1:8443/validate-pools"] * 3,
     ]
 
 
@@ -172,8 +172,22 @@ def test_drays_own_updates_of_pods_wait_for_no_webhook():
     assert conditions_hold(MUTATES["pods"], new, None, user)
 
 
+POOL_KINDS = ("gpupools", "schedulingconfigtemplates")
+
+
+def test_deletions_of_pools_and_policies_are_sent():
+    deleted = [
+        (rule["resources"], rule["scope"], webhook["matchConditions"])
+        for webhook in VALIDATING["webhooks"]
+        for rule in webhook["rules"]
+        if rule["operations"] == ["DELETE"]
+    ]
+
+    assert deleted == [([kind], "Cluster", []) for kind in POOL_KINDS]
+
+
 def test_status_of_claims_is_never_sent():
     webhooks = [*MUTATING["webhooks"], *VALIDATING["webhooks"]]
     sent = {name for one in webhooks for rule in one["rules"] for name in rule["resources"]}
 
-    assert sent == {"pods", "resourceclaims", "resourceclaimtemplates", "gpupools"}
+    assert sent == {"pods", "resourceclaims", "resourceclaimtemplates", *POOL_KINDS}
