@@ -38,7 +38,7 @@ class Cluster:
         self._kubectl = find_kubectl() or "kubectl"
 
     async def kubectl(self, *arguments: str) -> str:
-        """What the command prints; fails with its error."""
+        """What the command prints, warnings last; fails with its error."""
         done = await asyncio.to_thread(
             subprocess.run,
             [self._kubectl, "--kubeconfig", self.stack.record.kubeconfig, *arguments],
@@ -48,10 +48,11 @@ class Cluster:
             timeout=WITHIN_S,
         )
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}"
-        return done.stdout
+        return done.stdout + done.stderr
 
     async def objects(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
-        listed = json.loads(await self.kubectl("get", kind, "-o", "json", *arguments))
+        printed = await self.kubectl("get", kind, "-o", "json", *arguments)
+        listed, _ = json.JSONDecoder().raw_decode(printed)
         items: list[dict[str, Any]] = listed["items"]
         return items
 
@@ -170,6 +171,17 @@ async def test_a_changed_annotation_is_rolled_out_and_undone(web: Cluster) -> No
     await web.until(lambda: web.has_claims(2, "32Gi"), "claims of 32Gi")
     await web.kubectl("rollout", "undo", "deployment/web")
     await web.until(lambda: web.has_claims(2, "16Gi"), "claims of 16Gi")
+
+
+async def test_wrong_annotations_of_a_template_are_a_warning_when_it_is_applied(
+    web: Cluster,
+) -> None:
+    annotations = {"annotations": {VRAM_REQUEST: "much"}}
+    patch = json.dumps({"spec": {"template": {"metadata": annotations}}})
+    warned = await web.kubectl("patch", "deployment/web", "-p", patch, "--dry-run=server")
+    assert 'Warning: Deployment "web": its pods would be refused' in warned
+    assert f"Warning: annotation {VRAM_REQUEST}" in warned
+    assert "Warning" not in await web.kubectl("scale", "deployment/web", "--replicas=2")
 
 
 async def test_a_drained_nodes_pods_move(web: Cluster) -> None:
