@@ -1,6 +1,7 @@
 """What a node that comes and goes costs, if many pods wait."""
 
-from dray.messages.decisions import Waiting
+from dray.bus.payload import MINIMUM_BYTES
+from dray.messages.decisions import Waiting, encode_record
 
 PODS = 300
 MINUTES = 5
@@ -64,3 +65,29 @@ def test_after_a_node_has_come_and_gone_often_the_last_reasons_are_right(world):
     for number in range(3):
         uid = f"p{number}"
         assert world.waits(uid)[-1].reasons == crowd.waits(uid)[-1].reasons
+
+
+def test_a_pod_whose_reasons_were_recorded_alone_leaves_those_of_no_other_stale(world):
+    crowded(world, 3)
+    world.nodes(world.a_node("n2", unschedulable=True), tflops="10")
+    # It precedes the others, and is tried before the tick.
+    world.submit(world.a_pod("first", priority=5))
+    for _ in range(30):
+        world.tick()
+    first = world.waits("first")[-1].reasons
+    assert [world.waits(f"p{number}")[-1].reasons for number in range(3)] == [first] * 3
+
+
+def test_pods_with_long_texts_share_no_record_that_is_too_long_for_the_bus(world):
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("holder"), world.ask("312", "40Gi"))
+    pods = [world.a_pod(f"p{number}", request_id="x" * 200_000) for number in range(10)]
+    for one in pods:
+        world.submit(one)
+    before = len(recorded(world))
+    world.nodes(world.a_node("n2", unschedulable=True), tflops="10")
+    world.tick()
+    records = recorded(world)[before:]
+    assert max(len(encode_record(record)) for record in records) < MINIMUM_BYTES
+    told = [one.pod_uid for record in records for one in record.by_pod()]
+    assert told == [one.uid for one in pods]

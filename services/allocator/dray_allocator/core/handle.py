@@ -116,7 +116,7 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
             known = [state.facts.pods[uid] for uid in uids if uid in state.facts.pods]
             found_reasons = reasons(state, pod_uid)
             made = (
-                records.waiting(state, domain, known, found_reasons)
+                next(records.waiting(state, domain, known, found_reasons))
                 if len(known) == len(uids)
                 else _groundless(record)
             )

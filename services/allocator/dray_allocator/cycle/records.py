@@ -1,6 +1,6 @@
 """Records as this replica writes them: each has the position of the facts that it is based on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict
 
 import msgspec
@@ -31,6 +31,8 @@ from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
 
 Reasons = tuple[Reason, ...]
+_WAITING_PODS_PER_RECORD = 1000
+"""Each takes a quarter of a kilobyte in a record, mostly."""
 
 
 class _Head(TypedDict):
@@ -70,18 +72,35 @@ def decided(
 
 def waiting(
     state: AllocatorState, domain: SchedulingDomain, pods: Sequence[Pod], reasons: Reasons
-) -> Waiting:
-    """Why the pods, at least one, are pending now."""
-    first, *others = (
-        WaitingPeer(
+) -> Iterator[Waiting]:
+    """Why the pods are pending now: in one record, unless they are too many or their texts are too
+    long for it."""
+    head_bytes = len(msgspec.json.encode(reasons))
+    peers: list[WaitingPeer] = []
+    used_bytes = head_bytes
+    for pod in pods:
+        peer = WaitingPeer(
             pod_uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
             request_id=pod.request_id,
             traceparent=pod.traceparent,
         )
-        for pod in pods
-    )
+        added_bytes = len(msgspec.json.encode(peer)) + 1
+        is_full = used_bytes + added_bytes > state.rules.decided_bytes
+        if peers and (is_full or len(peers) == _WAITING_PODS_PER_RECORD):
+            yield _waiting(state, domain, peers, reasons)
+            peers, used_bytes = [], head_bytes
+        peers.append(peer)
+        used_bytes += added_bytes
+    if peers:
+        yield _waiting(state, domain, peers, reasons)
+
+
+def _waiting(
+    state: AllocatorState, domain: SchedulingDomain, peers: Sequence[WaitingPeer], reasons: Reasons
+) -> Waiting:
+    first, *others = peers
     return Waiting(
         **_head(state, domain),
         **msgspec.structs.asdict(first),

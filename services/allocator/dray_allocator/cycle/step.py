@@ -21,9 +21,6 @@ from dray_allocator.values.events import Append, Effect, Send
 _CARDS_PER_TICK = 1_000_000
 """Cards compared per tick to recompute the reasons of pending pods: some tenths of a second."""
 
-_WAITING_PODS_PER_RECORD = 1000
-"""Each takes a quarter of a kilobyte in a record."""
-
 _PODS_PER_RECORD_SINCE = 16
 """How many pods with devices ask for one record more before the next checkpoint."""
 
@@ -126,7 +123,7 @@ class Step:
         return may_fit(self._state, self._domain, want)
 
     def _report_stale_reasons(self) -> None:
-        """Record the reasons of all pods of a signature again if those of the first changed.
+        """Record the reasons of the pods of a signature again that changed.
 
         Reasons cost a comparison of every card, so that in a large pool some wait for a later tick.
         """
@@ -141,19 +138,27 @@ class Step:
                 queue.stale_reasons[signature] = None
                 queue.activate_next(signature)
                 continue
-            recorded = domain.current.waiting.get(first)
+            uid = first
+            if self._is_recorded(first, reasons):  # Perhaps alone: it was tried again since.
+                others = queue.unschedulable(signature)
+                uid = next((one for one in others if not self._is_recorded(one, reasons)), "")
+            if not uid:
+                continue
+            recorded = domain.current.waiting.get(uid)
             if recorded is None or (
-                recorded.reasons != reasons
-                and self._is_news(recorded, reasons)
-                and self._may_report(signature)
+                self._is_news(recorded, reasons) and self._may_report(signature)
             ):
-                for uid in queue.unschedulable(signature):
-                    known = domain.current.waiting.get(uid)
-                    if known is None or known.reasons != reasons:
-                        self._waits.setdefault(reasons, []).append(self._state.facts.pods[uid])
+                for one in queue.unschedulable(signature):
+                    if not self._is_recorded(one, reasons):
+                        self._waits.setdefault(reasons, []).append(self._state.facts.pods[one])
                 self._flush_waits()
-            elif recorded.reasons != reasons:
+            else:
                 queue.stale_reasons[signature] = None  # Only counts changed, or too often: later.
+
+    def _is_recorded(self, uid: str, reasons: Reasons) -> bool:
+        """Whether these are the last recorded reasons of a pod."""
+        known = self._domain.current.waiting.get(uid)
+        return known is not None and known.reasons == reasons
 
     def _reasons_of_waiting(self, uid: str) -> tuple[Reason, ...] | None:
         """Why a pod fits nowhere now; None if it fits, or that is not known yet."""
@@ -234,9 +239,8 @@ class Step:
     def _flush_waits(self) -> None:
         """Write the reasons since the last decision; pods of the same ones share a record."""
         for reasons, pods in self._waits.items():
-            for begin in range(0, len(pods), _WAITING_PODS_PER_RECORD):
-                some = pods[begin : begin + _WAITING_PODS_PER_RECORD]
-                self._append(records.waiting(self._state, self._domain, some, reasons))
+            for record in records.waiting(self._state, self._domain, pods, reasons):
+                self._append(record)
         self._waits.clear()
 
     def _flush(self) -> None:

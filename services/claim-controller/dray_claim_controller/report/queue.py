@@ -71,6 +71,10 @@ class ReportQueue:
             self._repeated[subject] = work
             self._release_repeated()
 
+    def withdraw_repeated(self, subject: Subject) -> None:
+        """What was reported before is not to be said again: the others come to their turn."""
+        self._repeated.pop(subject, None)
+
     def _release_repeated(self) -> None:
         while self._repeated and self._repeats.take(self._clock.monotonic_s()):
             subject = next(iter(self._repeated))

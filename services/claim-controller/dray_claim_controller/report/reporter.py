@@ -48,6 +48,8 @@ _EVENTS_PER_S: Final = 1 / 300
 _SETTLING_S: Final = 5.0
 """How long a pod may wait for the taint of a dedicated node before an event says so: dray gives
 the taint as soon as it knows the node."""
+_BIND_REQUEST: Final = "bindrequest"
+_WAITS_EVENT: Final = "event-GPUWaiting"
 _ON_THE_BUS = ("committed", "awaiting", "bound", "ungated", "failed")
 
 
@@ -78,6 +80,8 @@ class Reporter:
         self._waiting: dict[str, None] = {}
         """Pods that are not on their way: not decided since they were reported as waiting, or their
         devices aren't ready."""
+        self._undecided: dict[str, None] = {}
+        """Pods that were reported as waiting for a decision, and got none since."""
         self._events: dict[str, TokenBucket] = {}
         """How many events may still say why a pod waits."""
         self._by: dict[str, dict[str, Any]] = {}
@@ -122,12 +126,8 @@ class Reporter:
             return
         put = self._repeat if pod.uid in self._waiting else self._put
         self._waits(pod)
-        put(
-            (pod.uid, "bindrequest"),
-            lambda: self._writes.bind_request(
-                pod, event_messages.undecided_spec(pod.uid), event_messages.waiting_status(waiting)
-            ),
-        )
+        self._undecided[pod.uid] = None
+        put((pod.uid, _BIND_REQUEST), lambda: self._write_waiting(pod, waiting))
         message = "waiting for a GPU: " + in_words(waiting.reasons, 900).replace("\n", "; ")
         if any(map(event_messages.is_missing_dedicated_taint, waiting.reasons)):
             due_s = self._clock.monotonic_s() + _SETTLING_S
@@ -136,23 +136,40 @@ class Reporter:
         self._settling.pop(pod.uid, None)
         self._say_waiting(pod, message, put)
 
+    async def _write_waiting(self, pod: Pod, waiting: Waiting) -> None:
+        if self._still_waits(pod):
+            spec = event_messages.undecided_spec(pod.uid)
+            await self._writes.bind_request(pod, spec, event_messages.waiting_status(waiting))
+
+    def _still_waits(self, pod: Pod) -> bool:
+        """Whether a pod waits for a decision: its turn to be reported may come late."""
+        now = self._pod(pod.uid)
+        return now is not None and not now.node and pod.uid in self._undecided
+
+    def _waits_no_more(self, uid: str) -> None:
+        self._undecided.pop(uid, None)
+        for report in (_BIND_REQUEST, _WAITS_EVENT):
+            self._queue.withdraw_repeated((uid, report))
+
     def _say_waiting(self, pod: Pod, message: str, put: Callable[[Subject, Work], None]) -> None:
         """An event with the pod's reasons to wait, unless there were many."""
         now_s = self._clock.monotonic_s()
         if pod.uid not in self._events:
             self._events[pod.uid] = TokenBucket(_EVENTS, _EVENTS_PER_S, now_s=now_s)
         if self._events[pod.uid].take(now_s):
+            put((pod.uid, _WAITS_EVENT), lambda: self._write_waiting_event(pod, message))
+
+    async def _write_waiting_event(self, pod: Pod, message: str) -> None:
+        if self._still_waits(pod):
             about = event_messages.pod_reference(pod)
-            put(
-                (pod.uid, "event-GPUWaiting"),
-                lambda: self._writes.event(about, "GPUWaiting", message, warning=True),
-            )
+            await self._writes.event(about, "GPUWaiting", message, warning=True)
 
     def decided(self, execution: Execution) -> None:
         """The pod's decision is being carried out."""
         decision = execution.decision
         self._waiting.pop(decision.pod_uid, None)
         self._settling.pop(decision.pod_uid, None)
+        self._waits_no_more(decision.pod_uid)
         pod = self._pod(decision.pod_uid)
         if pod is None or pod.node:
             return
@@ -165,7 +182,7 @@ class Reporter:
             self._by[pod.uid] = by
         spec, status = event_messages.decided_spec(decision), event_messages.binding_status(by)
         self._put_off(
-            (pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status)
+            (pod.uid, _BIND_REQUEST), lambda: self._writes.bind_request(pod, spec, status)
         )
 
     def progress(self, progress: Progress) -> None:
@@ -185,7 +202,7 @@ class Reporter:
         elif progress.step == "failed" and pod is not None:
             spec = event_messages.decided_spec(decision)
             self._put(
-                (pod.uid, "bindrequest"),
+                (pod.uid, _BIND_REQUEST),
                 lambda: self._failed(pod, spec, progress.reason, progress.detail),
             )
             if progress.reason in NEVER_READY:
@@ -204,7 +221,7 @@ class Reporter:
             event_messages.undecided_spec(pod.uid),
             event_messages.undecided_status(message),
         )
-        self._put((pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status))
+        self._put((pod.uid, _BIND_REQUEST), lambda: self._writes.bind_request(pod, spec, status))
 
     def warn(self, cached: CachedPod, reason: str, message: str) -> None:
         """A warning event about the pod."""
@@ -229,7 +246,7 @@ class Reporter:
     def _awaiting(self, pod: Pod, decision: PodDecision, detail: str) -> None:
         self._waits(pod)
         spec, status = event_messages.decided_spec(decision), event_messages.awaiting_status(detail)
-        self._put((pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status))
+        self._put((pod.uid, _BIND_REQUEST), lambda: self._writes.bind_request(pod, spec, status))
         message = event_messages.awaiting_devices(decision.node, detail)
         self._warn(pod, CONDITIONS_PENDING, message, warning=False)
 
@@ -255,6 +272,8 @@ class Reporter:
     def _look_at(self, uid: str) -> None:
         cached = self._cache.pods.get(uid)
         pod = None if cached is None else cached.pod
+        if pod is None or pod.node:
+            self._waits_no_more(uid)
         if pod is None:
             self._by.pop(uid, None)
             self._events.pop(uid, None)
@@ -288,7 +307,7 @@ class Reporter:
         ):
             return
         work = self._assigning.get(pod.uid, lambda: self._settle(pod, spec))
-        self._put_off((pod.uid, "bindrequest"), work)
+        self._put_off((pod.uid, _BIND_REQUEST), work)
 
     async def _settle(self, pod: Pod, spec: dict[str, Any]) -> None:
         """Write the last phase: that the pod is bound, or how it ended."""
@@ -349,7 +368,7 @@ class Reporter:
             return
         spec = event_messages.allocated_spec(pod, claims)
         self._assigning[pod.uid] = lambda: self._succeed(pod, spec, claims)
-        self._put_off((pod.uid, "bindrequest"), self._assigning[pod.uid])
+        self._put_off((pod.uid, _BIND_REQUEST), self._assigning[pod.uid])
 
     async def _succeed(
         self, pod: Pod, spec: dict[str, Any], claims: list[CachedResourceClaim]

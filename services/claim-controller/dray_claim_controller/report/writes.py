@@ -20,7 +20,10 @@ class ReportWrites:
         self._instance = instance
 
     async def bind_request(self, pod: Pod, spec: dict[str, Any], status: dict[str, Any]) -> None:
-        """Have the pod's BindRequest say this; one of a pod of the same name is replaced."""
+        """Have the pod's BindRequest say this; one of an earlier pod of the same name is replaced.
+        Of a pod that is gone nothing is written: a later one may have its name."""
+        if pod.uid not in self._informers.cache.pods:
+            return
         spec = event_messages.with_summary(pod, spec)
         name = f"{pod.namespace}/{pod.name}"
         known = self._informers.cache.plain[BIND_REQUESTS.plural].get(name)
