@@ -135,7 +135,7 @@ def test_a_report_about_a_pod_that_is_gone_spares_the_bindrequest_of_its_namesak
     scenario(of)
 
 
-def test_a_pod_that_was_decided_meanwhile_is_not_said_to_wait() -> None:
+def test_a_pod_that_was_decided_meanwhile_is_not_reported_as_waiting() -> None:
     async def of(reports: Reports) -> None:
         pod = await reports.crowd()
         reports.decided(pod)
@@ -148,7 +148,7 @@ def test_a_pod_that_was_decided_meanwhile_is_not_said_to_wait() -> None:
     scenario(of)
 
 
-def test_a_pod_that_another_scheduler_bound_meanwhile_is_not_said_to_wait() -> None:
+def test_a_pod_that_another_scheduler_bound_meanwhile_is_not_reported_as_waiting() -> None:
     async def of(reports: Reports) -> None:
         pod = await reports.crowd()
         metadata = pod["metadata"]
@@ -159,7 +159,7 @@ def test_a_pod_that_another_scheduler_bound_meanwhile_is_not_said_to_wait() -> N
     scenario(of)
 
 
-def test_what_still_waits_is_said_at_last() -> None:
+def test_what_still_waits_is_reported_at_last() -> None:
     async def of(reports: Reports) -> None:
         pod = await reports.crowd()
         await reports.all_written()
