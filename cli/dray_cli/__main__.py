@@ -14,6 +14,8 @@ from dray.api.errors import DrayError, PermanentError
 VERBS = {
     "up": ("dray_cli.up", "up", "Start a local stack that stays."),
     "down": ("dray_cli.down", "down", "Stop a local stack."),
+    "status": ("dray_cli.status", "status", "Show a local stack's processes."),
+    "kill": ("dray_cli.kill", "kill", "Kill a process of a local stack."),
     "demo": ("dray_cli.demo.verb", "demo", "Run the main job and print each pod's timeline."),
     "convert": ("dray_cli.convert", "convert", "Bring manifests to the valid form."),
     "cel": ("dray_cli.cel", "cel", "Translate and evaluate device selectors."),

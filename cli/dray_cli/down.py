@@ -4,8 +4,8 @@ import click
 
 from dray.api.errors import PermanentError
 from dray_cli.output import output_option, print_json
-from dray_cli.target import stack_name_option
-from dray_sandbox.stack_file import end_stack, read_stack_file, remove_stack_file
+from dray_cli.target import stack_option
+from dray_sandbox.stack_file import DEFAULT_NAME, end_stack, read_stack_file, remove_stack_file
 
 
 class StillRunningError(PermanentError):
@@ -13,19 +13,24 @@ class StillRunningError(PermanentError):
 
 
 @click.command()
-@stack_name_option
+@stack_option
 @output_option
-def down(name: str, output: str) -> None:
-    """Stop a stack that `dray up` started. Done, too, if there is none."""
-    stack = read_stack_file(name)
-    if stack is not None and not end_stack(stack):
+def down(stack: str | None, output: str) -> None:
+    """Stop a stack that `dray up` started. Done, too, if there is none.
+
+    Its objects and logs stay until the next `dray up` of this name; `dray up --keep` continues
+    with them.
+    """
+    name = stack or DEFAULT_NAME
+    running = read_stack_file(name)
+    if running is not None and not end_stack(running):
         raise StillRunningError(
-            f"some process of the stack {name!r} does not end: see {stack.directory}/stack.json"
+            f"some process of the stack {name!r} does not end: see {running.directory}/stack.json"
         )
     remove_stack_file(name)
     if output == "json":
-        print_json({"name": name, "stopped": stack is not None})
-    elif stack is None:
+        print_json({"name": name, "stopped": running is not None})
+    elif running is None:
         click.echo(f"No stack called {name!r} runs.")
     else:
-        click.echo(f"Stopped the stack {name!r} ({len(stack.processes)} processes).")
+        click.echo(f"Stopped the stack {name!r} ({len(running.processes)} processes).")

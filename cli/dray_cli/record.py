@@ -22,6 +22,7 @@ from dray.recording.recorder import Counts, Recorder
 from dray.runtime import logs
 from dray.runtime.units import parse_duration
 from dray_cli.output import output_option, print_json
+from dray_cli.target import stack_option
 from dray_sandbox.stack_file import read_stack_file
 
 _PROGRESS_S = 5.0
@@ -47,7 +48,7 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]
 @click.option("--for", "for_s", type=DurationType(), help="Stop after so long, such as 30s.")
 @click.option("--events", type=click.IntRange(1), help="Stop after so many new facts and records.")
 @click.option("--force", is_flag=True, help="Overwrite FILE where it exists.")
-@click.option("--stack", help="Which local stack; else $DRAY_STACK, else the default one.")
+@stack_option
 @click.option("--nats", "nats_url", envvar="DRAY_NATS__URL", help="NATS, if not a local stack's.")
 @click.option("--nats-user", envvar="DRAY_NATS__USER", default="")
 @click.option("--nats-password", envvar="DRAY_NATS__PASSWORD", default="")
@@ -84,6 +85,12 @@ def record(
         return
     seen = f"{counts.facts} facts, {counts.records} records and {counts.inputs} inputs"
     click.echo(f"Recorded {seen} in {file}.")
+    if not counts.inputs:
+        click.echo(
+            "No inputs: replay compares the allocators alone. Services publish their inputs if "
+            "they run with DRAY_RECORD=true; a local stack after dray up --record.",
+            err=True,
+        )
     if counts.left_out:
         click.echo(
             f"{counts.left_out} inputs were left out: a service of an earlier release wrote them "

@@ -1,7 +1,9 @@
 """Which cluster a verb talks to: flags, then the environment, then the local stack's file."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,13 +13,70 @@ from dray.bus.topology import READER
 from dray.kube.api import connect
 from dray.kube.ports import Kube
 from dray_sandbox.paths import stack_directory
-from dray_sandbox.stack_file import DEFAULT_NAME, StackFile, read_stack_file, running_stacks
-
-kubeconfig_option = click.option(
-    "--kubeconfig",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Kubeconfig of the cluster; else $KUBECONFIG, else the local stack's.",
+from dray_sandbox.stack_file import (
+    NAME_VARIABLE,
+    StackFile,
+    read_stack_file,
+    running_stacks,
 )
+
+_STACK = "dray.stack"
+"""Key of the chosen stack in click's context."""
+
+
+def _stack_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    try:
+        if name is not None:
+            stack_directory(name)
+    except InvalidInputError as error:
+        raise click.BadParameter(str(error)) from error
+    return name
+
+
+stack_option = click.option(
+    "--stack",
+    metavar="NAME",
+    envvar=NAME_VARIABLE,
+    callback=_stack_name,
+    help="Which local stack, if several run; else $DRAY_STACK, else the default one.",
+)
+"""The stack of a verb about stacks."""
+
+
+def _choose_stack(context: click.Context, parameter: click.Parameter, name: str | None) -> None:
+    if name is not None:
+        context.meta[_STACK] = running_stack(_stack_name(context, parameter, name))
+
+
+def _choose_kubeconfig(
+    context: click.Context, parameter: click.Parameter, path: str | None
+) -> str | None:
+    stack: StackFile | None = context.meta.get(_STACK)
+    if stack is None:
+        return path
+    if path is not None:
+        raise click.UsageError("--stack and --kubeconfig both name a cluster: give one of them")
+    return stack.kubeconfig
+
+
+def kubeconfig_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of a verb about a cluster: ``--kubeconfig``, which the verb gets, or ``--stack``."""
+    by_path = click.option(
+        "--kubeconfig",
+        type=click.Path(exists=True, dir_okay=False),
+        callback=_choose_kubeconfig,
+        help="Kubeconfig of the cluster; else $KUBECONFIG, else the local stack's.",
+    )
+    by_stack = click.option(
+        "--stack",
+        metavar="NAME",
+        expose_value=False,
+        is_eager=True,
+        callback=_choose_stack,
+        help="The local stack of that name is the cluster.",
+    )
+    return by_stack(by_path(command))
+
 
 nats_option = click.option(
     "--nats",
@@ -28,21 +87,19 @@ nats_option = click.option(
 )
 
 
-def _stack_name(context: click.Context, parameter: click.Parameter, name: str) -> str:
-    try:
-        stack_directory(name)
-    except InvalidInputError as error:
-        raise click.BadParameter(str(error)) from error
-    return name
+def running_stack(name: str | None) -> StackFile:
+    """The running local stack of that name, else the default one.
 
-
-stack_name_option = click.option(
-    "--name",
-    default=DEFAULT_NAME,
-    show_default=True,
-    callback=_stack_name,
-    help="Which stack; several may run.",
-)
+    Raises:
+        InvalidInputError: it does not run; the error names those that do.
+    """
+    if (stack := read_stack_file(name)) is not None:
+        return stack
+    running = ", ".join(one.name for one in running_stacks())
+    sought = f"no local stack {name!r} runs" if name else "no local stack runs, or several do"
+    raise InvalidInputError(
+        f"{sought}; " + (f"there is {running}" if running else "start one with: dray up --detach")
+    )
 
 
 def kubeconfig_of(flag: str | None) -> str:

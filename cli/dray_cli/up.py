@@ -2,22 +2,26 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import click
 
 from dray.api.errors import InvalidInputError
 from dray_cli.output import output_option, print_json
 from dray_cli.recording_file import record_option, recording_settings
-from dray_cli.target import stack_name_option
+from dray_cli.target import stack_option
+from dray_sandbox.controlplane.build import find_built
 from dray_sandbox.layout import (
     DEFAULT_GPUS,
     DEFAULT_MODELS,
     DEFAULT_NODES,
     DEFAULT_POOLS,
+    ControlPlane,
     StackOptions,
     simulated_nodes,
 )
-from dray_sandbox.stack_file import StackFile
+from dray_sandbox.stack import kept_control_plane
+from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
 from dray_sandbox.supervisor import InterruptedStartError, run_until_signal, start_detached
 
 
@@ -55,14 +59,24 @@ from dray_sandbox.supervisor import InterruptedStartError, run_until_signal, sta
 @click.option(
     "--control-plane",
     type=click.Choice(["sandbox", "real"]),
-    default="sandbox",
+    help="dray's own Kubernetes API, which runs pods only, or a real kube-apiserver with its "
+    "scheduler and controllers, built once from Go modules.  [default: the real one if it has "
+    "been built, else the sandbox]",
+)
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Continue with the objects, decision logs and nodes of this stack's last run.",
+)
+@click.option(
+    "--restart/--no-restart",
+    default=True,
     show_default=True,
-    help="dray's own Kubernetes API, or a real kube-apiserver and kube-scheduler, "
-    "built once from Go modules.",
+    help="Whether a process that ends by itself is started again, or the stack ends with it.",
 )
 @record_option
 @click.option("--detach", is_flag=True, help="Return when it is ready; `dray down` stops it.")
-@stack_name_option
+@stack_option
 @output_option
 def up(
     nodes: int,
@@ -71,10 +85,12 @@ def up(
     pools: tuple[str, ...],
     labels: tuple[str, ...],
     allocators: int,
-    control_plane: str,
+    control_plane: ControlPlane | None,
+    keep: bool,
+    restart: bool,
     record: bool,
     detach: bool,
-    name: str,
+    stack: str | None,
     output: str,
 ) -> None:
     """Start NATS, a Kubernetes API, simulated GPU nodes and dray's services on this machine.
@@ -87,23 +103,36 @@ def up(
         )
     except InvalidInputError as error:
         raise click.UsageError(str(error)) from error
+    name = stack or DEFAULT_NAME
+    say = ProgressLines()
     options = StackOptions(
         name=name,
-        control_plane="real" if control_plane == "real" else "sandbox",
+        control_plane=control_plane or _default_control_plane(name, keep, say),
         nodes=played,
         allocators=allocators,
+        keep=keep,
+        restart=restart,
         settings=recording_settings(record),
     )
-    say = ProgressLines()
     try:
         if detach:
             show(asyncio.run(start_detached(options, say)), output)
             return
-        asyncio.run(
-            run_until_signal(options, say, lambda stack: show(stack, output, attached=True))
-        )
+        asyncio.run(run_until_signal(options, say, lambda made: show(made, output, attached=True)))
     except KeyboardInterrupt as interrupt:  # before `run_until_signal` listens to signals
         raise InterruptedStartError("interrupted before the stack was ready") from interrupt
+
+
+def _default_control_plane(name: str, keep: bool, say: Callable[[str], None]) -> ControlPlane:
+    if keep and (kept := kept_control_plane(name)) is not None:
+        return kept
+    if find_built() is not None:
+        return "real"
+    say(
+        "this is the sandbox, which runs pods but no Deployments or Jobs; a real control plane "
+        "runs them: `dray up --control-plane real` builds it once, in about 4 min"
+    )
+    return "sandbox"
 
 
 class ProgressLines:
@@ -121,8 +150,11 @@ def show(stack: StackFile, output: str, *, attached: bool = False) -> None:
     if output == "json":
         print_json(stack_as_data(stack))
         return
-    end = "Ctrl-C stops it" if attached else f"`dray down --name {stack.name}` stops it"
-    click.echo(f"The stack {stack.name!r} runs ({len(stack.processes)} processes); {end}.")
+    end = "Ctrl-C stops it" if attached else f"`dray down --stack {stack.name}` stops it"
+    click.echo(
+        f"The stack {stack.name!r} runs on the {stack.control_plane} control plane "
+        f"({len(stack.processes)} processes); {end}."
+    )
     click.echo(f"export KUBECONFIG={stack.kubeconfig}")
 
 

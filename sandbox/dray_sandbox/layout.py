@@ -55,6 +55,11 @@ class StackOptions:
     """When NATS syncs writes to the disk."""
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
     """The longest message that NATS accepts."""
+    restart: bool = True
+    """Whether the supervisor starts a process again that ended by itself; else it ends all."""
+    keep: bool = False
+    """Whether to continue with the objects, decision logs and nodes of the last run of this name,
+    if there was one."""
     log_level: str = "info"
     settings: Mapping[str, str] = field(default_factory=dict)
     """Further ``DRAY_…`` variables of every service."""

@@ -148,6 +148,7 @@ def nats_program(
         argv=(binary(), "--config", str(path)),
         environment=keys.environment(),
         ready=lambda: _is_serving(port),
+        health_url=f"nats://127.0.0.1:{port}",
         ready_within_s=15.0,
         order=10,
     )

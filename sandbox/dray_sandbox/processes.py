@@ -59,6 +59,8 @@ class ProcessSpec:
     stop_within_s: float = 10.0
     order: int = 0
     """Programs of a higher order stop first."""
+    health_url: str = ""
+    """The page that says whether it is ready, or its address; empty if it has none."""
 
 
 @dataclass(slots=True)
@@ -204,14 +206,41 @@ class Runner:
         """The file of the program's output."""
         return self._logs / f"{name}.log"
 
+    def ended(self) -> dict[str, str]:
+        """The programs that ended without having been stopped, each with its exit code or
+        signal."""
+        codes = {name: running.process.poll() for name, running in self._running.items()}
+        return {
+            name: _exit_text(code)
+            for name, code in codes.items()
+            if code is not None and not self._running[name].stopping
+        }
+
     async def first_exit(self) -> str:
         """Wait until a program ends that was not stopped; describes it."""
         while True:
-            for name, running in self._running.items():
-                code = running.process.poll()
-                if code is not None and not running.stopping:
-                    return f"{name} ended with {_exit_text(code)}; its log is {self.log(name)}"
+            for name, how in self.ended().items():
+                return f"{name} ended with {how}; its log is {self.log(name)}"
             await asyncio.sleep(0.2)
+
+    async def revive(self, name: str) -> None:
+        """Start a program again that ended; returns when it is ready.
+
+        Raises:
+            ProgramFailedError: it ended again, or was not ready in time and was killed. ``ended``
+                has it then.
+        """
+        program = self.program(name)
+        self._running[name] = running = _Running(program, self._spawn(program))
+        deadline = time.monotonic() + program.ready_within_s
+        while running.process.poll() is None:
+            if program.ready is None or await program.ready():
+                running.ready = True
+                return
+            if time.monotonic() > deadline:
+                _signal(running, signal.SIGKILL)
+            await asyncio.sleep(_POLL_S)
+        raise ProgramFailedError(name, "ended before it was ready", self.log(name))
 
     def _spawn(self, program: ProcessSpec) -> subprocess.Popen[bytes]:
         environment = {

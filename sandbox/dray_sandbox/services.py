@@ -121,10 +121,12 @@ class ServicePrograms:
             flags.append("--node=" + ":".join((node.name, *map(str, paths))))
             pairs = ",".join(f"{key}={value}" for key, value in node.labels.items())
             flags += [f"--label={node.name}:{pairs}"] if pairs else []
+        url = f"http://127.0.0.1:{port}/healthz"
         return ProcessSpec(
             name="kubelet",
             argv=(sys.executable, "-m", "dray_sandbox.kubelet", *flags),
-            ready=answers(f"http://127.0.0.1:{port}/healthz"),
+            ready=answers(url),
+            health_url=url,
             ready_within_s=_READY_WITHIN_S,
             order=_KUBELET_ORDER,
         )
@@ -178,11 +180,13 @@ class ServicePrograms:
             **own,
             **self.options.settings,
         }
+        url = f"http://127.0.0.1:{port}/readyz"
         return ProcessSpec(
             name=name,
             argv=(sys.executable, "-m", module, *flags),
             environment=environment,
-            ready=answers(f"http://127.0.0.1:{port}/readyz"),
+            ready=answers(url),
+            health_url=url,
             ready_within_s=_READY_WITHIN_S,
             stop_within_s=_STOPS_WITHIN_S,
             order=_ORDER,

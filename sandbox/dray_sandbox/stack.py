@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -32,7 +33,7 @@ from dray_sandbox.chart import (
 from dray_sandbox.controlplane.build import GoBinary, build
 from dray_sandbox.controlplane.launch import change_version, start_control_plane
 from dray_sandbox.kubelet.tokens import ACCOUNT
-from dray_sandbox.layout import StackOptions
+from dray_sandbox.layout import ControlPlane, StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
 from dray_sandbox.objects import Installer, documents
 from dray_sandbox.paths import (
@@ -42,6 +43,7 @@ from dray_sandbox.paths import (
     traces_directory,
 )
 from dray_sandbox.processes import Runner, gather_or_cancel
+from dray_sandbox.restarts import RestartLoop
 from dray_sandbox.services import ServicePrograms
 from dray_sandbox.stack_file import (
     StackFile,
@@ -53,6 +55,8 @@ from dray_sandbox.stack_file import (
 from dray_sandbox.standins import start_sandbox
 from dray_webhook.registration import probe_pod, webhook_configurations
 
+NODES_FOLDER = "n"
+"""Folder of the nodes; a link if its path is too long for sockets."""
 Progress = Callable[[str], None]
 _DEFAULT_ACCOUNT = {
     "apiVersion": "v1",
@@ -64,11 +68,17 @@ _DEFAULT_ACCOUNT = {
 class StackRunsError(PermanentError):
     """A stack of that name runs already."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, stack: StackFile) -> None:
+        name = stack.name
         super().__init__(
-            f"a stack named {name!r} runs already: stop it with `dray down --name {name}`, or "
-            "choose another name"
+            f"a stack named {name!r} runs already: use it with\n"
+            f"export KUBECONFIG={stack.kubeconfig}\n"
+            f"or stop it with `dray down --stack {name}`, or choose another name"
         )
+
+
+class KeptStateError(PermanentError):
+    """The last run's state is another control plane's."""
 
 
 class Stack:
@@ -80,8 +90,9 @@ class Stack:
         self.runner = Runner(self.directory / "logs")
         self._progress = progress
         self._began = time.monotonic()
-        self._nodes = self.directory / "n"
+        self._nodes = self.directory / NODES_FOLDER
         self._record: StackFile | None = None
+        self._restarts: Counter[str] = Counter()
 
     @property
     def record(self) -> StackFile:
@@ -112,6 +123,7 @@ class Stack:
 
         Raises:
             StackRunsError: a stack of this name runs.
+            KeptStateError: there is no state to continue with for this control plane.
             ProgramFailedError, BuildError, ToolchainError, ApplyError: a part failed; no process
                 is left running.
         """
@@ -123,17 +135,24 @@ class Stack:
         return self.record
 
     async def stop(self) -> None:
-        """Stop everything and remove the stack file; the logs stay until the next start."""
+        """Stop everything and remove the stack file; logs and state stay until the next start."""
         await self.runner.stop_all()
-        if not self._nodes.is_relative_to(self.directory):
-            shutil.rmtree(self._nodes, ignore_errors=True)
-        if self._record is not None or not self._runs_elsewhere():
+        if self._record is not None or self._running_elsewhere() is None:
             remove_stack_file(self.options.name)
 
     async def restart(self, name: str) -> None:
         """Stop one process if it runs, start it again, wait until it is ready."""
         await self.runner.restart(name)
         self._write_record()
+
+    async def supervise(self) -> None:
+        """Start every process again that ends by itself, until cancelled."""
+
+        def on_restart(name: str) -> None:
+            self._restarts[name] += 1
+            self._write_record()
+
+        await RestartLoop(self.runner, self._progress, on_restart).run()
 
     async def kill(self, name: str) -> None:
         """SIGKILL one process; ``restart`` starts it again."""
@@ -249,18 +268,32 @@ class Stack:
         await self.runner.start_all(programs)
 
     def _take_directory(self) -> None:
-        """Empty the run directory, unless a stack of this name runs."""
-        if self._runs_elsewhere():
-            raise StackRunsError(self.options.name)
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.directory.mkdir(parents=True)
+        """Empty the run directory, unless its state is kept or a stack of this name runs."""
+        if (running := self._running_elsewhere()) is not None:
+            raise StackRunsError(running)
+        if self.options.keep:
+            self._check_kept_state()
+        else:
+            remove_state(self.options.name)
+        self.directory.mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o700)
         if not fits_unix_sockets(self._nodes):
-            self._nodes = Path(tempfile.mkdtemp(prefix="dray-"))
+            if not self._nodes.is_symlink():
+                self._nodes.symlink_to(tempfile.mkdtemp(prefix="dray-"))
+            self._nodes = self._nodes.resolve()
+            self._nodes.mkdir(mode=0o700, exist_ok=True)  # the system may have emptied its folder
 
-    def _runs_elsewhere(self) -> bool:
+    def _check_kept_state(self) -> None:
+        kept = kept_control_plane(self.options.name)
+        if kept not in (None, self.options.control_plane):
+            raise KeptStateError(
+                f"the stack {self.options.name!r} had the {kept} control plane in its last run: "
+                f"continue with `dray up --keep --control-plane {kept}`, or start without --keep"
+            )
+
+    def _running_elsewhere(self) -> StackFile | None:
         other = read_stack_file(self.options.name)
-        return other is not None and other.supervisor.pid != os.getpid()
+        return None if other is None or other.supervisor.pid == os.getpid() else other
 
     def _describe(self, endpoint: Endpoint, nats: NatsAccess, webhook_url: str) -> StackFile:
         return StackFile(
@@ -275,6 +308,7 @@ class Stack:
             webhook_url=webhook_url,
             audit_log=str(endpoint.audit_log or ""),
             nodes=tuple(node.name for node in self.options.nodes),
+            restarts=self.options.restart,
             supervisor=process_record("supervisor", os.getpid()),
             created_unix_s=time.time(),
         )
@@ -284,7 +318,13 @@ class Stack:
         if self._record is None:
             return
         processes = tuple(
-            process_record(name, pid, str(self.runner.log(name)))
+            process_record(
+                name,
+                pid,
+                str(self.runner.log(name)),
+                self.runner.program(name).health_url,
+                self._restarts[name],
+            )
             for name, pid in self.runner.pids().items()
         )
         self._record = msgspec.structs.replace(self._record, processes=processes)
@@ -296,6 +336,22 @@ class Stack:
         self._progress(f"starting {what}")
         yield
         self._progress(f"ready: {what} ({time.monotonic() - began:.1f} s)")
+
+
+def kept_control_plane(name: str) -> ControlPlane | None:
+    """The control plane whose objects the last run of a stack has left; None: there are none."""
+    directory = stack_directory(name)
+    if (directory / "kubernetes" / "etcd").exists():
+        return "real"
+    return "sandbox" if (directory / "objects").exists() else None
+
+
+def remove_state(name: str) -> None:
+    """Remove everything that the last run of a stack has left."""
+    nodes = stack_directory(name) / NODES_FOLDER
+    if nodes.is_symlink():
+        shutil.rmtree(nodes.resolve(), ignore_errors=True)
+    shutil.rmtree(stack_directory(name), ignore_errors=True)
 
 
 def _crds() -> Path:

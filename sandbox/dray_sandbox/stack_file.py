@@ -22,6 +22,10 @@ class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
     started: str
     """Start time in the kernel's ticks; empty if the system has none."""
     log: str = ""
+    health_url: str = ""
+    """Its health page, or its address; empty if it has none."""
+    restarts: int = 0
+    """How often the supervisor started it again."""
 
 
 class StackFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +47,8 @@ class StackFile(msgspec.Struct, frozen=True, kw_only=True):
     audit_log: str = ""
     """Path of the API server's audit log; empty on the sandbox."""
     nodes: tuple[str, ...] = ()
+    restarts: bool = False
+    """Whether the supervisor starts a process again that ended by itself; else it ends all."""
     supervisor: ProcessRecord
     """The process that started the others and stops them on SIGTERM."""
     processes: tuple[ProcessRecord, ...] = ()
@@ -54,9 +60,18 @@ class StackFile(msgspec.Struct, frozen=True, kw_only=True):
         return is_alive(self.supervisor)
 
 
-def process_record(name: str, pid: int, log: str = "") -> ProcessRecord:
+def process_record(
+    name: str, pid: int, log: str = "", health_url: str = "", restarts: int = 0
+) -> ProcessRecord:
     """The record of a running process."""
-    return ProcessRecord(name=name, pid=pid, started=_start_time(pid), log=log)
+    return ProcessRecord(
+        name=name,
+        pid=pid,
+        started=_start_time(pid),
+        log=log,
+        health_url=health_url,
+        restarts=restarts,
+    )
 
 
 def is_alive(record: ProcessRecord) -> bool:
@@ -117,6 +132,13 @@ def running_stacks() -> tuple[StackFile, ...]:
 def remove_stack_file(name: str) -> None:
     """Remove the stack's file if there is one."""
     path_of(name).unlink(missing_ok=True)
+
+
+def kill_process(record: ProcessRecord) -> bool:
+    """SIGKILL one process; whether it ran."""
+    ran = is_alive(record)
+    _send(record, signal.SIGKILL)
+    return ran
 
 
 def end_stack(stack: StackFile, *, within_s: float = 60.0) -> bool:

@@ -55,14 +55,12 @@ def _api_server(
         f"--crds={crds}",
         *(f"--serve={version}" for version in serve),
     )
+    url = f"https://127.0.0.1:{port}/readyz"
     return ProcessSpec(
         name=API_SERVER,
         argv=(sys.executable, "-m", "dray_sandbox.apiserver", *flags),
-        ready=answers(
-            f"https://127.0.0.1:{port}/readyz",
-            authority=server.authority,
-            token=credentials.tokens[ADMIN],
-        ),
+        ready=answers(url, authority=server.authority, token=credentials.tokens[ADMIN]),
+        health_url=url,
         order=1,
     )
 

@@ -45,9 +45,11 @@ async def run_until_signal(
 ) -> None:
     """Start a stack, call ``on_ready``, wait for SIGINT or SIGTERM, then stop it.
 
+    Processes that end by themselves are started again if ``options.restart`` says so.
+
     Raises:
         InterruptedStartError: the signal came before the stack was ready.
-        ProcessEndedError: one of its processes ended; the stack was stopped.
+        ProcessEndedError: one of its processes ended, and is not restarted; the stack was stopped.
         DrayError: it could not be started.
     """
     with end_signals() as ended:
@@ -58,15 +60,26 @@ async def run_until_signal(
             await _cancel(starting)
             raise InterruptedStartError("interrupted before the stack was ready")
         on_ready(await starting)
-        watching = asyncio.create_task(stack.runner.first_exit())
+        watching = asyncio.create_task(
+            stack.supervise() if options.restart else _end_with_first(stack)
+        )
         try:
             await first_done(watching, ended)
             if watching.done():
-                raise ProcessEndedError(f"the stack was stopped: {await watching}")
+                await watching
         finally:
             await _cancel(watching)
             progress("stopping")
             await stack.stop()
+
+
+def supervisor_log(name: str) -> Path:
+    """Where a detached supervisor prints; it says there what ended and was started again."""
+    return stack_directory(name).parent / f"{name}.log"
+
+
+async def _end_with_first(stack: Stack) -> None:
+    raise ProcessEndedError(f"the stack was stopped: {await stack.runner.first_exit()}")
 
 
 async def start_detached(options: StackOptions, progress: Progress) -> StackFile:
@@ -76,10 +89,10 @@ async def start_detached(options: StackOptions, progress: Progress) -> StackFile
         StackRunsError: a stack of this name runs.
         DetachedStartError: it could not be started; with the supervisor's message.
     """
-    if read_stack_file(options.name) is not None:
-        raise StackRunsError(options.name)
-    folder = stack_directory(options.name).parent
-    request, log = folder / f"{options.name}.options.json", folder / f"{options.name}.log"
+    if (running := read_stack_file(options.name)) is not None:
+        raise StackRunsError(running)
+    request = stack_directory(options.name).parent / f"{options.name}.options.json"
+    log = supervisor_log(options.name)
     write_secret(request, msgspec.json.encode(options))
     with contextlib.ExitStack() as always, contextlib.ExitStack() as undo:
         always.callback(request.unlink, missing_ok=True)

@@ -29,7 +29,7 @@ EXAMPLES = Path("examples") / "01-quick-start"
 @click.option("--control-plane", type=click.Choice(["sandbox", "real"]), default="sandbox")
 @click.option("--allocators", type=click.IntRange(1, 8), default=2, show_default=True)
 @click.option(
-    "--keep", is_flag=True, help="Leave the stack running; `dray down --name demo` stops it."
+    "--keep", is_flag=True, help="Leave the stack running; `dray down --stack demo` stops it."
 )
 @record_option
 @output_option
@@ -66,7 +66,7 @@ async def _demo(options: StackOptions, *, keep: bool, say: Callable[[str], None]
         report = await _play(record, say)
         say(f"\n{_verdict(report)} ({time.monotonic() - began:.1f} s in all)")
         if keep:
-            say(f"\nThe stack stays; `dray down --name {options.name}` stops it.")
+            say(f"\nThe stack stays; `dray down --stack {options.name}` stops it.")
             say(f"export KUBECONFIG={record.kubeconfig}")
     return report
 

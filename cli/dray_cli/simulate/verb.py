@@ -56,7 +56,7 @@ def simulate() -> None:
 @click.option(
     "--ties",
     type=click.Choice(TIES),
-    default="random",
+    default="name",
     show_default=True,
     help="Whom to take of nodes that score alike: any, or the first by name once all nodes were "
     "given other names at random. dray's own policies go by a hash of the node's uid either way, "

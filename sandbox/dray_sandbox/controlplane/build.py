@@ -84,13 +84,19 @@ async def build(progress: Callable[[str], None], minor: str | None = None) -> Go
     return GoBinary(program.kubernetes, directory)
 
 
+def find_built() -> GoBinary | None:
+    """The binary of ``wanted_minor()`` in the user's cache, intact or not; None: never built."""
+    program = control_plane(module_directory(), wanted_minor())
+    directory = program.directory(toolchain.find_toolchain(program.oldest_go()).version)
+    return GoBinary(program.kubernetes, directory) if (directory / _FILE).exists() else None
+
+
 def find_kubectl() -> str | None:
     """The kubectl on PATH, else the control plane's if it has been built, else None."""
     if on_path := shutil.which("kubectl"):
         return on_path
-    program = control_plane(module_directory(), wanted_minor())
-    directory = program.directory(toolchain.find_toolchain(program.oldest_go()).version)
-    return str(directory / "kubectl") if (directory / _FILE).exists() else None
+    built = find_built()
+    return built.program("kubectl") if built else None
 
 
 def _link_programs(directory: Path) -> None:

@@ -114,6 +114,7 @@ def _etcd(runner: Runner, binary: GoBinary, directory: Path, port: int) -> Proce
         name="etcd",
         argv=(binary.program("etcd"), str(directory / "etcd"), url),
         ready=ready,
+        health_url=f"{url}/health",
         order=0,
     )
 
@@ -149,6 +150,7 @@ def _api_server(
         name=API_SERVER,
         argv=(binary.program(API_SERVER), *flags),
         ready=answers(url, authority=server.authority, token=credentials.tokens[ADMIN]),
+        health_url=url,
         stop_within_s=15.0,
         order=1,
     )

@@ -2,10 +2,11 @@
 
 import asyncio
 import random
+from contextlib import suppress
 
 from dray.api.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
 from dray.bus.topology import FACTS_STREAM
-from dray.kube.ports import NODES, POLICIES, POOLS, AlreadyExistsError
+from dray.kube.ports import NODES, POLICIES, POOLS, AlreadyExistsError, NotFoundError
 from dray.messages.decisions import log_stream
 from dray_sandbox.simulation.cluster import (
     DEDICATED,
@@ -72,7 +73,7 @@ class Administrators:
             return
         tolerate_budget_alarms(self._world)
         name = self._draw.choice(pools)
-        await self._world.kube.delete(POOLS, name)
+        await self._lose_pool(name)
         if self._draw.random() < 0.7:
             self._world.loop.run_outside(self._make_pool(name, self._draw.uniform(0.01, 15.0)))
 
@@ -169,8 +170,14 @@ class Administrators:
         self._world.bus.server.delete(FACTS_STREAM)
 
     async def _recreate_pool(self, pool: str) -> None:
-        await self._world.kube.delete(POOLS, pool)
+        await self._lose_pool(pool)
         await self._make_pool(pool, self._draw.uniform(0.0, 3.0))
+
+    async def _lose_pool(self, name: str) -> None:
+        """Delete a pool at once, though it is in use: its finalizer is removed by hand."""
+        await self._world.kube.delete(POOLS, name)
+        with suppress(NotFoundError):
+            await self._world.kube.patch(POOLS, name, {"metadata": {"finalizers": None}})
 
     async def _create_node(self, name: str, pool: str, after_s: float) -> None:
         await asyncio.sleep(after_s)

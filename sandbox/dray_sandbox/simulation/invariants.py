@@ -348,6 +348,11 @@ class QuietChecks:
         allocatable = self._store.get(NODES, node, "")["status"]["allocatable"]
         if len(here) + 1 > int(allocatable["cpu"]):  # every pod requests one cpu
             return False
+        names = [other["metadata"]["name"] for other in here]
+        if any(
+            refusal.is_read(PODS.plural, name) for refusal in self._refusals() for name in names
+        ):
+            return False  # A leader that never could read such a pod counts its node as full.
         shape = requested(pod)
         free = [
             device

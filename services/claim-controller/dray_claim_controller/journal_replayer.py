@@ -26,6 +26,7 @@ from dray_claim_controller.garbage.decisions import Garbage
 from dray_claim_controller.logs.decisions import MustBegin, NextEpoch
 from dray_claim_controller.owners.decisions import CameLate, StrandedPods
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
+from dray_claim_controller.pools.usage import PolicyFinalizer, PoolRelease
 from dray_claim_controller.templates.decisions import Affected, Template
 
 QUESTIONS: dict[str, type[RecordedRule[Any]]] = by_name(
@@ -40,6 +41,8 @@ QUESTIONS: dict[str, type[RecordedRule[Any]]] = by_name(
     MustBegin,
     NextEpoch,
     NextStep,
+    PolicyFinalizer,
+    PoolRelease,
     PoolStatus,
     Publish,
     Refused,

@@ -15,6 +15,7 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import template_fact
 from dray_claim_controller.facts.membership import nodes_of_others
 from dray_claim_controller.facts.size_limit import fit_to_limit, size_bytes, too_large
+from dray_claim_controller.pools.usage import allocated_claims, pods_of
 
 QUEUE = "claim-controller"
 _MOST_NODES = 3
@@ -57,6 +58,10 @@ class LookupServer:
 
     async def _found(self, asked: Lookup) -> LookupReply:
         match asked.kind:
+            case "pool" if not asked.name:
+                pools = [pool_from(one) for one in (await self._kube.list(POOLS)).objects]
+                default = [pool for pool in pools if pool.default]
+                return LookupReply(pool=default[0] if len(default) == 1 else None)
             case "pool":
                 return LookupReply(pool=pool_from(await self._kube.get(POOLS, asked.name)))
             case "policy":
@@ -71,6 +76,11 @@ class LookupServer:
                 return LookupReply(template=reduced)
             case "overlap":
                 return self._overlap(asked)
+            case "use":
+                if not self._cache.synced:
+                    return LookupReply(error="not everything was listed yet")
+                claims = allocated_claims(self._cache, asked.name)
+                return LookupReply(used_by=pods_of(self._cache, claims))
 
     def _overlap(self, asked: Lookup) -> LookupReply:
         if not self._cache.synced:

@@ -20,6 +20,7 @@ from dray_webhook.registration import (
     VALIDATE_CLAIMS,
     VALIDATE_PODS,
     VALIDATE_POOLS,
+    VALIDATE_WORKLOADS,
 )
 from dray_webhook.service.certificates import Certificates, ensure_certificates
 from dray_webhook.service.derived_templates import DerivedTemplates
@@ -102,6 +103,7 @@ def _server(
             MUTATE_CLAIMS: webhook.mutate_claim,
             VALIDATE_CLAIMS: webhook.validate_claim,
             VALIDATE_POOLS: webhook.validate_pool,
+            VALIDATE_WORKLOADS: webhook.validate_workload,
         },
         host=settings.webhook.host,
         port=settings.webhook.port,

@@ -17,7 +17,7 @@ from dray.api.names import (
     SHAPE,
     TFLOPS_REQUEST,
 )
-from dray.kube.ports import CLAIMS, POOLS, TEMPLATES
+from dray.kube.ports import CLAIMS, POLICIES, POOLS, TEMPLATES
 from dray_webhook.decisions.pools import service_users
 
 MUTATE_PODS = "/mutate-pods"
@@ -25,6 +25,7 @@ MUTATE_CLAIMS = "/mutate-claims"
 VALIDATE_PODS = "/validate-pods"
 VALIDATE_CLAIMS = "/validate-claims"
 VALIDATE_POOLS = "/validate-pools"
+VALIDATE_WORKLOADS = "/validate-workloads"
 NAME = "dray-webhook"
 INVALID_TFLOPS = "as much as there is"
 API = "admissionregistration.k8s.io/v1"
@@ -84,6 +85,27 @@ _SELECTOR_CHANGED = (
     f"request.operation == 'CREATE' || {_selector('object')} != {_selector('oldObject')}"
 )
 """Who changes anything else of a pool was warned before."""
+
+
+def _template_annotations(variable: str) -> str:
+    spec = f"{variable}.spec"
+    template = f"(has({spec}.jobTemplate) ? {spec}.jobTemplate.spec.template : {spec}.template)"
+    metadata = f"{template}.metadata"
+    return f"(has({metadata}) && has({metadata}.annotations) ? {metadata}.annotations : {{}})"
+
+
+WORKLOAD_WITH_ANNOTATIONS = (
+    f'{_template_annotations("object")}.exists(name, name.startsWith("{PREFIX}"))'
+)
+TEMPLATE_CHANGED = (
+    "request.operation == 'CREATE' || "
+    f"{_template_annotations('object')} != {_template_annotations('oldObject')}"
+)
+"""Scaling and other updates of a workload do not concern the webhook."""
+NOT_OWNED = "!has(object.metadata.ownerReferences)"
+"""Jobs of a CronJob are its controller's, who reads no warnings."""
+WARNING_TIMEOUT_S = 1
+"""A warning is not worth a longer wait."""
 
 
 def _tolerating(spec: str) -> str:
@@ -235,7 +257,36 @@ def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
         {"selector-changed": _SELECTOR_CHANGED},
         failure_policy="Ignore",
     )
-    return [*refused, foreign, pools]
+    deletions = [
+        endpoint.webhook(
+            f"{what}-deletions",
+            VALIDATE_POOLS,
+            _rule(resource.group, resource.plural, "DELETE", scope="Cluster"),
+            {},
+            failure_policy="Ignore",
+        )
+        for what, resource in (("pools", POOLS), ("policies", POLICIES))
+    ]
+    workloads = endpoint.webhook(
+        "workloads",
+        VALIDATE_WORKLOADS,
+        _rule("apps", "deployments", "CREATE", "UPDATE"),
+        {
+            "annotated": WORKLOAD_WITH_ANNOTATIONS,
+            "changed": TEMPLATE_CHANGED,
+            "not-owned": NOT_OWNED,
+        },
+        failure_policy="Ignore",
+    )
+    rules = [
+        _rule("apps", "deployments", "CREATE", "UPDATE"),
+        _rule("apps", "statefulsets", "CREATE", "UPDATE"),
+        _rule("apps", "daemonsets", "CREATE", "UPDATE"),
+        _rule("batch", "jobs", "CREATE"),
+        _rule("batch", "cronjobs", "CREATE", "UPDATE"),
+    ]
+    workloads |= {"rules": rules, "timeoutSeconds": WARNING_TIMEOUT_S}
+    return [*refused, foreign, workloads, pools, *deletions]
 
 
 def _rule(group: str, resource: str, *operations: str, scope: str = "Namespaced") -> dict[str, Any]:

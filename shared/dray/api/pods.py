@@ -201,6 +201,8 @@ class Pool(msgspec.Struct, frozen=True, gc=False):
     isolation: str = ""
     allowed_namespaces: tuple[str, ...] = ()
     """Empty: all."""
+    deleting: bool = False
+    """Whether it is being deleted: what runs stays, and nothing new is decided."""
 
     def admits(self, namespace: str) -> bool:
         """Whether pods and claims of a namespace may use devices of the pool."""

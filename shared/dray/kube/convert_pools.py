@@ -23,6 +23,7 @@ def pool_from(obj: Object) -> Pool:
         vram_ratio=str(oversubscription.get("vramRatio") or "1"),
         isolation=spec.get("isolation") or "",
         allowed_namespaces=tuple(spec.get("allowedNamespaces") or ()),
+        deleting=bool(obj["metadata"].get("deletionTimestamp")),
     )
 
 

@@ -18,12 +18,14 @@ INVENTORY_SUBJECT = "dray.rpc.inventory"
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
     """The webhook's request before it denies, answered from a live GET; or, of kind ``overlap``,
-    before it warns about a GPUPool, answered from the claim-controller's caches."""
+    before it warns about a GPUPool, and ``use``, before it warns about a deletion, answered from
+    the claim-controller's caches."""
 
     SUBJECT: ClassVar[str] = LOOKUP_SUBJECT
 
-    kind: Literal["pool", "policy", "template", "overlap"]
+    kind: Literal["pool", "policy", "template", "overlap", "use"]
     name: str
+    """Empty, of kind ``pool``: the default pool, if there is exactly one."""
     namespace: str = ""
     selector: tuple[tuple[str, str], ...] | None = None
     """Of ``overlap``: the pool's ``spec.nodeSelector``; None: nodes that are labelled with its
@@ -45,6 +47,8 @@ class LookupReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     policy: Policy | None = None
     template: TemplateObserved | None = None
     overlap: Overlap | None = None
+    used_by: int | None = None
+    """Of ``use``: pods that hold devices of the pool."""
     error: str = ""
     """Why the API server could not be asked."""
 

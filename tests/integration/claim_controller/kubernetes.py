@@ -97,6 +97,12 @@ class Kubernetes:
     async def pool(self, name: str, **spec: Any) -> Object:
         return await self.kube.create(POOLS, {"metadata": {"name": name}, "spec": spec})
 
+    async def lose_pool(self, name: str) -> None:
+        """Delete a pool at once, as by hand where dray is gone: without its finalizer."""
+        await self.kube.delete(POOLS, name)
+        with suppress(NotFoundError):
+            await self.kube.patch(POOLS, name, {"metadata": {"finalizers": None}})
+
     async def node(self, name: str, pool: str = "", cards: int = 2) -> None:
         labels = {POOL_LABEL: pool} if pool else {}
         await self.kube.create(

@@ -58,7 +58,11 @@ CALLS: dict[str, set[Call]] = {
     "stand": {("get", "leases", ""), ("create", "leases", ""), ("update", "leases", "")},
     "look-up": {("get", "gpupools", "")},
     "derive": {("create", "resourceclaimtemplates", "")},
-    "pools": {("patch", "nodes", ""), ("patch", "gpupools", "status")},
+    "pools": {
+        ("patch", "nodes", ""),
+        ("patch", "gpupools", "status"),
+        ("patch", "gpupools", ""),
+    },
     "owners": {("patch", "pods", "")},
     "abilities": {
         ("version", "pods", ""),
@@ -69,6 +73,7 @@ CALLS: dict[str, set[Call]] = {
     "log": {
         ("get", "gpupools", ""),
         ("list", "resourceclaims", ""),
+        ("patch", "gpupools", ""),
         ("patch", "gpupools", "status"),
     },
     "close": {("list", "resourceclaims", "")},

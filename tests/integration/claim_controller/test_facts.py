@@ -171,3 +171,19 @@ async def test_a_decision_about_a_pod_not_seen_yet_is_carried_out(world: Any) ->
     await world.decide(await world.decision())
 
     await world.bound()
+
+
+async def test_the_default_pool_is_looked_up_without_a_name(world: Any) -> None:
+    await world.ready(await world.start())
+
+    async def default() -> Any:
+        payload = msgspec.json.encode(Lookup(kind="pool", name=""))
+        answer = await world.bus.request(LOOKUP_SUBJECT, payload, timeout_s=10.0)
+        found = msgspec.json.decode(answer, type=LookupReply).pool
+        return None if found is None else found.name
+
+    assert await default() is None
+    await world.pool("one", default=True)
+    assert await default() == "one"
+    await world.pool("two", default=True)
+    assert await default() is None

@@ -8,7 +8,7 @@ from tests.integration.claim_controller.world import hold_before_writing
 from dray.api.claims import last_attempt_before
 from dray.bus.topology import log_spec
 from dray.kube.convert import claim_from
-from dray.kube.ports import CLAIMS, LEASES, POOLS
+from dray.kube.ports import CLAIMS, LEASES
 from dray_claim_controller.settings import Lease
 
 
@@ -16,7 +16,7 @@ async def test_a_pool_made_again_never_uses_an_old_epoch(world: Any) -> None:
     await world.ready(await world.start())
     await world.pod()
     await world.until(lambda: world.names(CLAIMS), "the claim exists")
-    await world.kube.delete(POOLS, "default-pool")
+    await world.lose_pool("default-pool")
 
     async def void() -> bool:
         return bool(claim_from(await world.claim()).void >= last_attempt_before(2))
@@ -50,7 +50,7 @@ async def test_a_pool_that_nothing_remembers_voids_what_its_former_lives_decided
     await world.until(held.is_set, "the executor sleeps")
     sleeper.controller.bus.disconnect()
     kube.hold_watches()
-    await world.kube.delete(POOLS, "default-pool")
+    await world.lose_pool("default-pool")
     world.bus.server.lose_everything()
     created_unix_s = int(world.kube.store.now_unix_s()) + 60
     world.kube.store.now_unix_s = lambda: float(created_unix_s)
@@ -85,7 +85,7 @@ async def test_a_pool_that_went_while_nobody_led_is_closed_by_the_next_leader(
     decision = await world.decision()
     await first.stop()
     await world.decide(decision)
-    await world.kube.delete(POOLS, "default-pool")
+    await world.lose_pool("default-pool")
     await world.start("second")
 
     async def void() -> bool:

@@ -15,7 +15,7 @@ from dray.api.claims import first_attempt, last_attempt_before
 from dray.api.names import CLAIM_REFERENCE as REFERENCE
 from dray.kube.convert import claim_from
 from dray.kube.memory_refusals import InjectedRefusal
-from dray.kube.ports import CLAIMS, POOLS, KubeError, KubeUnavailableError, RefusedError
+from dray.kube.ports import CLAIMS, KubeError, KubeUnavailableError, RefusedError
 from dray.messages.decisions import log_stream
 
 OTHER = "other-pool"
@@ -46,7 +46,7 @@ def test_a_deleted_pool_with_a_claim_that_cannot_be_written_stops_no_other_pool(
         await world.claim_of("victim")
         refuse(world, "victim", answer())
         world.allocate()
-        await world.kube.delete(POOLS, POOL)
+        await world.lose_pool(POOL)
         if restarts:
             await world.running[0].stop()
             await world.start("two")
@@ -134,7 +134,7 @@ def test_a_pool_is_not_closed_while_a_claim_of_its_may_still_be_committed() -> N
 
         await world.until(marked, "it is marked")
         permit = refuse(world, "victim", refused)
-        await world.kube.delete(POOLS, POOL)
+        await world.lose_pool(POOL)
         term = world.running[0].controller.term
         assert term is not None
         await world.clock.sleep(120)

@@ -101,11 +101,11 @@ def dray(*arguments: str, code: int = 0) -> Any:
 @pytest.fixture(scope="module", params=["sandbox", pytest.param("real", marks=pytest.mark.real)])
 def stack(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     name = f"test-{request.param}-{os.getpid()}"
-    up = ("up", "--detach", "--nodes", "1", "--name", name, "--control-plane", request.param)
+    up = ("up", "--detach", "--nodes", "1", "--stack", name, "--control-plane", request.param)
     try:
         yield dray(*up)
     finally:
-        dray("down", "--name", name)
+        dray("down", "--stack", name)
         shutil.rmtree(stack_directory(name), ignore_errors=True)
         stack_directory(name).with_suffix(".log").unlink(missing_ok=True)
 
@@ -239,8 +239,40 @@ async def test_a_service_may_do_no_more_than_its_work(stack: dict[str, Any]) -> 
 
 @pytest.mark.timeout(STARTS_WITHIN_S + 60)
 def test_a_second_stack_of_the_same_name_is_refused(stack: dict[str, Any]) -> None:
-    output = dray("up", "--detach", "--name", stack["name"], code=1)
+    output = dray("up", "--detach", "--stack", stack["name"], code=1)
     assert "runs already" in output
+
+
+@pytest.mark.timeout(STARTS_WITHIN_S + 60)
+def test_a_killed_process_is_started_again(stack: dict[str, Any]) -> None:
+    name = stack["name"]
+    before = processes_of(name)
+    for process in ("allocator", "nats-server"):
+        subprocess.run(
+            [sys.executable, "-m", "dray_cli", "kill", process, "--stack", name], check=True
+        )
+    deadline = time.monotonic() + 120
+    while not all(
+        (now := processes_of(name)[process])["restarts"] and now["state"] in ("ready", "running")
+        for process in ("allocator", "nats-server")
+    ):
+        assert time.monotonic() < deadline, processes_of(name)
+    assert processes_of(name)["allocator"]["pid"] != before["allocator"]["pid"]
+    assert processes_of(name)["webhook"] == before["webhook"]
+
+
+def processes_of(name: str) -> dict[str, Any]:
+    """What `dray status` says of each process; its exit code says the same, shorter."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dray_cli", "status", "--stack", name, "-o", "json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    processes = json.loads(done.stdout)["processes"]
+    fine = all(one["state"] in ("ready", "running") for one in processes)
+    assert done.returncode == (0 if fine else 1)
+    return {one["name"]: one for one in processes}
 
 
 def test_wrong_use_has_exit_code_2() -> None:
@@ -248,7 +280,7 @@ def test_wrong_use_has_exit_code_2() -> None:
 
 
 def test_nothing_is_left_of_a_stack_that_was_ended(stack: dict[str, Any]) -> None:
-    """The last test of this module: it ends the stack that the others used."""
+    """It ends the stack that the others used."""
     name = stack["name"]
     recorded = read_stack_file(name)
     assert recorded is not None
@@ -257,7 +289,30 @@ def test_nothing_is_left_of_a_stack_that_was_ended(stack: dict[str, Any]) -> Non
         process["name"] for process in stack["processes"]
     ]
     assert all(is_alive(process) for process in processes)
-    assert dray("down", "--name", name) == {"name": name, "stopped": True}
+    assert dray("down", "--stack", name) == {"name": name, "stopped": True}
     assert not any(is_alive(process) for process in processes)
     assert read_stack_file(name) is None
-    assert dray("down", "--name", name) == {"name": name, "stopped": False}
+    assert dray("down", "--stack", name) == {"name": name, "stopped": False}
+
+
+@pytest.mark.timeout(STARTS_WITHIN_S + 60)
+async def test_a_stack_that_is_kept_continues_with_its_objects(stack: dict[str, Any]) -> None:
+    """The last test of this module: the stack has ended before."""
+    name = stack["name"]
+    continued = await asyncio.to_thread(
+        dray, "up", "--detach", "--nodes", "1", "--stack", name, "--keep"
+    )
+    assert continued["controlPlane"] == stack["controlPlane"]
+    kube = await connect_with_retries(continued["kubeconfig"], user_agent="test")
+    try:
+        assert (await kube.get(POLICIES, "on"))["spec"]["dra"]["enable"]
+        await kube.create(PODS, {**POD, "metadata": {**POD["metadata"], "name": "later"}})
+        await until(kube, PODS, "later", lambda pod: pod["status"]["phase"] == "Running")
+    finally:
+        await kube.close()
+    other = {"real": "sandbox", "sandbox": "real"}[stack["controlPlane"]]
+    assert dray("down", "--stack", name)["stopped"]
+    text = await asyncio.to_thread(
+        dray, "up", "--detach", "--stack", name, "--keep", "--control-plane", other, code=1
+    )
+    assert "control plane in its last run" in text

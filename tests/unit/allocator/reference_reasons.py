@@ -173,7 +173,9 @@ class Plain:
         fewer = "no matching device" if count == 1 else f"fewer than {count} matching devices"
         what = f"{fewer} with room on one node"
         rule = f" that meet matchAttribute {names.qualified('model')}" if constraints else ""
-        return [Reason("count", what + rule, failed, total, "node")] if failed else []
+        most = max(len(self.state.published.of(name).cards) for name in self.nodes)
+        detail = f"no node has more than {most}" if count > most > 0 else ""
+        return [Reason("count", what + rule, failed, total, "node", detail)] if failed else []
 
 
 def seen(result) -> str:

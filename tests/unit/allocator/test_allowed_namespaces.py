@@ -131,3 +131,17 @@ def test_a_long_list_is_cut(restricted):
     submit(restricted, "p", "team-b")
     (line,) = texts(restricted, "p")
     assert line.endswith("team-16, team-17 and 12 more)")
+
+
+def test_a_pool_that_is_being_deleted_decides_nothing_and_says_so(restricted):
+    restricted.see(PoolObserved(revision=3, pool=replace(RESTRICTED, deleting=True)))
+    submit(restricted, "p", "team-a")
+    assert restricted.decisions() == {}
+    assert texts(restricted, "p") == ["pool pool is being deleted: name another one"]
+
+
+def test_who_waits_gets_the_reason_when_the_pool_is_deleted(restricted):
+    submit(restricted, "p", "team-b")
+    restricted.sent()
+    restricted.see(PoolObserved(revision=3, pool=replace(RESTRICTED, deleting=True)))
+    assert texts(restricted, "p") == ["pool pool is being deleted: name another one"]

@@ -90,8 +90,8 @@ def test_pods_with_long_texts_share_no_record_that_is_too_long_for_the_bus(world
     world.tick()
     records = recorded(world)[before:]
     assert max(len(encode_record(record)) for record in records) < MINIMUM_BYTES
-    reported = [one.pod_uid for record in records for one in record.by_pod()]
-    assert reported == [one.uid for one in pods]
+    named = [one.pod_uid for record in records for one in record.by_pod()]
+    assert named == [one.uid for one in pods]
 
 
 def test_the_queue_forgets_pods_that_are_gone_although_one_waits_for_ever():

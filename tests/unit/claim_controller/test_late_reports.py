@@ -50,7 +50,7 @@ class Reports:
         return await self.kube.create(PODS, obj, "ns")
 
     def waits(self, pod: Object, what: str) -> None:
-        """The allocator records why the pod waits."""
+        """The allocator tells why the pod waits."""
         metadata = pod["metadata"]
         self.reporter.waiting(
             Waiting(
@@ -98,7 +98,7 @@ class Reports:
         """The BindRequest of the pod's name."""
         return self.kube.store.of(BIND_REQUESTS).get(("ns", pod["metadata"]["name"]))
 
-    def event_messages(self, pod: Object) -> list[str]:
+    def reported(self, pod: Object) -> list[str]:
         """The messages of events about the pod."""
         return [
             event["message"]
@@ -140,7 +140,7 @@ def test_a_pod_that_was_decided_meanwhile_is_not_reported_as_waiting() -> None:
         pod = await reports.crowd()
         reports.decided(pod)
         await reports.all_written()
-        assert not [message for message in reports.event_messages(pod) if "now" in message]
+        assert not [message for message in reports.reported(pod) if "now" in message]
         found = reports.bind_request(pod)
         assert found is not None
         assert found["status"]["phase"] == "Binding"
@@ -154,7 +154,7 @@ def test_a_pod_that_another_scheduler_bound_meanwhile_is_not_reported_as_waiting
         metadata = pod["metadata"]
         await reports.kube.bind(metadata["name"], "ns", uid=metadata["uid"], node="node-1")
         await reports.all_written()
-        assert not [message for message in reports.event_messages(pod) if "now" in message]
+        assert not [message for message in reports.reported(pod) if "now" in message]
 
     scenario(of)
 
@@ -163,7 +163,7 @@ def test_what_still_waits_is_reported_at_last() -> None:
     async def of(reports: Reports) -> None:
         pod = await reports.crowd()
         await reports.all_written()
-        assert [message for message in reports.event_messages(pod) if "now" in message]
+        assert [message for message in reports.reported(pod) if "now" in message]
         found = reports.bind_request(pod)
         assert found is not None
         assert "now" in found["status"]["explanation"]

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from dray.api.devices import DeviceId
 from dray.api.names import DEVICE_CLASS, DRIVER, SHAPE
 from dray.kube.ports import CLAIMS, NODES, PODS, SLICES, Changed, Deleted, Listed, Object
@@ -123,6 +125,24 @@ def test_a_node_sums_what_has_not_ended_and_names_the_pods_of_ours() -> None:
     assert fact.node.used_pods == 2
     assert fact.counted_pods == ("ours",)
     assert fact.revision == 4
+
+
+@pytest.mark.parametrize("was_known", [True, False])
+@pytest.mark.parametrize(("phase", "used"), [("Running", 1), ("Succeeded", 0), (["Failed"], 1)])
+def test_a_pod_that_can_t_be_read_takes_nothing_of_its_node_once_it_has_ended(
+    phase: Any, used: int, was_known: bool
+) -> None:
+    cache = ObjectCache()
+    metadata = {"uid": "n", "name": "n", "resourceVersion": "1"}
+    cache.apply(NODES, Changed({"metadata": metadata, "status": {"allocatable": {"pods": "1"}}}))
+    if was_known:
+        cache.apply(PODS, Changed(pod("odd", 2, nodeName="n")))
+    unreadable = pod("odd", 3, nodeName="n", containers=7) | {"status": {"phase": phase}}
+    cache.apply(PODS, Changed(unreadable))
+
+    fact: Any = fact_of(cache, FactKey("node", "n"), NodeHistory())
+
+    assert fact.node.used_pods == used
 
 
 def test_an_object_that_cannot_be_understood_hides_no_other() -> None:

@@ -40,6 +40,7 @@ from dray_claim_controller.garbage.decisions import Garbage
 from dray_claim_controller.journal_replayer import JournalReplayer
 from dray_claim_controller.owners.decisions import CameLate, StrandedPods
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
+from dray_claim_controller.pools.usage import PolicyFinalizer, PoolRelease
 from dray_claim_controller.templates.decisions import Affected, Template
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeState, slices
@@ -173,6 +174,11 @@ def questions(picture: ObjectCache) -> list[RecordedRule[Any]]:
     asked += [
         PoolStatus(pool=name, nodes=tuple(picture.plain["nodes"]), now_unix_s=5.0)
         for name in picture.plain["gpupools"]
+    ]
+    asked += [PoolRelease(pool=name, reserved=()) for name in picture.plain["gpupools"]]
+    asked += [
+        PolicyFinalizer(policy=name)
+        for name in picture.plain["schedulingconfigtemplates"] or ("none",)
     ]
     asked += [
         Affected(namespace="team", name="base", dray_namespace="dray-system", bases=("team/base",)),

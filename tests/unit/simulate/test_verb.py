@@ -35,7 +35,7 @@ def test_json_has_every_seed_and_their_mean_and_deviation(files):
 
     fgd, by_chance = json.loads(found.stdout)
     assert (fgd["policy"], by_chance["policy"]) == ("fgd", "random")
-    assert (fgd["pods"], fgd["ties"]) == ("pods.csv", "random")
+    assert (fgd["pods"], fgd["ties"]) == ("pods.csv", "name")
     assert [one["seed"] for one in fgd["seeds"]] == [3, 4, 5]
     for per_cent in ("90", "100", "130"):
         values = [one["alloc"][per_cent] for one in fgd["seeds"]]

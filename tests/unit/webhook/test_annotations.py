@@ -213,3 +213,21 @@ def test_the_guides_own_snippets_are_understood(cluster, pod, snippet):
 
     assert answer.warnings == ()
     assert answer.allowed == (annotations.get(P + "dra-enabled") != "false"), answer.message
+
+
+@pytest.mark.parametrize(
+    ("annotations", "model"),
+    [
+        ({"prefer": "fastest"}, "fastest"),
+        ({"gpu-model": "a100"}, "a100"),
+        ({"prefer": "H100,t4 | tflops desc"}, "t4"),
+        ({"prefer": "H100,A100", "gpu-model": "A100"}, ""),
+        ({"prefer": "tflops desc"}, ""),
+    ],
+)
+def test_a_model_in_lower_case_is_admitted_with_a_warning(cluster, pod, annotations, model):
+    answer = cluster.admit(pod({P + name: text for name, text in annotations.items()}))
+
+    warnings = [one for one in answer.warnings if "compared as they are written" in one]
+    assert answer.allowed
+    assert [f'the model "{model}"' in one for one in warnings] == ([True] if model else [])

@@ -86,10 +86,50 @@ def pool(selector=None, **spec):
 )
 def test_pools_are_sent_when_other_nodes_are_selected(new, old, sent):
     _, validating = webhook_configurations("https://127.0.0.1:8443/", b"PEM")
-    webhook = validating["webhooks"][-1]
+    (webhook,) = (one for one in validating["webhooks"] if one["name"].startswith("pools."))
     request = {"operation": "CREATE" if old is None else "UPDATE"}
     variables = {"object": new, "oldObject": old, "request": request}
 
     assert webhook["failurePolicy"] == "Ignore"
     assert webhook["rules"][0]["scope"] == "Cluster"
     assert sent == all(evaluate(one["expression"], variables) for one in webhook["matchConditions"])
+
+
+def deletion(kind, name):
+    group_kind = GroupKind(group="tensor-fusion.ai", version="v1", kind=kind)
+    return AdmissionRequest(uid="1", kind=group_kind, name=name, operation="DELETE")
+
+
+@pytest.mark.parametrize(
+    ("count", "warnings"),
+    [
+        (None, ()),
+        (0, ()),
+        (1, ("GPUPool p: 1 pod holds GPUs of it: ",)),
+        (3, ("GPUPool p: 3 pods hold GPUs of it: ",)),
+    ],
+)
+def test_the_deletion_of_a_pool_warns_of_the_pods_that_use_it(cluster, count, warnings):
+    question = Lookup(kind="use", name="p")
+    asked = validate_pool(deletion("GPUPool", "p"), cluster.view)
+    view = cluster.view.with_answers({question: LookupReply(used_by=count)})
+
+    answer = validate_pool(deletion("GPUPool", "p"), view)
+
+    assert asked.unresolved == (question,)
+    assert answer.allowed
+    assert len(answer.warnings) == len(warnings)
+    assert all(
+        found.startswith(wanted) for found, wanted in zip(answer.warnings, warnings, strict=True)
+    )
+
+
+def test_the_deletion_of_a_policy_names_the_pools_that_follow_it(cluster):
+    kind = "SchedulingConfigTemplate"
+    followed = next(pool.template for pool in cluster.view.pools.values() if pool.template)
+
+    answer = validate_pool(deletion(kind, followed), cluster.view)
+
+    assert answer.allowed
+    assert answer.warnings[0].startswith(f"{kind} {followed}: GPUPools follow it")
+    assert validate_pool(deletion(kind, "unused"), cluster.view).warnings == ()

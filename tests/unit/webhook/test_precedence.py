@@ -1,5 +1,6 @@
 """Annotation over the pool's SchedulingConfigTemplate over off."""
 
+import msgspec
 import pytest
 
 from dray.api.pods import Policy
@@ -85,6 +86,13 @@ def test_only_allowed_namespaces_are_admitted(cluster, pod):
 
     cluster.pool("shared", allowed_namespaces=("team-a",))
     assert cluster.admit(pod()).allowed
+
+
+def test_a_pool_that_is_being_deleted_admits_no_pod(cluster, pod):
+    known = cluster.view.pools["shared"]
+    cluster.view.pools["shared"] = msgspec.structs.replace(known, deleting=True)
+
+    assert 'GPUPool "shared" is being deleted' in cluster.errors({})
 
 
 def test_the_base_template_of_the_pods_namespace_comes_first(cluster, pod, template_of):

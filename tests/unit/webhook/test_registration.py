@@ -32,12 +32,12 @@ def test_every_webhook_keeps_its_promises_and_only_creations_wait_for_dray():
 
     assert len({webhook["name"] for webhook in webhooks[:3]}) == 3
     for webhook in webhooks:
-        name, (rule,) = webhook["name"].split(".")[0], webhook["rules"]
+        name, rule = webhook["name"].split(".")[0], webhook["rules"][0]
         # Of the creations, those that are other drivers' users', mostly.
         is_open = rule["operations"] != ["CREATE"] or name == "strange-claims"
         assert webhook["failurePolicy"] == ("Ignore" if is_open else "Fail")
         assert webhook["sideEffects"] == "NoneOnDryRun"
-        assert webhook["timeoutSeconds"] == 3
+        assert webhook["timeoutSeconds"] == (1 if name == "workloads" else 3)
         assert webhook["admissionReviewVersions"] == ["v1"]
         assert base64.b64decode(webhook["clientConfig"]["caBundle"]) == b"PEM"
         assert webhook["name"].count(".") >= 2
@@ -47,8 +47,41 @@ def test_every_webhook_keeps_its_promises_and_only_creations_wait_for_dray():
         "https://127.0.0.1:8443/mutate-claims",
         "https://127.0.0.1:8443/validate-pods",
         *["https://127.0.0.1:8443/validate-claims"] * 5,
-        "https://127.0.0.1:8443/validate-pools",
+        "https://127.0.0.1:8443/validate-workloads",
+        *["https://127.0.0.1:8443/validate-pools"] * 3,
     ]
+
+
+def deployment(annotations=None, **spec):
+    template = {"metadata": {} if annotations is None else {"annotations": annotations}}
+    return {"metadata": {"name": "w"}, "spec": {"template": template, **spec}}
+
+
+def cronjob(annotations):
+    job = deployment(annotations)
+    return {"metadata": {"name": "w"}, "spec": {"jobTemplate": {"spec": job["spec"]}}}
+
+
+OWNED = {"ownerReferences": [{"kind": "CronJob", "name": "c", "uid": "u"}]}
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "sent"),
+    [
+        (deployment(), None, False),
+        (deployment({"example.com/a": "b"}), None, False),
+        (deployment({P + "qos": "low"}), None, True),
+        (deployment({P + "qos": "low"}), deployment({P + "qos": "high"}), True),
+        (deployment({P + "qos": "low"}, replicas=2), deployment({P + "qos": "low"}), False),
+        (deployment({P + "qos": "low"}), deployment(), True),
+        (cronjob({P + "qos": "low"}), None, True),
+        (cronjob({}), None, False),
+        (deployment({P + "qos": "low"}) | {"metadata": OWNED}, None, False),
+        ({"metadata": {"name": "w"}, "spec": {"template": {}}}, None, False),
+    ],
+)
+def test_workloads_are_sent_when_their_template_gets_other_annotations(new, old, sent):
+    assert conditions_hold(VALIDATES["workloads"], new, old) == sent
 
 
 @pytest.mark.parametrize(("name", "operation"), [("pods", "CREATE"), ("pod-updates", "UPDATE")])
@@ -172,8 +205,24 @@ def test_drays_own_updates_of_pods_wait_for_no_webhook():
     assert conditions_hold(MUTATES["pods"], new, None, user)
 
 
+POOL_KINDS = ("gpupools", "schedulingconfigtemplates")
+
+
+def test_deletions_of_pools_and_policies_are_sent():
+    deleted = [
+        (rule["resources"], rule["scope"], webhook["matchConditions"])
+        for webhook in VALIDATING["webhooks"]
+        for rule in webhook["rules"]
+        if rule["operations"] == ["DELETE"]
+    ]
+
+    assert deleted == [([kind], "Cluster", []) for kind in POOL_KINDS]
+
+
 def test_status_of_claims_is_never_sent():
     webhooks = [*MUTATING["webhooks"], *VALIDATING["webhooks"]]
     sent = {name for one in webhooks for rule in one["rules"] for name in rule["resources"]}
 
-    assert sent == {"pods", "resourceclaims", "resourceclaimtemplates", "gpupools"}
+    workloads = {"deployments", "statefulsets", "daemonsets", "jobs", "cronjobs"}
+    claims = {"resourceclaims", "resourceclaimtemplates"}
+    assert sent == workloads | claims | {"pods", *POOL_KINDS}

@@ -268,9 +268,11 @@ class Step:
         self._waits.setdefault(reasons, []).append(pod)
 
     def _is_news(self, known: Waiting, reasons: tuple[Reason, ...]) -> bool:
-        """Whether to record other reasons: changes of counts only after ``waiting_repeat_s``."""
+        """Whether to record other reasons: changes of counts only after ``waiting_repeat_s``, or
+        if a node was lost since, which the recorded ones may name."""
         age_s = self._state.facts.age_s(known.now_unix_s)
         is_old = age_s >= self._state.rules.waiting_repeat_s
+        is_old = is_old or known.now_unix_s <= self._domain.queue.node_lost_unix_s
         return is_old or _causes(known.reasons) != _causes(reasons)
 
     def _checkpoint(self) -> None:

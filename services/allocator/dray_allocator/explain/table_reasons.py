@@ -91,7 +91,8 @@ def together(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
     count = sum(ask.request.count for ask in wanted.asks)
     if count <= 1 and not any(ask.constraints for ask in wanted.asks):
         return []
-    total = len(state.facts.served_nodes(domain.name))
+    domain_nodes = state.facts.served_nodes(domain.name)
+    total = len(domain_nodes)
     enough = unsure = 0
     budget, index = SearchBudget(MAX_TRIES_PER_POD), index_of(state, domain, wanted)
     must = must_be_connected(wanted.asks, wanted.placement)
@@ -105,11 +106,12 @@ def together(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
         unsure += not is_placed and on_node.ran_out
     fewer = "no matching device" if count == 1 else f"fewer than {count} matching devices"
     what = f"{fewer} with room on one node"
-    detail = ""
+    most = max((len(state.published.of(name).cards) for name in domain_nodes), default=0)
+    detail = f"no node has more than {most}" if count > most > 0 else ""
     if must:
         what, detail = (
             f"{what}, {CONNECTED}",
-            _NOT_CONNECTABLE if state.published.has_slices_beyond_table else "",
+            _NOT_CONNECTABLE if state.published.has_slices_beyond_table else detail,
         )
     reasons = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, detail)}
     reasons[f"no choice of {count} devices among the first {MAX_TRIES_PER_NODE} tried"] = (

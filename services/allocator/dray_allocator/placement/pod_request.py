@@ -30,7 +30,7 @@ class PodRequest(PodRequirements, frozen=True, gc=False):
 
 def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[Reason, ...]:
     """The pod's request, or the reasons why dray can't decide it."""
-    if refusal := _refused_namespace(state, domain, pod):
+    if refusal := _refused_by_pool(state, domain, pod):
         return (refusal,)
     claims = state.open_claims(pod)
     if others := state.claims_of_others(pod):
@@ -62,9 +62,12 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[R
     )
 
 
-def _refused_namespace(state: AllocatorState, domain: str, pod: Pod) -> Reason | None:
-    """Why the pool serves no pod of this namespace. The pod's claims are in its namespace, too."""
+def _refused_by_pool(state: AllocatorState, domain: str, pod: Pod) -> Reason | None:
+    """Why the pool serves no new pod, or none of this namespace. The pod's claims are in its
+    namespace, too."""
     pool = state.facts.pools.get(domain)
+    if pool is not None and pool.deleting:
+        return Reason("pool", f"pool {pool.name} is being deleted: name another one", 0, 0, "pool")
     if pool is None or pool.admits(pod.namespace):
         return None
     what = (

@@ -230,8 +230,10 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
     for domain in state.domains.values():
         if domain.name in (_pool(before), _pool(after), after.node.leaving if after else ""):
             domain.settle = True
-            if after is not None and _may_fit_more(before, after):
-                domain.queue.capacity_version += 1
+            if after is None or _may_fit_more(before, after):
+                domain.queue.capacity_version += 1  # Also lost capacity: reasons change.
+            if before is not None and before.node.ready and (after is None or not after.node.ready):
+                domain.queue.node_lost_unix_s = state.facts.now_unix_s
         elif domain.name in elsewhere:
             domain.queue.capacity_version += 1  # No further pod fits, but reasons may change.
     # Pods that left the sums, too: who folds their decision now assumes them until they end.

@@ -31,7 +31,9 @@ class SchedulingQueue:
     pending: dict[str, QueueKey] = field(default_factory=dict)
     """Per pod uid."""
     capacity_version: int = 0
-    """Moves when pods may fit that did not fit before."""
+    """Moves when pods may fit that did not fit before, and when nodes are lost."""
+    node_lost_unix_s: float = -1.0
+    """When the last node was deleted or no longer ready; below 0: never."""
     topology: str = ""
     """The pool's topology setting at the last scan."""
     paused: dict[str, None] = field(default_factory=dict)

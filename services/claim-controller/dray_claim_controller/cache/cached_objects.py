@@ -109,15 +109,17 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
 
 
 def unreadable_pod(obj: Object, revision: int) -> CachedPod:
-    """The cached form of a pod that can't be read: it counts as using its whole node."""
-    spec = obj.get("spec")
+    """The cached form of a pod that can't be read: it counts as using its whole node until it has
+    ended."""
+    spec, status = obj.get("spec"), obj.get("status")
     node = spec.get("nodeName") if isinstance(spec, dict) else None
+    phase = status.get("phase") if isinstance(status, dict) else None
     return CachedPod(
         uid=obj["metadata"]["uid"],
         node=node if isinstance(node, str) else "",
         cpu_milli=0,
         memory_bytes=0,
-        terminal=False,
+        terminal=phase in TERMINAL if isinstance(phase, str) else False,
         revision=revision,
         fills_node=True,
     )

@@ -193,7 +193,10 @@ class ObjectCache:
 
         def known(version: ObjectVersion) -> UnchangedObject | None:
             name = f"{version.namespace}/{version.name}" if version.namespace else version.name
-            if self._known_revision(resource, version.uid, name) == version.revision:
+            is_unread = _key_of(resource, version.uid, name) in self.unreadable
+            if not is_unread and self._known_revision(resource, version.uid, name) == (
+                version.revision
+            ):
                 return UnchangedObject(version.uid, version.revision)
             return None
 
@@ -513,8 +516,13 @@ class ObjectCache:
         if known is not None and known.revision > new.revision:
             return
         if new.why_unreadable and known is not None:
-            # Its last state stays.
-            cached = replace(known, revision=new.revision, node=cached.node or known.node)
+            # Its last state stays, unless it has ended.
+            cached = replace(
+                known,
+                revision=new.revision,
+                node=cached.node or known.node,
+                terminal=known.terminal or cached.terminal,
+            )
         self._note(PODS, new, new.why_unreadable)
         self._keep_pod_of(cached, is_readable=not new.why_unreadable)
 

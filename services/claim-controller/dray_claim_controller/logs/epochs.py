@@ -13,7 +13,7 @@ import structlog
 
 from dray.api.claims import Claim, last_attempt_before
 from dray.api.errors import TemporaryError
-from dray.api.names import POOL_LABEL
+from dray.api.names import POOL_FINALIZER, POOL_LABEL
 from dray.bus.ports import Bus, StaleSequenceError
 from dray.bus.topology import log_spec
 from dray.kube.convert import time_from
@@ -87,7 +87,7 @@ class Epochs:
         ``seen_sequence``: last record that this term has read of the log of ``seen_epoch``.
         Raises TemporaryError, KubeError: try again; NotFoundError: the pool may be gone.
         """
-        pool = await self._kube.get(POOLS, domain)
+        pool = await self._keep(await self._kube.get(POOLS, domain))
         remembered = remembered_log(pool)
         seen = seen_sequence if seen_epoch == remembered.epoch else 0
         published = self._publisher.domain(domain)
@@ -119,6 +119,18 @@ class Epochs:
         await self._publisher.publish_fact(
             FactKey("domain", domain), fact, unless=lambda: self.current(domain) != epoch
         )
+
+    async def _keep(self, pool: Object) -> Object:
+        """The pool with its finalizer, before anything is decided in it."""
+        metadata = pool["metadata"]
+        known = metadata.get("finalizers") or []
+        if POOL_FINALIZER in known or metadata.get("deletionTimestamp"):
+            return pool
+        fence = {"resourceVersion": metadata["resourceVersion"]}
+        patch = {"metadata": {**fence, "finalizers": [*known, POOL_FINALIZER]}}
+        kept = await self._kube.patch(POOLS, metadata["name"], patch)
+        self._informers.apply_response(POOLS, kept)
+        return kept
 
     def begin_closing(self, domain: str) -> None:
         """The pool is gone: nothing decided for it is carried out from now on, and its nodes stay

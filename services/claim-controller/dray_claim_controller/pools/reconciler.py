@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from dray.api.names import DRIVER, OWNER_DRAY
-from dray.kube.ports import NODES, POOLS, Kube, Object
+from dray.api.names import DRIVER, OWNER_DRAY, POOL_FINALIZER
+from dray.kube.ports import NODES, POLICIES, POOLS, Kube, Object, Resource
 from dray.messages.facts import NodeObserved
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
@@ -20,6 +20,13 @@ from dray_claim_controller.facts.publisher import Publisher
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
 from dray_claim_controller.pools.leases import ServingReplicas
 from dray_claim_controller.pools.status import MOVED_FAR, NODES_IN_OTHER_POOLS, nodes_in_other_pools
+from dray_claim_controller.pools.usage import (
+    PolicyFinalizer,
+    PoolRelease,
+    has_finalizer,
+    is_deleting,
+    reserved_claims,
+)
 from dray_claim_controller.work_queue import FairWorkQueue
 
 _AT_ONCE: Final = 500
@@ -142,11 +149,22 @@ class PoolReconciler:
             for node in self._nodes_of.get(name, ()):
                 self._add_unsettled(node)
         self._dirty |= dict.fromkeys((*waited_in.take(), *self._logs_that_moved()))
+        self._add_terminating()
         dirty, self._dirty = self._dirty, {}
         for number, name in enumerate(dirty, start=1):
             self._queue.add(FactKey("pool", name))
             if number % _AT_ONCE == 0:
                 yield
+
+    def _add_terminating(self) -> None:
+        """Pools that are being deleted are looked at until nothing uses them."""
+        cache = self._informers.cache
+        pools = cache.pool_selectors.pools()
+        self._dirty |= dict.fromkeys(name for name, pool in pools.items() if pool.deleting)
+        used = {pool.template for pool in pools.values()}
+        for name, obj in cache.plain[POLICIES.plural].items():
+            if (name in used) != has_finalizer(obj) or is_deleting(obj):
+                self._queue.add(FactKey("policy", name))
 
     def _feeds(self) -> tuple[ChangeFeed[str], ...]:
         cache = self._informers.cache
@@ -169,8 +187,37 @@ class PoolReconciler:
     async def _write(self, key: FactKey) -> None:
         if key.kind == "node":
             await self._taint(key.identity)
+        elif key.kind == "policy":
+            await self._finalize_policy(key.identity)
         else:
             await self._write_status(key.identity)
+            await self._release(key.identity)
+
+    async def _release(self, name: str) -> None:
+        """Let a pool that is being deleted go once nothing uses it."""
+        cache, executions = self._informers.cache, self._executions().get(name)
+        obj = cache.plain[POOLS.plural].get(name)
+        if obj is None or not is_deleting(obj):
+            return
+        reserved = reserved_claims(cache, executions, self._publisher.now_unix_s())
+        if self._informers.evaluate(PoolRelease(pool=name, reserved=reserved)):
+            await self._write_finalizers(POOLS, obj, keeps=False)
+
+    async def _finalize_policy(self, name: str) -> None:
+        keeps = self._informers.evaluate(PolicyFinalizer(policy=name))
+        obj = self._informers.cache.plain[POLICIES.plural].get(name)
+        if keeps is not None and obj is not None:
+            await self._write_finalizers(POLICIES, obj, keeps=keeps)
+
+    async def _write_finalizers(self, resource: Resource, obj: Object, *, keeps: bool) -> None:
+        metadata = obj["metadata"]
+        others = [one for one in metadata.get("finalizers") or () if one != POOL_FINALIZER]
+        wanted = [*others, POOL_FINALIZER] if keeps else others
+        fence = {"resourceVersion": metadata["resourceVersion"]}
+        patch = {"metadata": {**fence, "finalizers": wanted or None}}
+        answer = await self._kube.patch(resource, metadata["name"], patch)
+        if not (is_deleting(obj) and not wanted):
+            self._informers.apply_response(resource, answer)
 
     def _look_at_node(self, name: str) -> None:
         """Find the pool of a node, as published, and whether its devices change hands."""

@@ -14,6 +14,7 @@ from dray_claim_controller.cache.stored_pool_status import stored_status
 from dray_claim_controller.facts.handover import former_owner
 from dray_claim_controller.facts.membership import assigned_name, contested_nodes
 from dray_claim_controller.facts.pool_capacity import pool_totals, waiting_in
+from dray_claim_controller.pools.usage import allocated_claims, pods_of
 
 SILENT_S: Final = 30.0
 """After this time without a report a node-agent counts as silent; it reports every 10 s."""
@@ -146,6 +147,11 @@ def _conditions(
         ready, reason, message = False, "TemplateMissing", conditions[0]["message"]
     elif pool.owner == OWNER_KUBE_SCHEDULER and not hands.allocates:
         ready, reason, message = False, "NoAllocatingScheduler", _NOBODY_ALLOCATES
+    elif pool.deleting:
+        pods = pods_of(cache, allocated_claims(cache, pool.name))
+        ready, reason = False, "Deleting"
+        held = "1 pod holds" if pods == 1 else f"{pods} pods hold"
+        message = f"it is being deleted: {held} its GPUs; it is gone after them"
     elif not nodes and overlap.lost:
         ready, reason = False, NODES_IN_OTHER_POOLS
         message = f"no node is in this pool: {overlap.message}"

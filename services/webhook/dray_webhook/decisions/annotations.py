@@ -30,6 +30,7 @@ from dray.api.names import (
     VRAM_REQUEST,
 )
 from dray.api.placement import parse_topology
+from dray.api.preference import ByModel, parse_preference
 from dray.api.quantities import Quantity, parse_quantity
 from dray_webhook.decisions import annotation_values as values
 from dray_webhook.decisions.annotation_values import quoted
@@ -172,6 +173,7 @@ def read_annotations(
     expression = reader.read(DRA_CEL_EXPRESSION, values.expression, "")
     limited = read_limits(reader, replace(cards, expression=expression))
     asked = read_preferences(reader, limited)
+    _suspect_models(reader, asked)
     findings.warnings.extend(unknown_annotations(annotations))
     return asked
 
@@ -250,6 +252,24 @@ def _suspect(reader: AnnotationReader, vram: Quantity | None) -> None:
         reader.findings.warnings.append(
             f"{reader.location(VRAM_REQUEST)} is in bytes: {quoted(seen)} is less than 1Mi{meant}"
         )
+
+
+def _suspect_models(reader: AnnotationReader, asked: GpuRequest) -> None:
+    """Warn of models without an upper-case letter, which no GPU publishes: a word that is meant
+    otherwise, or a name in lower case."""
+    preferred = [
+        model
+        for one in parse_preference(asked.prefer)
+        if isinstance(one, ByModel)
+        for model in one.models
+    ]
+    named = [(GPU_MODEL, asked.model), *((PREFER, model) for model in preferred)]
+    reader.findings.warnings.extend(
+        f'{reader.location(name)} has the model "{model}": models are compared as they are '
+        'written, such as "A100"'
+        for name, model in dict.fromkeys(named)
+        if model and model == model.lower()
+    )
 
 
 def unknown_annotations(annotations: Mapping[str, str]) -> list[str]:

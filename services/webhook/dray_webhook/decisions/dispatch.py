@@ -8,10 +8,18 @@ from dray_webhook.decisions.pool_overlap import validate_pool
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import AdmissionAnswer, AdmissionRequest
 from dray_webhook.decisions.view import View
+from dray_webhook.decisions.workloads import validate_workload
 
 VALIDATE_POD, MUTATE_CLAIM, VALIDATE_CLAIM = "validate-pods", "mutate-claims", "validate-claims"
-VALIDATE_POOL = "validate-pools"
-PATHS = (MUTATE_POD, VALIDATE_POD, MUTATE_CLAIM, VALIDATE_CLAIM, VALIDATE_POOL)
+VALIDATE_POOL, VALIDATE_WORKLOAD = "validate-pools", "validate-workloads"
+PATHS = (
+    MUTATE_POD,
+    VALIDATE_POD,
+    MUTATE_CLAIM,
+    VALIDATE_CLAIM,
+    VALIDATE_POOL,
+    VALIDATE_WORKLOAD,
+)
 
 
 def decide(
@@ -33,4 +41,6 @@ def decide(
             return validate_claim(request, view)
         case "validate-pools":
             return validate_pool(request, view)
+        case "validate-workloads":
+            return validate_workload(request, view, installation, ids)
     raise KeyError(path)

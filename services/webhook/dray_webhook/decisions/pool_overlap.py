@@ -1,6 +1,9 @@
-"""Warns of GPUPools that select nodes of other pools; nothing is refused."""
+"""Warns of GPUPools that select nodes of other pools, and of deletions of what is in use; nothing
+is refused."""
 
+from dray.kube.ports import POLICIES
 from dray.messages.rpc import Lookup
+from dray.reasons import name_list
 from dray_webhook.decisions.review import AdmissionAnswer, AdmissionRequest
 from dray_webhook.decisions.view import View
 
@@ -10,6 +13,8 @@ def validate_pool(request: AdmissionRequest, view: View) -> AdmissionAnswer:
 
     No warning if the nodes are not known: the pool's conditions report the same later.
     """
+    if request.operation == "DELETE":
+        return _deletion(request, view)
     pool = request.object or {}
     selector = (pool.get("spec") or {}).get("nodeSelector")
     question = Lookup(
@@ -31,3 +36,23 @@ def validate_pool(request: AdmissionRequest, view: View) -> AdmissionAnswer:
             f"{named}",
         )
     )
+
+
+def _deletion(request: AdmissionRequest, view: View) -> AdmissionAnswer:
+    if request.kind.kind == POLICIES.kind:
+        pools = sorted(p.name for p in view.pools.values() if p.template == request.name)
+        text = f"GPUPools follow it and keep it until none does: {name_list(pools)}"
+        return _warned(request, text) if pools else AdmissionAnswer()
+    question = Lookup(kind="use", name=request.name)
+    if question not in view.asked:
+        return AdmissionAnswer(unresolved=(question,))
+    count = view.uses.get(question, 0)
+    if not count:
+        return AdmissionAnswer()
+    pods = "1 pod holds" if count == 1 else f"{count} pods hold"
+    text = f"{pods} GPUs of it: they run on, no new pod is admitted, and it is gone after them"
+    return _warned(request, text)
+
+
+def _warned(request: AdmissionRequest, text: str) -> AdmissionAnswer:
+    return AdmissionAnswer(warnings=(f"{request.kind.kind} {request.name}: {text}",))

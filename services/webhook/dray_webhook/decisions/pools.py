@@ -128,6 +128,12 @@ class _Resolver:
 
     def _check_pool(self, pool: Pool) -> None:
         lookup = Lookup(kind="pool", name=pool.name)
+        if pool.deleting:
+            self._refuse(
+                f'GPUPool "{pool.name}" is being deleted, and admits no new pods: name another '
+                "pool, or create it again once it is gone",
+                lookup,
+            )
         if not pool.admits(self.namespace):
             allowed = ", ".join(f'"{name}"' for name in pool.allowed_namespaces)
             self._refuse(

@@ -30,7 +30,7 @@ READ_FACTS: tuple[type[Fact], ...] = (
 """The facts that a view is built from."""
 
 DEFAULT_POOL = Lookup(kind="pool", name="")
-"""Means "the default pool", which no look-up can name: the webhook waits for its fact."""
+"""Asks for the default pool, by whatever name."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -58,6 +58,8 @@ class View:
     """Why a look-up has no answer."""
     overlaps: Mapping[Lookup, Overlap] = field(default_factory=dict)
     """The nodes that other pools have, by look-up."""
+    uses: Mapping[Lookup, int] = field(default_factory=dict)
+    """How many pods hold devices of a pool, by look-up."""
 
     def apply(self, fact: Fact) -> None:
         """Apply one fact; later facts of an object replace earlier ones."""
@@ -88,6 +90,11 @@ class View:
                 **self.unanswered,
                 **{lookup: reply.error for lookup, reply in answers.items() if reply.error},
             },
+            uses={
+                lookup: reply.used_by
+                for lookup, reply in answers.items()
+                if reply.used_by is not None
+            },
             overlaps={lookup: reply.overlap for lookup, reply in answers.items() if reply.overlap},
         )
         for lookup, reply in answers.items():
@@ -96,9 +103,12 @@ class View:
         return view
 
     def _apply_reply(self, lookup: Lookup, reply: LookupReply) -> None:
-        if lookup == DEFAULT_POOL or lookup.kind == "overlap":
+        if lookup.kind in ("overlap", "use"):
             return
-        if lookup.kind == "pool":
+        if lookup == DEFAULT_POOL:
+            if reply.pool is not None:
+                self.pools[reply.pool.name] = reply.pool
+        elif lookup.kind == "pool":
             _put(self.pools, lookup.name, reply.pool)
         elif lookup.kind == "policy":
             _put(self.policies, lookup.name, reply.policy)

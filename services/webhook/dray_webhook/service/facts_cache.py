@@ -13,7 +13,7 @@ from dray.messages.base import Delivered, UndecodableMessageError, decode, subje
 from dray.messages.facts import Fact
 from dray.messages.rpc import Lookup, LookupReply
 from dray.runtime.backoff import Backoff
-from dray_webhook.decisions.view import DEFAULT_POOL, READ_FACTS, View
+from dray_webhook.decisions.view import READ_FACTS, View
 
 _TYPES: dict[str, type[Fact]] = {subject_prefix(fact): fact for fact in READ_FACTS}
 _REPLY = msgspec.json.Decoder(LookupReply)
@@ -33,7 +33,6 @@ class FactsCache:
         self.facts_created = ""
         """When the stream of the view's facts was created."""
         self._bus = bus
-        self._changed = asyncio.Event()
 
     @property
     def problem(self) -> str | None:
@@ -75,7 +74,6 @@ class FactsCache:
             if fresh.synced and (fresh is self.view or delivered.pending == 0):
                 self.view, self.facts_created = fresh, state.created
                 backoff.reset()
-            self._changed.set()
 
     async def look_up(
         self, unresolved: Sequence[Lookup], *, timeout_s: float
@@ -85,9 +83,6 @@ class FactsCache:
         return dict(zip(unresolved, replies, strict=True))
 
     async def _ask(self, lookup: Lookup, timeout_s: float) -> LookupReply:
-        if lookup == DEFAULT_POOL:
-            await self._default_pool(timeout_s)
-            return LookupReply()
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._bus.request(
@@ -100,16 +95,6 @@ class FactsCache:
             )
         except msgspec.MsgspecError as error:
             return LookupReply(error=f"the claim-controller's answer can't be read: {error}")
-
-    async def _default_pool(self, timeout_s: float) -> None:
-        """Wait until the facts name one default pool, which no look-up can name."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while sum(pool.default for pool in self.view.pools.values()) != 1:
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            return
 
 
 def _apply(view: View, delivered: Delivered) -> None:

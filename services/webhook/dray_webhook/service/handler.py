@@ -18,6 +18,7 @@ from dray_webhook.decisions.dispatch import (
     VALIDATE_CLAIM,
     VALIDATE_POD,
     VALIDATE_POOL,
+    VALIDATE_WORKLOAD,
     decide,
 )
 from dray_webhook.decisions.injection import AdmissionIds
@@ -92,7 +93,8 @@ class AdmissionHandler:
             known.update(await self._cache.look_up(answer.unresolved, timeout_s=left_s))
             view = self._cache.view.with_answers(known)
             answer = decide(path, request, view, self._installation, ids)
-        if self._recorder is not None:
+        # Recordings have the pods of a workload, whose answers decide.
+        if self._recorder is not None and path != VALIDATE_WORKLOAD:
             created = self._cache.facts_created
             self._recorder.record(
                 request, view, ids, known, answer, path=path, facts_created=created
@@ -106,6 +108,17 @@ class AdmissionHandler:
         until = time.monotonic() + min(self._lookup_timeout_s, timeout_s / 2)
         ids = AdmissionIds(request.uid, "")
         return await self._decide(VALIDATE_POOL, request, self._cache.view, ids, until)
+
+    async def validate_workload(
+        self, request: AdmissionRequest, *, timeout_s: float
+    ) -> AdmissionAnswer:
+        """The answer for a Deployment, Job or other workload, after one bounded look-up; never a
+        denial."""
+        if not self._cache.view.synced:
+            return AdmissionAnswer()
+        until = time.monotonic() + min(self._lookup_timeout_s, timeout_s / 2)
+        ids = AdmissionIds(request.uid, "")
+        return await self._decide(VALIDATE_WORKLOAD, request, self._cache.view, ids, until)
 
     async def validate_pod(self, request: AdmissionRequest, *, timeout_s: float) -> AdmissionAnswer:
         """The answer for an annotated pod without a shape."""

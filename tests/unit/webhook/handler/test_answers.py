@@ -12,6 +12,7 @@ from dray.messages.base import Outgoing, decode
 from dray.messages.events import PodRequested
 from dray.messages.facts import PolicyObserved, PoolObserved
 from dray.messages.rpc import Lookup, LookupReply
+from dray_webhook.decisions.view import DEFAULT_POOL
 
 P = "tensor-fusion.ai/"
 
@@ -89,18 +90,25 @@ async def test_no_answer_in_time_is_reported(ready, pod, request_of):
     assert "the claim-controller did not answer in" in answer.message
 
 
-async def test_a_default_pool_of_the_same_file_is_waited_for(ready, pod, request_of):
-    webhook = ready.new_webhook(lookup_timeout_s=5.0)
-    admission = asyncio.create_task(
-        webhook.mutate_pod(request_of(pod({P + "gpupool": None})), timeout_s=20)
-    )
-    await asyncio.sleep(0)
-    await ready.publish(PoolObserved, pool=Pool(name="d", uid="9", template="on", default=True))
+async def test_a_default_pool_of_the_same_file_is_looked_up(ready, pod, request_of):
+    await ready.answer_lookups()
+    default = Pool(name="d", uid="9", template="on", default=True)
+    ready.exists = {DEFAULT_POOL: LookupReply(pool=default)}
 
-    answer = await admission
+    answer = await ready.webhook.mutate_pod(request_of(pod({P + "gpupool": None})), timeout_s=5)
 
     assert answer.allowed, answer.message
     assert answer.requested.pool == "d"
+
+
+async def test_without_a_default_pool_the_denial_follows_one_question(ready, pod, request_of):
+    await ready.answer_lookups()
+    webhook = ready.new_webhook(lookup_timeout_s=1e6)
+
+    answer = await webhook.mutate_pod(request_of(pod({P + "gpupool": None})), timeout_s=4e6)
+
+    assert (answer.allowed, answer.code) == (False, 400)
+    assert ready.asked == [DEFAULT_POOL]
 
 
 async def test_a_deleted_pool_is_forgotten(ready, pod, request_of):

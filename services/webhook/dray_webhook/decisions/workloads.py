@@ -1,0 +1,37 @@
+"""Warns of pod templates of workloads whose pods would be refused; nothing is refused."""
+
+from dray_webhook.decisions.injection import AdmissionIds
+from dray_webhook.decisions.pods import admit_pod
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import DENIED, AdmissionAnswer, AdmissionRequest, Object
+from dray_webhook.decisions.view import View
+
+
+def validate_workload(
+    request: AdmissionRequest, view: View, installation: Installation, ids: AdmissionIds
+) -> AdmissionAnswer:
+    """The answer of /validate-workloads: the errors of its pods as warnings.
+
+    Objects that the pods need may be created later, so the errors are those of now.
+    """
+    pod = _pod_template(request.object or {})
+    creation = {"object": pod, "old_object": None, "operation": "CREATE"}
+    answer = admit_pod(request.model_copy(update=creation), view, installation, ids)
+    if answer.allowed:
+        return AdmissionAnswer(warnings=answer.warnings)
+    if answer.code != DENIED:
+        return AdmissionAnswer(unresolved=answer.unresolved)
+    _, _, why = answer.message.partition(": ")
+    first, *numbered = why.splitlines()
+    head = f'{request.kind.kind} "{request.name}": its pods would be refused'
+    return AdmissionAnswer(
+        warnings=(head, *(numbered or [first]), *answer.warnings), unresolved=answer.unresolved
+    )
+
+
+def _pod_template(workload: Object) -> Object:
+    """The template of a workload's pods; a CronJob has it in its Job's."""
+    spec: Object = workload.get("spec") or {}
+    job: Object = (spec.get("jobTemplate") or {}).get("spec") or {}
+    template: Object = spec.get("template") or job.get("template") or {}
+    return template
