@@ -19,6 +19,9 @@ from dray_claim_controller.inventories.decisions import doubt, forgery, next_fac
 
 SUBJECT: Final = f"{INVENTORY_SUBJECT}.*"
 
+_MOST_GONE: Final = 64
+"""Deleted nodes whose last report is remembered, and as many again as there are nodes."""
+
 
 class InventoryServer:
     """One term's."""
@@ -65,9 +68,15 @@ class InventoryServer:
         if why := forgery(asked, subject_node=subject_node, user=request.user):
             structlog.get_logger().error("an inventory was refused", why=why)
             return _encoded(InventoryReply(error=why))
-        self._heard_s[asked.node] = self._clock.monotonic_s()
+        self._note_heard(asked.node)
         async with self._one_by_one:
             return _encoded(await self._take(asked))
+
+    def _note_heard(self, node: str) -> None:
+        nodes = self._cache.plain[NODES.plural]
+        if len(self._heard_s) > 2 * len(nodes) + _MOST_GONE:
+            self._heard_s = {name: at_s for name, at_s in self._heard_s.items() if name in nodes}
+        self._heard_s[node] = self._clock.monotonic_s()
 
     async def _take(self, asked: Inventory) -> InventoryReply:
         slices = self._cache.devices.slices_of(DRIVER, asked.node)

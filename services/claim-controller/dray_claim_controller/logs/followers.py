@@ -138,7 +138,9 @@ class Followers:
         ends = {state.name: state.last_sequence for state in await self._bus.streams(LOG_PREFIX)}
         for domain, executions in tuple(self._read.items()):
             if ends.get(log_stream(domain, executions.epoch), 0) < _end_of(executions):
-                await self._check(domain)
+                # One log that no server leads just now must not hide the others.
+                with contextlib.suppress(BusUnavailableError):
+                    await self._check(domain)
 
     async def _check(self, domain: str) -> None:
         if (executions := self._read.get(domain)) is None:

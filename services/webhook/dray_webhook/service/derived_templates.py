@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from dray.api.errors import DrayError
 from dray.bus.ports import Bus, BusUnavailableError
 from dray.messages.rpc import Derive, DeriveReply
 
@@ -51,6 +52,8 @@ class DerivedTemplates:
             error = _REPLY.decode(answer).error
         except (BusUnavailableError, TimeoutError):
             error = f"the claim-controller did not answer in {timeout_s * 1000:.0f} ms"
+        except DrayError as refused:
+            error = str(refused)
         except msgspec.MsgspecError as undecodable:
             error = f"the claim-controller's answer can't be read: {undecodable}"
         finally:
