@@ -69,7 +69,7 @@ def test_no_sequence_of_actions_harms_others(actions: list[Action]) -> None:
 
 
 def test_the_theft_is_seen_where_nothing_prevents_it() -> None:
-    with mock.patch("dray_allocator.placement.pod_request._refused_namespace", return_value=None):
+    with mock.patch("dray_allocator.placement.pod_request._refused_by_pool", return_value=None):
         found = attack(THEFT, admission=False)
         assert found == [f"claim team-b/c0 got devices of ['{DEDICATED}']"]
         assert attack(THEFT, admission=True) == []

@@ -48,7 +48,7 @@ _KEPT: Final = b'[]{}"'
 _DROPPED: Final = bytes(byte for byte in range(256) if byte not in _KEPT)
 _SIMPLE_STRING: Final = re.compile(rb'"[^"]*+"')
 _TO_STRING_WITH_BRACKETS: Final = re.compile(
-    rb'((?:[^"]++|"[^"\\\[\]{}]*+")*+)("(?:[^"\\]++|\\.)*+(?:"|\Z))?', re.DOTALL
+    rb'((?>(?:[^"]++|"[^"\\\[\]{}]*+")*))("(?>(?:[^"\\]++|\\.)*)(?:"|\Z))?', re.DOTALL
 )
 _BRACKETS: Final = b"[]{}"
 _OTHERS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
@@ -61,23 +61,27 @@ _ESCAPE: Final = re.compile(
     re.DOTALL,
 )
 """An escape sequence; in group 1 half a pair of surrogates."""
-_STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
+_STRING: Final = rb'"(?>(?:[^"\\]++|\\.)*)"'
+"""Atomic groups: in Python before 3.11.5 a possessive quantifier of a group with branches matches
+the wrong text."""
 _USUAL_LEVELS: Final = 5
-_VALUES: Final = rb'(?:[^"{}\[\]]++|' + _STRING + b"|%b){0,256}+"
+_VALUES: Final = rb'(?>(?:[^"{}\[\]]++|' + _STRING + b"|%b){0,256})"
 _FLAT: Final = rb"[{\[]" + _VALUES % b"(?!)" + rb"[}\]]"
 _SHALLOW: Final = reduce(
     lambda inner, _: rb"[{\[]" + _VALUES % inner + rb"[}\]]", range(_USUAL_LEVELS), _FLAT
 )
 _NAME: Final = b'"parameters"'
 _PARAMETERS: Final = re.compile(
-    rb'"parameters"(?<=[{,\s]"parameters")\s*+:\s*+(?!%b)(?=\{)((?:%b)?+)' % (_FLAT, _SHALLOW),
+    rb'"parameters"(?<=[{,\s]"parameters")\s*+:\s*+(?!%b)(?=\{)((?>(?:%b)?))' % (_FLAT, _SHALLOW),
     re.DOTALL,
 )
 """Parameters with containers in them; in group 1 themselves, if they are small and not deep."""
-_WHOLE_STRINGS: Final = re.compile(rb'(?:[^"]++|' + _STRING + rb")*+", re.DOTALL)
+_WHOLE_STRINGS: Final = re.compile(rb'(?>(?:[^"]++|' + _STRING + rb")*)", re.DOTALL)
 _READ_AT_ONCE_BYTES: Final = 1024
 _FIELDS: Final = re.compile(
-    rb'"fieldsV1"(?<=[{,\s]"fieldsV1")\s*+:\s*+((?:[{},\s]++|' + _STRING + rb"\s*+:\s*+(?=\{))++)",
+    rb'"fieldsV1"(?<=[{,\s]"fieldsV1")\s*+:\s*+((?>(?:[{},\s]++|'
+    + _STRING
+    + rb"\s*+:\s*+(?=\{))+))",
     re.DOTALL,
 )
 """In group 1 the fields, objects in objects, and maybe the brackets and commas after them."""
@@ -89,7 +93,7 @@ _NUMBER: Final = re.compile(
 _MOST_NUMBERS: Final = 128
 """Of those out of range, kept one by one in an object."""
 _INNERMOST: Final = re.compile(
-    _STRING + rb"|([{\[](?:[^\"{}\[\]]++|" + _STRING + rb")*+[}\]])", re.DOTALL
+    _STRING + rb"|([{\[](?>(?:[^\"{}\[\]]++|" + _STRING + rb")*)[}\]])", re.DOTALL
 )
 _MAY_BE_LARGE: Final = re.compile(rb"[0-9.]{200}|[0-9.][eE][+-]?[0-9]{3}")
 _OUT_OF_RANGE: Final = "out of range"

@@ -94,7 +94,7 @@ def dray(*arguments: str, code: int = 0) -> Any:
         timeout=STARTS_WITHIN_S,
         env={key: value for key, value in os.environ.items() if key != "KUBECONFIG"},
     )
-    assert done.returncode == code, done.stderr
+    assert done.returncode == code, done.stderr or done.stdout[-3000:]
     return json.loads(done.stdout) if done.stdout else done.stderr
 
 
