@@ -98,6 +98,18 @@ def dray(*arguments: str, code: int = 0) -> Any:
     return json.loads(done.stdout) if done.stdout else done.stderr
 
 
+def dray_well(*arguments: str) -> Any:
+    """What the doctor prints once all is well: leases are looked at every two seconds."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return dray(*arguments)
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
 @pytest.fixture(scope="module", params=["sandbox", pytest.param("real", marks=pytest.mark.real)])
 def stack(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     name = f"test-{request.param}-{os.getpid()}"
@@ -170,7 +182,7 @@ async def test_the_doctor_names_a_claim_whose_status_was_edited_by_hand(
         await configured(kube)
         await kube.create(PODS, {**POD, "metadata": {**POD["metadata"], "name": "edited"}})
         running = await until(kube, PODS, "edited", lambda pod: pod["status"]["phase"] == "Running")
-        assert (await asyncio.to_thread(dray, *deep))["differences"] == []
+        assert (await asyncio.to_thread(dray_well, *deep))["differences"] == []
         (reference,) = running["status"]["resourceClaimStatuses"]
         name = reference["resourceClaimName"]
         before, after = await moved_by_hand(kube, name)
