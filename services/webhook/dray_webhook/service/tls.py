@@ -70,7 +70,7 @@ class ServerTls:
             if not wrong:
                 self._newest = self._load(found)
         except (OSError, ValueError) as error:
-            self._refused = f"the files beside {self._files.certificate} can't be used: {error}"
+            self._refused = f"{self._files.certificate} or a file next to it can't be used: {error}"
             return
         # Files that are just being replaced do not belong together; they are read again then.
         self._held = found
