@@ -83,7 +83,7 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         )
 
 
-class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class GroupQueue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The fields of a Queue of Volcano that services read."""
 
     name: str
@@ -166,8 +166,8 @@ class GroupCount:
         for at in self.lacking_subgroups:
             policy = group.sub_groups[at]
             parts.append(
-                f"{self.complete_subgroups(at)} of {policy.minimum} subgroups of {policy.name or at}"
-                f" with {policy.size} pods each (subGroupPolicy)"
+                f"{self.complete_subgroups(at)} of {policy.minimum} subgroups"
+                f" of {policy.name or at} with {policy.size} pods each (subGroupPolicy)"
             )
         return "; ".join(parts)
 

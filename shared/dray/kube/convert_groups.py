@@ -12,8 +12,8 @@ from dray.api.groups import (
     TASK_KEY,
     TASK_ORDER,
     VOLCANO,
+    GroupQueue,
     PodGroup,
-    Queue,
     SubGroupPolicy,
 )
 from dray.api.names import GANG_LOSS_POLICY, GANG_TIMEOUT
@@ -96,10 +96,10 @@ def _native(obj: Object) -> PodGroup:
     )
 
 
-def queue_from(obj: Object) -> Queue:
+def queue_from(obj: Object) -> GroupQueue:
     """A Queue of Volcano; one without a state is open."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    return Queue(
+    return GroupQueue(
         name=obj["metadata"]["name"],
         uid=obj["metadata"].get("uid", ""),
         state=status.get("state") or "Open",

@@ -48,7 +48,7 @@ class NetworkTopology(ResourceFields):
     )
 
 
-class SelectorRequirement(ResourceFields):
+class LabelRequirement(ResourceFields):
     """One expression of a label selector."""
 
     key: str = Field(description="Label.")
@@ -63,7 +63,7 @@ class Selector(ResourceFields):
 
     match_labels: dict[str, str] | None = Field(default=None, description="Labels with a value.")
     match_expressions: (
-        Annotated[list[SelectorRequirement], Field(json_schema_extra=_ATOMIC)] | None
+        Annotated[list[LabelRequirement], Field(json_schema_extra=_ATOMIC)] | None
     ) = Field(default=None, description="Expressions.")
 
 
@@ -145,7 +145,8 @@ class VolcanoPodGroupStatus(ResourceFields):
     )
     running: Count | None = Field(default=None, description="Pods that run.")
     pending: Count | None = Field(
-        default=None, description="Pods that wait. Written by dray alone; Volcano has no such field."
+        default=None,
+        description="Pods that wait. Written by dray alone; Volcano has no such field.",
     )
     succeeded: Count | None = Field(default=None, description="Pods that have succeeded.")
     failed: Count | None = Field(default=None, description="Pods that have failed.")
@@ -222,7 +223,8 @@ class VolcanoQueueSpec(ResourceFields):
     )
     capability: Resources | None = Field(default=None, description="The most it may use.")
     reclaimable: bool | None = Field(
-        default=None, description="Whether other queues may take back what it uses beyond its share."
+        default=None,
+        description="Whether other queues may take back what it uses beyond its share.",
     )
     extend_clusters: list[QueueCluster] | None = Field(
         default=None, description="Clusters that take jobs of the queue."

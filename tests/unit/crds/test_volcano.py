@@ -23,7 +23,7 @@ spec.subGroupPolicy.networkTopology.highestTierName
 status.phase status.running status.succeeded status.failed status.pending
 status.conditions.type status.conditions.status status.conditions.transitionID
 status.conditions.lastTransitionTime status.conditions.reason status.conditions.message
-""".split()
+""".split()  # noqa: SIM905
 QUEUE = """
 spec.weight spec.capability spec.reclaimable spec.extendClusters.name spec.extendClusters.weight
 spec.extendClusters.capacity spec.guarantee.resource
@@ -34,7 +34,7 @@ spec.affinity.nodeGroupAntiAffinity.preferredDuringSchedulingIgnoredDuringExecut
 spec.type spec.parent spec.deserved spec.priority spec.dequeueStrategy
 status.state status.unknown status.pending status.running status.inqueue status.completed
 status.reservation.nodes status.reservation.resource status.allocated
-""".split()
+""".split()  # noqa: SIM905
 
 
 def version(kind: Any) -> dict[str, Any]:

@@ -98,7 +98,9 @@ def test_a_queue_without_a_state_is_open() -> None:
     assert queue_from({"metadata": {"name": "q"}, "status": {"state": "Closed"}}).state == "Closed"
 
 
-@pytest.mark.parametrize("key", ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"])
+@pytest.mark.parametrize(
+    "key", ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"]
+)
 @pytest.mark.parametrize("place", ["annotations", "labels"])
 def test_a_pod_joins_by_annotation_or_label(key: str, place: str) -> None:
     member = group_member(pod(**{place: {key: "train"}}))
