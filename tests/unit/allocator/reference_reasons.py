@@ -14,7 +14,7 @@ from dray_allocator.devices.device_requests import has_room
 from dray_allocator.explain.nodes import free_amount
 from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import failures
-from dray_allocator.placement.choice import candidates
+from dray_allocator.placement.node_filter import candidates
 from dray_allocator.placement.pod_request import PodRequest
 
 ORDER = ("unsupported", "taint", "capacity", "in-use")

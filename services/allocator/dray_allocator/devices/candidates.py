@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from dray.api.devices import Device, DeviceId, ResourceSlice
 from dray_allocator.devices.pools import ResourcePool
 
-
 _SLICE, _POOL = ResourceSlice("", "", "", "", 0, 1, ""), ResourcePool("", "")
 
 
