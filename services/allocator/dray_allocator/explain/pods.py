@@ -7,8 +7,7 @@ from dray_allocator.explain.class_reasons import ClassReasons
 from dray_allocator.explain.nodes import node_reasons, pool_reasons
 from dray_allocator.explain.table_reasons import TableReasons
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.state.decision_log import Reservation, Stage
-from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.domain import Reservation, SchedulingDomain, Stage
 from dray_allocator.state.state import AllocatorState
 
 _MOST_REASONS = 24
