@@ -120,7 +120,7 @@ def _search(
             return _starts(state, found, search.placed.decisions())
         return GroupWaits(_unfit(state, domain, found, search, selection))
     finally:
-        search.undo_to(0)
+        search.reset({})
 
 
 def _starts(

@@ -5,7 +5,7 @@ on each node of the group, its pods there and the new one are searched together 
 alternatives, and other pods are moved to other nodes. The number of such trials is bounded.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +15,7 @@ from dray.api.claims import Allocation
 from dray.api.groups import PodGroup
 from dray_allocator.devices.budget import MAX_TRIES_PER_NODE
 from dray_allocator.devices.visible_devices import visible_devices
-from dray_allocator.gangs.placements import Member, Placements
+from dray_allocator.gangs.placements import Member, Placements, Saved
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.keys import NONE
 from dray_allocator.placement.choice import Choice, Pause
@@ -82,9 +82,10 @@ class JointSearch:
             self._full[kind] = len(self.placed)
         return False
 
-    def undo_to(self, number: int) -> None:
-        """Undo all placements but the first ones."""
-        self.placed.undo_to(number)
+    def reset(self, saved: Saved) -> None:
+        """Return to saved placements."""
+        self.placed.reset(saved)
+        number = len(saved)
         self._full = {kind: full for kind, full in self._full.items() if full <= number}
 
     def _place_alone(self, member: Member, without: str = "") -> bool:
@@ -157,42 +158,50 @@ class JointSearch:
         return liked - sum(_are_paired(group.anti_affinity, task, other) for other in there)
 
     def _rearrange(self, member: Member, depth: int) -> bool:
-        """Make room for a member on a node of the group."""
-        for node in list(reversed(self.placed.on_node)):
-            others = list(self.placed.on_node[node].values())
-            if self._place_together(node, others, member):
+        """Make room for a member on a node of the group: search its pods there again together, then
+        move some of them to other nodes."""
+        nodes = list(reversed(self.placed.on_node))
+        for node in nodes:
+            if self._place_together(node, list(self.placed.on_node[node].values()), member):
                 return True
         if depth >= _DEEPEST:
             return False
-        for node in list(reversed(self.placed.on_node)):
-            for moved in _one_of_each_kind(self.placed.on_node[node].values()):
-                is_alike = bool(member.kind) and moved.kind == member.kind
-                if not is_alike and self._swap(node, moved, member, depth):
+        for node in nodes:
+            there = list(self.placed.on_node[node].values())
+            for moved in _movable(there, member):
+                if self._replace(node, there, moved, member, depth):
                     return True
         return False
 
-    def _swap(self, node: str, moved: Member, member: Member, depth: int) -> bool:
-        """Place ``member`` on a node in the place of another one, which goes elsewhere."""
-        taken = self.placed.take((moved,))
-        others = list(self.placed.on_node.get(node, {}).values())
-        before = self.placed.of(others)
-        if self._place_together(node, others, member):
-            if self._place_alone(moved, without=node) or self._rearrange(moved, depth + 1):
-                return True
-            self.placed.take((member, *others))
-            self.placed.restore(before)
-        self.placed.restore(taken)
+    def _replace(
+        self,
+        node: str,
+        there: Sequence[Member],
+        moved: Sequence[Member],
+        member: Member,
+        depth: int,
+    ) -> bool:
+        """Place a member on a node in the place of others, which go elsewhere."""
+        saved = self.placed.save()
+        self.placed.take(moved)
+        others = [one for one in there if one not in moved]
+        if self._place_together(node, others, member) and all(
+            self._place_alone(one, without=node) or self._rearrange(one, depth + 1) for one in moved
+        ):
+            return True
+        self.placed.reset(saved)
         return False
 
     def _place_together(self, node: str, others: Sequence[Member], member: Member) -> bool:
         """Search the devices of a node for a member and the group's pods there, as for one pod."""
         if not self.budget.spend():
             return False
-        taken = self.placed.take(others)
+        saved = self.placed.save()
+        self.placed.take(others)
         members = (*others, member)
         results = self._search_node(node, members)
         if results is None:
-            self.placed.restore(taken)
+            self.placed.reset(saved)
             return False
         at = 0
         for one in members:
@@ -260,11 +269,17 @@ def _nothing(member: Member) -> tuple[Allocation, ...]:
     return tuple(Allocation(()) for _ in member.request.claims)
 
 
-def _one_of_each_kind(members: Iterable[Member]) -> list[Member]:
+def _movable(there: Sequence[Member], member: Member) -> Iterator[list[Member]]:
+    """Which pods to move for another one: one of each kind, then more and more, the smallest first.
+    Pods of its own kind would not fit, either."""
+    others = [one for one in there if not member.kind or one.kind != member.kind]
     kinds: dict[object, Member] = {}
-    for one in members:
+    for one in others:
         kinds.setdefault(one.kind or one.pod.uid, one)
-    return list(kinds.values())
+    yield from ([one] for one in kinds.values())
+    by_size = sorted(others, key=lambda one: one.size)
+    for number in range(2, len(by_size) + 1):
+        yield by_size[:number]
 
 
 def _are_paired(sets: Sequence[Sequence[str]], task: str, other: str) -> bool:

@@ -36,13 +36,17 @@ class Member:
         return self.request.signature if self.request.ordinary else b""
 
 
+Saved = dict[str, tuple[Member, PodDecision]]
+"""Placements by pod UID."""
+
+
 class Placements:
     """The members that are placed, in order, with their decisions."""
 
     def __init__(self, state: AllocatorState, domain: SchedulingDomain) -> None:
         self._state = state
         self._domain = domain
-        self._placed: dict[str, tuple[Member, PodDecision]] = {}
+        self._placed: Saved = {}
         self.on_node: dict[str, dict[str, Member]] = {}
         """By node and pod UID; the node used last is the last."""
 
@@ -62,32 +66,29 @@ class Placements:
         there[uid] = member
         self.on_node[node] = there
 
-    def take(self, members: Iterable[Member]) -> list[tuple[Member, PodDecision]]:
-        """Undo placements; return them, for ``restore``."""
-        taken = []
+    def take(self, members: Iterable[Member]) -> None:
+        """Undo placements."""
         for member in members:
             uid = member.pod.uid
-            taken.append(self._placed.pop(uid))
-            node = taken[-1][1].node
-            self._state.discharge(taken[-1][1])
-            del self.on_node[node][uid]
-            if not self.on_node[node]:
-                del self.on_node[node]
-        return taken
+            _, decision = self._placed.pop(uid)
+            self._state.discharge(decision)
+            there = self.on_node[decision.node]
+            del there[uid]
+            if not there:
+                del self.on_node[decision.node]
 
-    def of(self, members: Iterable[Member]) -> list[tuple[Member, PodDecision]]:
-        """The placements of members, for ``restore``."""
-        return [self._placed[member.pod.uid] for member in members]
+    def save(self) -> Saved:
+        """The placements of now, for ``reset``."""
+        return dict(self._placed)
 
-    def restore(self, taken: Iterable[tuple[Member, PodDecision]]) -> None:
-        """Place members again as they were."""
-        for member, decision in taken:
-            self._put(member, decision)
-
-    def undo_to(self, number: int) -> None:
-        """Undo all placements but the first ones."""
-        members = [member for member, _ in self._placed.values()]
-        self.take(reversed(members[number:]))
+    def reset(self, saved: Saved) -> None:
+        """Return to saved placements."""
+        changed = [one for uid, one in self._placed.items() if saved.get(uid) is not one]
+        self.take([member for member, _ in changed])
+        for uid, (member, decision) in saved.items():
+            if uid not in self._placed:
+                self._put(member, decision)
+        self._placed = dict(saved)
 
     def decisions(self) -> list[PodDecision]:
         """The decisions, in the order in which members were placed."""

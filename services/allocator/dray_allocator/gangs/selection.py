@@ -58,11 +58,11 @@ class Selection:
 
     def _place_all(self, block: list[Member]) -> bool:
         """Place all of these, or none."""
-        before = len(self.search.placed)
+        before = self.search.placed.save()
         for number, member in enumerate(_hardest_first(block)):
             if not self.search.place(member):
                 self.failed = self.failed or member
-                self.search.undo_to(before)
+                self.search.reset(before)
                 for undone in _hardest_first(block)[:number]:
                     self._count(undone, -1)
                     self.waiting.append(undone)
