@@ -356,6 +356,7 @@ class Stack:
             name=self.options.name,
             directory=str(self.directory),
             control_plane=self.options.control_plane,
+            kubelet=self.options.kubelet,
             server=endpoint.url,
             kubeconfig=str(endpoint.admin_kubeconfig),
             kubeconfigs={user: str(path) for user, path in endpoint.kubeconfigs.items()},

@@ -107,7 +107,7 @@ async def build(program: GoProgram, progress: Callable[[str], None]) -> Path:
 
 
 def link_programs(binary: Path, names: Iterable[str]) -> None:
-    """Links beside a multicall binary, by whose names it selects its program.
+    """Make links in the folder of a multicall binary, by whose names it selects its program.
 
     Raises:
         CannotBuildHereError: the cache can't be used.

@@ -1,6 +1,6 @@
 """``python -m dray_sandbox.kubelet.agent_tokens``: tokens of node-agents that run as processes.
 
-A kubelet renews tokens for its pods only. This does it for agents beside real kubelets.
+A kubelet renews tokens for its pods only. This does it for agents of nodes with real kubelets.
 """
 
 import argparse

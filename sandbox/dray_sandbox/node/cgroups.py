@@ -45,7 +45,7 @@ def _enable_controllers(folder: Path) -> None:
     """v2: let groups below ``folder`` have all controllers that it has."""
     if (folder / _CONTROLLERS).exists():
         for name in (folder / _CONTROLLERS).read_text().split():
-            with contextlib.suppress(OSError):  # such as cpu beside real-time processes
+            with contextlib.suppress(OSError):  # such as cpu, while there are real-time processes
                 (folder / _ENABLED).write_text(f"+{name}")
 
 

@@ -50,14 +50,24 @@ def check_machine(directory: Path) -> MachinePrograms:
     Raises:
         CannotRunNodesError: what is missing, and what to do; all of it at once.
     """
-    cni_plugins = next((folder for folder in _CNI_FOLDERS if _has_plugins(folder)), None)
-    missing = [*_rights(), *_kernel(), *_packages(cni_plugins), *_places(directory)]
+    cni_plugins = _cni_plugins()
+    missing = [*_rights(), *_kernel(), *_programs(), *_places(directory)]
     if missing or cni_plugins is None:
         raise CannotRunNodesError(
             "this machine can't run real nodes: " + "; ".join(missing) + "; without them, "
             "`dray up --kubelet simulated` has simulated kubelets"
         )
     return MachinePrograms(cni_plugins, _BUSYBOX)
+
+
+def missing_packages() -> list[str]:
+    """Debian's packages with programs that nodes run and this machine lacks."""
+    packages = {package for name, package in _COMMANDS.items() if shutil.which(name) is None}
+    if _cni_plugins() is None:
+        packages.add("containernetworking-plugins")
+    if not _is_static(_BUSYBOX):
+        packages.add("busybox-static")
+    return sorted(packages)
 
 
 def lowers_oom_scores() -> bool:
@@ -89,16 +99,11 @@ def _kernel() -> list[str]:
     return [sentence for holds, sentence in checks if not holds()]
 
 
-def _packages(cni_plugins: Path | None) -> list[str]:
-    packages = {package for name, package in _COMMANDS.items() if shutil.which(name) is None}
-    if cni_plugins is None:
-        packages.add("containernetworking-plugins")
-    if not _is_static(_BUSYBOX):
-        packages.add("busybox-static")
+def _programs() -> list[str]:
+    packages = " ".join(missing_packages())
     if not packages:
         return []
-    names = " ".join(sorted(packages))
-    return [f"programs are missing: `apt-get install {names}`"]
+    return [f"programs are missing: `make node-packages` installs {packages} with apt-get"]
 
 
 def _places(directory: Path) -> list[str]:
@@ -106,8 +111,12 @@ def _places(directory: Path) -> list[str]:
     return [f"{directory} is below {inside[0]}, which nodes replace: move it"] if inside else []
 
 
-def _has_plugins(folder: Path) -> bool:
-    return all((folder / name).exists() for name in _CNI_PLUGINS)
+def _cni_plugins() -> Path | None:
+    """The folder that has all of them."""
+    complete = (
+        folder for folder in _CNI_FOLDERS if all((folder / name).exists() for name in _CNI_PLUGINS)
+    )
+    return next(complete, None)
 
 
 def _is_static(program: Path) -> bool:
