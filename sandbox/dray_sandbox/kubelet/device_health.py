@@ -12,7 +12,7 @@ DeviceKey = tuple[str, str, str]
 
 
 class ReportedHealth(msgspec.Struct, frozen=True):
-    """What a driver said of one device, and when (monotonic seconds)."""
+    """A device's health by its driver, and when it was reported (monotonic seconds)."""
 
     health: str
     message: str

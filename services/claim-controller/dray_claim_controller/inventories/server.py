@@ -42,7 +42,7 @@ class InventoryServer:
         self._bus = bus
         self._on_registered = on_registered
         self._registered: dict[str, float] = {}
-        """What each node's agent last said of its registration."""
+        """When each node's agent was registered, by its last report."""
         self._cache = cache
         self._publisher = publisher
         self._instance = instance
