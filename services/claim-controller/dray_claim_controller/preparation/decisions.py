@@ -40,7 +40,7 @@ class Touches(msgspec.Struct, frozen=True):
         return Touches(self.since_s, count, due_s)
 
     def agent_is_back(self, now_s: float) -> "Touches":
-        """The node's kubelet has registered the agent just now: try at once, and count from zero."""
+        """The kubelet has registered the node's agent just now: try at once, count from zero."""
         return Touches(self.since_s, 0, now_s)
 
 
