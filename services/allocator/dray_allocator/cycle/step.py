@@ -93,6 +93,9 @@ class Step:
             domain.queue.deferred_reasons.clear()
             for pod_uid in again:
                 domain.queue.activate(pod_uid)
+                pod = state.facts.pods.get(pod_uid)
+                if pod is not None and pod.member is not None:
+                    domain.groups.touch(pod.member.group)
 
     def _pods_of_excluded(self) -> list[str]:
         """Pods that wait until a node is no longer excluded."""

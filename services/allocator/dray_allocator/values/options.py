@@ -17,6 +17,8 @@ class AllocatorOptions:
     uncommitted_after_s: float = 30.0
     void_repeat_s: float = 5.0
     exclusion_s: float = 300.0
+    group_exclusion_s: float = 10.0
+    """The same for pods of a group: all of them were rolled back because of one."""
     checkpoint_interval_s: float = 600.0
     waiting_repeat_s: float = 10.0
     """A waiting pod whose reasons changed only in their counts is recorded again after this."""
