@@ -113,7 +113,7 @@ def test_a_group_without_minimum_is_decided_pod_by_pod(four: Any) -> None:
     assert group_records(four) == []
 
 
-def test_a_missing_group_is_told(four: Any) -> None:
+def test_a_missing_group_is_named(four: Any) -> None:
     member(four, "a")
     assert why(four, "a") == "there is no PodGroup ns/train, which the pod names"
     see_group(four, 1)
