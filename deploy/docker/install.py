@@ -10,6 +10,7 @@ to start it, and ``sbom.cdx.json``. Only ``download`` needs a package index.
 """
 
 import importlib.metadata
+import itertools
 import json
 import os
 import re
@@ -67,7 +68,9 @@ def install(service: str, wheels: str, folder: str) -> None:
         path = Path(work, "requirements.txt")
         path.write_text(locked(pip, requirements(service), Path(work), *offline))
         into = ("--python", str(target), "install", *offline, "--no-deps")
-        _pip(pip, *into, "--require-hashes", "-r", str(path))
+        # The CLI has the packages of several services: without bytecode they are small enough.
+        compiled = ("--no-compile",) if service == "cli" else ()
+        _pip(pip, *into, *compiled, "--require-hashes", "-r", str(path))
         _pip(pip, *into, name)
     _prune(service, Path(folder))
     Path(folder, "sbom.cdx.json").write_text(json.dumps(sbom(service, Path(folder)), indent=1))
@@ -170,10 +173,12 @@ def _pip(python: Path, *arguments: str) -> None:
 
 
 def _prune(service: str, folder: Path) -> None:
-    """Remove other services' modules, all commands but the service's, and numpy's tests."""
+    """Remove other services' modules, all commands but the service's, and what serves to build
+    and test programs with numpy."""
     (packages,) = folder.glob("lib/python*/site-packages")
     others = {module for modules in MODULES.values() for module in modules} - {*MODULES[service]}
-    for unused in (*map(packages.joinpath, others), *packages.glob("numpy/**/tests")):
+    numpys = (packages.glob(f"numpy/{name}") for name in ("**/tests", "distutils", "**/include"))
+    for unused in (*map(packages.joinpath, others), *itertools.chain(*numpys)):
         shutil.rmtree(unused)
     command = "dray" if service in EXTRAS else f"dray-{service}"
     for script in (folder / "bin").iterdir():

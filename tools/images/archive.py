@@ -1,4 +1,4 @@
-"""Archives of images as ``docker save`` writes them: read without a container engine, and merged."""
+"""Archives of images as ``docker save`` writes them: read without a container engine, merged."""
 
 import io
 import json

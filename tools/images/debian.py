@@ -13,6 +13,7 @@ from tools.images.builders import Builder, BuilderError
 SUITE = "bookworm"
 BASE = f"localhost/dray-base:{SUITE}"
 _PACKAGES = ("ca-certificates", "python3", "python3-venv")
+_UNNEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man")
 _MACHINES_AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 """A package index may be reached through a proxy with an authority of its own."""
 

@@ -156,8 +156,10 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     driver: str
     generation: int
     """Of the node's pool of ResourceSlices, as published."""
+    devices: int = 0
+    """How many there are."""
     unhealthy: tuple[str, ...] = ()
-    """Device names."""
+    """Names of devices."""
 
 
 class InventoryReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -191,7 +191,7 @@ async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
 async def test_a_report_is_repeated_until_somebody_leads(stand):
     reporter = NodeReporter(stand.bus.peer("n1"), "n1", "test")
     loop = asyncio.create_task(reporter.report_inventory())
-    reporter.inventory(3, ("gpu-0",))
+    reporter.inventory(3, 8, ("gpu-0",))
     await asyncio.sleep(0)
     assert await health_of(stand) is None
     leading = asyncio.create_task(stand.lead())
