@@ -182,7 +182,7 @@ async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
             await asyncio.sleep(0.001)
     assert heard == [8]
     assert (await health_of(stand)).unhealthy == ()
-    slow.inventory(9, ("gpu-1",))
+    slow.inventory(9, 8, ("gpu-1",))
     await until_reported(9)
     for loop in loops:
         loop.cancel()
