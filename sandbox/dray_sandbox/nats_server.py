@@ -22,9 +22,9 @@ from dray_sandbox.certificates import write_secret
 from dray_sandbox.paths import checkout
 from dray_sandbox.processes import ProcessSpec, Runner
 
-ADMIN = "admin"
+ADMIN, SYSTEM = "admin", "system"
 ISSUER_VARIABLE = "DRAY_NATS_ISSUER"
-USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN)
+USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN, SYSTEM)
 CONFIGURATION = "dray.conf"
 MAX_PAYLOAD_BYTES = RECOMMENDED_BYTES
 

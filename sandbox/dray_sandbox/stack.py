@@ -39,6 +39,7 @@ from dray_sandbox.controlplane.launch import (
 from dray_sandbox.kubelet.tokens import ACCOUNT
 from dray_sandbox.layout import ControlPlane, StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
+from dray_sandbox.node import machine
 from dray_sandbox.node.cluster import NodeCluster
 from dray_sandbox.node.network import API_NAMES, API_SERVICE
 from dray_sandbox.node.programs import build_programs
@@ -235,10 +236,10 @@ class Stack:
 
     async def _start_network(self) -> KubeletAccess:
         """The network of real nodes, and what they run."""
-        machine = check_machine(self.directory)
+        own = check_machine(self.directory)
         programs = await build_programs(self._progress)
         self._cluster = NodeCluster(
-            self.runner, self.directory / "cluster", self._nodes, programs, machine
+            self.runner, self.directory / "cluster", self._nodes, programs, own
         )
         return await self._cluster.start_network()
 
@@ -323,6 +324,7 @@ class Stack:
         """Empty the run directory, unless its state is kept or a stack of this name runs."""
         if (running := self._running_elsewhere()) is not None:
             raise StackRunsError(running)
+        remove_leftovers(self.options.name)
         if self.options.keep:
             self._check_kept_state()
         else:
@@ -401,6 +403,11 @@ def kept_control_plane(name: str) -> ControlPlane | None:
     if (directory / "kubernetes" / "etcd").exists():
         return "real"
     return "sandbox" if (directory / "objects").exists() else None
+
+
+def remove_leftovers(name: str) -> None:
+    """Remove what the last run of a stack has left outside of its files, if it was killed."""
+    machine.remove_leftovers(stack_directory(name) / NODES_FOLDER)
 
 
 def remove_state(name: str) -> None:

@@ -160,6 +160,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many there are."""
     unhealthy: tuple[str, ...] = ()
     """Names of devices."""
+    registered_unix_s: float = 0.0
+    """When the kubelet registered the agent's plugin last: it can prepare pods now that it could
+    not prepare before."""
 
 
 class InventoryReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

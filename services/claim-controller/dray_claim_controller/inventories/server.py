@@ -36,10 +36,17 @@ class InventoryServer:
         *,
         instance: str,
         label: Callable[[str], Awaitable[None]],
+        on_registered: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``label`` writes onto a node that it has GPUs. May raise KubeError."""
+        """``label`` writes onto a node that it has GPUs; it may raise KubeError.
+
+        ``on_registered`` is called with a node whose agent was registered by its kubelet since
+        it reported before, or since the term began."""
         self._bus = bus
         self._label = label
+        self._on_registered = on_registered
+        self._registered: dict[str, float] = {}
+        """When each node's agent was registered, by its last report."""
         self._cache = cache
         self._publisher = publisher
         self._instance = instance
@@ -73,6 +80,7 @@ class InventoryServer:
             structlog.get_logger().error("an inventory was refused", why=why)
             return _encoded(InventoryReply(error=why))
         self._note_heard(asked.node)
+        self._note_registered(asked)
         async with self._one_by_one:
             return _encoded(await self._take(asked))
 
@@ -80,7 +88,13 @@ class InventoryServer:
         nodes = self._cache.plain[NODES.plural]
         if len(self._heard_s) > 2 * len(nodes) + _MOST_GONE:
             self._heard_s = {name: at_s for name, at_s in self._heard_s.items() if name in nodes}
+            self._registered = {n: at for n, at in self._registered.items() if n in nodes}
         self._heard_s[node] = self._clock.monotonic_s()
+
+    def _note_registered(self, asked: Inventory) -> None:
+        if self._registered.get(asked.node) != asked.registered_unix_s:
+            self._registered[asked.node] = asked.registered_unix_s
+            self._on_registered(asked.node)
 
     async def _take(self, asked: Inventory) -> InventoryReply:
         slices = self._cache.devices.slices_of(DRIVER, asked.node)
