@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray_sandbox.certificates import ServerFiles, make_server_files, write_secret
+from dray_sandbox.certificates import ServerFiles, make_server_files
+from dray_sandbox.secret_files import write_secret
 
 ADMIN = "dray-admin"
 SCHEDULER = "system:kube-scheduler"

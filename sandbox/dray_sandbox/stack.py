@@ -9,7 +9,6 @@ All files are in one folder of the checkout's cache, and all processes end with 
 """
 
 import os
-import shutil
 import tempfile
 import time
 from collections import Counter
@@ -21,7 +20,6 @@ from typing import Self
 
 import msgspec
 
-from dray.api.errors import PermanentError
 from dray.api.names import DRAY_NAMESPACE
 from dray_sandbox.access import Endpoint, make_credentials
 from dray_sandbox.chart import (
@@ -33,7 +31,8 @@ from dray_sandbox.chart import (
 from dray_sandbox.controlplane.build import GoBinary, build
 from dray_sandbox.controlplane.launch import change_version, start_control_plane
 from dray_sandbox.kubelet.tokens import ACCOUNT
-from dray_sandbox.layout import ControlPlane, StackOptions
+from dray_sandbox.last_run import NODES_FOLDER, check_kept_state, remove_state
+from dray_sandbox.layout import StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
 from dray_sandbox.objects import Installer, documents
 from dray_sandbox.paths import (
@@ -47,6 +46,7 @@ from dray_sandbox.restarts import RestartLoop
 from dray_sandbox.services import ServicePrograms
 from dray_sandbox.stack_file import (
     StackFile,
+    StackRunsError,
     process_record,
     read_stack_file,
     remove_stack_file,
@@ -55,30 +55,12 @@ from dray_sandbox.stack_file import (
 from dray_sandbox.standins import start_sandbox
 from dray_webhook.registration import probe_pod, webhook_configurations
 
-NODES_FOLDER = "n"
-"""Folder of the nodes; a link if its path is too long for sockets."""
 Progress = Callable[[str], None]
 _DEFAULT_ACCOUNT = {
     "apiVersion": "v1",
     "kind": "ServiceAccount",
     "metadata": {"name": "default", "namespace": "default"},
 }
-
-
-class StackRunsError(PermanentError):
-    """A stack of that name runs already."""
-
-    def __init__(self, stack: StackFile) -> None:
-        name = stack.name
-        super().__init__(
-            f"a stack named {name!r} runs already: use it with\n"
-            f"export KUBECONFIG={stack.kubeconfig}\n"
-            f"or stop it with `dray down --stack {name}`, or choose another name"
-        )
-
-
-class KeptStateError(PermanentError):
-    """The last run's state is another control plane's."""
 
 
 class Stack:
@@ -257,22 +239,24 @@ class Stack:
     ) -> None:
         for node in self.options.nodes:
             services.folders(node.name).make()
-        programs = [
-            *services.claim_controllers(),
-            *services.allocators(),
-            services.webhook(certificates, port),
-            *services.node_agents(),
-        ]
+        programs = [*services.allocators(), services.webhook(certificates, port)]
         if self.options.nodes:
             programs.insert(0, services.kubelet())
-        await self.runner.start_all(programs)
+
+        async def claim_controllers_then_agents() -> None:
+            # A claim-controller confirms their tokens: before it listens, NATS lets a node-agent
+            # wait for three seconds and refuses it then.
+            await self.runner.start_all(services.claim_controllers())
+            await self.runner.start_all(services.node_agents())
+
+        await gather_or_cancel(self.runner.start_all(programs), claim_controllers_then_agents())
 
     def _take_directory(self) -> None:
         """Empty the run directory, unless its state is kept or a stack of this name runs."""
         if (running := self._running_elsewhere()) is not None:
             raise StackRunsError(running)
         if self.options.keep:
-            self._check_kept_state()
+            check_kept_state(self.options.name, self.options.control_plane)
         else:
             remove_state(self.options.name)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -282,14 +266,6 @@ class Stack:
                 self._nodes.symlink_to(tempfile.mkdtemp(prefix="dray-"))
             self._nodes = self._nodes.resolve()
             self._nodes.mkdir(mode=0o700, exist_ok=True)  # the system may have emptied its folder
-
-    def _check_kept_state(self) -> None:
-        kept = kept_control_plane(self.options.name)
-        if kept not in (None, self.options.control_plane):
-            raise KeptStateError(
-                f"the stack {self.options.name!r} had the {kept} control plane in its last run: "
-                f"continue with `dray up --keep --control-plane {kept}`, or start without --keep"
-            )
 
     def _running_elsewhere(self) -> StackFile | None:
         other = read_stack_file(self.options.name)
@@ -336,22 +312,6 @@ class Stack:
         self._progress(f"starting {what}")
         yield
         self._progress(f"ready: {what} ({time.monotonic() - began:.1f} s)")
-
-
-def kept_control_plane(name: str) -> ControlPlane | None:
-    """The control plane whose objects the last run of a stack has left; None: there are none."""
-    directory = stack_directory(name)
-    if (directory / "kubernetes" / "etcd").exists():
-        return "real"
-    return "sandbox" if (directory / "objects").exists() else None
-
-
-def remove_state(name: str) -> None:
-    """Remove everything that the last run of a stack has left."""
-    nodes = stack_directory(name) / NODES_FOLDER
-    if nodes.is_symlink():
-        shutil.rmtree(nodes.resolve(), ignore_errors=True)
-    shutil.rmtree(stack_directory(name), ignore_errors=True)
 
 
 def _crds() -> Path:
