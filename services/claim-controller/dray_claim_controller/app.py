@@ -263,6 +263,7 @@ async def run(settings: ControllerSettings) -> None:
             name=f"dray-{SERVICE}-{settings.instance}",
             user=settings.nats.user,
             password=settings.nats.password.get_secret_value(),
+            ca_file=settings.nats.ca_file,
             replicas=settings.streams.replicas,
         )
         kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")

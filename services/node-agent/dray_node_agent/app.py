@@ -79,6 +79,7 @@ async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
         role=NODE_AGENT,
         node=node.name,
         token_file=node.token_file,
+        ca_file=settings.nats.ca_file,
     )
 
 

@@ -10,6 +10,7 @@ DRIVER: Final = "tensor-fusion.ai.dra-driver"
 DEVICE_CLASS: Final = DRIVER
 DRAY_SCHEDULER: Final = "tensor-fusion-scheduler"
 """``schedulerName`` of pods that dray binds itself."""
+VOLCANO_SCHEDULER: Final = "volcano"
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 CLAIM_REFERENCE: Final = "tensor-fusion-gpu-claim"
@@ -42,6 +43,12 @@ CONTAINER_GPU_COUNT: Final = PREFIX + "container-gpu-count"
 PREFER: Final = PREFIX + "prefer"
 PLACEMENT: Final = PREFIX + "placement"
 GPU_TOPOLOGY: Final = PREFIX + "gpu-topology"
+# Groups: on pods whose group dray creates, and on PodGroups.
+GANG_ENABLED: Final = PREFIX + "gang-enabled"
+GANG_MIN_MEMBERS: Final = PREFIX + "gang-min-members"
+GANG_TIMEOUT: Final = PREFIX + "gang-timeout"
+GANG_LOSS_POLICY: Final = PREFIX + "gang-loss-policy"
+"""On a PodGroup: ``end`` or ``keep``, what becomes of its pods if it stays below its minimum."""
 POD_ANNOTATIONS: Final = (
     DRA_ENABLED,
     TFLOPS_REQUEST,

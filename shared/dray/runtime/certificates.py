@@ -67,15 +67,20 @@ def is_issued_by(authority: str, certificate: bytes) -> bool:
     return x509.load_pem_x509_certificate(certificate).issuer == _name(authority)
 
 
-def problem(held: Issued, names: Sequence[str], *, lasting: datetime.timedelta) -> str:
-    """Why these can't serve ``names`` for ``lasting``; empty if they can.
+def expires_at(certificate: bytes) -> datetime.datetime:
+    """The end of the certificate's validity, in UTC. Raises ValueError."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+def problem(held: Issued, names: Sequence[str], *, at: datetime.datetime) -> str:
+    """Why these can't serve ``names`` at that time; empty if they can.
 
     Also reports files that do not belong together, as after an interrupted start.
     Raises ValueError.
     """
     certificate = x509.load_pem_x509_certificate(held.certificate)
-    if certificate.not_valid_after_utc - lasting < datetime.datetime.now(datetime.UTC):
-        return f"expires at {certificate.not_valid_after_utc:%Y-%m-%d}"
+    if certificate.not_valid_after_utc < at:
+        return f"expires at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
     try:
         present = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

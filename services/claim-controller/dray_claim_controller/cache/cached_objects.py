@@ -103,6 +103,11 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     """Its requests can't be read, so it counts as using the whole node."""
 
     @property
+    def is_member(self) -> bool:
+        """Whether the webhook has seen that it belongs to a PodGroup."""
+        return self.pod is not None and self.pod.member is not None and bool(self.pod.request_id)
+
+    @property
     def object(self) -> Object:
         """The object; empty without claims. Reading it decodes the text."""
         return object_from(self.text) if self.text else {}
