@@ -10,8 +10,8 @@ from dray.api.errors import InvalidInputError
 from dray_cli.output import output_option, print_json
 from dray_cli.recording_file import record_option, recording_settings
 from dray_cli.stacks import stack_option
+from dray_sandbox.background_stack import InterruptedStartError, start_detached
 from dray_sandbox.controlplane.build import find_built
-from dray_sandbox.detached import InterruptedStartError, start_detached
 from dray_sandbox.last_run import kept_control_plane
 from dray_sandbox.layout import (
     DEFAULT_GPUS,
