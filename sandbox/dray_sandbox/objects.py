@@ -31,6 +31,7 @@ _PLURALS = {
     "CustomResourceDefinition": "customresourcedefinitions",
     "DeviceClass": "deviceclasses",
     "ResourceClaim": "resourceclaims",
+    "ResourceClaimTemplate": "resourceclaimtemplates",
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",

@@ -186,6 +186,7 @@ class Stack:
             await installer.apply(reversed(webhook_configurations(url, bundle)))
             await installer.wait_until_denied(probe_pod(), by="admission webhook")
             await installer.wait_until_denied(refused_claim(), by="ValidatingAdmissionPolicy")
+            await installer.apply(documents(chart_directory() / "files" / "basetemplate.yaml"))
         self._record = self._describe(endpoint, nats, url)
         self._write_record()
 
