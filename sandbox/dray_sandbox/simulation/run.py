@@ -14,7 +14,7 @@ from unittest import mock
 
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS
-from dray_allocator.state.decision_log import Reservation
+from dray_allocator.state.domain import Reservation
 from dray_sandbox.simulation.bus_checks import other_readings, repeated_attempts, stale_facts
 from dray_sandbox.simulation.cluster import create_cluster
 from dray_sandbox.simulation.fault_injector import FaultInjector

@@ -36,6 +36,7 @@ async def run(settings: AllocatorSettings) -> None:
         role=ALLOCATOR,
         user=settings.nats.user,
         password=settings.nats.password.get_secret_value(),
+        ca_file=settings.nats.ca_file,
     )
     state = AllocatorState(settings.rules(), stopwatch=_microseconds)
     health = HealthPages(settings.health.host, settings.health.port)

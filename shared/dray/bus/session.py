@@ -75,6 +75,17 @@ class SessionClient(Client):  # type: ignore[misc]
             if self.on_end is not None:
                 self.on_end()
 
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """nats-py sends the password in clear text to a server that asks for no TLS, though its URL
+        begins with tls://."""
+        server = self._current_server
+        if server.uri.scheme == "tls" and initial_connection and not info.get("tls_required"):
+            raise nats.errors.Error(
+                f"nats: {server.uri.netloc.rpartition('@')[2]} offers no TLS, and its URL asks for "
+                "it: nothing was sent to it"
+            )
+        await super()._process_info(info, initial_connection)
+
     async def _flush_pending(self, force_flush: bool = False) -> Any:
         """nats-py swallows the cancellation of a task that waits here for the server to take what
         was sent: loops would go on after their end, and requests would wait beyond their

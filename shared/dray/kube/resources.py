@@ -27,6 +27,7 @@ from dray.kube.resource_fields import (
     PrinterColumn,
     ResourceFields,
 )
+from dray.kube.volcano_resources import VolcanoPodGroup, VolcanoQueue
 
 QoS = Literal["low", "medium", "high", "critical"]
 Isolation = Literal["shared", "soft", "hard", "partitioned"]
@@ -328,6 +329,8 @@ CUSTOM_RESOURCES: tuple[type[CustomResource], ...] = (
     GPUPool,
     SchedulingConfigTemplate,
     BindRequest,
+    VolcanoPodGroup,
+    VolcanoQueue,
 )
 
 R = TypeVar("R", bound=CustomResource)

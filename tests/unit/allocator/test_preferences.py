@@ -94,7 +94,7 @@ def best_of_all(state, want, mode: str):
     fills, topology = mode == "CompactFirst", want.placement.topology
 
     def rate(ask, card):
-        load = load_of(card.totals, state.device_usage.of(card.id))
+        load = load_of(card.shape.totals, state.device_usage.of(card.id))
         key = card_key(ask.preference, card.device) if ask.preference else ()
         return key, -load if fills else load, tie(card.name)
 
@@ -110,7 +110,7 @@ def best_of_all(state, want, mode: str):
         else:
             shares = search.shares(name)
         if shares is not None:
-            loads = [load_of(card.totals, state.device_usage.of(card.id)) for card in cards]
+            loads = [load_of(card.shape.totals, state.device_usage.of(card.id)) for card in cards]
             load = min(MOST_LOAD, sum(loads) // max(1, len(cards)))
             rank = MOST_LOAD - load if fills else load
             worth = worst_first(card_key(ask.preference, card.device) for ask, card in shares)

@@ -12,8 +12,8 @@ from dray.api.quantities import NANO, parse_quantity, readable, readable_quantit
 from dray.messages.facts import SliceObserved
 from dray.reasons import Reason
 from dray_allocator.explain import formatting
+from dray_allocator.explain.affected_requests import each_once, named
 from dray_allocator.explain.suggest import suggest
-from dray_allocator.placement.affected_requests import each_once, named
 
 OF = f'device.attributes["{names.DRIVER}"]'
 BUSY = Reason("in-use", "in use", 2, 2)

@@ -16,7 +16,7 @@ from dray.messages.decisions import (
 )
 from dray.messages.facts import ClaimObserved, DomainObserved, PodObserved
 from dray_allocator.core.handle import handle, recompute
-from dray_allocator.state.decision_log import LogFold
+from dray_allocator.state.domain import LogFold
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import (
     Append,

@@ -7,12 +7,13 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import nats.errors
 import pytest
 from structlog.testing import capture_logs
 
 from dray.bus.connection import Connection
 from dray.bus.ports import BusUnavailableError
-from dray.bus.session import Session
+from dray.bus.session import Session, SessionClient
 
 BOUND_S = 60.0
 
@@ -214,3 +215,26 @@ async def test_a_request_that_was_never_sent_fails_once(caplog):
         gc.collect()
         await asyncio.sleep(0)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("silent", [TimeoutError(), OSError()])
+async def test_an_error_without_words_is_named_with_the_server(monkeypatch, silent):
+    """A name that is not resolved in time ends in a TimeoutError without a text."""
+
+    async def connect(client, *, error_cb, **_):
+        await error_cb(silent)
+        raise nats.errors.NoServersError
+
+    monkeypatch.setattr(SessionClient, "connect", connect)
+    connection = Connection("nats://user:secret@nats.example:4222", name="test")
+    with capture_logs() as logs:
+        connection.start()
+        async with asyncio.timeout(BOUND_S):
+            while not logs:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    await connection.close(1.0)
+
+    words = "no answer within 5 s" if isinstance(silent, TimeoutError) else "OSError()"
+    assert f"nats://nats.example:4222: {words}" in logs[0]["error"]
+    assert words in (connection.problem or "")
+    assert "secret" not in str(logs)

@@ -27,17 +27,8 @@ from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import find
 from dray_allocator.placement.scores import PodScores, scores_of
-from dray_allocator.state.apply import (
-    fold_fact,
-    fold_record,
-    forget_appended,
-    forget_facts,
-    forget_log,
-    lose_log,
-    stop_log,
-    subjects,
-)
-from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.domain import SchedulingDomain, subjects
+from dray_allocator.state.logs import fold_record, forget_appended, forget_log, lose_log, stop_log
 from dray_allocator.state.state import AllocatorState, Suspect
 from dray_allocator.values.events import (
     READ,
@@ -174,7 +165,7 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
 def _fold(state: AllocatorState, event: Event) -> list[Effect]:
     match event:
         case FactSeen():
-            return fold_fact(state, event)
+            return _fold_fact(state, event)
         case Subscribe():
             return subscribe(state, event)
         case EarlierFact():
@@ -182,7 +173,7 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
         case EarlierFactsRead():
             earlier_read(state, event)
         case FactsLost():
-            forget_facts(state)
+            state.forget_facts()
         case RecordSeen():
             return fold_record(state, event)
         case RecordUndecodable():
@@ -196,6 +187,15 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
         case _:
             _serving(state, event)
     return []
+
+
+def _fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
+    """Apply a fact, unless it was applied before."""
+    if event.sequence <= state.facts.position:
+        return []
+    state.facts.position = event.sequence
+    state.facts.whole = event.whole
+    return state.apply(event.sequence, event.fact)
 
 
 def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> None:
@@ -290,7 +290,7 @@ def _undo(state: AllocatorState, domain: SchedulingDomain, made: AnyRecord) -> N
     for sequence, record in appended:
         domain.appended.append((sequence, record))
         domain.current.fold(sequence, record)
-    state.recompute(subjects(made))
+    state.requeue(subjects(made))
 
 
 def _as_written_by(made: AnyRecord, record: AnyRecord) -> AnyRecord:

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import Release
-from dray_allocator.state.decision_log import Reservation, Stage, executed_unknown
-from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.domain import Reservation, SchedulingDomain, Stage, executed_unknown
 from dray_allocator.state.pending_allocations import (
     AttemptEnd,
     Surroundings,

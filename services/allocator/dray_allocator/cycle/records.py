@@ -25,8 +25,7 @@ from dray.reasons import Reason
 from dray_allocator.cycle.checkpoint_builder import CheckpointBuilder
 from dray_allocator.placement.choice import Choice
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.state.decision_log import Reservation, Stage
-from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.domain import Reservation, SchedulingDomain, Stage
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
 

@@ -290,7 +290,7 @@ class Step:
 
     def _append(self, record: AnyRecord) -> None:
         """Queue a record and fold it at once."""
-        self._state.recompute(self._domain.current.fold(self._next(record), record))
+        self._state.requeue(self._domain.current.fold(self._next(record), record))
 
     def _next(self, record: AnyRecord) -> int:
         """Queue a record to be appended; return its sequence."""

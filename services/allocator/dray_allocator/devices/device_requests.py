@@ -38,11 +38,11 @@ class DeviceRequirements(msgspec.Struct, frozen=True, gc=False):
     preference: Criteria = ()
     """The criteria of preferred devices."""
     amounts: dict[int, Demand | None] = msgspec.field(default_factory=dict)
-    """A cache of demands by ``Card.capacity_shape``; equal requests share it."""
+    """A cache of demands by ``DeviceShape.number``; equal requests share it."""
 
     def of(self, card: Card) -> Demand | None:
         """How much it consumes of this device; None if a policy or the device's size forbids it."""
-        shape, amounts = card.capacity_shape, self.amounts
+        shape, amounts = card.shape.number, self.amounts
         if shape < 0:
             return needed(self.request, card, self.percents)
         if shape not in amounts:
@@ -74,7 +74,7 @@ def eligible(
         tuple(
             card
             for card in devices.cards
-            if not card.fault
+            if not card.shape.fault
             and ask.untolerated(card) is None
             and selectors.matches(ask.selectors, card)
         ),
@@ -115,7 +115,7 @@ def oversold(device_usage: DeviceUsage, card: Card | None, device: DeviceId) -> 
     if card is None:
         return ""
     for key, amount in use.used.items():
-        if key in card.totals and amount > card.totals[key]:
+        if key in card.shape.totals and amount > card.shape.totals[key]:
             seen = Quantity(amount, binary=True)
             return f"{device} has {card.device.capacity[key].value} of {key}, {seen} are in use"
     return ""

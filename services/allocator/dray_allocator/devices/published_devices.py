@@ -24,7 +24,6 @@ from dray.cel.view import DeviceView
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.device_taints import tainted, without_owner
 from dray_allocator.devices.links import has_link_attributes
-from dray_allocator.devices.pools import ResourcePool
 from dray_allocator.devices.published_capacity import amount_of, quantities_of
 from dray_allocator.devices.table_scope import fields_beyond_table, is_slice_beyond_table
 
@@ -35,14 +34,12 @@ PoolKey = tuple[str, str]
 """Driver and name."""
 
 
-_SLICE, _POOL = ResourceSlice("", "", "", "", 0, 1, ""), ResourcePool("", "")
-"""For cards: the search reads nothing of their slice and pool."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceShape:
     """Values computed from a device's capacities; one object for all devices with equal ones."""
 
+    number: int
+    """Equal for devices from which every request consumes the same amounts; below 0: unknown."""
     totals: Mapping[str, int]
     """Published capacity in billionths of a unit; 0 if it can't be parsed."""
     fault: str
@@ -50,10 +47,11 @@ class DeviceShape:
     node table does not support; empty if there are none."""
 
 
-def shape_of(device: Device) -> DeviceShape:
+def shape_of(device: Device, number: int = -1) -> DeviceShape:
     """The shape of a device."""
     beyond = (f"has {what}" for what in fields_beyond_table(device))
-    return DeviceShape(totals_of(device.capacity), ", ".join((*faults_of(device), *beyond)))
+    fault = ", ".join((*faults_of(device), *beyond))
+    return DeviceShape(number, totals_of(device.capacity), fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,46 +63,20 @@ class ReadablePart:
     """The other devices, and the fields that can't be parsed."""
 
 
-@dataclass(slots=True)
-class Card:
+@dataclass(slots=True, eq=False, kw_only=True)
+class Card(Candidate):
     """A published device that the node table reads, with values computed from it. Read-only."""
 
-    id: DeviceId
-    device: Device
     node: str
-    capacity_shape: int = -1
-    """Equal for devices from which every request consumes the same amounts; below 0: unknown."""
+    shape: DeviceShape
     index: int = 0
     """Its position among the cards of its node."""
-    _shape: DeviceShape | None = field(default=None, repr=False, compare=False)
-    _candidate: Candidate | None = field(default=None, init=False, repr=False, compare=False)
-    _view: DeviceView | None = field(default=None, init=False, repr=False, compare=False)
+    _view: DeviceView | None = field(default=None, init=False, repr=False)
 
     @property
     def name(self) -> str:
         """The device ID as text."""
         return str(self.id)
-
-    @property
-    def totals(self) -> Mapping[str, int]:
-        """See ``DeviceShape``."""
-        return (self._shape or self._read()).totals
-
-    @property
-    def fault(self) -> str:
-        """See ``DeviceShape``."""
-        return (self._shape or self._read()).fault
-
-    def _read(self) -> DeviceShape:
-        self._shape = shape_of(self.device)
-        return self._shape
-
-    @property
-    def candidate(self) -> Candidate:
-        """The candidate for the search."""
-        if self._candidate is None:
-            self._candidate = Candidate(self.id, self.device, _SLICE, _POOL)
-        return self._candidate
 
     @property
     def view(self) -> DeviceView:
@@ -344,8 +316,8 @@ class PublishedDevices:
         key = (id(device.capacity), device.allow_multiple_allocations, not_read)
         number = self._numbers.setdefault(key, len(self._numbers))
         if number == len(self._shapes):
-            self._shapes.append(shape_of(device))
-        return Card(id_, device, node, number, index, self._shapes[number])
+            self._shapes.append(shape_of(device, number))
+        return Card(id_, device, node=node, shape=self._shapes[number], index=index)
 
 
 def _distinct(nodes: Iterable[str]) -> tuple[str, ...]:

@@ -8,13 +8,15 @@ from dray_allocator.devices.budget import MAX_TRIES_PER_NODE
 from dray_allocator.devices.percentages import Share
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.devices.visible_pools import VisiblePools, is_unusable, pools_of
+from dray_allocator.explain.affected_requests import each_once, named
 from dray_allocator.explain.device_reasons import DeviceReasons
 from dray_allocator.explain.representative_devices import RepresentativeDevices
 from dray_allocator.explain.table_reasons import TOO_MANY, constrained, together
 from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.placement.affected_requests import each_once
-from dray_allocator.placement.class_search import MAX_TRIES_AT_FIRST, SLOW_NODES, NodeSearch
+from dray_allocator.placement.choice import SLOW_NODES
+from dray_allocator.placement.class_search import MAX_TRIES_AT_FIRST, NodeSearch
 from dray_allocator.placement.node_equivalence_cache import NodeEquivalence, node_of
+from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.topology import must_be_connected
 from dray_allocator.state.domain import SchedulingDomain
@@ -69,7 +71,7 @@ class ClassReasons:
         """What fails on pools and devices, by request."""
         found = [*self._of_pools(), *self._unparsable()]
         alike: dict[Hashable, list[tuple[str, DeviceRequest, Share]]] = {}
-        for one in self._search.pod.named():
+        for one in _named(self._search.pod):
             alike.setdefault(_same(*one[1:]), []).append(one)
         found += each_once(
             [
@@ -184,6 +186,16 @@ class ClassReasons:
         if trial.feasibility.ends_attempt:
             error = f"{error}; as in kube-scheduler, that ends the attempt for all nodes"
         yield Reason("count", "the search for devices failed", failed, self._nodes, "node", error)
+
+
+def _named(pod: PodClaims) -> Iterator[tuple[str, DeviceRequest, Share]]:
+    """Every request and alternative with its name, as results have it: ``main`` or ``main/sub``."""
+    found = (
+        named(request.name if ask is request else f"{request.name}/{ask.name}", number, pod.claims)
+        for number, claim in enumerate(pod.claims)
+        for request, ask in claim.spec.alternatives()
+    )
+    return ((name, *one) for name, one in zip(found, pod.asks(), strict=True))
 
 
 def _same(ask: DeviceRequest, share: Share) -> Hashable:

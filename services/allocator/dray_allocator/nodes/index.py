@@ -10,6 +10,8 @@ without a check of its cards (it is "unchecked"). It is checked when it becomes 
 change again before that.
 """
 
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -22,6 +24,8 @@ from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import LoadScore, NodeBatch, NodeScore
 from dray_allocator.nodes.table import NodeTable
 
+_ONE_BY_ONE: Final = 8
+"""The best nodes are found one by one, the others by sorting."""
 _MAX_ONE_BY_ONE: Final = 16
 """Up to this many changed nodes are evaluated one by one."""
 _MAX_UNCHECKED: Final = 128
@@ -109,6 +113,22 @@ class NodeIndex:
             self.skip(row)
         self.restore_skipped()
         return found
+
+    def in_order(self, rows: Sequence[int] | None = None) -> Iterator[int]:
+        """All nodes that fit by the table, or those of ``rows``, the best first. Nodes may be
+        excluded meanwhile; the others are skipped, one by one, until ``restore_skipped``."""
+        if rows is None:
+            for row in islice(iter(self.best, -1), _ONE_BY_ONE):
+                yield row
+                if self.key(row) != NONE:
+                    self.skip(row)
+        table, keys = self.table, self.keys()
+        among = np.arange(table.height) if rows is None else np.array(rows, np.intp)
+        among = among[keys[among] != NONE]
+        found = among[np.argsort(keys[among])].tolist()
+        if table.ties.duplicates:
+            found.sort(key=lambda row: (keys.item(row), table.uid(row)))
+        yield from found
 
     def exclude(self, row: int) -> None:
         """Exclude a node until it changes."""

@@ -76,7 +76,7 @@ class CardNeed:
         return Check(column, None, float(taken[0])) if is_one else Check(column, amounts, 0.0)
 
     def _evaluate(self, table: NodeTable, kind: int, card: Card, selectors: SelectorCache) -> None:
-        if card.fault or self.ask.untolerated(card) is not None:
+        if card.shape.fault or self.ask.untolerated(card) is not None:
             return
         consumed = self.ask.of(card)
         if consumed is None or not selectors.matches(self.selectors, card):

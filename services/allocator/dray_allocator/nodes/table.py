@@ -184,9 +184,9 @@ class NodeTable:
             self.free.append(all_free)
             for name, row in self.rows.items():
                 for place, card in enumerate(self._source.cards(name), self.first_at[row]):
-                    if key in card.totals:
+                    if key in card.shape.totals:
                         used = self._source.use(card.id).used.get(key, 0)
-                        free[place] = card.totals[key] - used
+                        free[place] = card.shape.totals[key] - used
         return known
 
     def uid(self, row: int) -> str:
@@ -211,12 +211,12 @@ class NodeTable:
     def _set_use(self, row: int, card: Card) -> None:
         place = self.first_at[row] + card.index
         use = self._source.use(card.id)
-        load, before = load_of(card.totals, use), self.load_at[place]
+        load, before = load_of(card.shape.totals, use), self.load_at[place]
         if load != before:
             self.load_at[place] = load
             self.load_sum_at[row] += load - before
         self.open_at[place] = is_open(card, use)
-        used, totals, free_at = use.used, card.totals, self.free_at
+        used, totals, free_at = use.used, card.shape.totals, self.free_at
         for key, column in self.dimensions.items():
             total = totals.get(key)
             if total is not None:
@@ -237,7 +237,7 @@ class NodeTable:
         self.cards_in[row] = cards
         here = self.card_slice(row)
         uses = [self._source.use(card.id) for card in cards]
-        loads = [load_of(card.totals, use) for card, use in zip(cards, uses, strict=True)]
+        loads = [load_of(card.shape.totals, use) for card, use in zip(cards, uses, strict=True)]
         self.row[here] = row
         self.has_card[here] = True
         self.kind[here] = [self.card_kinds.of(card) for card in cards]
@@ -247,7 +247,7 @@ class NodeTable:
         self.card_tie[here] = [tie(str(card.id)) for card in cards]
         for key, column in self.dimensions.items():
             self.free[column][here] = [
-                card.totals.get(key, 0) - use.used.get(key, 0)
+                card.shape.totals.get(key, 0) - use.used.get(key, 0)
                 for card, use in zip(cards, uses, strict=True)
             ]
 

@@ -26,7 +26,7 @@ from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.plan import filter_plan
 from dray_allocator.nodes.ratings import NodeBatch, NodeScore, Rank, Scoring
 from dray_allocator.nodes.table import NodeTable
-from dray_allocator.placement.node_search import Feasibility
+from dray_allocator.placement.node_trial import Feasibility
 from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.preference import MODEL

@@ -6,7 +6,6 @@ from dray.api.claims import Claim
 from dray.api.nodes import NodeSelector
 from dray.api.pods import Pod
 from dray.reasons import Reason, bounded, name_list
-from dray_allocator.placement.unallocatable_claims import refusals
 from dray_allocator.state.pod_requirements import PodPattern, PodRequirements
 from dray_allocator.state.state import AllocatorState
 
@@ -35,7 +34,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[R
     claims = state.open_claims(pod)
     if others := state.claims_of_others(pod):
         return tuple(_of_others(state, others))
-    if state.facts.given_up and (refused := tuple(refusals(state, claims))):
+    if state.facts.given_up and (refused := tuple(_given_up(state, claims))):
         return refused
     common = state.patterns.of(state.facts, state.published, domain, pod, claims)
     if common.is_refused:
@@ -94,6 +93,14 @@ def _refusals(pod: Pod, claims: Sequence[Claim], common: PodPattern) -> list[Rea
     if common.refused_topology:
         reasons.append(_one("unsupported", common.refused_topology))
     return reasons
+
+
+def _given_up(state: AllocatorState, claims: Sequence[Claim]) -> Iterator[Reason]:
+    """Why claims are not decided for now: the last attempt was given up."""
+    for claim in claims:
+        if (why := state.facts.given_up.get(claim.uid)) is not None:
+            what = f"claim {claim.namespace}/{claim.name} can't be allocated"
+            yield Reason("refused", what, 1, 1, "claim", why)
 
 
 def _of_others(state: AllocatorState, claims: Sequence[Claim]) -> Iterator[Reason]:

@@ -34,9 +34,9 @@ class PreferredNode(NamedTuple):
     uid: str
     row: int
 
-    def at_best(self, level: int) -> tuple[tuple[PreferenceKey, ...], int, int, str]:
-        """The best rating that is possible with this link level."""
-        return self.bound, level, self.key, self.uid
+    def at_best(self, level: int) -> tuple[int, tuple[PreferenceKey, ...], int, tuple[int, str]]:
+        """The best ``Choice.rank`` that is possible with this link level."""
+        return 0, self.bound, level, (self.key, self.uid)
 
 
 def in_order(

@@ -170,7 +170,7 @@ class WeightedScore:
             cards = [kinds.example(kind) for kind in range(kinds.count)]
             taken = [[need.ask.of(card) for card in cards] for need in self._plan.cards]
             self._tables[name] = _CapacityTable(
-                _milli([card.totals.get(name, 0) for card in cards]),
+                _milli([card.shape.totals.get(name, 0) for card in cards]),
                 tuple(_milli([one.nano.get(name, 0) if one else 0 for one in of]) for of in taken),
             )
         return self._tables[name]

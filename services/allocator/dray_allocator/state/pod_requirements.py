@@ -20,8 +20,7 @@ from dray_allocator.devices.published_devices import PublishedDevices
 from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.scoring.policies import scoring_of
 from dray_allocator.state.claim_requirements import ClaimRequirements, ClaimRequirementsCache
-from dray_allocator.state.claim_specs import unsigned_part
-from dray_allocator.state.facts import Facts
+from dray_allocator.state.facts import Facts, unsigned_part
 from dray_allocator.state.validate_claim import refused_topology
 from dray_allocator.values.cache_budget import CacheBudget
 

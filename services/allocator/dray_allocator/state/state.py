@@ -1,8 +1,9 @@
 """The allocator's state: facts and logs as far as they are read, and what follows from both.
 
-``recompute_*`` derive the state of one object from its latest fact and the latest records about it.
-They may be called at any time and any number of times: the state is a function of facts and
-records, not of the order in which they were read.
+A fact or a record is applied, which gives its ``Changes``; ``requeue`` then computes again what
+follows from the changed objects: use of devices, assumed pods, and the queues. It may be called at
+any time and any number of times: the state is a function of facts and records, not of the order in
+which they were read.
 
 A replica reads the pools that it serves and those that they depend on (docs/adr/0026). It decides
 in a pool only when it has read everything that the records of that pool were based on.
@@ -15,26 +16,42 @@ from dray.api import names
 from dray.api.claims import Allocation, Claim
 from dray.api.devices import DeviceId
 from dray.api.pods import Pod
+from dray.cel.environment import Environment, Mode, environment_of_server
+from dray.messages.base import subject_of
 from dray.messages.decisions import PodDecision
+from dray.messages.facts import (
+    ClaimObserved,
+    ClusterObserved,
+    DomainObserved,
+    Fact,
+    InventoryObserved,
+    NodeObserved,
+    PodObserved,
+    SliceObserved,
+    TaintRuleObserved,
+    Tick,
+)
 from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.published_devices import Card, PublishedDevices
 from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.nodes.assumed_pods import AssumedPods, AssumedResources
 from dray_allocator.nodes.table import Source
 from dray_allocator.nodes.tables import NodeTables, Pools
-from dray_allocator.state.decision_log import (
-    AffectedObjects,
+from dray_allocator.scoring.fragmentation.score import NodeWorths
+from dray_allocator.state.domain import (
     Reservation,
+    SchedulingDomain,
     Stage,
     counts,
     executed_unknown,
     merely_held,
 )
-from dray_allocator.state.domain import SchedulingDomain
-from dray_allocator.state.facts import ClaimName, Facts
+from dray_allocator.state.facts import NOTHING, Changes, Facts
 from dray_allocator.state.pod_requirements import PodPatterns
 from dray_allocator.state.subscriptions import PoolDependencies, Subscriptions
+from dray_allocator.values.events import Effect, Follow, Unfollow
 from dray_allocator.values.options import AllocatorOptions
+from dray_allocator.values.undecodable import UndecodableFact
 
 _CACHES = ("tables", "patterns")
 
@@ -232,13 +249,117 @@ class AllocatorState:
     ) -> bool:
         return executed_unknown(claim, known) and self.facts.pool_of(claim) == domain.name
 
+    def apply(self, sequence: int, fact: Fact | UndecodableFact) -> list[Effect]:
+        """Apply a fact that has no pool, or whose pool is subscribed to."""
+        pool = fact.subject_pool()
+        if not self.subscriptions.takes(pool):
+            return []
+        reached = self.facts.reached
+        if sequence > reached.get(pool, 0):
+            reached[pool] = sequence
+        if isinstance(fact, UndecodableFact):
+            self.facts.undecodable.put(fact)
+            return []
+        if self.facts.undecodable:
+            self.facts.undecodable.drop(subject_of(fact))
+        if isinstance(fact, DomainObserved):
+            return self._name_epoch(fact)
+        self.requeue(self._changes(fact))
+        return []
+
+    def _changes(self, fact: Fact) -> Changes:
+        """Apply a fact; return what it changes."""
+        if isinstance(fact, SliceObserved):
+            one = fact.slice
+            return _of_cards(
+                self.published.drop(one.name) if fact.deleted else self.published.put(one)
+            )
+        if isinstance(fact, InventoryObserved):
+            unhealthy = () if fact.deleted else fact.unhealthy
+            is_changed = self.published.set_unhealthy(fact.node, fact.driver, unhealthy)
+            return _of_cards((fact.node,)) if is_changed else NOTHING
+        if isinstance(fact, ClusterObserved):
+            self.facts.cluster = fact
+            is_changed = self.selectors.set_environment(_stored_language(fact))
+            return Changes(are_matches=True, is_capacity_everywhere=True) if is_changed else NOTHING
+        changes = self.facts.apply(fact)
+        self._depend(fact, changes)
+        if isinstance(fact, TaintRuleObserved):
+            cards = self.published.taint(tuple(self.facts.taint_rules.values()))
+            return Changes(cards=cards, is_capacity_everywhere=True)
+        if isinstance(fact, Tick):
+            self._count_tick()
+        return changes
+
+    def _depend(self, fact: Fact, changes: Changes) -> None:
+        """Update the dependencies of pools. A tombstone of an object that is known in another pool
+        counts even if it is old: then the pools depend on each other."""
+        if isinstance(fact, ClaimObserved):
+            is_moved = fact.moved_to is not None and fact.claim.uid in self.facts.claims
+            if changes is not NOTHING or is_moved:
+                self.pool_dependencies.claim(fact)
+        elif isinstance(fact, PodObserved):
+            is_moved = fact.moved_to is not None and fact.pod.uid in self.facts.pods
+            if changes is not NOTHING or is_moved:
+                self.pool_dependencies.pod(fact)
+        elif isinstance(fact, NodeObserved) and changes is not NOTHING:
+            self.pool_dependencies.node(fact)
+
+    def _name_epoch(self, fact: DomainObserved) -> list[Effect]:
+        """Follow an epoch. An epoch that is not above the known one is new only if facts and log
+        are both lost: the pool was deleted and created again."""
+        known = self.domains.get(fact.domain) or self.unread_domains.get(fact.domain)
+        if fact.deleted:
+            if known is None or fact.epoch < known.epoch:
+                if known is not None:
+                    known.renamed = 0
+                return []
+            if self.unread_domains.pop(fact.domain, None) is not None:
+                return []
+            del self.domains[fact.domain]
+            self.requeue_all()
+            return [Unfollow(fact.domain)]
+        if known is not None and fact.epoch <= known.epoch and not (known.unnamed and known.lost):
+            known.unnamed = known.unnamed and fact.epoch < known.epoch
+            known.renamed = fact.epoch if known.unnamed else 0
+            if fact.epoch == known.epoch:
+                known.start = fact.start
+            return []
+        return self.follow(fact.domain, fact.epoch, fact.start)
+
+    def follow(self, name: str, epoch: int, start: int) -> list[Effect]:
+        """Begin another epoch of a domain."""
+        domain = SchedulingDomain(name, epoch, start=start)
+        if not self.subscriptions.takes(name):
+            self.unread_domains[name] = domain
+            return []
+        self.domains[name] = domain
+        self.requeue_all()
+        return [Follow(name, epoch, start)]
+
+    def forget_facts(self) -> None:
+        """Start again: the facts stream was re-created. The logs stay until new epochs."""
+        self.facts = Facts()
+        self.pool_dependencies = PoolDependencies()
+        self.subscriptions.restart()
+        self.published = PublishedDevices(self.rules.drivers)
+        self.tables.forget()
+        self.patterns = PodPatterns()  # The old ones have the capacity shapes of the old fleet.
+        self.selectors = SelectorCache()
+        for domain in (*self.domains.values(), *self.unread_domains.values()):
+            domain.queue.request_full_scan()
+            domain.unnamed = True
+            domain.renamed = 0
+            domain.node_worths = NodeWorths()  # It has the numbers of the old tables.
+        self.requeue_all()
+
     def assume(self, domain: SchedulingDomain, decision: PodDecision) -> None:
         """Assume a decision before it is written: charge its devices and dequeue its pods."""
         pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
         domain.current.take(decision, self.facts.now_unix_s)
         domain.queue.remove(pod_uid)
         if self.assumed_pods.has(pod_uid):  # An earlier attempt has not ended in a log yet.
-            self.recompute_assumed_pod(pod_uid)
+            self._recompute_assumed_pod(pod_uid)
         elif not self._is_counted(pod_uid, node):
             self.assumed_pods.set(pod_uid, node, _held(decision))
         devices: list[DeviceId] = []
@@ -251,43 +372,73 @@ class AllocatorState:
             pods = pods_of.get((claim.namespace, claim.name), ())
             for other in pods if len(pods) > 1 else ():
                 if other != pod_uid:
-                    self.recompute_pod(other)
+                    self._recompute_pod(other)
         self._use_changed(devices, node)
 
-    def recompute(self, affected: AffectedObjects) -> None:
-        """Recompute the objects that a record affects."""
-        pods = dict.fromkeys(affected.pods)
-        for claim_uid in affected.claims:
-            self._recompute_use(claim_uid)
+    def requeue(self, changes: Changes) -> None:
+        """Compute again what follows from the changed objects."""
+        if changes is NOTHING:
+            return
+        pods = dict.fromkeys(changes.pods)
+        for claim_uid in changes.claims:
+            if not self._is_untouched(claim_uid):
+                self._recompute_use(claim_uid)
             pods.update(dict.fromkeys(self._pods_of(claim_uid)))
-        for pod_uid in affected.pods:
-            self.recompute_assumed_pod(pod_uid)
+        for pod_uid in changes.pods:
+            self._recompute_assumed_pod(pod_uid)
         for pod_uid in pods:
-            self.recompute_pod(pod_uid)
+            self._recompute_pod(pod_uid)
+        if changes.nodes or changes.cards:
+            self._requeue_nodes(changes)
+        self._requeue_domains(changes)
+        if changes.are_requirements:
+            self.patterns.forget()
+        if changes.are_matches:
+            self.published.clear_eligible()
+            self.tables.forget_indexes()
 
-    def recompute_all(self) -> None:
-        """Recompute everything, after facts or a log were lost."""
+    def _requeue_nodes(self, changes: Changes) -> None:
+        for name in changes.nodes:
+            self.tables.node_changed(name)
+            for pod_uid in (*self.assumed_pods.pods_on(name), *changes.counted):
+                self._recompute_assumed_pod(pod_uid)
+        for name in changes.cards:
+            if name:
+                self.tables.node_changed(name, cards=True)
+                self._capacity_changed_on(name)
+            else:
+                self.shared_version += 1
+                self._capacity_changed_everywhere()
+
+    def _requeue_domains(self, changes: Changes) -> None:
+        """Let queues be scanned, and reservations be settled."""
+        if changes.is_capacity_everywhere:
+            self._capacity_changed_everywhere()
+        for pool in changes.capacity:
+            if (domain := self.domains.get(pool)) is not None:
+                domain.queue.capacity_version += 1
+        for pool in changes.unsettled:
+            if (domain := self.domains.get(pool)) is not None:
+                domain.settle = True
+        for pool in changes.lost:
+            if (domain := self.domains.get(pool)) is not None:
+                domain.queue.node_lost_unix_s = self.facts.now_unix_s
+        for pod_uid in changes.ended:
+            for domain in self.domains.values():
+                domain.settle = domain.settle or pod_uid in domain.current.pods
+
+    def requeue_all(self) -> None:
+        """Compute everything again, after facts or a log were lost."""
         claims = [uid for uid, _ in self.device_usage.claims()]
         claims += [*self.facts.claims, *(r.claim_uid for r in self.reservations())]
-        for claim_uid in dict.fromkeys(claims):
-            self.recompute_claim(claim_uid)
         pods = [*self.facts.pods, *self.assumed_pods.pods()]
         pods += [uid for domain in self.domains.values() for uid in domain.current.pods]
-        for pod_uid in dict.fromkeys(pods):
-            self.recompute_assumed_pod(pod_uid)
-            self.recompute_pod(pod_uid)
+        self.requeue(Changes(tuple(dict.fromkeys(claims)), tuple(dict.fromkeys(pods))))
 
     def reservations(self) -> Iterator[Reservation]:
         """Every reservation of every log, whatever its stage."""
         for domain in self.domains.values():
             yield from domain.current.claims.values()
-
-    def recompute_claim(self, claim_uid: str) -> None:
-        """Recompute what the claim uses, whether a reservation of it must end, and its pods."""
-        if not self._is_untouched(claim_uid):
-            self._recompute_use(claim_uid)
-        for pod_uid in self._pods_of(claim_uid):
-            self.recompute_pod(pod_uid)
 
     def _is_untouched(self, claim_uid: str) -> bool:
         """Whether the claim uses nothing and is in no log, as a new claim."""
@@ -312,7 +463,7 @@ class AllocatorState:
             self._suspect(device, claim_uid)
         self._use_changed((*change.taken, *change.freed))
         for device in change.freed:
-            self.capacity_freed_on(device)
+            self._capacity_freed_on(device)
 
     def _suspect(self, device: DeviceId, claim_uid: str) -> None:
         before = self.suspects.get(device)
@@ -323,10 +474,12 @@ class AllocatorState:
         known = (domain.current.claims.get(claim_uid) for domain in self.domains.values())
         return any(one is not None and one.stage is not Stage.OVER for one in known)
 
-    def tick(self) -> None:
-        """Count a tick for devices that are to be checked."""
+    def _count_tick(self) -> None:
+        """Count a tick for devices that are to be checked, and let domains act on it."""
         for device, suspect in self.suspects.items():
             self.suspects[device] = replace(suspect, ticks=suspect.ticks + 1)
+        for domain in self.domains.values():
+            domain.ticked = True
 
     def _use_changed(self, devices: Sequence[DeviceId], node: str = "") -> None:
         """Use of devices changed, and perhaps of a node."""
@@ -344,11 +497,6 @@ class AllocatorState:
         """The pods that refer to a claim, while it is known."""
         claim = self.facts.claims.get(claim_uid)
         return () if claim is None else self.facts.pods_named((claim.namespace, claim.name))
-
-    def recompute_pods_of(self, claim: ClaimName) -> None:
-        """Recompute the pods that refer to a claim, which may be deleted."""
-        for pod_uid in self.facts.pods_named(claim):
-            self.recompute_pod(pod_uid)
 
     def _use(self, claim_uid: str) -> Allocation | None:
         """``status.allocation``, else what the logs reserve."""
@@ -383,7 +531,7 @@ class AllocatorState:
             domain.unsettled.pop(claim_uid, None)
             domain.asked.pop(claim_uid, None)
 
-    def recompute_assumed_pod(self, pod_uid: str) -> None:
+    def _recompute_assumed_pod(self, pod_uid: str) -> None:
         """Assume the pod on its node while a log reserves it and the node's sums lack it."""
         node, held = "", None
         for domain in self.domains.values():
@@ -402,7 +550,7 @@ class AllocatorState:
             self.tables.use_changed(node)
         if freed_on:
             self.tables.use_changed(freed_on)
-            self.capacity_changed_on_node(freed_on)
+            self._capacity_changed_on(freed_on)
 
     def _is_held(self, pod_uid: str, node: str) -> bool:
         pod = self.facts.pods.get(pod_uid)
@@ -416,7 +564,7 @@ class AllocatorState:
         fact = self.facts.nodes.get(node)
         return fact is not None and pod_uid in fact.counted
 
-    def recompute_pod(self, pod_uid: str) -> None:
+    def _recompute_pod(self, pod_uid: str) -> None:
         """Queue the pod if a decision could help it; else dequeue it."""
         pod = self.facts.pods.get(pod_uid)
         pool = pod.pool if pod is not None and self.is_decidable(pod) else ""
@@ -428,25 +576,40 @@ class AllocatorState:
             else:
                 domain.queue.remove(pod_uid)
 
-    def capacity_freed_on(self, device: DeviceId) -> None:
+    def _capacity_freed_on(self, device: DeviceId) -> None:
         """Something of a device was freed."""
         card = self.published.card(device)
         if card is None and device.driver in self.rules.drivers:
-            self.capacity_changed_everywhere()
+            self._capacity_changed_everywhere()
         else:
-            self.capacity_changed_on_node(card.node if card else device.pool)
+            self._capacity_changed_on(card.node if card else device.pool)
 
-    def capacity_changed_on_node(self, node: str) -> None:
+    def _capacity_changed_on(self, node: str) -> None:
         """Something of a node was freed, added or changed."""
         fact = self.facts.nodes.get(node)
         domain = self.domains.get(fact.node.pool) if fact else None
         if domain is not None:
             domain.queue.capacity_version += 1
 
-    def capacity_changed_everywhere(self) -> None:
+    def _capacity_changed_everywhere(self) -> None:
         """Something changed that all domains read."""
         for domain in self.domains.values():
             domain.queue.capacity_version += 1
+
+
+def _of_cards(nodes: tuple[str, ...]) -> Changes:
+    """Devices of these nodes changed; an empty name: of several nodes."""
+    return Changes(cards=nodes) if nodes else NOTHING
+
+
+def _stored_language(cluster: ClusterObserved) -> Environment:
+    """The CEL environment of the selectors of stored claims and classes."""
+    return environment_of_server(
+        cluster.version,
+        Mode.STORED,
+        consumable_capacity=cluster.consumable_capacity,
+        list_attributes=cluster.list_attributes,
+    )
 
 
 def _held(decision: PodDecision) -> AssumedResources:

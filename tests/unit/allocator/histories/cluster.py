@@ -15,7 +15,7 @@ from dray_allocator.core.handle import handle, recompute
 from dray_allocator.cycle.records import next_attempt
 from dray_allocator.devices.device_requests import oversold
 from dray_allocator.devices.device_usage import DeviceUsage
-from dray_allocator.state.decision_log import Stage
+from dray_allocator.state.domain import Stage
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
 

@@ -16,7 +16,7 @@ from dray.messages.facts import InventoryObserved, SliceObserved
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.keys import NONE
 from dray_allocator.nodes.plan import filter_plan
-from dray_allocator.placement.choice import candidates
+from dray_allocator.placement.node_filter import candidates
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.table_search import _scoring, choose, index_of
 

@@ -35,7 +35,7 @@ def test_a_device_s_identity_is_enough_to_find_its_place_after_the_fleet_grew(ma
     table = world.state.tables.of("pool")
     loads = table.load[table.card_slice(table.rows[node])].tolist()
     used = [
-        load_of(one.totals, world.state.device_usage.of(one.id))
+        load_of(one.shape.totals, world.state.device_usage.of(one.id))
         for one in world.state.published.of(node).cards
     ]
     assert loads == used

@@ -1,17 +1,10 @@
-"""Whether a pod fits on one node, and with which of its devices: the exact check after the node
-table.
-
-``pick_devices``: one request without constraints, of the devices in the scope of the node table.
-``search_node``: any requests for such devices. ``evaluate_node``: any claims and all devices that
-the node sees.
-"""
+"""Whether a pod's claims fit on one node, and with which of all devices that the node sees."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dray.api.claims import Allocation
-from dray.api.placement import HARD
 from dray.api.pods import Node
 from dray_allocator.devices.allocate import (
     BestAllocation,
@@ -22,25 +15,19 @@ from dray_allocator.devices.allocate import (
 )
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate
-from dray_allocator.devices.device_requests import DeviceRequirements, Share, has_room
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError, SearchLimitError
-from dray_allocator.devices.links import NOT_CONNECTED
-from dray_allocator.devices.node_search import DeviceSearch, FoundDevices
-from dray_allocator.devices.ordered_search import PreferenceKey, Rating, worst_first
-from dray_allocator.devices.published_devices import Card, totals_of
+from dray_allocator.devices.ordered_search import PreferenceKey, worst_first
+from dray_allocator.devices.published_devices import totals_of
 from dray_allocator.devices.requirements import Alternative
 from dray_allocator.devices.selectors import LenientSelectors
 from dray_allocator.devices.visible_devices import VisibleDevices
-from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.load import load_of
-from dray_allocator.nodes.predicates import fits
 from dray_allocator.nodes.ratings import NodeScore
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.policies import by_load
 from dray_allocator.scoring.preference import card_key
-from dray_allocator.scoring.topology import concerns
 from dray_allocator.state.state import AllocatorState
 
 _UNLIMITED: Final = 2**62
@@ -73,59 +60,6 @@ class NodeTrial:
     error: str = ""
     looks: int = 0
     """Devices looked at."""
-
-
-def filter_node(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
-    """Whether the node passes the predicates."""
-    fact, held, given = state.facts.nodes[node].node, state.assumed_pods.on(node), state.facts.given
-    return fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given)
-
-
-def is_searched(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
-    """Whether the required or preferred connection of cards needs a search."""
-    return wanted.placement.topology == HARD or state.published.of(node).has_link_attributes
-
-
-def pick_devices(
-    state: AllocatorState, index: NodeIndex, ask: DeviceRequirements, row: int
-) -> FoundDevices | None:
-    """Fast path: one request without constraints takes the best cards, one by one.
-
-    The columns of the table are rounded; the device usage is exact.
-    """
-    table, need, device_usage = index.table, index.plan.cards[0], state.device_usage
-    cards, fitting = table.cards_in[row], index.fitting_cards(row)
-    found: list[Share] = []
-    for at in fitting if len(fitting) < 2 else index.score.order(table, row, fitting):
-        card = cards[at]
-        consumed = need.ask.of(card)
-        if consumed is not None and has_room(device_usage, card, consumed):
-            found.append(Share(ask, card, consumed))
-            if len(found) == need.count:
-                return FoundDevices(tuple(found), NOT_CONNECTED)
-    return None
-
-
-def search_node(
-    state: AllocatorState,
-    wanted: PodRequest,
-    score: NodeScore,
-    table: NodeTable,
-    row: int,
-    budget: SearchBudget,
-) -> FoundDevices | None:
-    """Devices for all requests of all claims together, with their constraints."""
-    node, rank = table.names[row], score.rank(table, row)
-    ties = table.card_tie_at[table.card_slice(row)].tolist()
-
-    def rate(ask: DeviceRequirements, card: Card) -> Rating:
-        key = card_key(ask.preference, card.device) if ask.preference else ()
-        return key, rank(card), ties[card.index]
-
-    asks, topology = wanted.asks, wanted.placement.topology
-    connects = concerns(asks, topology) and is_searched(state, wanted, node)
-    search = DeviceSearch(asks, wanted.plan, state.device_usage, state.selectors, rate, budget)
-    return search.best(state.published.of(node), connects=connects, must=topology == HARD)
 
 
 @dataclass(frozen=True, slots=True)
