@@ -23,8 +23,8 @@ PYTHONS ?= $(foreach name,python3.11 python3.12 python3.13 python3.14,\
 UV_PYTHON ?= >=3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real test-pythons build conformance conformance-all chaos explore faults oracle \
-	oracle-allocation oracle-nodes proof check format generate clean
+.PHONY: help setup demo test test-real test-node node-packages test-pythons build conformance conformance-all chaos \
+	explore faults oracle oracle-allocation oracle-nodes proof check format generate clean
 
 help: ## List what make can do
 	@echo "make TARGET, where TARGET is"
@@ -64,8 +64,15 @@ test: setup ## Run every test that needs no Go (TESTS=... narrows it)
 
 test-real: setup ## Run further tests on the real control plane, built once in 4 min (K8S=1.37, TESTS=...)
 	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.controlplane build
-	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m real \
+	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m "real and not node" \
 		$(or $(TESTS),--ignore=tests/contract --ignore=tests/conformance)
+
+test-node: setup ## Run tests on real kubelets with containerd and runc, as root (K8S=1.37, TESTS=...)
+	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.node build
+	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m node $(or $(TESTS),tests/real_node)
+
+node-packages: setup ## Install what real kubelets need with apt-get, as root
+	@$(BIN)/python -m dray_sandbox.node.packages
 
 test-pythons: ## Read objects at their limits on every Python here (PYTHONS="python3.12 python3.13")
 	@set -e; for python in $(PYTHONS); do \

@@ -7,7 +7,7 @@ import click
 
 from dray_cli.output import output_option, print_json
 from dray_cli.stacks import running_stack, stack_option
-from dray_sandbox.detached import supervisor_log
+from dray_sandbox.background_stack import supervisor_log
 from dray_sandbox.probes import answers
 from dray_sandbox.stack_file import ProcessRecord, StackFile, is_alive
 

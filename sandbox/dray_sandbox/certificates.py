@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray.runtime.certificates import CA_FILE, CERTIFICATE_FILE, KEY_FILE, issue, signing_key
+from dray.runtime.certificates import (
+    CA_FILE,
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    ClientAuthority,
+    issue,
+    signing_key,
+)
 from dray_sandbox.secret_files import write_secret
 
 _LIFETIME = datetime.timedelta(days=365)
@@ -29,6 +36,11 @@ def make_server_files(directory: Path, names: Sequence[str]) -> ServerFiles:
     files.certificate.write_bytes(issued.certificate)
     write_secret(files.key, issued.key)
     return files
+
+
+def make_client_authority() -> ClientAuthority:
+    """A new authority of users that have certificates instead of tokens."""
+    return ClientAuthority("dray local stack clients", _LIFETIME)
 
 
 def make_signing_key(path: Path) -> Path:

@@ -23,6 +23,8 @@ _PLURALS = {
     "Namespace": "namespaces",
     "Pod": "pods",
     "Node": "nodes",
+    "Service": "services",
+    "EndpointSlice": "endpointslices",
     "ServiceAccount": "serviceaccounts",
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
@@ -31,6 +33,7 @@ _PLURALS = {
     "CustomResourceDefinition": "customresourcedefinitions",
     "DeviceClass": "deviceclasses",
     "ResourceClaim": "resourceclaims",
+    "ResourceClaimTemplate": "resourceclaimtemplates",
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
@@ -93,6 +96,20 @@ class Installer:
         while (await self._request("GET", path))[0] != 200:
             if time.monotonic() > deadline:
                 raise ApplyError(f"{path} does not exist after {within_s:g} s")
+            await asyncio.sleep(0.05)
+
+    async def wait_until_ready(self, node: str, *, within_s: float = 60.0) -> None:
+        """Wait until the kubelet has reported that its node is ready."""
+        deadline = time.monotonic() + within_s
+        while True:
+            _, answer = await self._request("GET", f"/api/v1/nodes/{node}")
+            conditions = answer.get("status", {}).get("conditions", ())
+            known = {condition["type"]: condition for condition in conditions}
+            if known.get("Ready", {}).get("status") == "True":
+                return
+            if time.monotonic() > deadline:
+                message = known.get("Ready", {}).get("message", "there is no such condition")
+                raise ApplyError(f"node {node} is not ready after {within_s:g} s: {message}")
             await asyncio.sleep(0.05)
 
     async def wait_until_denied(self, obj: Object, *, by: str, within_s: float = 20.0) -> None:

@@ -36,6 +36,8 @@ class StackFile(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     directory: str
     control_plane: str
+    kubelet: str = "simulated"
+    """What runs the nodes: ``simulated`` or ``real``."""
     server: str
     """URL of the API server."""
     kubeconfig: str

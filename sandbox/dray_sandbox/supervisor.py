@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from dray.api.errors import DrayError, PermanentError
-from dray_sandbox.detached import InterruptedStartError
+from dray_sandbox.background_stack import InterruptedStartError
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.processes import end_signals, first_done
 from dray_sandbox.stack import Progress, Stack

@@ -15,7 +15,7 @@ from dray.kube.api import connect as connect_kube
 from dray_cli.demo.play import Demo, DemoReport, report_as_json
 from dray_cli.output import output_option, print_json
 from dray_cli.recording_file import record_option, recording_settings
-from dray_sandbox.detached import start_detached
+from dray_sandbox.background_stack import start_detached
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.paths import checkout
 from dray_sandbox.stack import Stack

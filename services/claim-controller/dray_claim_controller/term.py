@@ -39,6 +39,7 @@ from dray_claim_controller.owners.reconciler import OwnerReconciler
 from dray_claim_controller.pools.leases import ServingReplicas
 from dray_claim_controller.pools.reconciler import PoolReconciler
 from dray_claim_controller.pools.status import SILENT_S
+from dray_claim_controller.preparation.reconciler import PreparationReconciler
 from dray_claim_controller.report.reporter import Reporter
 from dray_claim_controller.settings import ControllerSettings
 from dray_claim_controller.templates.reconciler import TemplateReconciler
@@ -158,6 +159,22 @@ class LeaderTerm:
             every_s=settings.logs.trim_every,
             store_bytes=settings.streams.store,
         )
+        self.preparation = PreparationReconciler(
+            kube,
+            informers,
+            clock,
+            is_silent=self._is_silent,
+            note=self.reporter.note,
+            after_s=settings.execution.prepare_again_after,
+        )
+        self.inventories = InventoryServer(
+            bus,
+            informers.cache,
+            self.publisher,
+            clock,
+            instance=instance,
+            on_registered=self.preparation.agent_registered,
+        )
         self.recovery = PodRecovery(
             informers,
             clock,
@@ -259,9 +276,6 @@ class LeaderTerm:
             after_s=settings.templates.unused_after,
             every_s=settings.templates.collect_every,
         )
-        inventories = InventoryServer(
-            dependencies.bus, informers.cache, self.publisher, clock, instance=settings.instance
-        )
         pools = PoolReconciler(
             kube,
             informers,
@@ -272,7 +286,7 @@ class LeaderTerm:
             every_s=settings.publishing.status_every,
             allocates=settings.owner.allocating_scheduler,
             serving=ServingReplicas(dependencies.bus, clock),
-            is_silent=lambda node: inventories.is_silent(node, after_s=SILENT_S),
+            is_silent=self._is_silent,
         )
         owners = OwnerReconciler(
             kube,
@@ -290,7 +304,7 @@ class LeaderTerm:
             "tick": self._tick(),
             "guard": self._guard(created),
             "streams": self._keep_streams(),
-            "inventories": inventories.run(),
+            "inventories": self.inventories.run(),
             "logs": self.followers.run(),
             "trim": self.trimmer.run(),
             "commands": commands.run(),
@@ -298,6 +312,7 @@ class LeaderTerm:
             "templates": templates.run(),
             "collect": collector.run(),
             "stuck": self.recovery.run(),
+            "prepare": self.preparation.run(),
             "pools": pools.run(),
             "owners": owners.run(),
             "abilities": self.feature_gates.run(self._revision),
@@ -374,6 +389,9 @@ class LeaderTerm:
         if progress.step in _ENDINGS:
             self.followers.finished(progress.execution)
         self._dependencies.progress(progress)
+
+    def _is_silent(self, node: str) -> bool:
+        return self.inventories.is_silent(node, after_s=SILENT_S)
 
     def _left_at(self, domain: str, node: str) -> int:
         return self.followers.left(domain, node)

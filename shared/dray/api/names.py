@@ -84,6 +84,8 @@ separated by commas, by which it must never be bound."""
 ALLOCATED: Final = PREFIX + "allocated"
 TEMPLATE_READY: Final = PREFIX + "template-ready"
 """On a waiting pod: its derived template, touched so that old controllers retry at once."""
+PREPARE_AGAIN: Final = PREFIX + "prepare-again"
+"""On a pod that is bound and not prepared: changed so that the kubelet tries at once."""
 POOL_FINALIZER: Final = PREFIX + "pool-in-use"
 """Finalizer of GPUPools, and of the SchedulingConfigTemplates that they name."""
 HEALTH_TAINT: Final = PREFIX + "unhealthy"
@@ -103,6 +105,7 @@ OWN_ANNOTATIONS: Final = (
     VOID,
     ALLOCATED,
     TEMPLATE_READY,
+    PREPARE_AGAIN,
     CONTAINER_GPU_IDS,
 )
 

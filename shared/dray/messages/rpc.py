@@ -158,6 +158,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the node's pool of ResourceSlices, as published."""
     unhealthy: tuple[str, ...] = ()
     """Device names."""
+    registered_unix_s: float = 0.0
+    """When the kubelet registered the agent's plugin last: it can prepare pods now that it could
+    not prepare before."""
 
 
 class InventoryReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -49,7 +49,7 @@ PROCESS = ("watch", "stand", "look-up", "derive", "readings", "journal")
 has its one call fail."""
 TERM = (
     *("publish", "tick", "guard", "logs", "trim", "commands", "voids", "templates", "collect"),
-    *("stuck", "pools", "owners", "abilities", "reports", "streams", "inventories"),
+    *("stuck", "pools", "owners", "abilities", "reports", "streams", "inventories", "prepare"),
 )
 """The loops of a term."""
 ANY = "of any kind"
@@ -102,6 +102,7 @@ CALLS: dict[str, set[Call]] = {
         ("get", "resourceclaimtemplates", ""),
     },
     "touch": {("patch", "pods", "")},
+    "prepare-again": {("patch", "pods", "")},
     "unused-templates": {("delete", "resourceclaimtemplates", "")},
     "stuck": {
         ("patch", "resourceclaims", ""),

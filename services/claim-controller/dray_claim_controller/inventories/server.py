@@ -1,6 +1,7 @@
 """Takes node-agents' reports while leading, and publishes those that are their nodes' own."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -34,8 +35,14 @@ class InventoryServer:
         clock: Clock,
         *,
         instance: str,
+        on_registered: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """``on_registered`` is called with a node whose agent was registered by its kubelet since
+        it reported before, or since the term began."""
         self._bus = bus
+        self._on_registered = on_registered
+        self._registered: dict[str, float] = {}
+        """When each node's agent was registered, by its last report."""
         self._cache = cache
         self._publisher = publisher
         self._instance = instance
@@ -69,6 +76,7 @@ class InventoryServer:
             structlog.get_logger().error("an inventory was refused", why=why)
             return _encoded(InventoryReply(error=why))
         self._note_heard(asked.node)
+        self._note_registered(asked)
         async with self._one_by_one:
             return _encoded(await self._take(asked))
 
@@ -76,7 +84,13 @@ class InventoryServer:
         nodes = self._cache.plain[NODES.plural]
         if len(self._heard_s) > 2 * len(nodes) + _MOST_GONE:
             self._heard_s = {name: at_s for name, at_s in self._heard_s.items() if name in nodes}
+            self._registered = {n: at for n, at in self._registered.items() if n in nodes}
         self._heard_s[node] = self._clock.monotonic_s()
+
+    def _note_registered(self, asked: Inventory) -> None:
+        if self._registered.get(asked.node) != asked.registered_unix_s:
+            self._registered[asked.node] = asked.registered_unix_s
+            self._on_registered(asked.node)
 
     async def _take(self, asked: Inventory) -> InventoryReply:
         slices = self._cache.devices.slices_of(DRIVER, asked.node)
