@@ -4,6 +4,7 @@ import shutil
 
 from dray.api.errors import PermanentError
 from dray_sandbox.layout import ControlPlane
+from dray_sandbox.node import machine
 from dray_sandbox.paths import stack_directory
 
 NODES_FOLDER = "n"
@@ -20,6 +21,11 @@ def kept_control_plane(name: str) -> ControlPlane | None:
     if (directory / "kubernetes" / "etcd").exists():
         return "real"
     return "sandbox" if (directory / "objects").exists() else None
+
+
+def remove_leftovers(name: str) -> None:
+    """Remove what the last run has left outside of its files, if it was killed."""
+    machine.remove_leftovers(stack_directory(name) / NODES_FOLDER)
 
 
 def remove_state(name: str) -> None:

@@ -36,7 +36,12 @@ from dray_sandbox.controlplane.launch import (
     start_control_plane,
 )
 from dray_sandbox.kubelet.tokens import ACCOUNT
-from dray_sandbox.last_run import NODES_FOLDER, check_kept_state, remove_state
+from dray_sandbox.last_run import (
+    NODES_FOLDER,
+    check_kept_state,
+    remove_leftovers,
+    remove_state,
+)
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
 from dray_sandbox.node.cluster import NodeCluster
@@ -222,10 +227,10 @@ class Stack:
 
     async def _start_network(self) -> KubeletAccess:
         """The network of real nodes, and what they run."""
-        machine = check_machine(self.directory)
+        own = check_machine(self.directory)
         programs = await build_programs(self._progress)
         self._cluster = NodeCluster(
-            self.runner, self.directory / "cluster", self._nodes, programs, machine
+            self.runner, self.directory / "cluster", self._nodes, programs, own
         )
         return await self._cluster.start_network()
 
@@ -317,6 +322,7 @@ class Stack:
         """Empty the run directory, unless its state is kept or a stack of this name runs."""
         if (running := self._running_elsewhere()) is not None:
             raise StackRunsError(running)
+        remove_leftovers(self.options.name)
         if self.options.keep:
             check_kept_state(self.options.name, self.options.control_plane)
         else:

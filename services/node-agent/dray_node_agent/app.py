@@ -127,7 +127,7 @@ def open_gpu_source(node: NodeGroup) -> GpuSource:
     """The GPU source of the settings. Raises GpusUnavailableError without NVML."""
     if node.board == "simulated":
         health_file = node.health_file or node.state_dir / "unhealthy"
-        return SimulatedGpus(node.name, node.model, node.count, health_file)
+        return SimulatedGpus(node.name, node.model, node.count, health_file, node.stand_in_device)
     from dray_node_agent.gpus.nvml import NvmlGpus  # only real nodes load NVML
 
     return NvmlGpus()

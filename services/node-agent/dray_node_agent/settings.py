@@ -20,6 +20,9 @@ class NodeGroup(SettingsGroup):
     """How many simulated GPUs."""
     health_file: Path | None = None
     """File of unhealthy simulated GPUs; default: ``unhealthy`` in the state folder."""
+    stand_in_device: Path | None = None
+    """Device file of the node, such as ``/dev/fuse``, that containers see as ``/dev/nvidia0`` and
+    so on for simulated GPUs; default: they see no device file."""
     plugins_dir: Path = Path("/var/lib/kubelet/plugins")
     registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
     cdi_dir: Path = Path("/var/run/cdi")
