@@ -5,6 +5,7 @@ Writes them into one archive, ``dist/images.tar``, which ``docker load``, ``podm
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,8 @@ def _options() -> argparse.Namespace:
 
 def _build(builder: Builder, base: str, registry: str, services: list[str]) -> list[str]:
     arguments = {"VERSION": version(), "REVISION": _revision()}
+    if index := os.environ.get("PIP_INDEX_URL"):
+        arguments["PIP_INDEX_URL"] = index
     if base:
         arguments["BASE"] = build_base(builder) if base == DEBIAN else base
     dockerfile = ROOT / "deploy" / "docker" / "Dockerfile"
