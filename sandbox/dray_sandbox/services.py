@@ -8,7 +8,7 @@ from pathlib import Path
 from dray_sandbox.access import CLAIM_CONTROLLER, KUBELET, NODE_AGENT, Endpoint
 from dray_sandbox.layout import SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess
-from dray_sandbox.node.specs import service_in_node
+from dray_sandbox.node.specs import service_in_node, stand_in_device
 from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
 from dray_sandbox.processes import ProcessSpec
@@ -163,6 +163,7 @@ class ServicePrograms:
         inside: tuple[str, ...] = ()
         if self.options.kubelet == "real":  # the agent's default folders are those of the node
             inside = service_in_node(folders.machine)
+            own["DRAY_NODE__STAND_IN_DEVICE"] = stand_in_device()
         else:
             own |= {
                 "DRAY_NODE__PLUGINS_DIR": str(folders.plugins),

@@ -47,6 +47,11 @@ class RealCluster(Stand):
         printed = await self.kubectl("exec", pod, "-c", container, "--", "env")
         return dict(line.split("=", 1) for line in printed.splitlines())
 
+    async def shell(self, pod: str, script: str, container: str = "app") -> str:
+        """What a script prints in a running container."""
+        printed = await self.kubectl("exec", pod, "-c", container, "--", "sh", "-c", script)
+        return printed.strip()
+
     async def pod(self, name: str) -> Any:
         """The pod as it is now."""
         return json.loads(await self.kubectl("get", "pod", name, "-n", NAMESPACE, "-o", "json"))

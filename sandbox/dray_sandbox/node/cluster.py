@@ -8,11 +8,11 @@ from hashlib import blake2b
 from pathlib import Path
 
 from dray_sandbox.access import Endpoint, certificate_kubeconfig
-from dray_sandbox.certificates import make_client_authority, write_secret
+from dray_sandbox.certificates import make_client_authority
 from dray_sandbox.controlplane.launch import KubeletAccess
 from dray_sandbox.layout import SimulatedNode
 from dray_sandbox.node import configuration, dns, specs
-from dray_sandbox.node.machine import MachinePlan, write_plan
+from dray_sandbox.node.machine import PLAN_FILE, MachinePlan, write_plan
 from dray_sandbox.node.network import choose_network
 from dray_sandbox.node.programs import NodePrograms
 from dray_sandbox.node.requirements import MachinePrograms, lowers_oom_scores
@@ -21,6 +21,7 @@ from dray_sandbox.paths import free_port
 from dray_sandbox.processes import Runner, gather_or_cancel
 from dray_sandbox.registry.images import STAND_IN, ImageFiles, ImageStore
 from dray_sandbox.registry.names import parse_image_name
+from dray_sandbox.secret_files import write_secret
 
 _DNS_USER = "dray-dns"
 _PROXY_USER = "system:kube-proxy"
@@ -115,7 +116,7 @@ class NodeCluster:
         labels = ",".join(f"{key}={value}" for key, value in node.labels.items())
         run = self._runner.start
         plan.pid_file.unlink(missing_ok=True)
-        await run(specs.machine(plan, directory / "machine.json", self._programs))
+        await run(specs.machine(plan, directory / PLAN_FILE, self._programs))
         await run(specs.containerd(plan, self._programs, directory / "containerd.toml"))
         await gather_or_cancel(
             run(
@@ -207,7 +208,7 @@ class NodeCluster:
         assert self._cluster is not None, "start_services comes before start_node"
         cluster = self._cluster
         directory.mkdir(parents=True, exist_ok=True)
-        write_plan(plan, directory / "machine.json")
+        write_plan(plan, directory / PLAN_FILE)
         cni, mirrors = directory / "cni", directory / "mirrors"
         texts = {
             directory / "containerd.toml": configuration.containerd(

@@ -20,6 +20,8 @@ from dray_sandbox.node.cgroups import make_group, remove_group
 from dray_sandbox.node.network import run_ip
 from dray_sandbox.processes import bound_to_this_process
 
+PLAN_FILE = "machine.json"
+"""In the node's folder."""
 _NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc")
 
 
@@ -56,6 +58,16 @@ def read_plan(path: Path) -> MachinePlan:
 def write_plan(plan: MachinePlan, path: Path) -> None:
     """Write a file for ``read_plan``."""
     path.write_text(json.dumps(asdict(plan), indent=2) + "\n")
+
+
+def remove_leftovers(nodes: Path) -> None:
+    """Remove the cgroups of machines that were killed; ``nodes`` has their folders.
+
+    Raises:
+        OSError: a process in them does not end.
+    """
+    for path in nodes.glob(f"*/{PLAN_FILE}"):
+        remove_group(read_plan(path).group)
 
 
 def main() -> int:

@@ -23,6 +23,8 @@ _ENTER = str(Path(__file__).with_name("enter.py"))
 _ALL_NAMESPACES = "mnt,pid,net,uts,ipc"
 _OF_SERVICES = "mnt,pid"
 """A service shares the node's files and its end; NATS is in this machine's network."""
+_STAND_IN_DEVICES = ("/dev/fuse", "/dev/null")
+"""Containers may open the first only if they are given it; every machine has the second."""
 MACHINE, CONTAINERD, KUBELET, KUBE_PROXY = "machine", "containerd", "kubelet", "kube-proxy"
 
 
@@ -34,6 +36,11 @@ def name_of(program: str, node: str) -> str:
 def service_in_node(machine_pid_file: Path) -> tuple[str, ...]:
     """The beginning of a command line that runs a service in a node."""
     return (sys.executable, "-I", "-S", _ENTER, str(machine_pid_file), _OF_SERVICES)
+
+
+def stand_in_device() -> str:
+    """The device file that containers see for simulated GPUs."""
+    return next(path for path in _STAND_IN_DEVICES if Path(path).exists())
 
 
 def network(addresses: ClusterNetwork, pid_file: Path) -> ProcessSpec:

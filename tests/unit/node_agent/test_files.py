@@ -1,6 +1,7 @@
 """CDI files, the checkpoint, the record, sockets' paths and the generated messages."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from dray_node_agent.files.atomic_files import remove_unfinished, write_atomical
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint
 from dray_node_agent.files.publication_record import PublicationRecord, PublicationRecordFile
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.kubelet import generate
 from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket
 
@@ -37,6 +39,22 @@ def test_only_real_cards_bring_device_nodes():
     assert "deviceNodes" not in device_entry("a", {}, ())["containerEdits"]
     edits = device_entry("a", {}, ("/dev/nvidia0",))["containerEdits"]
     assert edits["deviceNodes"] == [{"path": "/dev/nvidia0"}]
+
+
+def test_a_device_node_of_another_name_needs_a_newer_cdi_version():
+    entry = device_entry("a", {}, ("/dev/fuse:/dev/nvidia0",))
+    assert entry["containerEdits"]["deviceNodes"] == [
+        {"path": "/dev/nvidia0", "hostPath": "/dev/fuse"}
+    ]
+    assert spec_of([entry])["cdiVersion"] == "0.5.0"
+
+
+def test_simulated_cards_have_the_stand_in_for_their_device_nodes():
+    gpus = SimulatedGpus("n", "A100", 2, stand_in=Path("/dev/fuse")).read().gpus
+    assert [gpu.device_nodes for gpu in gpus] == [
+        ("/dev/fuse:/dev/nvidia0",),
+        ("/dev/fuse:/dev/nvidia1",),
+    ]
 
 
 def test_a_cdi_file_is_written_once_found_and_removed(tmp_path):
