@@ -201,7 +201,7 @@ class NodeStand(Stand):
         await self.until(are_gone, f"{', '.join(pods)} gone")
 
     async def remove_claim(self, name: str) -> None:
-        """Delete a claim, whoever uses it."""
+        """Delete a claim, also if pods use it."""
         with contextlib.suppress(NotFoundError):
             await self.kube.delete(CLAIMS, name, NAMESPACE)
             patch = {"metadata": {"finalizers": None}}
