@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tools.generate.monitoring import ALERTS
+from tools.generate.observability import ALERTS
 
 pytestmark = pytest.mark.packaging
 
