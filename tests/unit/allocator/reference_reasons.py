@@ -12,8 +12,8 @@ from dray.api.quantities import parse_quantity, rounded_down
 from dray.reasons import Nearest, Reason
 from dray_allocator.devices.device_requests import has_room
 from dray_allocator.explain.nodes import free_amount
-from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import failures
+from dray_allocator.nodes.tie_break import tie
 from dray_allocator.placement.node_filter import candidates
 from dray_allocator.placement.pod_request import PodRequest
 

@@ -31,8 +31,8 @@ from dray_allocator.devices.pools import gather
 from dray_allocator.devices.requirements import Planner
 from dray_allocator.devices.selectors import DeviceSelectors
 from dray_allocator.devices.visible_devices import visible_devices
-from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import fits
+from dray_allocator.nodes.tie_break import tie
 from dray_allocator.placement import table_search as choosing
 from dray_allocator.placement.choice import CONNECTED_NODES
 from dray_allocator.placement.class_search import NodeSearch

@@ -10,11 +10,11 @@ from dray.api.preference import Preference as Criteria
 from dray.api.quantities import Quantity
 from dray_allocator.devices.allocation_state import untolerated
 from dray_allocator.devices.capacity import WHOLE, Demand, demand
-from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.percentages import amounts
 from dray_allocator.devices.published_devices import Card, NodeDevices
 from dray_allocator.devices.selector_cache import SelectorCache
+from dray_allocator.devices.usage import DeviceUsage
 from dray_allocator.devices.versions import NEWEST, rules_for
 
 RULES = rules_for(NEWEST)

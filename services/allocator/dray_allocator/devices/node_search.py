@@ -18,12 +18,11 @@ from dray_allocator.devices.device_requests import (
     eligible,
     has_room,
 )
-from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.ordered_search import OrderedSearch, Rating, SearchPlan
 from dray_allocator.devices.published_devices import Card, NodeDevices
 from dray_allocator.devices.requirements import Alternative, RequestAlternatives
 from dray_allocator.devices.selector_cache import SelectorCache
-from dray_allocator.devices.usage import Usage
+from dray_allocator.devices.usage import DeviceUsage, Usage
 
 _CLASS: Final = DeviceClass("")
 """A placeholder: requests hold the selectors of their class, and decisions its configuration."""

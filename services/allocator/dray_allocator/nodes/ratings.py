@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from dray_allocator.devices.published_devices import Card
+from dray_allocator.devices.usage import MOST_LOAD
 from dray_allocator.nodes.columns import Flags, Places, Whole
-from dray_allocator.nodes.load import MOST_LOAD
 from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.table import NodeTable
 

@@ -13,16 +13,16 @@ import numpy as np
 
 from dray.api.devices import DeviceId
 from dray.api.pods import Node
-from dray_allocator.devices.device_usage import DeviceUse
 from dray_allocator.devices.links import is_linked
 from dray_allocator.devices.published_devices import Card
+from dray_allocator.devices.usage import MOST_LOAD, AssumedResources, DeviceUse, load_of
 from dray_allocator.nodes import equivalence_keys
-from dray_allocator.nodes.assumed_pods import AssumedResources
 from dray_allocator.nodes.columns import (
     Amounts,
     Flags,
     IndexRanges,
     Places,
+    Whole,
     amounts,
     expand_ranges,
     flags,
@@ -31,8 +31,7 @@ from dray_allocator.nodes.columns import (
     wholes,
 )
 from dray_allocator.nodes.equivalence import EquivalenceClasses
-from dray_allocator.nodes.load import load_of, tie
-from dray_allocator.nodes.tie_break import TieRows
+from dray_allocator.nodes.tie_break import TieRows, tie
 
 _FIRST: Final = 64
 _NO_NODE: Final = Node("", "", "")
@@ -81,8 +80,10 @@ class NodeTable:
         """Increases when there may be new kinds."""
         self.dimensions: dict[str, int] = {}
         """By capacity that a plan needs, its column in ``free``."""
-        self.log: list[int] = []
-        self.log_start = 0
+        self._log_at, self._log = wholes(4096)
+        self._logged = 0
+        """How many entries of the log are in use."""
+        self._log_start = 0
         """The number of entries that were removed from the start of the log."""
         self.ties = TieRows()
 
@@ -104,7 +105,13 @@ class NodeTable:
     @property
     def version(self) -> int:
         """The position after the last entry of the log."""
-        return self.log_start + len(self.log)
+        return self._log_start + self._logged
+
+    def changed_since(self, position: int) -> Whole | None:
+        """The rows that changed since a position of the log, in order; a row that changed twice is
+        there twice. None: the log does not reach back so far. Not to be kept."""
+        start = position - self._log_start
+        return self._log[start : self._logged] if start >= 0 else None
 
     def put(self, name: str, *, cards: bool = True) -> None:
         """Add or update a node; without ``cards``, the cards of a known node are not read."""
@@ -130,6 +137,8 @@ class NodeTable:
             self._set_free(row, self._source.held(name))
             for card in cards:
                 self._set_use(row, card)
+            if cards:
+                self._set_most_free(row)
             self._log_change(row)
 
     def drop(self, name: str) -> None:
@@ -179,14 +188,20 @@ class NodeTable:
         known = self.dimensions.get(key)
         if known is None:
             known = self.dimensions[key] = len(self.free)
-            free, all_free = amounts(len(self.row))
-            self.free_at.append(free)
-            self.free.append(all_free)
+            for each, together, length in (
+                (self.free_at, self.free, len(self.row)),
+                (self.most_free_at, self.most_free, len(self.first)),
+            ):
+                both = amounts(length)
+                each.append(both[0])
+                together.append(both[1])
+            free = self.free_at[known]
             for name, row in self.rows.items():
                 for place, card in enumerate(self._source.cards(name), self.first_at[row]):
                     if key in card.shape.totals:
                         used = self._source.use(card.id).used.get(key, 0)
                         free[place] = card.shape.totals[key] - used
+                self._set_most_free(row)
         return known
 
     def uid(self, row: int) -> str:
@@ -194,11 +209,16 @@ class NodeTable:
         return self.nodes_in[row].uid
 
     def _log_change(self, row: int) -> None:
-        self.log.append(row)
-        if len(self.log) > 4 * len(self.names) + 4096:
-            lost = len(self.log) // 2
-            del self.log[:lost]
-            self.log_start += lost
+        if self._logged == len(self._log):
+            if self._logged <= 4 * len(self.names):
+                self._log_at, self._log = longer(self._log_at, self._logged + 1)
+            else:
+                lost = self._logged // 2
+                self._log[: self._logged - lost] = self._log[lost : self._logged].copy()
+                self._log_start += lost
+                self._logged -= lost
+        self._log_at[self._logged] = row
+        self._logged += 1
 
     def _set_free(self, row: int, held: AssumedResources) -> None:
         node = self.nodes_in[row]
@@ -214,13 +234,24 @@ class NodeTable:
         load, before = load_of(card.shape.totals, use), self.load_at[place]
         if load != before:
             self.load_at[place] = load
-            self.load_sum_at[row] += load - before
+            self._set_load(row, self.load_sum_at[row] + load - before)
         self.open_at[place] = is_open(card, use)
         used, totals, free_at = use.used, card.shape.totals, self.free_at
         for key, column in self.dimensions.items():
             total = totals.get(key)
             if total is not None:
                 free_at[column][place] = total - used.get(key, 0)
+
+    def _set_load(self, row: int, total: int) -> None:
+        self.load_sum_at[row] = total
+        self.mean_load_at[row] = min(total // (self.count_at[row] or 1), MOST_LOAD)
+
+    def _set_most_free(self, row: int) -> None:
+        here = self.card_slice(row)
+        is_open = self.open_at[here]
+        for free_at, most_free_at in zip(self.free_at, self.most_free_at, strict=True):
+            open_amounts = [free for free, one in zip(free_at[here], is_open, strict=True) if one]
+            most_free_at[row] = max(open_amounts, default=-1.0)
 
     def _set_cards(self, row: int, cards: Sequence[Card]) -> None:
         """Allocate places for the cards of a node, and fill their columns."""
@@ -243,13 +274,14 @@ class NodeTable:
         self.kind[here] = [self.card_kinds.of(card) for card in cards]
         self.open[here] = [is_open(card, use) for card, use in zip(cards, uses, strict=True)]
         self.load[here] = loads
-        self.load_sum_at[row] = sum(loads)
+        self._set_load(row, sum(loads))
         self.card_tie[here] = [tie(str(card.id)) for card in cards]
         for key, column in self.dimensions.items():
             self.free[column][here] = [
                 card.shape.totals.get(key, 0) - use.used.get(key, 0)
                 for card, use in zip(cards, uses, strict=True)
             ]
+        self._set_most_free(row)
 
     def _release_cards(self, row: int) -> None:
         here, count = self.card_slice(row), self.count_at[row]
@@ -258,7 +290,8 @@ class NodeTable:
         self._card_ranges.release(here.start, count)
         self.cards -= count
         self.linked -= self.linked_at[row]
-        self.count_at[row] = self.linked_at[row] = self.load_sum_at[row] = 0
+        self.count_at[row] = self.linked_at[row] = 0
+        self._set_load(row, 0)
         self.cards_in[row] = ()
 
     def _make_columns(self) -> None:
@@ -267,6 +300,8 @@ class NodeTable:
         self.count_at, self.count = wholes(_FIRST)
         self.load_sum_at, self.load_sum = wholes(_FIRST)
         """The sum of the loads of the node's cards, in millionths."""
+        self.mean_load_at, self.mean_load = wholes(_FIRST)
+        """At most ``MOST_LOAD``."""
         self.tie_at, self.tie = wholes(_FIRST)
         self.linked_at, _ = wholes(_FIRST)
         self.present_at, self.present = flags(_FIRST)
@@ -279,6 +314,9 @@ class NodeTable:
         self.all_cpu_milli_at, self.all_cpu_milli = wholes(_FIRST)
         """Allocatable, as in the next column."""
         self.all_memory_bytes_at, self.all_memory_bytes = wholes(_FIRST)
+        self.most_free_at: list[array[float]] = []
+        self.most_free: list[Amounts] = []
+        """By capacity as in ``free``, how much is left on the best of the node's open cards."""
         # By place.
         self.row: Places = np.zeros(_FIRST, np.intp)
         self.kind_at, self.kind = wholes(_FIRST)
@@ -323,6 +361,7 @@ class NodeTable:
         self.first_at, self.first = longer(self.first_at, length)
         self.count_at, self.count = longer(self.count_at, length)
         self.load_sum_at, self.load_sum = longer(self.load_sum_at, length)
+        self.mean_load_at, self.mean_load = longer(self.mean_load_at, length)
         self.tie_at, self.tie = longer(self.tie_at, length)
         self.linked_at, _ = longer(self.linked_at, length)
         self.present_at, self.present = longer(self.present_at, length)
@@ -332,6 +371,8 @@ class NodeTable:
         self.pods_at, self.pods = longer(self.pods_at, length)
         self.all_cpu_milli_at, self.all_cpu_milli = longer(self.all_cpu_milli_at, length)
         self.all_memory_bytes_at, self.all_memory_bytes = longer(self.all_memory_bytes_at, length)
+        both = [longer(free, length) for free in self.most_free_at]
+        self.most_free_at, self.most_free = [each for each, _ in both], [free for _, free in both]
 
     def _grow_places(self, length: int) -> None:
         self.row, self.has_card = grown(self.row, length, 0), grown(self.has_card, length, False)

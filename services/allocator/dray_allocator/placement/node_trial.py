@@ -20,8 +20,8 @@ from dray_allocator.devices.ordered_search import PreferenceKey, worst_first
 from dray_allocator.devices.published_devices import totals_of
 from dray_allocator.devices.requirements import Alternative
 from dray_allocator.devices.selectors import LenientSelectors
+from dray_allocator.devices.usage import load_of
 from dray_allocator.devices.visible_devices import VisibleDevices
-from dray_allocator.nodes.load import load_of
 from dray_allocator.nodes.ratings import NodeScore
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.pod_claims import PodClaims

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from dray_allocator.nodes.load import FULL
+from dray_allocator.devices.usage import FULL
 from dray_allocator.nodes.ratings import LoadScore, NodeScore
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.pod_request import PodRequest

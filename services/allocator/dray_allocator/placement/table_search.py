@@ -11,7 +11,7 @@ from typing import Final
 from dray.api.placement import HARD
 from dray.api.pods import PodNeeds
 from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, MAX_TRIES_PER_POD, SearchBudget
-from dray_allocator.devices.device_requests import DeviceRequirements, Share, has_room
+from dray_allocator.devices.device_requests import DeviceRequirements, Share
 from dray_allocator.devices.links import BEYOND_NVLINK, NOT_CONNECTED
 from dray_allocator.devices.node_search import DeviceSearch, FoundDevices
 from dray_allocator.devices.ordered_search import PreferenceKey, Rating, worst_first
@@ -208,11 +208,12 @@ def _pick_cards(
     """
     table, need, device_usage = index.table, index.plan.cards[0], state.device_usage
     cards, fitting = table.cards_in[row], index.fitting_cards(row)
+    kind_at, first = table.kind_at, table.first_at[row]
     found: list[Share] = []
     for at in fitting if len(fitting) < 2 else index.score.order(table, row, fitting):
         card = cards[at]
-        consumed = need.ask.of(card)
-        if consumed is not None and has_room(device_usage, card, consumed):
+        consumed = need.demands[kind_at[first + at]]
+        if consumed is not None and device_usage.has_room(card, consumed):
             found.append(Share(ask, card, consumed))
             if len(found) == need.count:
                 return FoundDevices(tuple(found), NOT_CONNECTED)

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from dray.api.names import TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
+from dray_allocator.devices.usage import FULL, MOST_LOAD
 from dray_allocator.nodes.columns import Amounts, Flags, Places, Whole
-from dray_allocator.nodes.load import FULL, MOST_LOAD
 from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import LoadScore, NodeBatch, Rank, by_load
 from dray_allocator.nodes.table import NodeTable

@@ -31,10 +31,9 @@ from dray.messages.facts import (
     TaintRuleObserved,
     Tick,
 )
-from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.published_devices import Card, PublishedDevices
 from dray_allocator.devices.selector_cache import SelectorCache
-from dray_allocator.nodes.assumed_pods import AssumedPods, AssumedResources
+from dray_allocator.devices.usage import AssumedPods, AssumedResources, DeviceUsage
 from dray_allocator.nodes.table import Source
 from dray_allocator.nodes.tables import NodeTables, Pools
 from dray_allocator.scoring.fragmentation.score import NodeWorths

@@ -14,7 +14,7 @@ from dray.messages.decisions import Checkpoint, Decided, NodeLeft, Opened
 from dray_allocator.core.handle import handle, recompute
 from dray_allocator.cycle.records import next_attempt
 from dray_allocator.devices.device_requests import oversold
-from dray_allocator.devices.device_usage import DeviceUsage
+from dray_allocator.devices.usage import DeviceUsage
 from dray_allocator.state.domain import Stage
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen

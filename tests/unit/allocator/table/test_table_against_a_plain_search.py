@@ -13,8 +13,7 @@ from dray.api.claims import ClaimSpec, Constraint, DeviceRequest, DeviceTolerati
 from dray.api.devices import Taint, Toleration
 from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
-from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.nodes.keys import NONE
+from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.nodes.plan import filter_plan
 from dray_allocator.placement.node_filter import candidates
 from dray_allocator.placement.pod_request import PodRequest, wanted
