@@ -39,7 +39,7 @@ from dray_allocator.placement.class_search import NodeSearch
 from dray_allocator.placement.node_equivalence_cache import node_of
 from dray_allocator.placement.pod_claims import pod_claims
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.table_search import choose, index_of
+from dray_allocator.placement.schedule import choose, index_of
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 
@@ -186,7 +186,7 @@ class FullSearch:
         asks = dict(zip(map(id, plan.alternatives), self.want.asks, strict=True))
 
         def rate(alternative, candidate):
-            ask, card = asks[id(alternative)], state.published.card(candidate.id)
+            ask, card = asks[id(alternative)], state.published.cards.get(candidate.id)
             return card_key(ask.preference, candidate.device), rank(card), tie(card.name)
 
         budget = SearchBudget(100 * MAX_TRIES_PER_NODE)

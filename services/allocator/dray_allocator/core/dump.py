@@ -13,7 +13,6 @@ import msgspec
 from dray.api.claims import AllocatedDevice
 from dray.api.devices import DeviceId
 from dray.messages.rpc import Dump, DumpReply, Holding
-from dray_allocator.devices.device_requests import oversold
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
@@ -96,7 +95,7 @@ def double_allocations(state: AllocatorState) -> Iterator[DoubleAllocation]:
             if not share.admin_access:
                 users.setdefault(share.id, {})[uid] = None
     for device in sorted(users):
-        detail = oversold(state.device_usage, state.published.card(device), device)
+        detail = state.device_usage.double_allocation(device, state.published.cards.get(device))
         if detail:
             yield DoubleAllocation(device, tuple(users[device]), detail)
 

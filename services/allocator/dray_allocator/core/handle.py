@@ -22,7 +22,6 @@ from dray_allocator.cycle import records
 from dray_allocator.cycle.ended_reservations import ends_of, leaving
 from dray_allocator.cycle.records import decision_of, too_large
 from dray_allocator.cycle.step import Step
-from dray_allocator.devices.device_requests import oversold
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import find
@@ -237,7 +236,7 @@ def _checked(state: AllocatorState) -> list[Effect]:
         if not _is_known(state, device):
             del state.suspects[device]
             continue
-        detail = oversold(state.device_usage, state.published.card(device), device)
+        detail = state.device_usage.double_allocation(device, state.published.cards.get(device))
         if detail and not (confirmed and _is_settled(state, suspect)):
             continue
         if detail:
@@ -260,7 +259,7 @@ def _is_known(state: AllocatorState, device: DeviceId) -> bool:
     it."""
     if state.subscriptions.everything:
         return True
-    card = state.published.card(device)
+    card = state.published.cards.get(device)
     fact = state.facts.nodes.get(card.node if card else device.pool)
     pool = fact.node.pool or fact.node.leaving if fact is not None else ""
     return bool(pool) and state.knows(pool)

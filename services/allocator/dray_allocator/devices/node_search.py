@@ -16,7 +16,6 @@ from dray_allocator.devices.device_requests import (
     DeviceRequirements,
     Share,
     eligible,
-    has_room,
 )
 from dray_allocator.devices.ordered_search import OrderedSearch, Rating, SearchPlan
 from dray_allocator.devices.published_devices import Card, NodeDevices
@@ -105,7 +104,7 @@ class DeviceSearch:
         return [
             card
             for card in eligible(ask, devices, self.selectors)
-            if (consumed := ask.of(card)) is not None and has_room(device_usage, card, consumed)
+            if (consumed := ask.of(card)) is not None and device_usage.has_room(card, consumed)
         ]
 
 

@@ -15,10 +15,10 @@ import msgspec
 from dray.api.claims import AllocatedDevice, Allocation
 from dray.api.devices import DeviceId
 from dray.api.pods import HostPort
-from dray.api.quantities import parse_quantity
-from dray_allocator.devices.candidates import Candidate
+from dray.api.quantities import Quantity, parse_quantity
 from dray_allocator.devices.capacity import Demand
 from dray_allocator.devices.published_capacity import amount_of
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.devices.versions import SchedulerVersion
 
 FULL: Final = 1_000_000
@@ -63,7 +63,7 @@ class DeviceUsage:
         """The use of a device."""
         return self._devices.get(device, UNUSED)
 
-    def has_room(self, card: Candidate, demand: Demand) -> bool:
+    def has_room(self, card: Card, demand: Demand) -> bool:
         """Whether a device has ``demand`` left."""
         use = self._devices.get(card.id, UNUSED)
         if use.whole or not card.device.allow_multiple_allocations:
@@ -73,6 +73,22 @@ class DeviceUsage:
             if taken + used.get(name, 0) > totals[name]:
                 return False
         return True
+
+    def double_allocation(self, device: DeviceId, card: Card | None) -> str:
+        """Describe how a device is allocated more than once; empty if it is not. ``card``: None if
+        it is not published."""
+        if not device.is_whole:
+            return ""  # A placeholder for unknown devices.
+        use = self.of(device)
+        if use.shares > 1 and (use.whole or (card and not card.device.allow_multiple_allocations)):
+            return f"{device} is taken whole and yet has {use.shares} users"
+        if card is None:
+            return ""
+        for key, amount in use.used.items():
+            if amount > card.shape.totals.get(key, amount):
+                seen = Quantity(amount, binary=True)
+                return f"{device} has {card.device.capacity[key].value} of {key}, {seen} are in use"
+        return ""
 
     def claims(self) -> Iterator[tuple[str, Allocation]]:
         """Every claim that uses something."""

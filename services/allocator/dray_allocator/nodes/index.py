@@ -164,11 +164,17 @@ class NodeIndex:
             self._set_key(row, key)
         self._skipped.clear()
 
-    def fitting_cards(self, row: int) -> list[int]:
-        """The cards of a node that fit the last request of the plan, by their index on the node."""
-        if self._fitting[0] == row:
-            return self._fitting[1]
-        return self.plan.cards[-1].fitting_on(self.table, row, self.table.count_at[row])
+    def cards_in_order(self, row: int) -> list[int]:
+        """The cards of a node that fit the last request of the plan, by their index on the node;
+        the best first."""
+        table, fitting = self.table, self._fitting[1]
+        if self._fitting[0] != row:
+            fitting = self.plan.cards[-1].fitting_on(table, row, table.count_at[row])
+        if len(fitting) < 2:
+            return fitting
+        if self._by_load is not None:
+            return table.cards_by_load(row, fitting, fills=self._by_load.card_fills)
+        return self.score.order(table, row, fitting)
 
     def keys(self) -> Whole:
         """All keys, by row. A copy."""

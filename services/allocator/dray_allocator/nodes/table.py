@@ -102,6 +102,18 @@ class NodeTable:
         first = self.first_at[row]
         return slice(first, first + self.count_at[row])
 
+    def cards_by_load(
+        self, row: int, cards: Sequence[int], *, fills: bool, loads: Sequence[int] = ()
+    ) -> list[int]:
+        """Sort cards of a node by load, the lowest or the highest (``fills``) first, then by tie
+        break. ``cards``, by their index on the node, are in ascending order; ``loads``: of all
+        cards of the node, if other ones than the table's count."""
+        here = self.card_slice(row)
+        found = sorted(cards, key=self.card_tie_at[here].__getitem__)
+        # Both sorts are stable.
+        found.sort(key=(loads or self.load_at[here]).__getitem__, reverse=fills)
+        return found
+
     @property
     def version(self) -> int:
         """The position after the last entry of the log."""
@@ -137,8 +149,6 @@ class NodeTable:
             self._set_free(row, self._source.held(name))
             for card in cards:
                 self._set_use(row, card)
-            if cards:
-                self._set_most_free(row)
             self._log_change(row)
 
     def drop(self, name: str) -> None:
@@ -231,16 +241,22 @@ class NodeTable:
     def _set_use(self, row: int, card: Card) -> None:
         place = self.first_at[row] + card.index
         use = self._source.use(card.id)
-        load, before = load_of(card.shape.totals, use), self.load_at[place]
-        if load != before:
+        load, former = load_of(card.shape.totals, use), self.load_at[place]
+        if load != former:
             self.load_at[place] = load
-            self._set_load(row, self.load_sum_at[row] + load - before)
-        self.open_at[place] = is_open(card, use)
+            self._set_load(row, self.load_sum_at[row] + load - former)
+        was_open, self.open_at[place] = self.open_at[place], (opens := is_open(card, use))
         used, totals, free_at = use.used, card.shape.totals, self.free_at
         for key, column in self.dimensions.items():
             total = totals.get(key)
             if total is not None:
-                free_at[column][place] = total - used.get(key, 0)
+                before = free_at[column][place] if was_open else -1.0
+                free_at[column][place] = free = float(total - used.get(key, 0))
+                most = self.most_free_at[column][row]
+                if opens and free >= most:
+                    self.most_free_at[column][row] = free
+                elif before >= most:
+                    self._set_most_free(row)
 
     def _set_load(self, row: int, total: int) -> None:
         self.load_sum_at[row] = total

@@ -226,7 +226,7 @@ class LeaseHolder:
         ours = {**self._leased, **self._served, **self._leaving}
         served = [name for name in domains if name in ours]
         idle = not served and 0 < len(domains) <= others
-        unclear = state.published.spans_nodes or any(one.unnamed for one in domains.values())
+        unclear = state.published.shared_pools or any(one.unnamed for one in domains.values())
         if not others or idle or unclear or 0 < len(served) == len(domains):
             return None
         return tuple(sorted({pool for name in served for pool in state.pool_dependencies.of(name)}))

@@ -30,7 +30,7 @@ from dray.messages.facts import (
     Tick,
 )
 from dray_allocator.devices.percentages import percents, shares_of
-from dray_allocator.values.undecodable import UndecodableFacts
+from dray_allocator.state.subscriptions import UndecodableFacts
 
 T = TypeVar("T")
 
@@ -179,7 +179,7 @@ class Facts:
     _last_tick: Tick | None = None
 
     def apply(self, fact: Fact) -> Changes:
-        """Apply a fact, unless a newer one of its object is known; return what it changes."""
+        """Apply a fact of the configuration; return what it changes."""
         put = _PUTS.get(type(fact))
         return NOTHING if put is None else put(self, fact)
 
@@ -245,9 +245,13 @@ class Facts:
 
     def _without_pool(self, pod: Pod) -> tuple[str, ...]:
         """The pod's claims whose pool is the pool of the pods that refer to them."""
-        names_of = [(pod.namespace, reference.claim) for reference in pod.claims]
-        uids = [uid for name in names_of if (uid := self.claim_uids.get(name, "")) in self.claims]
-        return tuple([uid for uid in uids if not self.claims[uid].pool])
+        found: tuple[str, ...] = ()
+        for reference in pod.claims:
+            uid = self.claim_uids.get((pod.namespace, reference.claim), "")
+            claim = self.claims.get(uid)
+            if claim is not None and not claim.pool:
+                found = (*found, uid)
+        return found
 
     def forget_pools(self, keep: Callable[[str], bool]) -> tuple[list[str], list[str]]:
         """Forget the claims and pods of all pools except those to keep; return their UIDs. They
@@ -298,10 +302,9 @@ class Facts:
         self.given = frozenset(name for some in stand_for for name in some)
         return Changes(are_requirements=True, are_matches=True, is_capacity_everywhere=True)
 
-    def put_taint_rule(self, fact: TaintRuleObserved) -> Changes:
+    def put_taint_rule(self, fact: TaintRuleObserved) -> None:
         """Apply a DeviceTaintRule."""
         _keep(self.taint_rules, fact.rule.name, fact.rule, fact.deleted)
-        return Changes(is_capacity_everywhere=True)
 
     def put_pool(self, fact: PoolObserved) -> Changes:
         """Apply a GPUPool."""
@@ -344,7 +347,7 @@ class Facts:
         pod = self.pods.get(pod_uid)
         return pod is not None and not pod.deleting and pod.phase not in _FINISHED
 
-    def tick(self, fact: Tick) -> Changes:
+    def tick(self, fact: Tick) -> None:
         """Advance the time and forget old deletions.
 
         A tick advances the time by its distance from the tick before, but never backwards, and at
@@ -368,7 +371,6 @@ class Facts:
                     break
                 del gone[uid]
                 revisions.pop(uid, None)
-        return NOTHING
 
     def age_s(self, unix_s: float) -> float:
         """Seconds between a moment of the facts' time and now.
@@ -543,14 +545,9 @@ def _described(node: Node) -> tuple[object, ...]:
 
 
 _PUTS: Final[Mapping[type[Fact], Callable[[Facts, Any], Changes]]] = {
-    ClaimObserved: Facts.put_claim,
-    PodObserved: Facts.put_pod,
-    NodeObserved: Facts.put_node,
     DeviceClassObserved: Facts.put_class,
-    TaintRuleObserved: Facts.put_taint_rule,
     PoolObserved: Facts.put_pool,
     PolicyObserved: Facts.put_policy,
     Synced: Facts.put_synced,
-    Tick: Facts.tick,
 }
-"""How facts are applied, by type."""
+"""How facts are applied on which nothing else depends, by type."""

@@ -17,7 +17,7 @@ from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.nodes.plan import filter_plan
 from dray_allocator.placement.node_filter import candidates
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.table_search import _scoring, choose, index_of
+from dray_allocator.placement.schedule import _scoring, choose, index_of
 
 DOMAIN = f'device.attributes["{names.DRIVER}"]'
 SELECTORS = (

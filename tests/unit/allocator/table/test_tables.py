@@ -109,7 +109,7 @@ def world_of(make_world, changed, cards):
 @pytest.mark.parametrize("then", [0, 1, 20, 200])
 def test_a_node_taken_on_trust_is_not_chosen_unless_the_pod_fits(make_world, monkeypatch, then):
     """Three would be next, had they the cpu; in between so many others change."""
-    monkeypatch.setattr(index, "_MAX_UNCHECKED", 5)
+    monkeypatch.setattr(index, "_MAX_LOADS_ONE_BY_ONE", 5)
     world = make_world().open()
     world.nodes(*(world.a_node(f"n{i}") for i in range(300)), cards=1)
     asked, needs = world.ask("100", "10Gi"), PodNeeds(cpu_milli=200)

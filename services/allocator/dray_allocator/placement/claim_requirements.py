@@ -12,9 +12,9 @@ from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.driver_parameters import own_parameters
 from dray_allocator.devices.percentages import percents
 from dray_allocator.devices.table_scope import is_claim_beyond_table
+from dray_allocator.placement.validate_claim import most_devices, validate_claim
 from dray_allocator.scoring.preference import preference_of
 from dray_allocator.state.facts import Facts, unsigned_part
-from dray_allocator.state.validate_claim import most_devices, validate_claim
 from dray_allocator.values.cache_budget import CacheBudget
 
 _MOST_BYTES: Final = 2**24
