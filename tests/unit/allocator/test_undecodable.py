@@ -32,7 +32,7 @@ from dray.messages.facts import (
     Tick,
 )
 from dray_allocator.core.handle import handle
-from dray_allocator.service.wire import fact_of
+from dray_allocator.service.facts_consumer import fact_of
 from dray_allocator.state.subscriptions import UndecodableFacts
 from dray_allocator.values.events import FactSeen, RecordUndecodable, Subscribe
 from dray_allocator.values.undecodable import UndecodableFact

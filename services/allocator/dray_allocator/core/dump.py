@@ -30,10 +30,21 @@ class DoubleAllocation:
     detail: str
 
 
-def served_page(state: AllocatorState, asked: Dump) -> DumpReply | None:
+def _served_page(state: AllocatorState, asked: Dump) -> DumpReply | None:
     """The page, if this replica serves the domain; else None."""
     domain = state.domains.get(asked.domain)
     return page(state, domain, asked.after) if domain is not None and domain.serving else None
+
+
+def answer_to(state: AllocatorState, request: bytes) -> bytes | None:
+    """The encoded DumpReply to an encoded Dump; None if another replica serves the domain."""
+    try:
+        asked = msgspec.json.decode(request, type=Dump)
+    except msgspec.MsgspecError as error:
+        reply = DumpReply(domain="", error=f"the question can't be read: {error}")
+        return msgspec.json.encode(reply)
+    answer = _served_page(state, asked)
+    return msgspec.json.encode(answer) if answer is not None else None
 
 
 def page(state: AllocatorState, domain: SchedulingDomain, after: str = "") -> DumpReply:

@@ -4,6 +4,8 @@
 ``handle`` folded facts and records.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from dray.api.devices import DeviceId
@@ -64,10 +66,10 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     if is_followed_by_more(event):
         return effects
     goes_on = isinstance(event, Continue)
-    for domain in tuple(state.domains.values()):
-        if state.ready(domain):
-            effects += Step(state, domain, goes_on=goes_on).take()
-    return [*effects, *_checked(state)]
+    ready = [domain for domain in state.domains.values() if state.ready(domain)]
+    for domain in ready:
+        effects += Step(state, domain, goes_on=goes_on).take()
+    return [*effects, *_checked(state, ready)] if state.suspects else effects
 
 
 def is_followed_by_more(event: Event) -> bool:
@@ -79,7 +81,7 @@ def is_followed_by_more(event: Event) -> bool:
 def is_searching(state: AllocatorState) -> bool:
     """Whether only long searches are unfinished; other events need not wait for them."""
     is_active = any(
-        domain.queue.has_active and state.ready(domain) for domain in state.domains.values()
+        domain.queue.active and state.ready(domain) for domain in state.domains.values()
     )
     return state.unfinished and not is_active
 
@@ -209,6 +211,7 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             forget_appended(state, domain)
             domain.forget_learned()
             domain.fence = last
+            domain.term += 1
             domain.queue.request_full_scan()
             domain.settle = True
             domain.asked.clear()
@@ -219,16 +222,18 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             pass
 
 
-def _checked(state: AllocatorState) -> list[Effect]:
+def _checked(state: AllocatorState, ready: Sequence[SchedulingDomain]) -> list[Effect]:
     """Report devices that are allocated beyond their capacity, once all facts are known.
+    ``ready``: domains of which they are known.
 
     A device is checked again later while appends are not confirmed (they may be refused), and if
     kube-scheduler allocated it: its allocation may be published before the fact that the device was
     freed.
     """
-    if not state.suspects or not state.facts.synced:
+    if not state.facts.synced:
         return []
-    if not all(state.complete(domain) for domain in state.domains.values()):
+    known = {domain.name for domain in ready}
+    if not all(name in known or state.complete(one) for name, one in state.domains.items()):
         return []
     confirmed = not any(domain.appended for domain in state.domains.values())
     found: list[Effect] = []

@@ -76,20 +76,16 @@ class Step:
 
     def _schedule_active(self) -> None:
         state, queue = self._state, self._domain.queue
-        topology = state.facts.placement(self._domain.name)[0].topology
-        if (
-            queue.topology != topology
-        ):  # Pods of one signature fit the same nodes only in one topology.
-            queue.topology = topology
-            queue.request_full_scan()
         if queue.must_scan:
             self._scan()
             queue.end_scan()
         if self._goes_on:
             queue.resume_paused()
-        searches, rules = 0, state.rules
+        searches, rules, appended = 0, state.rules, self._domain.appended
         while (
-            queue.has_active and searches < rules.searches_per_step and state.has_room(self._domain)
+            queue.active
+            and searches < rules.searches_per_step
+            and len(appended) < rules.unconfirmed_records
         ):
             if uid := queue.pop():
                 searches += self._schedule(state.facts.pods[uid])
@@ -200,7 +196,7 @@ class Step:
             return 1
         self._put_in_record(decision)
         state.assume(domain, decision)
-        if queue.has_unschedulable or queue.stale_reasons:
+        if queue.unschedulable_pods or queue.stale_reasons:
             queue.activate_next(want.signature)
         return 1
 
@@ -295,10 +291,11 @@ class Step:
     def _next(self, record: AnyRecord) -> int:
         """Queue a record to be appended; return its sequence."""
         domain = self._domain
-        expected = domain.expected_last()
+        expected = domain.current.sequence
         chained = bool(domain.appended)
         domain.appended.append((expected + 1, record))
-        self.effects.append(Append(domain.name, domain.epoch, record, expected, chained))
+        effect = Append(domain.name, domain.epoch, record, expected, chained, domain.term)
+        self.effects.append(effect)
         return expected + 1
 
 

@@ -57,15 +57,16 @@ class DeviceUsage:
         self.version = 0
         """Increases with every change."""
         self._claims: dict[str, Allocation] = {}
-        self._devices: dict[DeviceId, DeviceUse] = {}
+        self.devices: dict[DeviceId, DeviceUse] = {}
+        """The devices in use. Read-only."""
 
     def of(self, device: DeviceId) -> DeviceUse:
         """The use of a device."""
-        return self._devices.get(device, UNUSED)
+        return self.devices.get(device, UNUSED)
 
     def has_room(self, card: Card, demand: Demand) -> bool:
         """Whether a device has ``demand`` left."""
-        use = self._devices.get(card.id, UNUSED)
+        use = self.devices.get(card.id, UNUSED)
         if use.whole or not card.device.allow_multiple_allocations:
             return not use.shares
         used, totals = use.used, demand.totals
@@ -139,9 +140,9 @@ class DeviceUsage:
 
     def _add(self, share: "DeviceShare", sign: int) -> None:
         device, whole, amounts = share
-        use = self._devices.get(device)
+        use = self.devices.get(device)
         if use is None:
-            use = self._devices[device] = DeviceUse()
+            use = self.devices[device] = DeviceUse()
         use.shares += sign
         if whole:
             use.whole += sign
@@ -149,7 +150,7 @@ class DeviceUsage:
         for key, amount in amounts:
             used[key] = used.get(key, 0) + sign * amount
         if not use.shares:
-            del self._devices[device]
+            del self.devices[device]
 
 
 DeviceShare = tuple[DeviceId, bool, tuple[tuple[str, int], ...]]
@@ -262,11 +263,12 @@ class AssumedPods:
         """Increases with every change."""
         self._pods: dict[str, tuple[str, AssumedResources]] = {}
         self._nodes: dict[str, dict[str, AssumedResources]] = {}
-        self._sums: dict[str, AssumedResources] = {}
+        self.sums: dict[str, AssumedResources] = {}
+        """By node, the sum of the resources of assumed pods. Read-only."""
 
     def on(self, node: str) -> AssumedResources:
         """The sum of the resources of assumed pods on a node."""
-        return self._sums.get(node, NOTHING)
+        return self.sums.get(node, NOTHING)
 
     def has(self, pod_uid: str) -> bool:
         """Whether a pod is assumed."""
@@ -279,6 +281,14 @@ class AssumedPods:
     def pods_on(self, node: str) -> tuple[str, ...]:
         """The assumed pods on a node."""
         return tuple(self._nodes.get(node, ()))
+
+    def add(self, pod_uid: str, node: str, held: AssumedResources) -> bool:
+        """Assume a pod; False if it is assumed already."""
+        if pod_uid in self._pods:
+            return False
+        self.version += 1
+        self._add(pod_uid, node, held)
+        return True
 
     def set(self, pod_uid: str, node: str, held: AssumedResources | None) -> str:
         """Assume a pod, replace its resources, or forget it if ``held`` is None. Returns the node
@@ -296,7 +306,7 @@ class AssumedPods:
         self.version += 1
         there = self._nodes[before[0]]
         del there[pod_uid]
-        self._sums[before[0]] = reduce(_plus, there.values(), NOTHING)
+        self.sums[before[0]] = reduce(_plus, there.values(), NOTHING)
         if held is not None:
             self._add(pod_uid, node, held)
         return before[0]
@@ -307,7 +317,7 @@ class AssumedPods:
         if there is None:
             there = self._nodes[node] = {}
         there[pod_uid] = held
-        self._sums[node] = _plus(self.on(node), held)
+        self.sums[node] = _plus(self.on(node), held)
 
 
 def _plus(some: AssumedResources, more: AssumedResources) -> AssumedResources:

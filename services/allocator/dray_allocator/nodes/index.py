@@ -84,14 +84,14 @@ class NodeIndex:
         if position == version and not void:
             return
         self._fitting = (-1, [])
-        if table.height > len(self._keys.at):
-            self._keys.grow(table.height)
+        if (height := table.height) > len(self._keys.at):
+            self._keys.grow(height)
             self._unchecked_at, self._unchecked = longer(self._unchecked_at, len(self._keys.at))
         changed = None if void else table.changed_since(position)
         if not table.rows:
             self._keys.all[:] = NONE
             self._forget_least()
-        elif changed is None or len(changed) > table.height:
+        elif changed is None or len(changed) > height:
             self._rebuild()
         elif self._by_load is not None:
             self._set_loads(self._by_load, changed)

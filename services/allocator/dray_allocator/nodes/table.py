@@ -15,7 +15,14 @@ from dray.api.devices import DeviceId
 from dray.api.pods import Node
 from dray_allocator.devices.links import is_linked
 from dray_allocator.devices.published_devices import Card
-from dray_allocator.devices.usage import MOST_LOAD, AssumedResources, DeviceUse, load_of
+from dray_allocator.devices.usage import (
+    MOST_LOAD,
+    NOTHING,
+    UNUSED,
+    AssumedResources,
+    DeviceUse,
+    load_of,
+)
 from dray_allocator.nodes import equivalence_keys
 from dray_allocator.nodes.columns import (
     Amounts,
@@ -41,12 +48,14 @@ _MOST: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Functions that return the current values."""
+    """The current values."""
 
     node: Callable[[str], Node]
-    held: Callable[[str], AssumedResources]
+    held: Mapping[str, AssumedResources]
+    """By node; none for a node without assumed pods."""
     cards: Callable[[str], Sequence[Card]]
-    use: Callable[[DeviceId], DeviceUse]
+    uses: Mapping[DeviceId, DeviceUse]
+    """By device; none for a device that is not in use."""
 
 
 class NodeTable:
@@ -81,6 +90,8 @@ class NodeTable:
         self.dimensions: dict[str, int] = {}
         """By capacity that a plan needs, its column in ``free``."""
         self._log_at, self._log = wholes(4096)
+        self.version = 0
+        """The position after the last entry of the log."""
         self._logged = 0
         """How many entries of the log are in use."""
         self._log_start = 0
@@ -114,11 +125,6 @@ class NodeTable:
         found.sort(key=(loads or self.load_at[here]).__getitem__, reverse=fills)
         return found
 
-    @property
-    def version(self) -> int:
-        """The position after the last entry of the log."""
-        return self._log_start + self._logged
-
     def changed_since(self, position: int) -> Whole | None:
         """The rows that changed since a position of the log, in order; a row that changed twice is
         there twice. None: the log does not reach back so far. Not to be kept."""
@@ -138,7 +144,7 @@ class NodeTable:
         self.all_cpu_milli_at[row] = bounded(node.cpu_milli)
         self.all_memory_bytes_at[row] = bounded(node.memory_bytes)
         self.nodes_in[row] = node
-        self._set_free(row, self._source.held(name))
+        self._set_free(row, self._source.held.get(name, NOTHING))
         self.kinds_version += 1
         self._log_change(row)
 
@@ -146,7 +152,7 @@ class NodeTable:
         """Update the assumed resources of a node, and the use of these cards."""
         row = self.rows.get(name)
         if row is not None:
-            self._set_free(row, self._source.held(name))
+            self._set_free(row, self._source.held.get(name, NOTHING))
             for card in cards:
                 self._set_use(row, card)
             self._log_change(row)
@@ -209,7 +215,7 @@ class NodeTable:
             for name, row in self.rows.items():
                 for place, card in enumerate(self._source.cards(name), self.first_at[row]):
                     if key in card.shape.totals:
-                        used = self._source.use(card.id).used.get(key, 0)
+                        used = self._source.uses.get(card.id, UNUSED).used.get(key, 0)
                         free[place] = card.shape.totals[key] - used
                 self._set_most_free(row)
         return known
@@ -229,6 +235,7 @@ class NodeTable:
                 self._logged -= lost
         self._log_at[self._logged] = row
         self._logged += 1
+        self.version += 1
 
     def _set_free(self, row: int, held: AssumedResources) -> None:
         node = self.nodes_in[row]
@@ -240,7 +247,7 @@ class NodeTable:
 
     def _set_use(self, row: int, card: Card) -> None:
         place = self.first_at[row] + card.index
-        use = self._source.use(card.id)
+        use = self._source.uses.get(card.id, UNUSED)
         load, former = load_of(card.shape.totals, use), self.load_at[place]
         if load != former:
             self.load_at[place] = load
@@ -283,7 +290,7 @@ class NodeTable:
         self.linked_at[row] = linked
         self.cards_in[row] = cards
         here = self.card_slice(row)
-        uses = [self._source.use(card.id) for card in cards]
+        uses = [self._source.uses.get(card.id, UNUSED) for card in cards]
         loads = [load_of(card.shape.totals, use) for card, use in zip(cards, uses, strict=True)]
         self.row[here] = row
         self.has_card[here] = True

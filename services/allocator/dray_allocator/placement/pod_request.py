@@ -24,14 +24,14 @@ from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.placement.claim_requirements import ClaimRequirements, ClaimRequirementsCache
 from dray_allocator.placement.validate_claim import refused_topology
 from dray_allocator.scoring.policies import scoring_of
-from dray_allocator.state.facts import Facts, unsigned_part
+from dray_allocator.state.facts import Facts, Signature
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.cache_budget import CacheBudget
 
 _MOST_BYTES: Final = 2**24
 _MOST_ALIKE: Final = 16
-_ClaimKeys = tuple[tuple[bytes, bytes, str], ...]
-"""Per claim: its signature, the rest of its spec, and its pool."""
+_ClaimKeys = tuple[tuple[Signature, str], ...]
+"""Per claim: its signature and its pool."""
 _Key = tuple[str, str, str, bool, bool, int, int, _ClaimKeys]
 
 
@@ -92,8 +92,8 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[R
     """The pod's request, or the reasons why dray can't decide it."""
     if refusal := _refused_by_pool(state, domain, pod):
         return (refusal,)
-    claims = state.open_claims(pod)
-    if others := state.claims_of_others(pod):
+    claims, others = state.claims_to_decide(pod)
+    if others:
         return tuple(_of_others(state, others))
     if state.facts.given_up and (refused := tuple(_given_up(state, claims))):
         return refused
@@ -159,9 +159,7 @@ class PodPatterns:
         needs, pool, signatures = pod.needs, facts.pools.get(domain), facts.signatures
         # Pending pods in a pool whose nodes became shared again have no other binder.
         alone = pool is not None and pool.dedicated and pod.scheduler == DRAY_SCHEDULER
-        claim_keys = tuple(
-            [(signatures[one.uid], unsigned_part(one.spec), one.pool) for one in claims]
-        )
+        claim_keys = tuple([(signatures[one.uid], one.pool) for one in claims])
         about = (domain, pod.pool, pod.scheduler, alone, bool(published.beyond_table))
         key = (*about, needs.cpu_milli, needs.memory_bytes, claim_keys)
         alike = self._known.get(key, ())
@@ -171,7 +169,9 @@ class PodPatterns:
         requirements = tuple([self._requirements.of(facts, claim) for claim in claims])
         policy = facts.placement(domain)[0]
         made = _pattern(requirements, claim_keys, policy, pod, published, alone=alone)
-        if not self._room.takes(len(made.signature) + sum(len(says) for _, says, _ in claim_keys)):
+        if not self._room.takes(
+            len(made.signature) + sum(len(rest) for (_, rest), _ in claim_keys)
+        ):
             self._known.clear()
             alike = ()
         self._known[key] = [made, *alike[: _MOST_ALIKE - 1]]
@@ -192,8 +192,8 @@ def _pattern(
     asks = () if in_full else _asks(requirements)
     modes = _modes(pod, placement, in_full or bool(published.beyond_table))
     needed = msgspec.json.encode((pod.needs, alone, *modes), order="deterministic")
-    signature = b"|".join([one for one, _, _ in claim_keys])
-    is_elsewhere = any(pool not in ("", pod.pool) for _, _, pool in claim_keys)
+    signature = b"|".join([requests for (requests, _), _ in claim_keys])
+    is_elsewhere = any(pool not in ("", pod.pool) for _, pool in claim_keys)
     faulty = any(one.faults(placement) or one.missing for one in requirements)
     refusal = _refused_topology(placement, requirements) if in_full else ""
     return PodPattern(

@@ -45,6 +45,8 @@ _SPECS_KEPT: Final = 1024
 _Part = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 """Of a request: selectors and capacity."""
 _Key = tuple[tuple[_Part, ...], bytes]
+Signature = tuple[bytes, bytes]
+"""Equal for claims with equal specs: one part for the requests, one for the rest."""
 
 
 class Changes(msgspec.Struct, frozen=True, gc=False):
@@ -93,22 +95,23 @@ class ClaimSpecInterner:
     misses. A thousand pods of one template have a thousand claims with equal specs."""
 
     def __init__(self) -> None:
-        self._kept: dict[_Key, tuple[ClaimSpec, bytes]] = {}
+        self._kept: dict[_Key, tuple[ClaimSpec, Signature]] = {}
         """By the part that differs most. Equality alone is not enough: 1 equals true."""
 
-    def intern(self, claim: Claim) -> tuple[ClaimSpec, bytes]:
+    def intern(self, claim: Claim) -> tuple[ClaimSpec, Signature]:
         """The first spec that equals the claim's, and its signature."""
-        key = tuple([_part(request) for request in claim.spec.requests]), unsigned_part(claim.spec)
+        rest = _rest(claim.spec)
+        key = tuple([_part(request) for request in claim.spec.requests]), rest
         kept = self._kept.get(key)
         if kept is not None and kept[0] == claim.spec:
             return kept
         if len(self._kept) >= _SPECS_KEPT:
             self._kept.clear()
-        made = self._kept[key] = claim.spec, signature(claim)
+        made = self._kept[key] = claim.spec, (_of_requests(claim), rest)
         return made
 
 
-def signature(claim: Claim) -> bytes:
+def _of_requests(claim: Claim) -> bytes:
     """Equal for claims with equal requests."""
     shares = [percents(claim, request.name) for request in claim.spec.requests]
     asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
@@ -117,8 +120,8 @@ def signature(claim: Claim) -> bytes:
     return msgspec.json.encode(asked, order="deterministic")
 
 
-def unsigned_part(spec: ClaimSpec) -> bytes:
-    """The part of a spec in which claims of equal signatures may differ."""
+def _rest(spec: ClaimSpec) -> bytes:
+    """The part of a spec in which claims with equal requests may differ."""
     if not spec.config and not spec.unsupported:
         return b""
     return msgspec.json.encode((spec.config, spec.unsupported), order="deterministic")
@@ -142,14 +145,16 @@ class Facts:
     undecodable: UndecodableFacts = field(default_factory=UndecodableFacts)
     now_unix_s: float = 0.0
     """Time of the first tick plus the steps of all later ticks; 0: no tick was read."""
+    is_dated: bool = False
+    """Whether a tick was read: without one, records would have no time."""
     claims: dict[str, Claim] = field(default_factory=dict)
     gone_claims: dict[str, float] = field(default_factory=dict)
     """Deleted claims and when; remembered for a while."""
     claim_uids: dict[ClaimName, str] = field(default_factory=dict)
     given_up: dict[str, str] = field(default_factory=dict)
     """By UID, why the last attempt of a claim was given up; such claims are not decided for now."""
-    signatures: dict[str, bytes] = field(default_factory=dict)
-    """Per claim, equal for equal specs."""
+    signatures: dict[str, Signature] = field(default_factory=dict)
+    """Per claim."""
     pods: dict[str, Pod] = field(default_factory=dict)
     gone_pods: dict[str, float] = field(default_factory=dict)
     pods_of: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
@@ -360,7 +365,7 @@ class Facts:
             step_s = fact.now_unix_s - self._last_tick.now_unix_s
             ticks = max(1, fact.revision - self._last_tick.revision)
             self.now_unix_s += min(max(0.0, step_s), ticks * fact.most_step_s)
-        self._last_tick = fact
+        self._last_tick, self.is_dated = fact, True
         for gone, revisions in (
             (self.gone_claims, self._claim_revisions),
             (self.gone_pods, self._pod_revisions),
@@ -396,11 +401,6 @@ class Facts:
         if read is None or read[0] is not policy:
             read = self._placements[policy.name] = (policy, policy_placement(policy))
         return read[1], policy.version
-
-    @property
-    def is_dated(self) -> bool:
-        """Whether a tick was read: without one, records would have no time."""
-        return self._last_tick is not None
 
     @property
     def list_attributes(self) -> bool:

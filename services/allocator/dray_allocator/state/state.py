@@ -117,9 +117,9 @@ class AllocatorState:
     def _make_tables(self) -> None:
         source = Source(
             node=lambda name: self.facts.nodes[name].node,
-            held=self.assumed_pods.on,
+            held=self.assumed_pods.sums,
             cards=lambda name: self.published.of(name).cards,
-            use=self.device_usage.of,
+            uses=self.device_usage.devices,
         )
         pools = Pools(
             nodes=lambda pool: self.facts.served_nodes(pool),
@@ -192,20 +192,15 @@ class AllocatorState:
             domain.fence is not None
             and not domain.lost
             and domain.current.sequence >= max(1, domain.fence)
-            and self.has_room(domain)
+            and len(domain.appended) < self.rules.unconfirmed_records
             and self.complete(domain)
         )
-
-    def has_room(self, domain: SchedulingDomain) -> bool:
-        """Whether another record may be appended before the pending appends are read back. Nothing
-        else of ``ready`` changes during a step."""
-        return len(domain.appended) < self.rules.unconfirmed_records
 
     @property
     def unfinished(self) -> bool:
         """Whether ``Continue`` has something to do."""
         return any(
-            (one.queue.has_active or one.queue.paused) and self.ready(one)
+            (one.queue.active or one.queue.paused) and self.ready(one)
             for one in self.domains.values()
         )
 
@@ -220,26 +215,26 @@ class AllocatorState:
             and not pod.node
             and pod.phase == "Pending"
             and not pod.deleting
-            and bool(self.open_claims(pod) or self.claims_of_others(pod))
+            and any(self.claims_to_decide(pod))
         )
 
-    def claims_of_others(self, pod: Pod) -> tuple[Claim, ...]:
-        """Claims that are allocated for other pods, so that the pod can't be bound. dray reserves a
-        claim for one pod, together with its allocation; kube-scheduler for each pod."""
-        if pod.binder != names.OWNER_DRAY:
-            return ()
-        claims = self.facts.claims_of(pod) or ()
-        return tuple(one for one in claims if one.reserved_for and pod.uid not in one.reserved_for)
+    def claims_to_decide(self, pod: Pod) -> tuple[tuple[Claim, ...], tuple[Claim, ...]]:
+        """The pod's open claims and those of others.
 
-    def open_claims(self, pod: Pod) -> tuple[Claim, ...]:
-        """The pod's claims to be allocated together; empty unless all are known and free."""
-        found = []
-        for claim in self.facts.claims_of(pod) or ():
-            if claim.allocation is None:
-                if self._is_taken(claim):
-                    return ()
-                found.append(claim)
-        return tuple(found)
+        Open claims are to be allocated together; there are none unless all are known and free.
+        Claims of others are allocated for other pods, so that the pod can't be bound: dray reserves
+        a claim for one pod, together with its allocation; kube-scheduler for each pod.
+        """
+        claims = self.facts.claims_of(pod) or ()
+        opened = [one for one in claims if one.allocation is None]
+        if opened and any(map(self._is_taken, opened)):
+            opened.clear()
+        others: tuple[Claim, ...] = ()
+        if pod.binder == names.OWNER_DRAY:
+            others = tuple(
+                [one for one in claims if one.reserved_for and pod.uid not in one.reserved_for]
+            )
+        return tuple(opened), others
 
     def _is_taken(self, claim: Claim) -> bool:
         """Whether an earlier attempt of the claim is not over yet."""
@@ -349,9 +344,14 @@ class AllocatorState:
         if not self.subscriptions.takes(name):
             self.unread_domains[name] = domain
             return []
-        self.domains[name] = domain
+        self.add(domain)
         self.requeue_all()
         return [Follow(name, epoch, start)]
+
+    def add(self, domain: SchedulingDomain) -> None:
+        """Add a domain that is subscribed to, or replace it."""
+        self.domains[domain.name] = domain
+        self._set_topology(domain)
 
     def forget_facts(self) -> None:
         """Start again: the facts stream was re-created. The logs stay until new epochs."""
@@ -374,10 +374,9 @@ class AllocatorState:
         pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
         domain.current.take(decision, self.facts.now_unix_s)
         domain.queue.remove(pod_uid)
-        if self.assumed_pods.has(pod_uid):  # An earlier attempt has not ended in a log yet.
-            self._recompute_assumed_pod(pod_uid)
-        elif not self._is_counted(pod_uid, node):
-            self.assumed_pods.set(pod_uid, node, _held(decision))
+        is_counted = self._is_counted(pod_uid, node)
+        if is_counted or not self.assumed_pods.add(pod_uid, node, _held(decision)):
+            self._recompute_assumed_pod(pod_uid)  # An earlier attempt has not ended in a log yet.
         devices: list[DeviceId] = []
         for claim in decision.claims:
             uid = claim.uid
@@ -407,8 +406,8 @@ class AllocatorState:
         if changes.nodes or changes.cards:
             self._requeue_nodes(changes)
         self._requeue_domains(changes)
-        if changes.are_requirements and self.patterns is not None:
-            self.patterns.forget()
+        if changes.are_requirements:
+            self._requirements_changed()
         if changes.are_matches:
             self.published.clear_eligible()
             self.tables.forget_indexes()
@@ -442,6 +441,19 @@ class AllocatorState:
         for pod_uid in changes.ended:
             for domain in self.domains.values():
                 domain.settle = domain.settle or pod_uid in domain.current.pods
+
+    def _requirements_changed(self) -> None:
+        if self.patterns is not None:
+            self.patterns.forget()
+        for domain in self.domains.values():
+            self._set_topology(domain)
+
+    def _set_topology(self, domain: SchedulingDomain) -> None:
+        """Pods of one signature fit the same nodes only in one topology."""
+        topology = self.facts.placement(domain.name)[0].topology
+        if domain.queue.topology != topology:
+            domain.queue.topology = topology
+            domain.queue.request_full_scan()
 
     def requeue_all(self) -> None:
         """Compute everything again, after facts or a log were lost."""
@@ -505,7 +517,11 @@ class AllocatorState:
     def _pods_of(self, claim_uid: str) -> tuple[str, ...]:
         """The pods that refer to a claim, while it is known."""
         claim = self.facts.claims.get(claim_uid)
-        return () if claim is None else self.facts.pods_named((claim.namespace, claim.name))
+        return (
+            ()
+            if claim is None
+            else tuple(self.facts.pods_of.get((claim.namespace, claim.name), ()))
+        )
 
     def _use(self, claim_uid: str) -> Allocation | None:
         """``status.allocation``, else what the logs reserve."""
@@ -581,7 +597,7 @@ class AllocatorState:
             if pod is not None and domain.name == pool:
                 key = (-pod.priority, pod.created_unix_s, pod.uid)
                 # A replica that begins to serve activates all pods.
-                domain.queue.add(pod_uid, key, activate=domain.serving)
+                domain.queue.add(pod_uid, key, activate=domain.fence is not None)
             else:
                 domain.queue.remove(pod_uid)
 

@@ -136,6 +136,9 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     record: AnyRecord
     expected_last: int
     chained: bool = False
+    term: int = 0
+    """``SchedulingDomain.term``: the failure of an append of an earlier term says nothing of this
+    one."""
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):

@@ -162,7 +162,7 @@ def asking(world, random: Random) -> PodRequest:
     pod = world.a_pod(uid, needs=needs(random))
     state.facts.claims[claim.uid] = claim
     state.facts.claim_uids[claim.namespace, claim.name] = claim.uid
-    state.facts.signatures[claim.uid] = repr(claim.spec).encode()
+    state.facts.signatures[claim.uid] = (repr(claim.spec).encode(), b"")
     found = wanted(state, "pool", pod)
     del state.facts.claims[claim.uid], state.facts.signatures[claim.uid]
     del state.facts.claim_uids[claim.namespace, claim.name]
