@@ -180,6 +180,16 @@ class Controller:
             of_term(lambda term: term.recovery.withdrawn),
         )
         metrics.gauge(
+            "dray_unprepared_pods",
+            "Bound pods whose node has not prepared their GPUs.",
+            of_term(lambda term: term.preparation.waiting),
+        )
+        metrics.gauge(
+            "dray_pods_prepared_again",
+            "Times in this term that a kubelet was made to prepare a pod again.",
+            of_term(lambda term: term.preparation.touched),
+        )
+        metrics.gauge(
             "dray_undecodable_records",
             "Undecodable records of decision logs skipped in this term.",
             of_term(lambda term: term.followers.undecodable),

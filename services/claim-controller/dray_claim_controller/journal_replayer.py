@@ -27,10 +27,12 @@ from dray_claim_controller.logs.decisions import MustBegin, NextEpoch
 from dray_claim_controller.owners.decisions import CameLate, StrandedPods
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
 from dray_claim_controller.pools.usage import PolicyFinalizer, PoolRelease
+from dray_claim_controller.preparation.decisions import AwaitsPreparation
 from dray_claim_controller.templates.decisions import Affected, Template
 
 QUESTIONS: dict[str, type[RecordedRule[Any]]] = by_name(
     Affected,
+    AwaitsPreparation,
     CameLate,
     Cleared,
     Garbage,

@@ -88,10 +88,20 @@ class GroupQueue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     name: str
     uid: str = ""
-    state: str = "Open"
-    """``Open``, ``Closing``, ``Closed`` or ``Unknown``."""
+    state: str = ""
+    """``Open``, ``Closing``, ``Closed`` or ``Unknown``; empty: not written yet, as ``Open``."""
     parent: str = ""
     priority: int = 0
+    capability: dict[str, str] = msgspec.field(default_factory=dict)
+    deserved: dict[str, str] = msgspec.field(default_factory=dict)
+    guarantee: dict[str, str] = msgspec.field(default_factory=dict)
+    pods: int = 0
+    """Pods that it has allocated (``status.allocated``)."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes groups."""
+        return self.state in ("", "Open")
 
 
 class GroupCount:

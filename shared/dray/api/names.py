@@ -84,6 +84,8 @@ separated by commas, by which it must never be bound."""
 ALLOCATED: Final = PREFIX + "allocated"
 TEMPLATE_READY: Final = PREFIX + "template-ready"
 """On a waiting pod: its derived template, touched so that old controllers retry at once."""
+PREPARE_AGAIN: Final = PREFIX + "prepare-again"
+"""On a pod that is bound and not prepared: changed so that the kubelet tries at once."""
 POOL_FINALIZER: Final = PREFIX + "pool-in-use"
 """Finalizer of GPUPools, and of the SchedulingConfigTemplates that they name."""
 HEALTH_TAINT: Final = PREFIX + "unhealthy"
@@ -103,12 +105,16 @@ OWN_ANNOTATIONS: Final = (
     VOID,
     ALLOCATED,
     TEMPLATE_READY,
+    PREPARE_AGAIN,
     CONTAINER_GPU_IDS,
 )
 
 # Labels and taints.
 POOL_LABEL: Final = PREFIX + "gpupool"
 """On nodes: membership. On derived templates and their claims: the pool asked for."""
+GPU_LABEL: Final = PREFIX + "gpu-present"
+"""On nodes: whether a node-agent has published GPUs there. The claim-controller sets it."""
+GPU_PRESENT: Final = "true"
 QOS_LABEL: Final = PREFIX + "qos"
 TEMPLATE_LABEL: Final = PREFIX + "resource-claim-template"
 DERIVED_FROM_LABEL: Final = PREFIX + "derived-from"

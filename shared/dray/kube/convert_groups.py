@@ -18,6 +18,7 @@ from dray.api.groups import (
 )
 from dray.api.names import GANG_LOSS_POLICY, GANG_TIMEOUT
 from dray.api.pods import GroupKey, GroupMember, NodeExpression
+from dray.api.quantities import parse_quantity
 from dray.kube.convert_metadata import annotation, is_deleting, label, time_from
 from dray.kube.ports import Object
 from dray.runtime.units import parse_duration
@@ -62,9 +63,7 @@ def _volcano(obj: Object) -> PodGroup:
             task: int(least) for task, least in (spec.get("minTaskMember") or {}).items() if least
         },
         sub_groups=tuple(_sub_group(one) for one in spec.get("subGroupPolicy") or ()),
-        min_resources={
-            name: str(amount) for name, amount in (spec.get("minResources") or {}).items()
-        },
+        min_resources=_amounts(spec.get("minResources")),
         queue=spec.get("queue") or DEFAULT_QUEUE,
         priority_class=spec.get("priorityClassName") or "",
         timeout_s=_timeout_s(obj),
@@ -97,15 +96,24 @@ def _native(obj: Object) -> PodGroup:
 
 
 def queue_from(obj: Object) -> GroupQueue:
-    """A Queue of Volcano; one without a state is open."""
+    """A Queue of Volcano."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    allocated = (status.get("allocated") or {}).get("pods") or 0
     return GroupQueue(
         name=obj["metadata"]["name"],
         uid=obj["metadata"].get("uid", ""),
-        state=status.get("state") or "Open",
+        state=status.get("state") or "",
         parent=spec.get("parent") or "",
         priority=int(spec.get("priority") or 0),
+        capability=_amounts(spec.get("capability")),
+        deserved=_amounts(spec.get("deserved")),
+        guarantee=_amounts((spec.get("guarantee") or {}).get("resource")),
+        pods=parse_quantity(str(allocated)).value,
     )
+
+
+def _amounts(resources: Mapping[str, Any] | None) -> dict[str, str]:
+    return {name: str(amount) for name, amount in (resources or {}).items()}
 
 
 def _timeout_s(obj: Object) -> float:

@@ -48,6 +48,7 @@ async def test_a_pod_runs_with_the_environment_of_its_card(stand, eventually):
         conditions = {one["type"]: one["status"] for one in pod["status"]["conditions"]}
         assert conditions == {
             "PodScheduled": "True",
+            "PodReadyToStartContainers": "True",
             "Initialized": "True",
             "ContainersReady": "True",
             "Ready": "True",

@@ -9,8 +9,9 @@ from tests.unit.allocator.conftest import World, claim_of, fraction, node, pod
 
 from dray.api.claims import AllocatedDevice, Allocation
 from dray.api.devices import DeviceClass, DeviceId, DeviceTaintRule, ResourceSlice
+from dray.api.groups import VOLCANO, GroupQueue, PodGroup
 from dray.api.names import DRIVER
-from dray.api.pods import Node, Policy, Pool
+from dray.api.pods import GroupKey, Node, Policy, Pool
 from dray.messages.base import Delivered, encode
 from dray.messages.facts import (
     FACTS,
@@ -19,11 +20,14 @@ from dray.messages.facts import (
     DeviceClassObserved,
     DomainObserved,
     Fact,
+    GroupObserved,
     InventoryObserved,
     NodeObserved,
     PodObserved,
     PolicyObserved,
     PoolObserved,
+    PriorityClassObserved,
+    QueueObserved,
     SliceObserved,
     Synced,
     TaintRuleObserved,
@@ -83,6 +87,12 @@ CASES: list[tuple[Fact, UndecodableFact]] = [
         UndecodableFact("", "", pools=(POOL,)),
     ),
     (PolicyObserved(revision=1, policy=Policy("on", "u")), UndecodableFact("", "", policy="on")),
+    (
+        GroupObserved(revision=1, group=PodGroup(key=GroupKey(VOLCANO, "a", "b"), uid="g")),
+        UndecodableFact("", ""),
+    ),
+    (QueueObserved(revision=1, queue=GroupQueue("q")), UndecodableFact("", "")),
+    (PriorityClassObserved(revision=1, name="high", value=1000), UndecodableFact("", "")),
     (
         DeviceClassObserved(revision=1, device_class=DeviceClass("c")),
         UndecodableFact("", "", everywhere=True),

@@ -94,8 +94,21 @@ def test_a_native_group_that_is_disrupted_as_a_whole_ends_below_its_minimum() ->
 
 
 def test_a_queue_without_a_state_is_open() -> None:
-    assert queue_from({"metadata": {"name": "q"}}).state == "Open"
-    assert queue_from({"metadata": {"name": "q"}, "status": {"state": "Closed"}}).state == "Closed"
+    assert queue_from({"metadata": {"name": "q"}}).is_open
+    assert not queue_from({"metadata": {"name": "q"}, "status": {"state": "Closed"}}).is_open
+
+
+def test_a_queue_has_its_amounts() -> None:
+    spec = {"capability": {"cpu": 8}, "deserved": {"cpu": 4}, "guarantee": {"resource": {"cpu": 2}}}
+    found = queue_from(
+        {"metadata": {"name": "q"}, "spec": spec, "status": {"allocated": {"pods": "3"}}}
+    )
+    assert (found.capability, found.deserved, found.guarantee) == (
+        {"cpu": "8"},
+        {"cpu": "4"},
+        {"cpu": "2"},
+    )
+    assert found.pods == 3
 
 
 @pytest.mark.parametrize(

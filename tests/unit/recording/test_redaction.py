@@ -41,6 +41,7 @@ from dray_claim_controller.journal_replayer import JournalReplayer
 from dray_claim_controller.owners.decisions import CameLate, StrandedPods
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
 from dray_claim_controller.pools.usage import PolicyFinalizer, PoolRelease
+from dray_claim_controller.preparation.decisions import AwaitsPreparation
 from dray_claim_controller.templates.decisions import Affected, Template
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeState, slices
@@ -183,6 +184,7 @@ def questions(picture: ObjectCache) -> list[RecordedRule[Any]]:
     asked += [
         Affected(namespace="team", name="base", dray_namespace="dray-system", bases=("team/base",)),
         Cleared(),
+        *(AwaitsPreparation(pod_uid=uid) for uid in picture.pods),
         Refused(after_s=0.0, now_s=5.0, since_s={}),
         StartedHalfway(after_s=0.0, now_s=5.0, since_s={}),
         Halfway(pods=tuple(picture.pods)),

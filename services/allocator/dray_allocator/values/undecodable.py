@@ -28,19 +28,30 @@ from dray.messages.facts import (
     ClaimObserved,
     DomainObserved,
     Fact,
+    GroupObserved,
     InventoryObserved,
     NodeObserved,
     PodObserved,
     PolicyObserved,
     PoolObserved,
+    PriorityClassObserved,
+    QueueObserved,
     SliceObserved,
     TemplateObserved,
     TermBegun,
 )
 
 _OF_POOLS: Final = (ClaimObserved, PodObserved)
-_UNUSED: Final = (InventoryObserved, TemplateObserved, TermBegun)
-"""Allocators ignore them; a node's health only removes devices, and its last state stays."""
+_UNUSED: Final = (
+    GroupObserved,
+    InventoryObserved,
+    PriorityClassObserved,
+    QueueObserved,
+    TemplateObserved,
+    TermBegun,
+)
+"""Allocators ignore them, or their last state stays: a node's health only removes devices, and pods
+of a group that is not known wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,8 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     pod: Pod | None = None
     text: bytes = b""
     """Of the object; empty without claims."""
+    has_sandbox: bool = False
+    """Whether the kubelet has made its sandbox, after it prepared its claims."""
     has_shape: bool = False
     """Whether the webhook has seen that it asks for GPUs."""
     templates: tuple[str, ...] = ()
@@ -101,6 +103,11 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     ports: tuple[HostPort, ...] = ()
     fills_node: bool = False
     """Its requests can't be read, so it counts as using the whole node."""
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the webhook has seen that it belongs to a PodGroup."""
+        return self.pod is not None and self.pod.member is not None and bool(self.pod.request_id)
 
     @property
     def object(self) -> Object:
@@ -154,9 +161,19 @@ def with_object(cached: CachedPod, obj: Object) -> CachedPod:
     return replace(
         cached,
         text=text_of(obj),
+        has_sandbox=_has_sandbox(obj),
         has_shape=SHAPE in (obj["metadata"].get("annotations") or {}),
         templates=() if cached.terminal else tuple(f"{namespace}/{name}" for name in names),
     )
+
+
+def _has_sandbox(obj: Object) -> bool:
+    """By the condition; by the phase if a kubelet does not write it."""
+    status = obj.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodReadyToStartContainers":
+            return bool(condition.get("status") == "True")
+    return status.get("phase") not in (None, "", "Pending")
 
 
 def is_ours(claim: Claim) -> bool:

@@ -4,7 +4,14 @@ from typing import Any
 
 import msgspec
 
-from dray.kube.convert import UNREADABLE, claim_from, pod_from, revision_of, why_unreadable
+from dray.kube.convert import (
+    UNREADABLE,
+    claim_from,
+    group_key,
+    pod_from,
+    revision_of,
+    why_unreadable,
+)
 from dray.kube.object_text import object_from, text_of
 from dray.kube.ports import CLAIMS, PODS, Object, Resource
 from dray_claim_controller.cache.cached_objects import cached_pod, unreadable_pod
@@ -64,7 +71,8 @@ def convert(resource: Resource, obj: Object) -> ConvertedObject:
 def _converted_pod(obj: Object, version: ObjectText) -> ConvertedObject:
     name = name_of(obj)
     try:
-        pod = pod_from(obj) if obj["spec"].get("resourceClaims") else None
+        concerns = obj["spec"].get("resourceClaims") or group_key(obj) is not None
+        pod = pod_from(obj) if concerns else None
         cached = cached_pod(obj, pod, version.revision)
     except UNREADABLE as error:
         unreadable = unreadable_pod(obj, version.revision)

@@ -172,6 +172,8 @@ def waiting_in(cache: ObjectCache, cached: CachedPod) -> str | None:
 
 def waits_for_devices(cache: ObjectCache, cached: CachedPod, pod: Pod) -> bool:
     """Whether a pod of ours is going to run and lacks devices."""
+    if pod.member is not None and not pod.claims:
+        return False
     if cached.node or cached.terminal or pod.deleting:
         return False
     claims = cache.claims_of(pod)

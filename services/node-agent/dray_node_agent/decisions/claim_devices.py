@@ -156,7 +156,7 @@ def environment(
 def prepared_claim(
     claim: Claim, wanted: Sequence[ClaimedDevice], qos: str, traceparent: str
 ) -> PreparedClaim:
-    """The entry of a claim whose preparation starts."""
+    """The entry of a claim."""
     entries, devices, env = list[Spec](), list[PreparedDevice](), dict[str, str]()
     for container, parts in _by_container(wanted, claim).items():
         for part in parts:
@@ -169,7 +169,7 @@ def prepared_claim(
         uid=claim.uid,
         namespace=claim.namespace,
         name=claim.name,
-        phase="PrepareStarted",
+        phase="PrepareCompleted",
         devices=tuple(devices),
         cdi=spec_of(entries),
         env=env,
