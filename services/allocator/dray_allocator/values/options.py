@@ -29,7 +29,7 @@ class AllocatorOptions:
     """Limit of the decisions in one record. Every bus takes messages of 1 MiB (``MINIMUM_BYTES``);
     the rest is for the record's other fields."""
 
-    changed: dict[str, Any] = field(init=False, repr=False, compare=False)
+    changed: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
     """Options that differ from the defaults, by name, as JSON values; without the writer."""
 
     def __post_init__(self) -> None:
