@@ -40,7 +40,7 @@ def schedule_pod(
     """
     if not wanted.in_full:
         choice = choose(state, domain, wanted)
-        if choice is not None or not _may_use_other_devices(state, wanted):
+        if choice is not None or not may_use_other_devices(state, wanted):
             return choice
     return NodeSearch(state, domain, wanted, budget).choice()
 
@@ -51,7 +51,7 @@ def may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest)
     if not wanted.in_full:
         if index_of(state, domain, wanted).best() >= 0:
             return True
-        if not _may_use_other_devices(state, wanted):
+        if not may_use_other_devices(state, wanted):
             return False
     return NodeSearch(state, domain, wanted).is_open()
 
@@ -113,7 +113,7 @@ def _scoring(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
     return learned_scoring(state, domain) or wanted.scoring
 
 
-def _may_use_other_devices(state: AllocatorState, wanted: PodRequest) -> bool:
+def may_use_other_devices(state: AllocatorState, wanted: PodRequest) -> bool:
     """Whether devices outside the scope of the node table could fit the pod. A pod that requires
     connected devices can't have them."""
     return bool(state.published.beyond_table) and not must_be_connected(

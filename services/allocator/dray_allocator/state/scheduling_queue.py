@@ -60,6 +60,11 @@ class SchedulingQueue:
     """Per signature, about how many entries of its heap are of pods that were removed."""
 
     @property
+    def first_active(self) -> QueueKey | None:
+        """The place of the first active entry; its pod may be gone."""
+        return self.active[0] if self.active else None
+
+    @property
     def activates_all(self) -> bool:
         """Whether the next scan activates every pending pod."""
         return self._last_scan < 0

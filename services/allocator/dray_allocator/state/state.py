@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from dray.api import names
 from dray.api.claims import Allocation, Claim
 from dray.api.devices import DeviceId
-from dray.api.pods import Pod
+from dray.api.pods import GroupKey, Pod
 from dray.cel.environment import Environment, Mode, environment_of_server
 from dray.messages.base import subject_of
 from dray.messages.decisions import PodDecision
@@ -47,6 +47,7 @@ from dray_allocator.state.domain import (
     merely_held,
 )
 from dray_allocator.state.facts import NOTHING, Changes, Facts
+from dray_allocator.state.pending_groups import PendingGroups
 from dray_allocator.state.subscriptions import PoolDependencies, Subscriptions
 from dray_allocator.values.events import Effect, Follow, Unfollow
 from dray_allocator.values.options import AllocatorOptions
@@ -200,7 +201,8 @@ class AllocatorState:
     def unfinished(self) -> bool:
         """Whether ``Continue`` has something to do."""
         return any(
-            (one.queue.active or one.queue.paused) and self.ready(one)
+            (one.queue.active or one.queue.paused or one.groups.touched or one.groups.active)
+            and self.ready(one)
             for one in self.domains.values()
         )
 
@@ -227,7 +229,7 @@ class AllocatorState:
         """
         claims = self.facts.claims_of(pod) or ()
         opened = [one for one in claims if one.allocation is None]
-        if opened and any(map(self._is_taken, opened)):
+        if opened and any(map(self.is_claimed, opened)):
             opened.clear()
         others: tuple[Claim, ...] = ()
         if pod.binder == names.OWNER_DRAY:
@@ -236,7 +238,7 @@ class AllocatorState:
             )
         return tuple(opened), others
 
-    def _is_taken(self, claim: Claim) -> bool:
+    def is_claimed(self, claim: Claim) -> bool:
         """Whether an earlier attempt of the claim is not over yet."""
         for domain in self.domains.values():
             reservation = domain.current.claims.get(claim.uid)
@@ -367,6 +369,7 @@ class AllocatorState:
             domain.unnamed = True
             domain.renamed = 0
             domain.node_worths = NodeWorths()  # It has the numbers of the old tables.
+            domain.groups = PendingGroups()
         self.requeue_all()
 
     def assume(self, domain: SchedulingDomain, decision: PodDecision) -> None:
@@ -390,6 +393,23 @@ class AllocatorState:
                     self._recompute_pod(other)
         self._use_changed(devices, node)
 
+    def charge(self, decision: PodDecision) -> None:
+        """Charge devices and node for a decision that may not be made."""
+        pod_uid, node = decision.pod_uid, decision.node
+        devices: list[DeviceId] = []
+        for claim in decision.claims:
+            devices += self.device_usage.set(claim.uid, claim.allocation).taken
+        self.assumed_pods.set(pod_uid, node, _held(decision))
+        self._use_changed(devices, node)
+
+    def discharge(self, decision: PodDecision) -> None:
+        """Undo ``charge``."""
+        devices: list[DeviceId] = []
+        for claim in decision.claims:
+            devices += self.device_usage.set(claim.uid, self._use(claim.uid)).freed
+        self.assumed_pods.set(decision.pod_uid, decision.node, None)
+        self._use_changed(devices, decision.node)
+
     def requeue(self, changes: Changes) -> None:
         """Compute again what follows from the changed objects."""
         if changes is NOTHING:
@@ -403,6 +423,8 @@ class AllocatorState:
             self._recompute_assumed_pod(pod_uid)
         for pod_uid in pods:
             self._recompute_pod(pod_uid)
+        for group in changes.groups:
+            self._touch_group(group)
         if changes.nodes or changes.cards:
             self._requeue_nodes(changes)
         self._requeue_domains(changes)
@@ -593,13 +615,26 @@ class AllocatorState:
         """Queue the pod if a decision could help it; else dequeue it."""
         pod = self.facts.pods.get(pod_uid)
         pool = pod.pool if pod is not None and self.is_decidable(pod) else ""
+        if pod is not None and pod.member is not None:
+            self._touch_group(pod.member.group)  # It queues the pod if that is decided alone.
         for domain in self.domains.values():
             if pod is not None and domain.name == pool:
+                if pod.member is not None:
+                    continue
                 key = (-pod.priority, pod.created_unix_s, pod.uid)
                 # A replica that begins to serve activates all pods.
                 domain.queue.add(pod_uid, key, activate=domain.fence is not None)
             else:
                 domain.queue.remove(pod_uid)
+
+    def _touch_group(self, group: GroupKey) -> None:
+        """Have a group looked at again in the domains of its pods."""
+        pools = self.facts.groups.pools(group)
+        for domain in self.domains.values():
+            if domain.name in pools:
+                domain.groups.touch(group)
+            else:
+                domain.groups.remove(group)
 
     def _capacity_freed_on(self, device: DeviceId) -> None:
         """Something of a device was freed."""
