@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from dray.api.claims import Claim
+from dray.api.claims import EPOCH_SPAN, Claim
 from dray.api.nodes import NodeSelector
 from dray.api.pods import Pod
 from dray.reasons import Reason, bounded, name_list
 from dray_allocator.state.pod_requirements import PodPattern, PodRequirements
 from dray_allocator.state.state import AllocatorState
+
+_FIRST_EXCLUSION = 20
+"""The first exclusion of a node is this part of the longest."""
 
 
 class PodRequest(PodRequirements, frozen=True, gc=False):
@@ -143,5 +146,12 @@ def _excluded(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> 
         node
         for claim in claims
         for node, at_unix_s in excluded.get(claim.uid, {}).items()
-        if state.facts.age_s(at_unix_s) < state.rules.exclusion_s
+        if state.facts.age_s(at_unix_s) < _exclusion_s(claim.void, state.rules.exclusion_s)
     )
+
+
+def _exclusion_s(void: int, longest_s: float) -> float:
+    """Twice as long with each void attempt of the epoch: what kept kube-scheduler from the node
+    may be over soon."""
+    voided = (max(1, void) - 1) % EPOCH_SPAN
+    return min(longest_s, longest_s / _FIRST_EXCLUSION * 2.0 ** min(voided, _FIRST_EXCLUSION))
