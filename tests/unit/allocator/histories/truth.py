@@ -157,7 +157,7 @@ class Truth:
         node = next(iter(self.gone_nodes), random.choice(NODES))
         if node in self.gone_nodes:
             del self.gone_nodes[node]
-            if node in self.leaving:  # it leaves again: what was said of the former one is past
+            if node in self.leaving:  # it leaves again: the record of the former leave is past
                 self.leaving[node] = (*self.leaving[node][:2], self.revision + 1)
         else:
             self.gone_nodes[node] = None
