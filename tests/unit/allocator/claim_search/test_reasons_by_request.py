@@ -112,7 +112,7 @@ def test_with_connected_cards_all_devices_are_counted(kube: Any) -> None:
     assert ": 1 of 1 node (only devices that a node publishes for itself, " in together
 
 
-def test_more_devices_than_any_node_has_are_said_to_be_so(kube: Any) -> None:
+def test_a_request_for_more_devices_than_any_node_has_says_how_many_there_are(kube: Any) -> None:
     for node in ("n1", "n2"):
         kube.node(node)
         kube.publish(node, *(kube.device(name) for name in "abc"), driver=NVIDIA)
