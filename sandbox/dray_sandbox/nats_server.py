@@ -22,9 +22,9 @@ from dray_sandbox.paths import checkout
 from dray_sandbox.processes import ProcessSpec, Runner
 from dray_sandbox.secret_files import write_secret
 
-ADMIN = "admin"
+ADMIN, SYSTEM = "admin", "system"
 ISSUER_VARIABLE = "DRAY_NATS_ISSUER"
-USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN)
+USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN, SYSTEM)
 CONFIGURATION = "dray.conf"
 
 

@@ -29,8 +29,9 @@ from dray_node_agent.files.atomic_files import remove_unfinished
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
 from dray_node_agent.files.publication_record import PublicationRecordFile
+from dray_node_agent.gpus.detected_gpus import DetectedGpus, load_library
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
-from dray_node_agent.gpus.source import GpuSource
+from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import Preparer
 from dray_node_agent.kubelet.server import KubeletServer
@@ -124,13 +125,24 @@ async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
 
 
 def open_gpu_source(node: NodeGroup) -> GpuSource:
-    """The GPU source of the settings. Raises GpusUnavailableError without NVML."""
+    """The GPU source of the settings."""
     if node.board == "simulated":
         health_file = node.health_file or node.state_dir / "unhealthy"
         return SimulatedGpus(node.name, node.model, node.count, health_file, node.stand_in_device)
-    from dray_node_agent.gpus.nvml import NvmlGpus  # only real nodes load NVML
 
-    return NvmlGpus()
+    def open_nvml() -> GpuSource:
+        from dray_node_agent.gpus.nvml import NvmlGpus  # only nodes with GPUs load NVML
+
+        if node.driver_root is not None:
+            try:
+                load_library(node.driver_root)
+            except OSError as error:
+                raise GpusUnavailableError(
+                    f"NVML's library below {node.driver_root} can't be loaded: {error}"
+                ) from error
+        return NvmlGpus()
+
+    return DetectedGpus(open_nvml)
 
 
 def assemble(
