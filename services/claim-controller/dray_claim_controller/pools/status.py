@@ -72,6 +72,7 @@ def pool_status(
         "nodes": len(members),
         "gpus": totals.gpus,
         "unhealthy": totals.unhealthy,
+        "models": totals.models,
         "tflops": totals.tflops,
         "vram": totals.vram,
         "waitingPods": len(cache.select(waiting_in).with_value(pool.name)),
