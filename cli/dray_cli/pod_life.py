@@ -18,6 +18,7 @@ _FAILED_PREPARE: Final = "FailedPrepareDynamicResources"
 _NO_ANSWER: Final = (
     "not registered",
     "connection refused",
+    "connection reset",
     "error while dialing",
     "deadline exceeded",
 )
@@ -92,8 +93,8 @@ class PodLife:
             lines.append(f"  {failed.message}")
             if failed.is_agent_away:
                 lines.append(
-                    f"The node-agent of {self.node} does not answer: the pod starts seconds after "
-                    "it is back"
+                    f"The node-agent of {self.node} does not answer: the pod starts within seconds "
+                    "of its return"
                 )
             return lines
         if self.waiting:

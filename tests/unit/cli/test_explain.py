@@ -261,3 +261,19 @@ async def test_a_waiting_pod_names_pods_that_share_its_claim_and_dray_does_not_p
         "  A claim of the pod is also used by plain without dray's annotations: kube-scheduler may "
         "take the claim's allocation back to place that pod"
     )
+
+
+def test_a_pod_of_a_pool_whose_node_agents_are_not_heard_says_so() -> None:
+    condition = {
+        "type": "NodeAgentsSilent",
+        "status": "True",
+        "message": "no report for 30 s from the node-agents of real-2: new pods …",
+    }
+    pool = {"metadata": {"name": "fast"}, "spec": {}, "status": {"conditions": [condition]}}
+
+    lines = Explanation(POD, None, (CLAIM,), pool).lines()
+
+    assert lines[1] == (
+        "  Of the pool's nodes: no report for 30 s from the node-agents of real-2: new pods …. "
+        "Do their node-agents run, and can they connect to NATS?"
+    )

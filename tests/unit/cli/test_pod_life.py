@@ -108,7 +108,7 @@ async def test_a_failed_prepare_is_shown_and_that_the_nodes_agent_is_away(messag
     assert found.lines()[2:] == [
         f"  The kubelet of sim-2 failed to prepare them 3 times, last at {LATE}:",
         f"    {message}",
-        "  The node-agent of sim-2 does not answer: the pod starts seconds after it is back",
+        "  The node-agent of sim-2 does not answer: the pod starts within seconds of its return",
     ]
     assert found.as_json()["failedPrepare"]["nodeAgentAway"] is True
 

@@ -59,7 +59,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[R
         pod,
         claims,
         "" if are_all_open else _fixed_node(state, pod),
-        _excluded(state, domain, claims),
+        _excluded(state, domain, pod, claims),
         () if are_all_open else _reach(state, pod),
     )
 
@@ -137,16 +137,20 @@ def _reach(state: AllocatorState, pod: Pod) -> tuple[NodeSelector, ...]:
     return tuple(one.selector for one in held if one is not None and one.selector is not None)
 
 
-def _excluded(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> tuple[str, ...]:
+def _excluded(
+    state: AllocatorState, domain: str, pod: Pod, claims: tuple[Claim, ...]
+) -> tuple[str, ...]:
     """Nodes from which a claim was rolled back lately."""
     excluded = state.domains[domain].current.excluded
     if not excluded:
         return ()
+    rules, is_member = state.rules, pod.member is not None
     return tuple(
         node
         for claim in claims
         for node, at_unix_s in excluded.get(claim.uid, {}).items()
-        if state.facts.age_s(at_unix_s) < _exclusion_s(claim.void, state.rules.exclusion_s)
+        if state.facts.age_s(at_unix_s)
+        < (rules.group_exclusion_s if is_member else _exclusion_s(claim.void, rules.exclusion_s))
     )
 
 

@@ -72,7 +72,6 @@ def pool_status(
         "nodes": len(members),
         "gpus": totals.gpus,
         "unhealthy": totals.unhealthy,
-        "models": totals.models,
         "tflops": totals.tflops,
         "vram": totals.vram,
         "waitingPods": len(cache.select(waiting_in).with_value(pool.name)),
@@ -83,6 +82,8 @@ def pool_status(
             now_unix_s,
         ),
     }
+    if totals.models or before.get("models"):
+        status["models"] = totals.models
     if pool.owner == OWNER_DRAY and services.served_by:
         status["servedBy"] = services.served_by
     elif before.get("servedBy") and (services.served_by == "" or pool.owner != OWNER_DRAY):
