@@ -18,10 +18,10 @@ from dray_allocator.placement.class_search import MAX_TRIES_AT_FIRST, NodeSearch
 from dray_allocator.placement.node_equivalence_cache import NodeEquivalence, node_of
 from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.validate_claim import fewest_devices
 from dray_allocator.scoring.topology import must_be_connected
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
-from dray_allocator.state.validate_claim import fewest_devices
 
 
 class ClassReasons:
