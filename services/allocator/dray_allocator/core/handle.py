@@ -7,10 +7,12 @@
 import msgspec
 
 from dray.api.devices import DeviceId
+from dray.api.pods import Pod
 from dray.messages.decisions import (
     AnyRecord,
     Checkpoint,
     Decided,
+    DecidedGroup,
     NodeLeft,
     PodDecision,
     Released,
@@ -24,6 +26,9 @@ from dray_allocator.cycle.records import decision_of, too_large
 from dray_allocator.cycle.step import Step
 from dray_allocator.devices.device_requests import oversold
 from dray_allocator.explain.pods import explain_pod
+from dray_allocator.gangs.decision import GroupStarts, GroupWaits, decide_group, undecidable
+from dray_allocator.gangs.membership import membership
+from dray_allocator.gangs.scheduler import GroupScheduler
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import find
 from dray_allocator.placement.scores import PodScores, scores_of
@@ -67,7 +72,8 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     goes_on = isinstance(event, Continue)
     for domain in tuple(state.domains.values()):
         if state.ready(domain):
-            effects += Step(state, domain, goes_on=goes_on).take()
+            groups = GroupScheduler(state, domain) if domain.groups else None
+            effects += Step(state, domain, goes_on=goes_on, groups=groups).take()
     return [*effects, *_checked(state)]
 
 
@@ -80,7 +86,8 @@ def is_followed_by_more(event: Event) -> bool:
 def is_searching(state: AllocatorState) -> bool:
     """Whether only long searches are unfinished; other events need not wait for them."""
     is_active = any(
-        domain.queue.has_active and state.ready(domain) for domain in state.domains.values()
+        (domain.queue.has_active or domain.groups.has_active) and state.ready(domain)
+        for domain in state.domains.values()
     )
     return state.unfinished and not is_active
 
@@ -97,10 +104,13 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
     """
     domain = state.domains[record.domain]
     match record:
+        case DecidedGroup(pods=pods):
+            domain.unwritten = record.learned
+            made: AnyRecord = _group_again(state, domain, record)
         case Decided(pods=pods):
             domain.unwritten = record.learned
             again = [_decide_again(state, domain, pod) for pod in pods]
-            made: AnyRecord = records.decided(state, domain, tuple(p for p in again if p))
+            made = records.decided(state, domain, tuple(p for p in again if p))
             _undo(state, domain, made)
         case Waiting(pod_uid=pod_uid):
             uids = [one.pod_uid for one in record.by_pod()]
@@ -122,6 +132,17 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
         case _:
             return record
     return _as_written_by(made, record)
+
+
+def _group_again(
+    state: AllocatorState, domain: SchedulingDomain, record: DecidedGroup
+) -> DecidedGroup:
+    """The same part of the decision on the group, as it would be decided now."""
+    first = record.pods[0].group if record.pods else None
+    found = decide_group(state, domain, first.group) if first is not None else None
+    parts = found.parts if isinstance(found, GroupStarts) else ((),)
+    made = list(records.decided_group(state, domain, parts))
+    return made[min(record.part, len(made)) - 1]
 
 
 def scores_before(state: AllocatorState, record: Decided, pod_uid: str) -> PodScores | None:
@@ -153,6 +174,8 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
     domain = state.domains.get(pod.pool) if pod else None
     if pod is None or domain is None or not state.is_decidable(pod):
         return ()
+    if (why := _group_reasons(state, domain, pod)) is not None:
+        return why
     want = wanted(state, domain.name, pod)
     if not isinstance(want, PodRequest):
         return want
@@ -160,6 +183,21 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
     if choice is None:
         return explain_pod(state, domain, want)
     return too_large(state.rules, decision_of(domain, want, choice))
+
+
+def _group_reasons(
+    state: AllocatorState, domain: SchedulingDomain, pod: Pod
+) -> tuple[Reason, ...] | None:
+    """Why the group of a pod does not start; None if the pod is decided alone."""
+    if pod.member is None:
+        return None
+    key = pod.member.group
+    if reasons := undecidable(state, domain, key):
+        return reasons
+    if membership(state, state.facts.groups.groups[key]).is_met:
+        return None
+    found = decide_group(state, domain, key)
+    return found.reasons if isinstance(found, GroupWaits) else ()
 
 
 def _fold(state: AllocatorState, event: Event) -> list[Effect]:
@@ -211,6 +249,7 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             domain.forget_learned()
             domain.fence = last
             domain.queue.request_full_scan()
+            domain.groups.touch_all()
             domain.settle = True
             domain.asked.clear()
         case AppendFailed(epoch=epoch) if epoch == domain.epoch:

@@ -56,7 +56,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[R
         pod,
         claims,
         "" if are_all_open else _fixed_node(state, pod),
-        _excluded(state, domain, claims),
+        _excluded(state, domain, pod, claims),
         () if are_all_open else _reach(state, pod),
     )
 
@@ -134,14 +134,18 @@ def _reach(state: AllocatorState, pod: Pod) -> tuple[NodeSelector, ...]:
     return tuple(one.selector for one in held if one is not None and one.selector is not None)
 
 
-def _excluded(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> tuple[str, ...]:
+def _excluded(
+    state: AllocatorState, domain: str, pod: Pod, claims: tuple[Claim, ...]
+) -> tuple[str, ...]:
     """Nodes from which a claim was rolled back lately."""
     excluded = state.domains[domain].current.excluded
     if not excluded:
         return ()
+    rules = state.rules
+    exclusion_s = rules.exclusion_s if pod.member is None else rules.group_exclusion_s
     return tuple(
         node
         for claim in claims
         for node, at_unix_s in excluded.get(claim.uid, {}).items()
-        if state.facts.age_s(at_unix_s) < state.rules.exclusion_s
+        if state.facts.age_s(at_unix_s) < exclusion_s
     )

@@ -15,12 +15,13 @@ from dray.api import names
 from dray.api.claims import Claim, ClaimSpec, DeviceRequest
 from dray.api.devices import DeviceClass, DeviceTaintRule
 from dray.api.placement import Placement, policy_placement
-from dray.api.pods import Node, Pod, Policy, Pool
+from dray.api.pods import GroupKey, Node, Pod, Policy, Pool
 from dray.messages.facts import (
     ClaimObserved,
     ClusterObserved,
     DeviceClassObserved,
     Fact,
+    GroupObserved,
     NodeObserved,
     PodObserved,
     PolicyObserved,
@@ -30,6 +31,7 @@ from dray.messages.facts import (
     Tick,
 )
 from dray_allocator.devices.percentages import percents, shares_of
+from dray_allocator.state.group_index import GroupIndex
 from dray_allocator.values.undecodable import UndecodableFacts
 
 T = TypeVar("T")
@@ -68,6 +70,8 @@ class Changes(msgspec.Struct, frozen=True, gc=False):
     """Pods that the sums of a node contain now, or no longer."""
     ended: tuple[str, ...] = ()
     """Pods that no longer want what is reserved for them."""
+    groups: tuple[GroupKey, ...] = ()
+    """PodGroups that changed, or whose members did."""
     are_requirements: bool = False
     """Whether the requirements of pods change."""
     are_matches: bool = False
@@ -167,6 +171,7 @@ class Facts:
     """Extended resources for which kube-scheduler allocates devices of a class."""
     cluster: ClusterObserved | None = None
     """Fields that the API server keeps; None: not known yet."""
+    groups: GroupIndex = field(default_factory=GroupIndex)
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     _served: dict[str, list[str]] = field(default_factory=dict)
@@ -229,10 +234,13 @@ class Facts:
             return NOTHING
         if fact.moved_to is not None:
             if known is not None:
-                self.pods[uid] = replace(known, pool=fact.moved_to)
+                self.groups.leave(known)
+                moved = self.pods[uid] = replace(known, pool=fact.moved_to)
+                self.groups.join(moved)
         else:
             if known is not None:
                 self._refer(known, False)
+                self.groups.leave(known)
             if fact.deleted:
                 self.pods.pop(uid, None)
                 self.gone_pods[uid] = self.now_unix_s
@@ -240,8 +248,10 @@ class Facts:
                 self.gone_pods.pop(uid, None)
                 self.pods[uid] = pod
                 self._refer(pod, True)
+                self.groups.join(pod)
         ended = () if self.pod_wants(uid) else (uid,)
-        return Changes(self._without_pool(pod), (uid,), ended=ended)
+        groups = _groups_of(known, pod)
+        return Changes(self._without_pool(pod), (uid,), ended=ended, groups=groups)
 
     def _without_pool(self, pod: Pod) -> tuple[str, ...]:
         """The pod's claims whose pool is the pool of the pods that refer to them."""
@@ -265,6 +275,7 @@ class Facts:
             del self.pods[pod.uid]
             self._pod_revisions.pop(pod.uid, None)
             self._refer(pod, False)
+            self.groups.leave(pod)
         return [claim.uid for claim in claims], [pod.uid for pod in pods]
 
     def put_node(self, fact: NodeObserved) -> Changes:
@@ -314,6 +325,13 @@ class Facts:
         """Apply the policy of pools."""
         _keep(self.policies, fact.policy.name, fact.policy, fact.deleted)
         return Changes(are_requirements=True, is_capacity_everywhere=True)
+
+    def put_group(self, fact: GroupObserved) -> Changes:
+        """Apply a PodGroup or its tombstone."""
+        group = fact.group
+        if not self.groups.put(group, fact.revision, deleted=fact.deleted):
+            return NOTHING
+        return Changes(groups=(group.key,))
 
     def put_synced(self, fact: Synced) -> Changes:
         """All facts are published, or no longer."""
@@ -542,6 +560,11 @@ def _described(node: Node) -> tuple[object, ...]:
     )
 
 
+def _groups_of(*pods: Pod | None) -> tuple[GroupKey, ...]:
+    members = (pod.member for pod in pods if pod is not None)
+    return tuple(dict.fromkeys(one.group for one in members if one is not None))
+
+
 _PUTS: Final[Mapping[type[Fact], Callable[[Facts, Any], Changes]]] = {
     ClaimObserved: Facts.put_claim,
     PodObserved: Facts.put_pod,
@@ -550,6 +573,7 @@ _PUTS: Final[Mapping[type[Fact], Callable[[Facts, Any], Changes]]] = {
     TaintRuleObserved: Facts.put_taint_rule,
     PoolObserved: Facts.put_pool,
     PolicyObserved: Facts.put_policy,
+    GroupObserved: Facts.put_group,
     Synced: Facts.put_synced,
     Tick: Facts.tick,
 }

@@ -65,6 +65,11 @@ class SchedulingQueue:
         return bool(self._active)
 
     @property
+    def first_active(self) -> QueueKey | None:
+        """The place of the first active entry; its pod may be gone."""
+        return self._active[0] if self._active else None
+
+    @property
     def has_unschedulable(self) -> bool:
         """Whether pods may be unschedulable."""
         return bool(self._unschedulable)

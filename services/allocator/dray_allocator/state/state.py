@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from dray.api import names
 from dray.api.claims import Allocation, Claim
 from dray.api.devices import DeviceId
-from dray.api.pods import Pod
+from dray.api.pods import GroupKey, Pod
 from dray.cel.environment import Environment, Mode, environment_of_server
 from dray.messages.base import subject_of
 from dray.messages.decisions import PodDecision
@@ -47,6 +47,7 @@ from dray_allocator.state.domain import (
     merely_held,
 )
 from dray_allocator.state.facts import NOTHING, Changes, Facts
+from dray_allocator.state.pending_groups import PendingGroups
 from dray_allocator.state.pod_requirements import PodPatterns
 from dray_allocator.state.subscriptions import PoolDependencies, Subscriptions
 from dray_allocator.values.events import Effect, Follow, Unfollow
@@ -198,7 +199,7 @@ class AllocatorState:
     def unfinished(self) -> bool:
         """Whether ``Continue`` has something to do."""
         return any(
-            (one.queue.has_active or one.queue.paused) and self.ready(one)
+            (one.queue.has_active or one.queue.paused or one.groups.has_work) and self.ready(one)
             for one in self.domains.values()
         )
 
@@ -229,12 +230,12 @@ class AllocatorState:
         found = []
         for claim in self.facts.claims_of(pod) or ():
             if claim.allocation is None:
-                if self._is_taken(claim):
+                if self.is_claimed(claim):
                     return ()
                 found.append(claim)
         return tuple(found)
 
-    def _is_taken(self, claim: Claim) -> bool:
+    def is_claimed(self, claim: Claim) -> bool:
         """Whether an earlier attempt of the claim is not over yet."""
         for domain in self.domains.values():
             reservation = domain.current.claims.get(claim.uid)
@@ -351,6 +352,7 @@ class AllocatorState:
             domain.unnamed = True
             domain.renamed = 0
             domain.node_worths = NodeWorths()  # It has the numbers of the old tables.
+            domain.groups = PendingGroups()
         self.requeue_all()
 
     def assume(self, domain: SchedulingDomain, decision: PodDecision) -> None:
@@ -375,6 +377,23 @@ class AllocatorState:
                     self._recompute_pod(other)
         self._use_changed(devices, node)
 
+    def charge(self, decision: PodDecision) -> None:
+        """Charge devices and node for a decision that may not be made."""
+        pod_uid, node = decision.pod_uid, decision.node
+        devices: list[DeviceId] = []
+        for claim in decision.claims:
+            devices += self.device_usage.set(claim.uid, claim.allocation).taken
+        self.assumed_pods.set(pod_uid, node, _held(decision))
+        self._use_changed(devices, node)
+
+    def discharge(self, decision: PodDecision) -> None:
+        """Undo ``charge``."""
+        devices: list[DeviceId] = []
+        for claim in decision.claims:
+            devices += self.device_usage.set(claim.uid, self._use(claim.uid)).freed
+        self.assumed_pods.set(decision.pod_uid, decision.node, None)
+        self._use_changed(devices, decision.node)
+
     def requeue(self, changes: Changes) -> None:
         """Compute again what follows from the changed objects."""
         if changes is NOTHING:
@@ -388,6 +407,8 @@ class AllocatorState:
             self._recompute_assumed_pod(pod_uid)
         for pod_uid in pods:
             self._recompute_pod(pod_uid)
+        for group in changes.groups:
+            self._touch_group(group)
         if changes.nodes or changes.cards:
             self._requeue_nodes(changes)
         self._requeue_domains(changes)
@@ -568,13 +589,26 @@ class AllocatorState:
         """Queue the pod if a decision could help it; else dequeue it."""
         pod = self.facts.pods.get(pod_uid)
         pool = pod.pool if pod is not None and self.is_decidable(pod) else ""
+        if pod is not None and pod.member is not None:
+            self._touch_group(pod.member.group)  # It queues the pod if that is decided alone.
         for domain in self.domains.values():
             if pod is not None and domain.name == pool:
+                if pod.member is not None:
+                    continue
                 key = (-pod.priority, pod.created_unix_s, pod.uid)
                 # A replica that begins to serve activates all pods.
                 domain.queue.add(pod_uid, key, activate=domain.serving)
             else:
                 domain.queue.remove(pod_uid)
+
+    def _touch_group(self, group: GroupKey) -> None:
+        """Have a group looked at again in the domains of its pods."""
+        pools = self.facts.groups.pools(group)
+        for domain in self.domains.values():
+            if domain.name in pools:
+                domain.groups.touch(group)
+            else:
+                domain.groups.remove(group)
 
     def _capacity_freed_on(self, device: DeviceId) -> None:
         """Something of a device was freed."""
