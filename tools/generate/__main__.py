@@ -8,6 +8,7 @@ from tools.generate import (
     chart,
     custom_resources,
     messages_page,
+    monitoring,
     nats_configuration,
     schemas,
 )
@@ -19,6 +20,7 @@ OUTPUTS = (
     nats_configuration.OUTPUT,
     custom_resources.OUTPUT,
     chart.OUTPUT,
+    monitoring.OUTPUT,
 )
 
 

@@ -99,7 +99,7 @@ async def test_a_failed_prepare_is_shown_and_that_the_nodes_agent_is_away() -> N
     assert found.lines()[2:] == [
         f"  The kubelet of sim-2 failed to prepare them 3 times, last at {LATE}:",
         f"    {NOT_REGISTERED}",
-        "  The node-agent of sim-2 is away: the pod starts some 60 s after it is back",
+        "  The node-agent of sim-2 is away: the pod starts within seconds of its return",
     ]
     assert found.as_json()["failedPrepare"]["nodeAgentAway"] is True
 
