@@ -8,8 +8,8 @@ from tools.generate import (
     chart,
     custom_resources,
     messages_page,
-    monitoring,
     nats_configuration,
+    observability,
     schemas,
 )
 
@@ -20,7 +20,7 @@ OUTPUTS = (
     nats_configuration.OUTPUT,
     custom_resources.OUTPUT,
     chart.OUTPUT,
-    monitoring.OUTPUT,
+    observability.OUTPUT,
 )
 
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from dray.api.errors import DrayError
+from dray_sandbox.access import ADMIN
 from dray_sandbox.compose.files import known_endpoint, prepare
 from dray_sandbox.compose.objects import install
 
@@ -34,7 +35,9 @@ def main() -> int:
             print("made" if made else "kept", options.state)
         else:
             reached = known_endpoint(options.state, options.api)
-            asyncio.run(install(reached, options.webhook, options.state / "webhook"))
+            kubeconfig = options.state / "access" / f"{ADMIN}.kubeconfig"
+            folder = options.state / "webhook"
+            asyncio.run(install(reached, kubeconfig, options.webhook, folder))
             print("dray is installed")
     except (DrayError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -3,14 +3,12 @@
 import base64
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dray.bus.payload import RECOMMENDED_BYTES
 from dray.bus.topology import CLAIM_CONTROLLER
-from dray_claim_controller.identities.signing import AccountKey
 from dray_sandbox.access import (
     ADMIN,
     Endpoint,
@@ -26,7 +24,6 @@ from dray_sandbox.access import (
 from dray_sandbox.certificates import make_signing_key
 from dray_sandbox.nats_server import (
     CONFIGURATION,
-    ISSUER_VARIABLE,
     Secrets,
     accounts_file,
 )
@@ -95,14 +92,16 @@ def _write_nats(state: Path, url: str, port: str) -> None:
     keys = Secrets.new()
     folder = state / "nats"
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(accounts_file(), folder / CONFIGURATION)
-    variables = {**keys.environment(), ISSUER_VARIABLE: AccountKey(keys.issuer_seed).public}
+    # nats-server looks variables up in its environment, which no file of compose can give it.
+    accounts = accounts_file().read_text("utf-8")
+    for name, text in keys.environment().items():
+        accounts = accounts.replace(f"${name}", json.dumps(text))
+    write_secret(folder / CONFIGURATION, accounts.encode())
     lines = [
         "server_name: nats",
         f"port: {port}",
         f"max_payload: {RECOMMENDED_BYTES}",
         'jetstream { store_dir: "/data", sync_interval: always }',
-        *(f"{name}: {json.dumps(text)}" for name, text in variables.items()),
         f'include "{CONFIGURATION}"',
     ]
     write_secret(folder / "nats.conf", "\n".join([*lines, ""]).encode())

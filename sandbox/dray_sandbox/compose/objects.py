@@ -11,6 +11,7 @@ from dray.api.names import (
     GPU_LABEL,
     GPU_PRESENT,
 )
+from dray.kube.api import connect
 from dray.runtime.backoff import Backoff
 from dray_sandbox.access import ADMIN, Endpoint
 from dray_sandbox.chart import admission_policies, chart_directory, cluster_roles
@@ -44,8 +45,10 @@ def defaults() -> list[dict[str, Any]]:
     ]
 
 
-async def install(reached: Endpoint, webhook: str, certificates: Path) -> None:
-    """Create what dray needs, wait for the webhook's certificates, and register it."""
+async def install(reached: Endpoint, kubeconfig: Path, webhook: str, certificates: Path) -> None:
+    """Create what dray needs, wait for the webhook's certificates, and register it.
+
+    ``kubeconfig`` is the administrator's."""
     files = chart_directory() / "files"
     ready = answers(
         f"{reached.url}/readyz", authority=reached.authority, token=reached.tokens[ADMIN]
@@ -57,7 +60,9 @@ async def install(reached: Endpoint, webhook: str, certificates: Path) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DRAY_NAMESPACE}}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _own(ACCOUNT)}
     async with Installer(reached) as installer:
-        await installer.apply([namespace, account, *crds, *cluster_roles()])
+        await installer.apply([namespace, account, *crds])
+        if await _has_roles(kubeconfig):
+            await installer.apply(cluster_roles())
         await installer.wait_until_served(crds)
         await installer.apply([*documents(files / "deviceclass.yaml"), *admission_policies()])
         await installer.apply([*documents(files / "basetemplate.yaml"), *defaults()])
@@ -67,6 +72,15 @@ async def install(reached: Endpoint, webhook: str, certificates: Path) -> None:
         bundle = await asyncio.to_thread(authority.read_bytes)
         # The mutating one last: once the server calls it, it calls the other, too.
         await installer.apply(reversed(webhook_configurations(f"https://{webhook}", bundle)))
+
+
+async def _has_roles(kubeconfig: Path) -> bool:
+    """Whether the server knows roles: the sandbox gives every user all rights."""
+    kube = await connect(str(kubeconfig), user_agent="dray-compose")
+    try:
+        return bool(await kube.served_versions("rbac.authorization.k8s.io"))
+    finally:
+        await kube.close()
 
 
 def _own(name: str) -> dict[str, str]:

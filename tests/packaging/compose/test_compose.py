@@ -77,12 +77,26 @@ def until(holds: Callable[[], Any], what: str) -> Any:
     raise AssertionError(f"not within {PATIENCE_S:g} s: {what}; {why}\n{compose('logs')[-6000:]}")
 
 
+def down(*options: str) -> None:
+    """Stop everything; podman-compose forgets the replicas of --scale."""
+    compose("down", *options)
+    names = [name for name in containers() if name.startswith("dray_")]
+    if names:
+        subprocess.run(["podman", "rm", "--force", *names], check=True, capture_output=True)
+
+
+def containers() -> list[str]:
+    """Names of all containers, ended ones too."""
+    command = ["podman", "ps", "--all", "--format", "{{.Names}}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def stopped() -> Iterator[None]:
     """Nothing of an earlier run is there, and nothing is left."""
-    compose("down", "--volumes")
+    down("--volumes")
     yield
-    compose("down", "--volumes")
+    down("--volumes")
     KUBECONFIG.unlink(missing_ok=True)
 
 
@@ -109,16 +123,17 @@ def test_a_pod_gets_its_gpu() -> None:
     assert claim["status"]["allocation"]["devices"]["results"]
 
 
-def test_three_allocators_are_there_and_each_knows_the_pool() -> None:
-    names = subprocess.run(
-        ["podman", "ps", "--format", "{{.Names}}"], capture_output=True, text=True, check=True
-    ).stdout.split()
+def test_three_allocators_are_connected() -> None:
+    replicas = [name for name in containers() if "allocator" in name]
 
-    assert len([name for name in names if "allocator" in name]) == 3
+    assert len(replicas) == 3
+    for name in replicas:
+        logged = subprocess.run(["podman", "logs", name], capture_output=True, text=True).stderr
+        assert "can't connect" not in logged.splitlines()[-1]
 
 
 def test_everything_is_kept_from_one_start_to_the_next() -> None:
-    compose("down")
+    down()
     compose("up", "--no-build", "--detach")
 
     until(lambda: objects("pod", "first")[0]["status"]["phase"] == "Running", "the pod is there")

@@ -15,7 +15,7 @@ from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.app import Controller
 from dray_claim_controller.metrics import ControllerMetrics
 from dray_claim_controller.settings import ControllerSettings
-from tools.generate.monitoring import ALERTS, ROWS, dashboard
+from tools.generate.observability import ALERTS, ROWS, dashboard
 
 PROMETHEUS_LABELS = {"le", "pod", "instance", "job", "namespace"}
 """Of the scrape, or of a histogram's buckets."""
