@@ -45,7 +45,9 @@ def main() -> int:
     try:
         builder = find_builder(options.builder)
         names = _build(builder, options.base, options.registry, options.services.split(","))
-        builder.save(names, options.output)
+        written = options.output.with_suffix(".new")
+        builder.save(names, written)
+        written.replace(options.output)
         _write_sboms(options.output, options.output.with_name("sbom"))
     except DrayError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -9,7 +9,7 @@ import pytest
 from dray.bus.memory import MemoryBus
 from dray.kube.memory import MemoryKube
 from dray.kube.request_metrics import RequestMetrics
-from dray_allocator.service.metrics import AllocatorMetrics
+from dray_allocator.service.telemetry import AllocatorMetrics
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.app import Controller
