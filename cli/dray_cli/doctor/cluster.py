@@ -39,7 +39,7 @@ _READ = "objects can be read"
 _NODES = "nodes with GPUs"
 _LOOKED_AT = (CLASSES, POOLS, POLICIES, NODES, SLICES, TEMPLATES, CLAIMS)
 _MOST_NAMED = 10
-POLICY_NAMES = ("dray-pods", "dray-claims", "dray-templates")
+POLICY_NAMES = ("dray-pods", "dray-claims", "dray-templates", "dray-node-agents")
 """The ValidatingAdmissionPolicies of the chart (``files/policies.yaml``)."""
 _CALLING, _DENIED = "failed calling webhook", "admission webhook"
 """How the API server begins when a webhook does not answer, and when one has denied."""

@@ -48,6 +48,7 @@ ALLOWED = {
     ),
     **dict.fromkeys(  # a setting
         (
+            "deploy/compose/compose.yaml",
             "deploy/helm/dray/templates/node-agent.yaml",
             "docs/user-guide/settings.md",
             "services/node-agent/README.md",

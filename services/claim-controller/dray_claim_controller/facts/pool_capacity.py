@@ -37,6 +37,8 @@ class _Amounts:
     budget: int = 0
     free: int = 0
     """What is left of the budget of healthy cards; below zero if more is taken."""
+    partly: int = 0
+    """Of that, on cards of which something is taken."""
     total_binary: bool | None = None
     """Whether the last part was spelt with a binary suffix, as the sum is then; None: no part."""
     budget_binary: bool | None = None
@@ -53,6 +55,8 @@ class PoolTotals:
     tflops: dict[str, str]
     """``total``, ``virtual`` and ``free``, as quantities rounded to hundredths."""
     vram: dict[str, str]
+    fragmentation: float = 0.0
+    """The share of the free virtual TFLOPS that lies on cards which are partly used, 0 to 1."""
 
 
 def pool_totals(cache: ObjectCache, nodes: Iterable[str]) -> PoolTotals:
@@ -68,7 +72,11 @@ def pool_totals(cache: ObjectCache, nodes: Iterable[str]) -> PoolTotals:
         _as_quantities([part.amounts[index] for part in parts]) for index in range(len(_PAIRS))
     )
     gpus, unhealthy = (sum(part.gpus for part in parts), sum(part.unhealthy for part in parts))
-    return PoolTotals(gpus, unhealthy, _models(parts), tflops, vram)
+    free = sum(part.amounts[0].free for part in parts)
+    partly = sum(part.amounts[0].partly for part in parts)
+    return PoolTotals(
+        gpus, unhealthy, _models(parts), tflops, vram, partly / free if free > 0 else 0.0
+    )
 
 
 def _models(parts: Iterable["_NodeTotals"]) -> str:
@@ -114,7 +122,7 @@ def _sums(cache: ObjectCache, pool: str, node: str) -> _NodeTotals:
 def _amounts(
     cache: ObjectCache, cards: dict[DeviceId, Device], physical: str, virtual: str
 ) -> _Amounts:
-    totals, budgets, free = [], [], 0
+    totals, budgets, free, partly = [], [], 0, 0
     for name, device in cards.items():
         total = _capacity(device, physical)
         own = _capacity(device, virtual) or total
@@ -122,14 +130,16 @@ def _amounts(
         budgets += [] if own is None else [own]
         if is_unhealthy(device):
             continue
-        free += 0 if own is None else own.nano
-        for share in _shares(cache, name):
-            amount = _taken(share, virtual, own)
-            free -= 0 if amount is None else amount.nano
+        budget = 0 if own is None else own.nano
+        amounts = [_taken(share, virtual, own) for share in _shares(cache, name)]
+        taken = sum(0 if amount is None else amount.nano for amount in amounts)
+        free += budget - taken
+        partly += max(0, budget - taken) if taken > 0 else 0
     return _Amounts(
         sum(one.nano for one in totals),
         sum(one.nano for one in budgets),
         free,
+        partly,
         totals[-1].binary if totals else None,
         budgets[-1].binary if budgets else None,
     )
