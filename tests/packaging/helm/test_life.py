@@ -61,6 +61,7 @@ async def test_helm_test_runs_the_main_job(empty: Cluster) -> None:
     assert "this pod got GPU-" in printed
 
 
+@pytest.mark.long
 async def test_a_pod_that_asks_for_nothing_of_dray_never_waits_for_it(empty: Cluster) -> None:
     await empty.kubectl("scale", "deployment/dray-webhook", "--replicas=0", "-n", NAMESPACE)
     endpoints = ("endpointslices", "-n", NAMESPACE, "-l", "kubernetes.io/service-name=dray-webhook")
@@ -117,6 +118,7 @@ asyncio.run(main())
     assert printed.count("a node-agent writes ResourceSlices of its own node alone") == 3
 
 
+@pytest.mark.long
 async def test_an_upgrade_brings_custom_resources_and_keeps_pods_and_passwords(
     empty: Cluster,
 ) -> None:
@@ -141,6 +143,7 @@ async def test_an_upgrade_brings_custom_resources_and_keeps_pods_and_passwords(
     await empty.helm("test", RELEASE, "-n", NAMESPACE)
 
 
+@pytest.mark.long
 async def test_a_rollback_is_an_upgrade_back(empty: Cluster) -> None:
     await empty.helm("rollback", RELEASE, "1", "-n", NAMESPACE)
     await empty.ready()
@@ -172,6 +175,7 @@ async def test_an_uninstallation_leaves_what_people_made_and_nothing_else(empty:
     await _nothing_left(empty)
 
 
+@pytest.mark.long
 async def test_a_second_installation_works_with_three_servers_of_nats(empty: Cluster) -> None:
     await empty.install(*SIMULATED, "--set", "nats.replicas=3")
     await empty.ready()
