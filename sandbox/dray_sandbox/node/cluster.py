@@ -194,7 +194,7 @@ class NodeCluster:
         return MachinePlan(
             name=name,
             directory=str(directory),
-            group=f"/dray-{stack}/{name}",
+            group=f"/dray-{stack}-{name}",
             address=addresses.address,
             pods=addresses.pods,
             first_pod=addresses.first_pod,
