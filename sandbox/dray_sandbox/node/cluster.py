@@ -211,7 +211,6 @@ class NodeCluster:
         cni, mirrors = directory / "cni", directory / "mirrors"
         texts = {
             directory / "containerd.toml": configuration.containerd(
-                self._programs.shim,
                 str(self._machine.cni_plugins),
                 str(cni),
                 str(mirrors),
