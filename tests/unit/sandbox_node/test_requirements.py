@@ -77,7 +77,7 @@ def test_files_in_folders_that_nodes_replace_are_refused(machine: Path, director
     assert f"{directory} is below" in refusal(Path(directory))
 
 
-def test_all_that_is_missing_is_said_at_once(
+def test_all_that_is_missing_is_named_at_once(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
