@@ -22,6 +22,7 @@ DAEMONS = {
             "metadata": {"labels": {"app": "web"}},
             "spec": {
                 "tolerations": TOLERATE,
+                "terminationGracePeriodSeconds": 0,  # its first process ignores SIGTERM
                 "containers": [
                     {
                         "name": "app",
@@ -79,7 +80,9 @@ async def test_a_pod_is_a_user_by_its_service_account(real_cluster: RealCluster)
 
 async def test_logs_exec_and_port_forward_work(real_cluster: RealCluster) -> None:
     serve = {"name": "app", "image": "app", "command": SERVER}
-    await real_cluster.create(pod_of("reached", SHARED, containers=[serve]))
+    await real_cluster.create(
+        pod_of("reached", SHARED, containers=[serve], terminationGracePeriodSeconds=0)
+    )
     await real_cluster.running("reached")
     await real_cluster.submit("prints", SHARED)
     await real_cluster.running("prints")
