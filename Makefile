@@ -23,8 +23,8 @@ PYTHONS ?= $(foreach name,python3.11 python3.12 python3.13 python3.14,\
 UV_PYTHON ?= >=3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real test-node node-packages test-pythons build conformance conformance-all chaos \
-	explore faults oracle oracle-allocation oracle-nodes proof check format generate clean
+.PHONY: help setup demo test test-real test-node node-packages test-pythons build conformance conformance-all images \
+	chaos explore faults oracle oracle-allocation oracle-nodes proof check format generate clean
 
 help: ## List what make can do
 	@echo "make TARGET, where TARGET is"
@@ -60,7 +60,7 @@ terminal: setup ## Record docs/terminal.svg, the run of a terminal in the README
 	@$(BIN)/python -m tools.terminal
 
 test: setup ## Run every test that needs no Go (TESTS=... narrows it)
-	$(BIN)/pytest -q -n 2 --dist loadscope -m "not real" $(TESTS)
+	$(BIN)/pytest -q -n 2 --dist loadscope -m "not real and not packaging" $(TESTS)
 
 test-real: setup ## Run further tests on the real control plane, built once in 4 min (K8S=1.37, TESTS=...)
 	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.controlplane build
@@ -93,6 +93,11 @@ conformance: setup ## Prove on real Kubernetes what dray says about it (K8S=1.34
 
 conformance-all: K8S := all
 conformance-all: conformance ## The same on every minor, 1.34 to 1.37
+
+images: BASE ?=
+images: setup ## Build the images, with docker, podman or buildah (BASE=image, BASE=debian: one made here)
+	$(BIN)/python -m tools.images $(if $(BASE),--base $(BASE))
+	$(BIN)/pytest -q -m packaging tests/packaging/images
 
 chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS=500, FIRST=0)
 	DRAY_CHAOS_SEEDS=$(SEEDS) DRAY_CHAOS_FIRST=$(FIRST) \

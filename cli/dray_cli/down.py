@@ -4,8 +4,8 @@ import click
 
 from dray.api.errors import PermanentError
 from dray_cli.output import output_option, print_json
-from dray_cli.target import stack_option
-from dray_sandbox.stack import remove_leftovers
+from dray_cli.stacks import stack_option
+from dray_sandbox.last_run import remove_leftovers
 from dray_sandbox.stack_file import DEFAULT_NAME, end_stack, read_stack_file, remove_stack_file
 
 

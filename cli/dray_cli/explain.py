@@ -158,11 +158,11 @@ class Explanation:
         if changing := self._changing():
             waits = f"{head}: nothing is decided in pool {pool!r} until its owner has changed:"
             return [waits, f"  {changing}"]
-        unserved = [f"  {self._unserved()}"] if self._unserved() else []
+        problems = _indent([one for one in (self._unserved(), self._silent()) if one])
         if not self.reasons:
-            return [f"{head}: no decision has been made yet for pool {pool!r}.", *unserved]
+            return [f"{head}: no decision has been made yet for pool {pool!r}.", *problems]
         because = f"{head}: it waits for GPUs of pool {pool!r} because"
-        return [because, *_indent(self.reasons), *unserved]
+        return [because, *_indent(self.reasons), *problems]
 
     def _had(self) -> list[str]:
         """What a pod that has ended was given, by its BindRequest, and whether it is free again."""
@@ -192,7 +192,7 @@ class Explanation:
         lines.append(f"  {self.decides} says: {says}")
         if self.reasons:
             lines += [f"  On the cards of pool {pool!r}:", *_indent(_indent(self.reasons))]
-        return lines
+        return lines + _indent([self._silent()] if self._silent() else [])
 
     def _unserved(self) -> str:
         """Why nobody decides about the pool; empty if somebody does."""
@@ -200,6 +200,16 @@ class Explanation:
             if condition.get("type") == "Served" and condition.get("status") == "False":
                 since = condition.get("lastTransitionTime", "")
                 return f"Served by nobody since {since}: {condition.get('message', '')}"
+        return ""
+
+    def _silent(self) -> str:
+        """Which nodes of the pool have no node-agent on the bus; empty: none is known."""
+        for condition in ((self.pool or {}).get("status") or {}).get("conditions") or ():
+            if condition.get("type") == "NodeAgentsSilent" and condition.get("status") == "True":
+                return (
+                    f"Of the pool's nodes: {condition.get('message', '')}. Do their node-agents "
+                    "run, and can they connect to NATS?"
+                )
         return ""
 
     def _changing(self) -> str:

@@ -22,7 +22,7 @@ from dray.recording.recorder import Counts, Recorder
 from dray.runtime import logs
 from dray.runtime.units import parse_duration
 from dray_cli.output import output_option, print_json
-from dray_cli.target import stack_option
+from dray_cli.stacks import stack_option
 from dray_sandbox.stack_file import read_stack_file
 
 _PROGRESS_S = 5.0

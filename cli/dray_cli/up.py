@@ -9,8 +9,10 @@ import click
 from dray.api.errors import InvalidInputError
 from dray_cli.output import output_option, print_json
 from dray_cli.recording_file import record_option, recording_settings
-from dray_cli.target import stack_option
+from dray_cli.stacks import stack_option
+from dray_sandbox.background_stack import InterruptedStartError, start_detached
 from dray_sandbox.controlplane.build import find_built
+from dray_sandbox.last_run import kept_control_plane
 from dray_sandbox.layout import (
     DEFAULT_GPUS,
     DEFAULT_MODELS,
@@ -21,9 +23,7 @@ from dray_sandbox.layout import (
     StackOptions,
     simulated_nodes,
 )
-from dray_sandbox.stack import kept_control_plane
 from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
-from dray_sandbox.supervisor import InterruptedStartError, run_until_signal, start_detached
 
 
 @click.command()
@@ -155,6 +155,8 @@ def up(
         if detach:
             show(asyncio.run(start_detached(options, say)), output)
             return
+        from dray_sandbox.supervisor import run_until_signal  # All parts of a stack: slow to import
+
         asyncio.run(run_until_signal(options, say, lambda made: show(made, output, attached=True)))
     except KeyboardInterrupt as interrupt:  # before `run_until_signal` listens to signals
         raise InterruptedStartError("interrupted before the stack was ready") from interrupt

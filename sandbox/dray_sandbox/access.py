@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dray.runtime.certificates import ClientCertificate
-from dray_sandbox.certificates import ServerFiles, make_server_files, write_secret
+from dray_sandbox.certificates import ServerFiles, make_server_files
+from dray_sandbox.secret_files import write_secret
 
 ADMIN = "dray-admin"
 SCHEDULER = "system:kube-scheduler"

@@ -1,7 +1,6 @@
 """The certificates, keys and other secrets of one local stack, as files."""
 
 import datetime
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from dray.runtime.certificates import (
     issue,
     signing_key,
 )
+from dray_sandbox.secret_files import write_secret
 
 _LIFETIME = datetime.timedelta(days=365)
 
@@ -47,12 +47,3 @@ def make_signing_key(path: Path) -> Path:
     """A new RSA key that signs service-account tokens."""
     write_secret(path, signing_key())
     return path
-
-
-def write_secret(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, independent of the umask."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(content)

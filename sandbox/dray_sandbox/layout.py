@@ -7,8 +7,8 @@ from typing import Literal
 
 from dray.api.errors import InvalidInputError
 from dray.api.names import POOL_LABEL
+from dray.bus.payload import RECOMMENDED_BYTES
 from dray_sandbox.kubelet.plan import NODE_CAPACITY
-from dray_sandbox.nats_server import MAX_PAYLOAD_BYTES
 
 ControlPlane = Literal["sandbox", "real"]
 KubeletKind = Literal["simulated", "real"]
@@ -60,7 +60,7 @@ class StackOptions:
     """How long a driver may be disconnected from its kubelet before its slices are deleted."""
     sync_interval: str = "always"
     """When NATS syncs writes to the disk."""
-    max_payload_bytes: int = MAX_PAYLOAD_BYTES
+    max_payload_bytes: int = RECOMMENDED_BYTES
     """The longest message that NATS accepts."""
     restart: bool = True
     """Whether the supervisor starts a process again that ended by itself; else it ends all."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from dray.api.errors import InvalidInputError, PermanentError
 
+FOLDER_VARIABLE = "DRAY_STACKS"
+"""The folder of all local stacks, if not the checkout's cache. Sessions of tests have their own."""
 _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _FIRST_PORT, _LAST_PORT = 20_000, 32_000
 """Below the usual ephemeral range, so that no outgoing connection uses a chosen port."""
@@ -33,7 +35,7 @@ def checkout() -> Path:
 
 
 def stack_directory(name: str) -> Path:
-    """The run directory of a local stack, inside the checkout's cache folder.
+    """The run directory of a local stack, in ``$DRAY_STACKS`` or the checkout's cache folder.
 
     Raises:
         InvalidInputError: the name could lead out of that folder, which each start empties.
@@ -43,7 +45,8 @@ def stack_directory(name: str) -> Path:
             f"name of a stack: {name!r} is not allowed: at most 40 of a-z, 0-9 and '-', "
             "beginning and ending with a letter or digit"
         )
-    return checkout() / ".cache" / "dray" / name
+    folder = os.environ.get(FOLDER_VARIABLE)
+    return (Path(folder) if folder else checkout() / ".cache" / "dray") / name
 
 
 def traces_directory(stack: Path) -> Path:

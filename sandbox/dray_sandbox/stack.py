@@ -8,8 +8,8 @@ All files are in one folder of the checkout's cache, and all processes end with 
 ``record`` has the address of each part; it is also written to ``stack.json``.
 """
 
+import asyncio
 import os
-import shutil
 import tempfile
 import time
 from collections import Counter
@@ -21,7 +21,6 @@ from typing import Self
 
 import msgspec
 
-from dray.api.errors import PermanentError
 from dray.api.names import DRAY_NAMESPACE
 from dray_sandbox.access import Endpoint, make_credentials
 from dray_sandbox.chart import (
@@ -37,9 +36,14 @@ from dray_sandbox.controlplane.launch import (
     start_control_plane,
 )
 from dray_sandbox.kubelet.tokens import ACCOUNT
-from dray_sandbox.layout import ControlPlane, SimulatedNode, StackOptions
+from dray_sandbox.last_run import (
+    NODES_FOLDER,
+    check_kept_state,
+    remove_leftovers,
+    remove_state,
+)
+from dray_sandbox.layout import SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
-from dray_sandbox.node import machine
 from dray_sandbox.node.cluster import NodeCluster
 from dray_sandbox.node.network import API_NAMES, API_SERVICE
 from dray_sandbox.node.programs import build_programs
@@ -56,6 +60,7 @@ from dray_sandbox.restarts import RestartLoop
 from dray_sandbox.services import ServicePrograms, node_agent_name
 from dray_sandbox.stack_file import (
     StackFile,
+    StackRunsError,
     process_record,
     read_stack_file,
     remove_stack_file,
@@ -64,30 +69,12 @@ from dray_sandbox.stack_file import (
 from dray_sandbox.standins import start_sandbox
 from dray_webhook.registration import probe_pod, webhook_configurations
 
-NODES_FOLDER = "n"
-"""Folder of the nodes; a link if its path is too long for sockets."""
 Progress = Callable[[str], None]
 _DEFAULT_ACCOUNT = {
     "apiVersion": "v1",
     "kind": "ServiceAccount",
     "metadata": {"name": "default", "namespace": "default"},
 }
-
-
-class StackRunsError(PermanentError):
-    """A stack of that name runs already."""
-
-    def __init__(self, stack: StackFile) -> None:
-        name = stack.name
-        super().__init__(
-            f"a stack named {name!r} runs already: use it with\n"
-            f"export KUBECONFIG={stack.kubeconfig}\n"
-            f"or stop it with `dray down --stack {name}`, or choose another name"
-        )
-
-
-class KeptStateError(PermanentError):
-    """The last run's state is another control plane's."""
 
 
 class Stack:
@@ -105,6 +92,9 @@ class Stack:
         self._cluster: NodeCluster | None = None
         self._endpoint: Endpoint | None = None
         self._restarts: Counter[str] = Counter()
+        self._identities = asyncio.Event()
+        """Set once claim-controllers confirm tokens. NATS lets a node-agent that comes before wait
+        for three seconds, and refuses it then."""
 
     @property
     def record(self) -> StackFile:
@@ -241,13 +231,7 @@ class Stack:
         certificates = self.directory / "webhook"
         async with self._step("services and nodes"):
             await gather_or_cancel(
-                self.runner.start_all(
-                    [
-                        *services.claim_controllers(),
-                        *services.allocators(),
-                        services.webhook(certificates, webhook_port),
-                    ]
-                ),
+                self._start_services(services, certificates, webhook_port),
                 self._start_nodes(endpoint, installer),
             )
         url = f"https://127.0.0.1:{webhook_port}"
@@ -256,6 +240,7 @@ class Stack:
         await installer.apply(reversed(webhook_configurations(url, bundle)))
         await installer.wait_until_denied(probe_pod(), by="admission webhook")
         await installer.wait_until_denied(refused_claim(), by="ValidatingAdmissionPolicy")
+        await installer.apply(documents(chart_directory() / "files" / "basetemplate.yaml"))
         return url
 
     async def _start_nats(self) -> NatsAccess | None:
@@ -321,6 +306,17 @@ class Stack:
             await installer.apply(cluster_roles())
         await installer.wait_until_served(crds)
 
+    async def _start_services(
+        self, services: ServicePrograms, certificates: Path, port: int
+    ) -> None:
+        programs = [*services.allocators(), services.webhook(certificates, port)]
+
+        async def claim_controllers() -> None:
+            await self.runner.start_all(services.claim_controllers())
+            self._identities.set()
+
+        await gather_or_cancel(self.runner.start_all(programs), claim_controllers())
+
     async def _start_nodes(self, endpoint: Endpoint, installer: Installer) -> None:
         """Kubelets and, if dray's services are processes, node-agents."""
         nodes = self.options.nodes
@@ -334,14 +330,16 @@ class Stack:
         elif self._services is not None and nodes:
             for node in nodes:
                 self._services.folders(node.name).make()
-            programs = [self._services.kubelet(), *self._services.node_agents()]
-            await self.runner.start_all(programs)
+            await self.runner.start(self._services.kubelet())
+            await self._identities.wait()
+            await self.runner.start_all(self._services.node_agents())
 
     async def _start_real_node(self, node: SimulatedNode, installer: Installer) -> None:
         assert self._cluster is not None
         await self._cluster.start_node(node)
         await installer.wait_until_ready(node.name)
         if self._services is not None:
+            await self._identities.wait()
             await self.runner.start(self._services.node_agent(node))
 
     def _take_directory(self) -> None:
@@ -350,7 +348,7 @@ class Stack:
             raise StackRunsError(running)
         remove_leftovers(self.options.name)
         if self.options.keep:
-            self._check_kept_state()
+            check_kept_state(self.options.name, self.options.control_plane)
         else:
             remove_state(self.options.name)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -360,14 +358,6 @@ class Stack:
                 self._nodes.symlink_to(tempfile.mkdtemp(prefix="dray-"))
             self._nodes = self._nodes.resolve()
             self._nodes.mkdir(mode=0o700, exist_ok=True)  # the system may have emptied its folder
-
-    def _check_kept_state(self) -> None:
-        kept = kept_control_plane(self.options.name)
-        if kept not in (None, self.options.control_plane):
-            raise KeptStateError(
-                f"the stack {self.options.name!r} had the {kept} control plane in its last run: "
-                f"continue with `dray up --keep --control-plane {kept}`, or start without --keep"
-            )
 
     def _running_elsewhere(self) -> StackFile | None:
         other = read_stack_file(self.options.name)
@@ -419,27 +409,6 @@ class Stack:
         self._progress(f"starting {what}")
         yield
         self._progress(f"ready: {what} ({time.monotonic() - began:.1f} s)")
-
-
-def kept_control_plane(name: str) -> ControlPlane | None:
-    """The control plane whose objects the last run of a stack has left; None: there are none."""
-    directory = stack_directory(name)
-    if (directory / "kubernetes" / "etcd").exists():
-        return "real"
-    return "sandbox" if (directory / "objects").exists() else None
-
-
-def remove_leftovers(name: str) -> None:
-    """Remove what the last run of a stack has left outside of its files, if it was killed."""
-    machine.remove_leftovers(stack_directory(name) / NODES_FOLDER)
-
-
-def remove_state(name: str) -> None:
-    """Remove everything that the last run of a stack has left."""
-    nodes = stack_directory(name) / NODES_FOLDER
-    if nodes.is_symlink():
-        shutil.rmtree(nodes.resolve(), ignore_errors=True)
-    shutil.rmtree(stack_directory(name), ignore_errors=True)
 
 
 def _crds() -> Path:

@@ -12,21 +12,6 @@ from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
 
 POOLS = """
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata:
-  name: tensor-fusion-gpu-template
-  namespace: dray-system
-  labels: {tensor-fusion.ai/resource-claim-template: "true"}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: gpu-request
-        exactly:
-          deviceClassName: tensor-fusion.ai.dra-driver
-          count: 1
----
 apiVersion: tensor-fusion.ai/v1
 kind: SchedulingConfigTemplate
 metadata: {name: with-dra}

@@ -11,6 +11,7 @@ from dray.messages.decisions import (
     Checkpoint,
     CheckpointPart,
     Decided,
+    DecidedGroup,
     NodeLeft,
     Opened,
     Record,
@@ -68,6 +69,7 @@ READERS: Mapping[type[Message], tuple[str, ...]] = {
     VoidClaim: ("claim-controller",),
     Opened: ("allocator", "claim-controller"),
     Decided: ("allocator", "claim-controller", "dray demo", "dray trace"),
+    DecidedGroup: ("allocator", "claim-controller", "dray demo", "dray trace"),
     Waiting: ("allocator", "claim-controller", "dray demo", "dray trace"),
     Released: ("allocator", "claim-controller"),
     NodeLeft: ("allocator", "claim-controller"),
@@ -81,6 +83,7 @@ back every fact that it published, so that it starts from what the bus holds; ``
 RECORD_WRITERS: Mapping[type[Record], str] = {
     Opened: "claim-controller",
     Decided: "allocator",
+    DecidedGroup: "allocator",
     Waiting: "allocator",
     Released: "allocator",
     NodeLeft: "allocator",

@@ -12,11 +12,12 @@ from dray_sandbox.access import (
     SandboxCredentials,
     endpoint,
 )
-from dray_sandbox.certificates import make_signing_key, write_secret
+from dray_sandbox.certificates import make_signing_key
 from dray_sandbox.controlplane.audit import start_audit_log
 from dray_sandbox.controlplane.build import GoBinary
 from dray_sandbox.probes import answers, listens
 from dray_sandbox.processes import ProcessSpec, Runner, gather_or_cancel
+from dray_sandbox.secret_files import write_secret
 
 API_SERVER = "kube-apiserver"
 SCHEDULER_NAME = "kube-scheduler"

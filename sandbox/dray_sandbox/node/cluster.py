@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from dray_sandbox.access import Endpoint, certificate_kubeconfig
-from dray_sandbox.certificates import make_client_authority, write_secret
+from dray_sandbox.certificates import make_client_authority
 from dray_sandbox.controlplane.launch import KubeletAccess
 from dray_sandbox.layout import SimulatedNode
 from dray_sandbox.node import configuration, dns, specs
@@ -21,6 +21,7 @@ from dray_sandbox.paths import free_port
 from dray_sandbox.processes import Runner, gather_or_cancel
 from dray_sandbox.registry.images import STAND_IN, ImageFiles, ImageStore
 from dray_sandbox.registry.names import parse_image_name
+from dray_sandbox.secret_files import write_secret
 
 _DNS_USER = "dray-dns"
 _PROXY_USER = "system:kube-proxy"

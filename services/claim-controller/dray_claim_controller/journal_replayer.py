@@ -15,6 +15,7 @@ from dray_claim_controller.cache.snapshot import CacheSnapshot, restore_snapshot
 from dray_claim_controller.execution.adoption import Halfway, StartedHalfway
 from dray_claim_controller.execution.decisions import NextStep
 from dray_claim_controller.execution.in_flight_allocations import MayCommit
+from dray_claim_controller.execution.joint_decisions import JointStep
 from dray_claim_controller.execution.rollback_decisions import (
     MayTakeBack,
     MayVoid,
@@ -37,6 +38,7 @@ QUESTIONS: dict[str, type[RecordedRule[Any]]] = by_name(
     Cleared,
     Garbage,
     Halfway,
+    JointStep,
     MayCommit,
     MayTakeBack,
     MayVoid,

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import structlog
 
 from dray.api.errors import DrayError, PermanentError, TemporaryError
+from dray.api.names import GPU_LABEL, GPU_PRESENT
 from dray.bus.ports import Bus, BusUnavailableError, NoRoomError, StreamSpec
 from dray.bus.topology import FACTS_STREAM
-from dray.kube.ports import Kube
+from dray.kube.ports import NODES, Kube
 from dray.messages.decisions import log_stream
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
@@ -173,6 +174,7 @@ class LeaderTerm:
             self.publisher,
             clock,
             instance=instance,
+            label=self._label_node,
             on_registered=self.preparation.agent_registered,
         )
         self.recovery = PodRecovery(
@@ -257,6 +259,11 @@ class LeaderTerm:
         for uid, record in published.items():
             if uid in informers.cache.claims:
                 informers.give_up(uid, record)
+
+    async def _label_node(self, name: str) -> None:
+        patch = {"metadata": {"labels": {GPU_LABEL: GPU_PRESENT}}}
+        answer = await self._dependencies.kube.patch(NODES, name, patch)
+        self._dependencies.informers.apply_response(NODES, answer)
 
     def _loops(self, created: str) -> dict[str, Awaitable[None]]:
         dependencies, settings = self._dependencies, self._dependencies.settings

@@ -218,7 +218,8 @@ class NodeAgent:
         if generation != self.generation:
             self._log.info("slices published", generation=generation, gpus=len(snapshot.gpus))
         self.generation = generation
-        self._reporter.inventory(generation, unhealthy_devices(snapshot))
+        unhealthy = unhealthy_devices(snapshot)
+        self._reporter.inventory(generation, len(snapshot.gpus), unhealthy)
 
     async def _wait_for_gpus_and_state(self) -> None:
         """Wait for the first snapshot, and for a state: the bus's, or the one on disk.

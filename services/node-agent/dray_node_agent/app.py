@@ -29,8 +29,9 @@ from dray_node_agent.files.atomic_files import remove_unfinished
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
 from dray_node_agent.files.publication_record import PublicationRecordFile
+from dray_node_agent.gpus.detected_gpus import DetectedGpus, load_library
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
-from dray_node_agent.gpus.source import GpuSource
+from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import Preparer
 from dray_node_agent.kubelet.server import KubeletServer
@@ -41,6 +42,7 @@ from dray_node_agent.kubelet.sockets import (
     remove_abandoned,
 )
 from dray_node_agent.metrics import expose
+from dray_node_agent.node_pods import NodePods
 from dray_node_agent.node_state import NodeFollower, NodeReporter
 from dray_node_agent.rule_recorder import AgentRuleRecorder
 from dray_node_agent.settings import NodeAgentSettings, NodeGroup
@@ -124,13 +126,24 @@ async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
 
 
 def open_gpu_source(node: NodeGroup) -> GpuSource:
-    """The GPU source of the settings. Raises GpusUnavailableError without NVML."""
+    """The GPU source of the settings."""
     if node.board == "simulated":
         health_file = node.health_file or node.state_dir / "unhealthy"
         return SimulatedGpus(node.name, node.model, node.count, health_file, node.stand_in_device)
-    from dray_node_agent.gpus.nvml import NvmlGpus  # only real nodes load NVML
 
-    return NvmlGpus()
+    def open_nvml() -> GpuSource:
+        from dray_node_agent.gpus.nvml import NvmlGpus  # only nodes with GPUs load NVML
+
+        if node.driver_root is not None:
+            try:
+                load_library(node.driver_root)
+            except OSError as error:
+                raise GpusUnavailableError(
+                    f"NVML's library below {node.driver_root} can't be loaded: {error}"
+                ) from error
+        return NvmlGpus()
+
+    return DetectedGpus(open_nvml)
 
 
 def assemble(
@@ -156,10 +169,12 @@ def assemble(
         publishing=AgentLock(node.state_dir / "publisher.lock"),
     )
     reporter.on_generation = agent.on_generation
+    pods = NodePods(kube, node.name)
     preparer = Preparer(
         kube=kube,
         node=node.name,
         inventory=agent.inventory,
+        pods=pods.get,
         prepared_claims=PreparedClaims(
             CheckpointFile(node.state_dir / "checkpoint.json", boot_id()),
             CdiFolder(node.cdi_dir),
@@ -191,6 +206,7 @@ def assemble(
         "publish": agent.publish,
         "slices": agent.watch_slices,
         "kubelet": partial(agent.serve, preparer, server),
+        "pods": pods.run,
         "sweep": partial(agent.sweep, preparer),
         "inventory": reporter.report_inventory,
         "events": reporter.report_events,

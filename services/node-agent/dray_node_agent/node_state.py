@@ -123,13 +123,14 @@ class NodeReporter:
         self._events: asyncio.Queue[ClaimPrepared] = asyncio.Queue(MAX_QUEUED_EVENTS)
         self.dropped_events = 0
 
-    def inventory(self, generation: int, unhealthy: tuple[str, ...]) -> None:
-        """Report health soon, unless it was reported already."""
+    def inventory(self, generation: int, devices: int, unhealthy: tuple[str, ...]) -> None:
+        """Report the devices and their health soon, unless that was reported already."""
         self._report(
             Inventory(
                 node=self._node,
                 driver=DRIVER,
                 generation=generation,
+                devices=devices,
                 unhealthy=unhealthy,
                 registered_unix_s=self._registered_unix_s,
             )

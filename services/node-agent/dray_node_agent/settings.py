@@ -18,6 +18,8 @@ class NodeGroup(SettingsGroup):
     """Model of simulated GPUs."""
     count: int = Field(default=8, ge=0, le=256)
     """How many simulated GPUs."""
+    driver_root: Path | None = None
+    """Where the file system is mounted in which NVIDIA's driver is installed; absent: this one."""
     health_file: Path | None = None
     """File of unhealthy simulated GPUs; default: ``unhealthy`` in the state folder."""
     stand_in_device: Path | None = None

@@ -78,8 +78,9 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def is_gang(self) -> bool:
         """Whether some of its pods must start together."""
-        return bool(self.minimum or self.task_minimums) or any(
-            policy.minimum for policy in self.sub_groups
+        tasks = sum(self.task_minimums.values())
+        return max(self.minimum, tasks) > 1 or any(
+            policy.minimum * policy.size > 1 for policy in self.sub_groups
         )
 
 

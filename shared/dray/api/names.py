@@ -112,6 +112,9 @@ OWN_ANNOTATIONS: Final = (
 # Labels and taints.
 POOL_LABEL: Final = PREFIX + "gpupool"
 """On nodes: membership. On derived templates and their claims: the pool asked for."""
+GPU_LABEL: Final = PREFIX + "gpu-present"
+"""On nodes: whether a node-agent has published GPUs there. The claim-controller sets it."""
+GPU_PRESENT: Final = "true"
 QOS_LABEL: Final = PREFIX + "qos"
 TEMPLATE_LABEL: Final = PREFIX + "resource-claim-template"
 DERIVED_FROM_LABEL: Final = PREFIX + "derived-from"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import nats.errors
 import structlog
-from nats.aio.client import Client
+from nats.aio.client import PING_PROTO, PONG_PROTO, Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
@@ -38,8 +38,24 @@ class NoRespondersError(Exception):
     """The subject has no responder; the caller knows what that means."""
 
 
+class PingTransport(TcpTransport):  # type: ignore[misc]
+    """nats-py reads one line as the answer to its first PING. nats-server sends a PING of its own
+    before that answer if its authentication callout takes two seconds."""
+
+    def __init__(self, connected: TcpTransport) -> None:
+        super().__init__()
+        self.__dict__.update(connected.__dict__)
+
+    async def readline(self) -> bytes:
+        while (line := bytes(await super().readline())) == PING_PROTO:
+            self.write(PONG_PROTO)
+        return line
+
+
 class SessionClient(Client):  # type: ignore[misc]
     """nats-py's client, with a bulk parser and a callback for the end of reading."""
+
+    _transport: TcpTransport
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,6 +63,10 @@ class SessionClient(Client):  # type: ignore[misc]
         self.on_end: Callable[[], None] | None = None
         """Called once reading has ended. nats-py does not call its own callbacks if closing fails,
         and calls them late while it flushes."""
+
+    async def _connect_to_server(self, server: Any) -> None:
+        await super()._connect_to_server(server)
+        self._transport = PingTransport(self._transport)
 
     async def _read_loop(self) -> None:
         try:

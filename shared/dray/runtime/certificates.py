@@ -98,6 +98,18 @@ def expires_at(certificate: bytes) -> datetime.datetime:
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
+def still_valid(certificates: bytes, *, at: datetime.datetime) -> bytes:
+    """Those of the certificates that have not expired at that time, the newest first; none where
+    they can't be read."""
+    try:
+        found = x509.load_pem_x509_certificates(certificates)
+    except ValueError:
+        return b""
+    valid = [one for one in found if one.not_valid_after_utc > at]
+    valid.sort(key=lambda one: one.not_valid_before_utc, reverse=True)
+    return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in valid)
+
+
 def problem(held: Issued, names: Sequence[str], *, at: datetime.datetime) -> str:
     """Why these can't serve ``names`` at that time; empty if they can.
 

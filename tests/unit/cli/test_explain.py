@@ -241,3 +241,19 @@ def test_a_pod_of_a_pool_that_nobody_serves_says_so() -> None:
     assert lines[1] == (
         "  Served by nobody since 2026-01-01T00:00:00Z: no allocator serves this pool"
     )
+
+
+def test_a_pod_of_a_pool_whose_node_agents_are_not_heard_says_so() -> None:
+    condition = {
+        "type": "NodeAgentsSilent",
+        "status": "True",
+        "message": "no report for 30 s from the node-agents of real-2: new pods …",
+    }
+    pool = {"metadata": {"name": "fast"}, "spec": {}, "status": {"conditions": [condition]}}
+
+    lines = Explanation(POD, None, (CLAIM,), pool).lines()
+
+    assert lines[1] == (
+        "  Of the pool's nodes: no report for 30 s from the node-agents of real-2: new pods …. "
+        "Do their node-agents run, and can they connect to NATS?"
+    )

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from dray.api.names import DEVICE_CLASS, DRIVER
+from dray.api.names import DEVICE_CLASS, DRAY_NAMESPACE, DRIVER
 from dray.kube.bind_request import BindRequest
 from dray.kube.convert import policy_from, pool_from
 from dray.kube.resource_fields import CustomResource
@@ -19,6 +19,7 @@ from dray.kube.resources import (
     SchedulingConfigTemplate,
     parse,
 )
+from dray.user_guide_form.documents import convert
 from dray_sandbox.apiserver.structural import rule_errors
 from tools.generate import custom_resources
 
@@ -234,6 +235,16 @@ def test_the_device_class_is_the_drivers_and_guards_the_driver() -> None:
     assert manifest["metadata"]["name"] == DEVICE_CLASS
     (selector,) = manifest["spec"]["selectors"]
     assert selector["cel"]["expression"] == f'device.driver == "{DRIVER}"'
+
+
+def test_the_base_template_in_drays_namespace_is_the_user_guides() -> None:
+    guide = ROOT / "examples/01-quick-start/02-resourceclaim-template.yaml"
+    expected = yaml.safe_load(convert(guide.read_text()).text)
+    expected["metadata"]["namespace"] = DRAY_NAMESPACE
+
+    assert (
+        yaml.safe_load((ROOT / "deploy/helm/dray/files/basetemplate.yaml").read_text()) == expected
+    )
 
 
 @pytest.mark.parametrize(

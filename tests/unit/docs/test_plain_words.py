@@ -47,6 +47,7 @@ ALLOWED = {
     ),
     **dict.fromkeys(  # a setting
         (
+            "deploy/helm/dray/templates/node-agent.yaml",
             "docs/user-guide/settings.md",
             "services/node-agent/README.md",
             "services/node-agent/dray_node_agent/app.py",

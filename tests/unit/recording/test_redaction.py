@@ -29,6 +29,7 @@ from dray_claim_controller.cache.snapshot import take_snapshot
 from dray_claim_controller.execution.adoption import Halfway, StartedHalfway, adopted
 from dray_claim_controller.execution.decisions import NextStep
 from dray_claim_controller.execution.in_flight_allocations import MayCommit
+from dray_claim_controller.execution.joint_decisions import JointStep
 from dray_claim_controller.execution.rollback_decisions import (
     MayTakeBack,
     MayVoid,
@@ -218,6 +219,7 @@ def questions(picture: ObjectCache) -> list[RecordedRule[Any]]:
             NextStep(decision=decision, epoch=1, committed=(claim.uid,), marked=(claim.uid,)),
             MayCommit(claim=wanted),
             PodVoidAnnotation(decision=decision),
+            JointStep(decisions=(decision,), size=1, timeout_s=60.0, age_s=1.0),
         ]
     asked += [
         NextStep(decision=order.decision, epoch=1)

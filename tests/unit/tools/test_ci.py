@@ -1,6 +1,8 @@
 """`.ci/run`: what it runs, what it prints of it, and when it fails."""
 
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -145,3 +147,18 @@ def test_the_cpu_time_of_make_setup_counts() -> None:
         ["bash", "-c", script, "bash", busy, shown], capture_output=True, text=True, check=True
     )
     assert float(done.stdout) >= 0.3
+
+
+def test_a_shell_that_sets_pythonpath_does_not_replace_what_is_tested(tmp_path: Path) -> None:
+    script = tmp_path / ".ci" / "run"
+    script.parent.mkdir()
+    shutil.copy(ROOT / ".ci" / "run", script)
+    (tmp_path / "Makefile").write_text("setup:\n\t@echo setup sees: $$PYTHONPATH.\n")
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "the stages see: $PYTHONPATH."\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        [script], env=os.environ | {"PYTHONPATH": "/other"}, capture_output=True, text=True
+    )
+    assert "setup sees: .\nthe stages see: .\n" in done.stdout, done.stderr

@@ -4,6 +4,7 @@ import datetime
 import ssl
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from dray_webhook.service import certificates
@@ -111,6 +112,7 @@ def test_it_warns_of_the_last_thirty_days_and_goes_on_serving(tmp_path, issue):
 
 
 async def test_the_warning_is_logged_once(tmp_path, issue, monkeypatch):
+    structlog.reset_defaults()  # Other tests of the process may have set a level.
     tls = ServerTls(issue(tmp_path, days=20), NAMES)
     looks = 0
 

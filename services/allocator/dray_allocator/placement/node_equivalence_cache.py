@@ -69,12 +69,13 @@ class NodeEquivalenceCache:
     def catch_up(self, table: NodeTable, shared_version: int) -> None:
         """Forget the nodes that changed; all nodes, if devices that many nodes see changed
         (``shared_version``)."""
-        if self._shared_version != shared_version or self._position < table.log_start:
+        changed = table.changed_since(self._position)
+        if self._shared_version != shared_version or changed is None:
             self._of.clear()
             self.accepting.clear()
             self._classes.clear()
         else:
-            for row in table.log[self._position - table.log_start :]:
+            for row in changed.tolist():
                 self._of.pop(table.names[row], None)
                 self.accepting.pop(table.names[row], None)
         self._position, self._shared_version = table.version, shared_version

@@ -18,6 +18,7 @@ from dray.messages.decisions import (
     Checkpoint,
     ClaimDecision,
     Decided,
+    DecidedGroup,
     Learned,
     NodeLeft,
     PodDecision,
@@ -29,6 +30,7 @@ from dray.messages.decisions import (
 from dray_allocator.scoring.fragmentation.score import NodeWorths
 from dray_allocator.scoring.fragmentation.workload_model import WorkloadModel
 from dray_allocator.state.facts import NOTHING, Changes
+from dray_allocator.state.pending_groups import PendingGroups
 from dray_allocator.state.scheduling_queue import SchedulingQueue
 
 
@@ -80,6 +82,8 @@ class LogFold:
     """The workload model of the last decisions, if the policy learns."""
     parts: CheckpointParts = NO_PARTS
     """Parts of a checkpoint of which further ones are to come."""
+    group_parts: tuple[DecidedGroup, ...] = ()
+    """The same of a decision on a group."""
     is_whole: bool = True
     """Whether everything up to ``sequence`` is known: the reader began with the first record, or
     has read a whole checkpoint since."""
@@ -99,6 +103,8 @@ class LogFold:
         """Fold the next record; return the claims and pods that it changes."""
         self._advance(sequence, record)
         match record:
+            case DecidedGroup():
+                return self._decided_group(record)
             case Decided(pods=pods, now_unix_s=now_unix_s):
                 self.learned = record.learned or self.learned
                 return self.count(pods, now_unix_s)
@@ -120,12 +126,28 @@ class LogFold:
         self._advance(sequence, record)
         self.learned = record.learned or self.learned
 
+    def _decided_group(self, record: DecidedGroup) -> Changes:
+        """Count a decision once its last part is read."""
+        last = self.group_parts[-1] if self.group_parts else None
+        if not record.follows(last):
+            return NOTHING  # Its first parts are trimmed, or were never written.
+        parts = (record,) if record.part == 1 else (*self.group_parts, record)
+        if record.part < record.parts:
+            self.group_parts = parts
+            return NOTHING
+        self.group_parts = ()
+        self.learned = record.learned or self.learned
+        pods = tuple(pod for part in parts for pod in part.pods)
+        return self.count(pods, record.now_unix_s)
+
     def _advance(self, sequence: int, record: AnyRecord) -> None:
         if self.sequence == 0:
             self.checkpoint_unix_s = record.now_unix_s
             self.is_whole = sequence == 1
         self.sequence = sequence
         self.parts = self.parts.followed_by(record)
+        if not isinstance(record, DecidedGroup):
+            self.group_parts = ()
         self.facts_sequence = max(self.facts_sequence, record.facts_sequence)
         self.since_checkpoint += 1
 
@@ -258,6 +280,8 @@ class SchedulingDomain:
     """Sequence and record of appends not read back yet."""
     fence: int | None = None
     """While serving: the log's last sequence when the lease was taken."""
+    term: int = 0
+    """How often this replica began to serve the domain."""
     lost: bool = False
     """The log's stream is missing."""
     undecodable: str = ""
@@ -272,6 +296,8 @@ class SchedulingDomain:
     """A lower epoch that the new facts name. It is followed as soon as this log is known to be
     lost."""
     queue: SchedulingQueue = field(default_factory=SchedulingQueue)
+    groups: PendingGroups = field(default_factory=PendingGroups)
+    """PodGroups whose pods are decided together."""
     unsettled: dict[str, None] = field(default_factory=dict)
     """Claims with a reservation that has not ended."""
     asked: dict[str, int] = field(default_factory=dict)
@@ -297,10 +323,6 @@ class SchedulingDomain:
     def serving(self) -> bool:
         """Whether this replica may append, once it is caught up."""
         return self.fence is not None
-
-    def expected_last(self) -> int:
-        """The sequence that the next append expects to be the log's last."""
-        return self.current.sequence
 
     def forget_appended(self) -> list[AnyRecord]:
         """Return to the confirmed log; return the forgotten records."""

@@ -15,12 +15,13 @@ from dray.api import names
 from dray.api.claims import Claim, ClaimSpec, DeviceRequest
 from dray.api.devices import DeviceClass, DeviceTaintRule
 from dray.api.placement import Placement, policy_placement
-from dray.api.pods import Node, Pod, Policy, Pool
+from dray.api.pods import GroupKey, Node, Pod, Policy, Pool
 from dray.messages.facts import (
     ClaimObserved,
     ClusterObserved,
     DeviceClassObserved,
     Fact,
+    GroupObserved,
     NodeObserved,
     PodObserved,
     PolicyObserved,
@@ -30,7 +31,8 @@ from dray.messages.facts import (
     Tick,
 )
 from dray_allocator.devices.percentages import percents, shares_of
-from dray_allocator.values.undecodable import UndecodableFacts
+from dray_allocator.state.group_index import GroupIndex
+from dray_allocator.state.subscriptions import UndecodableFacts
 
 T = TypeVar("T")
 
@@ -45,6 +47,8 @@ _SPECS_KEPT: Final = 1024
 _Part = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 """Of a request: selectors and capacity."""
 _Key = tuple[tuple[_Part, ...], bytes]
+Signature = tuple[bytes, bytes]
+"""Equal for claims with equal specs: one part for the requests, one for the rest."""
 
 
 class Changes(msgspec.Struct, frozen=True, gc=False):
@@ -68,6 +72,8 @@ class Changes(msgspec.Struct, frozen=True, gc=False):
     """Pods that the sums of a node contain now, or no longer."""
     ended: tuple[str, ...] = ()
     """Pods that no longer want what is reserved for them."""
+    groups: tuple[GroupKey, ...] = ()
+    """PodGroups that changed, or whose members did."""
     are_requirements: bool = False
     """Whether the requirements of pods change."""
     are_matches: bool = False
@@ -93,22 +99,23 @@ class ClaimSpecInterner:
     misses. A thousand pods of one template have a thousand claims with equal specs."""
 
     def __init__(self) -> None:
-        self._kept: dict[_Key, tuple[ClaimSpec, bytes]] = {}
+        self._kept: dict[_Key, tuple[ClaimSpec, Signature]] = {}
         """By the part that differs most. Equality alone is not enough: 1 equals true."""
 
-    def intern(self, claim: Claim) -> tuple[ClaimSpec, bytes]:
+    def intern(self, claim: Claim) -> tuple[ClaimSpec, Signature]:
         """The first spec that equals the claim's, and its signature."""
-        key = tuple([_part(request) for request in claim.spec.requests]), unsigned_part(claim.spec)
+        rest = _rest(claim.spec)
+        key = tuple([_part(request) for request in claim.spec.requests]), rest
         kept = self._kept.get(key)
         if kept is not None and kept[0] == claim.spec:
             return kept
         if len(self._kept) >= _SPECS_KEPT:
             self._kept.clear()
-        made = self._kept[key] = claim.spec, signature(claim)
+        made = self._kept[key] = claim.spec, (_of_requests(claim), rest)
         return made
 
 
-def signature(claim: Claim) -> bytes:
+def _of_requests(claim: Claim) -> bytes:
     """Equal for claims with equal requests."""
     shares = [percents(claim, request.name) for request in claim.spec.requests]
     asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
@@ -117,8 +124,8 @@ def signature(claim: Claim) -> bytes:
     return msgspec.json.encode(asked, order="deterministic")
 
 
-def unsigned_part(spec: ClaimSpec) -> bytes:
-    """The part of a spec in which claims of equal signatures may differ."""
+def _rest(spec: ClaimSpec) -> bytes:
+    """The part of a spec in which claims with equal requests may differ."""
     if not spec.config and not spec.unsupported:
         return b""
     return msgspec.json.encode((spec.config, spec.unsupported), order="deterministic")
@@ -142,14 +149,16 @@ class Facts:
     undecodable: UndecodableFacts = field(default_factory=UndecodableFacts)
     now_unix_s: float = 0.0
     """Time of the first tick plus the steps of all later ticks; 0: no tick was read."""
+    is_dated: bool = False
+    """Whether a tick was read: without one, records would have no time."""
     claims: dict[str, Claim] = field(default_factory=dict)
     gone_claims: dict[str, float] = field(default_factory=dict)
     """Deleted claims and when; remembered for a while."""
     claim_uids: dict[ClaimName, str] = field(default_factory=dict)
     given_up: dict[str, str] = field(default_factory=dict)
     """By UID, why the last attempt of a claim was given up; such claims are not decided for now."""
-    signatures: dict[str, bytes] = field(default_factory=dict)
-    """Per claim, equal for equal specs."""
+    signatures: dict[str, Signature] = field(default_factory=dict)
+    """Per claim."""
     pods: dict[str, Pod] = field(default_factory=dict)
     gone_pods: dict[str, float] = field(default_factory=dict)
     pods_of: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
@@ -167,6 +176,7 @@ class Facts:
     """Extended resources for which kube-scheduler allocates devices of a class."""
     cluster: ClusterObserved | None = None
     """Fields that the API server keeps; None: not known yet."""
+    groups: GroupIndex = field(default_factory=GroupIndex)
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     _served: dict[str, list[str]] = field(default_factory=dict)
@@ -179,7 +189,7 @@ class Facts:
     _last_tick: Tick | None = None
 
     def apply(self, fact: Fact) -> Changes:
-        """Apply a fact, unless a newer one of its object is known; return what it changes."""
+        """Apply a fact of the configuration; return what it changes."""
         put = _PUTS.get(type(fact))
         return NOTHING if put is None else put(self, fact)
 
@@ -229,10 +239,13 @@ class Facts:
             return NOTHING
         if fact.moved_to is not None:
             if known is not None:
-                self.pods[uid] = replace(known, pool=fact.moved_to)
+                self.groups.leave(known)
+                moved = self.pods[uid] = replace(known, pool=fact.moved_to)
+                self.groups.join(moved)
         else:
             if known is not None:
                 self._refer(known, False)
+                self.groups.leave(known)
             if fact.deleted:
                 self.pods.pop(uid, None)
                 self.gone_pods[uid] = self.now_unix_s
@@ -240,14 +253,20 @@ class Facts:
                 self.gone_pods.pop(uid, None)
                 self.pods[uid] = pod
                 self._refer(pod, True)
+                self.groups.join(pod)
         ended = () if self.pod_wants(uid) else (uid,)
-        return Changes(self._without_pool(pod), (uid,), ended=ended)
+        groups = _groups_of(known, pod)
+        return Changes(self._without_pool(pod), (uid,), ended=ended, groups=groups)
 
     def _without_pool(self, pod: Pod) -> tuple[str, ...]:
         """The pod's claims whose pool is the pool of the pods that refer to them."""
-        names_of = [(pod.namespace, reference.claim) for reference in pod.claims]
-        uids = [uid for name in names_of if (uid := self.claim_uids.get(name, "")) in self.claims]
-        return tuple([uid for uid in uids if not self.claims[uid].pool])
+        found: tuple[str, ...] = ()
+        for reference in pod.claims:
+            uid = self.claim_uids.get((pod.namespace, reference.claim), "")
+            claim = self.claims.get(uid)
+            if claim is not None and not claim.pool:
+                found = (*found, uid)
+        return found
 
     def forget_pools(self, keep: Callable[[str], bool]) -> tuple[list[str], list[str]]:
         """Forget the claims and pods of all pools except those to keep; return their UIDs. They
@@ -265,6 +284,7 @@ class Facts:
             del self.pods[pod.uid]
             self._pod_revisions.pop(pod.uid, None)
             self._refer(pod, False)
+            self.groups.leave(pod)
         return [claim.uid for claim in claims], [pod.uid for pod in pods]
 
     def put_node(self, fact: NodeObserved) -> Changes:
@@ -298,10 +318,9 @@ class Facts:
         self.given = frozenset(name for some in stand_for for name in some)
         return Changes(are_requirements=True, are_matches=True, is_capacity_everywhere=True)
 
-    def put_taint_rule(self, fact: TaintRuleObserved) -> Changes:
+    def put_taint_rule(self, fact: TaintRuleObserved) -> None:
         """Apply a DeviceTaintRule."""
         _keep(self.taint_rules, fact.rule.name, fact.rule, fact.deleted)
-        return Changes(is_capacity_everywhere=True)
 
     def put_pool(self, fact: PoolObserved) -> Changes:
         """Apply a GPUPool."""
@@ -314,6 +333,13 @@ class Facts:
         """Apply the policy of pools."""
         _keep(self.policies, fact.policy.name, fact.policy, fact.deleted)
         return Changes(are_requirements=True, is_capacity_everywhere=True)
+
+    def put_group(self, fact: GroupObserved) -> Changes:
+        """Apply a PodGroup or its tombstone."""
+        group = fact.group
+        if not self.groups.put(group, fact.revision, deleted=fact.deleted):
+            return NOTHING
+        return Changes(groups=(group.key,))
 
     def put_synced(self, fact: Synced) -> Changes:
         """All facts are published, or no longer."""
@@ -344,7 +370,7 @@ class Facts:
         pod = self.pods.get(pod_uid)
         return pod is not None and not pod.deleting and pod.phase not in _FINISHED
 
-    def tick(self, fact: Tick) -> Changes:
+    def tick(self, fact: Tick) -> None:
         """Advance the time and forget old deletions.
 
         A tick advances the time by its distance from the tick before, but never backwards, and at
@@ -357,7 +383,7 @@ class Facts:
             step_s = fact.now_unix_s - self._last_tick.now_unix_s
             ticks = max(1, fact.revision - self._last_tick.revision)
             self.now_unix_s += min(max(0.0, step_s), ticks * fact.most_step_s)
-        self._last_tick = fact
+        self._last_tick, self.is_dated = fact, True
         for gone, revisions in (
             (self.gone_claims, self._claim_revisions),
             (self.gone_pods, self._pod_revisions),
@@ -368,7 +394,6 @@ class Facts:
                     break
                 del gone[uid]
                 revisions.pop(uid, None)
-        return NOTHING
 
     def age_s(self, unix_s: float) -> float:
         """Seconds between a moment of the facts' time and now.
@@ -394,11 +419,6 @@ class Facts:
         if read is None or read[0] is not policy:
             read = self._placements[policy.name] = (policy, policy_placement(policy))
         return read[1], policy.version
-
-    @property
-    def is_dated(self) -> bool:
-        """Whether a tick was read: without one, records would have no time."""
-        return self._last_tick is not None
 
     @property
     def list_attributes(self) -> bool:
@@ -542,15 +562,16 @@ def _described(node: Node) -> tuple[object, ...]:
     )
 
 
+def _groups_of(*pods: Pod | None) -> tuple[GroupKey, ...]:
+    members = (pod.member for pod in pods if pod is not None)
+    return tuple(dict.fromkeys(one.group for one in members if one is not None))
+
+
 _PUTS: Final[Mapping[type[Fact], Callable[[Facts, Any], Changes]]] = {
-    ClaimObserved: Facts.put_claim,
-    PodObserved: Facts.put_pod,
-    NodeObserved: Facts.put_node,
     DeviceClassObserved: Facts.put_class,
-    TaintRuleObserved: Facts.put_taint_rule,
     PoolObserved: Facts.put_pool,
     PolicyObserved: Facts.put_policy,
+    GroupObserved: Facts.put_group,
     Synced: Facts.put_synced,
-    Tick: Facts.tick,
 }
-"""How facts are applied, by type."""
+"""How facts are applied on which nothing else depends, by type."""

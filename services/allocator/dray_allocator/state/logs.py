@@ -47,7 +47,7 @@ def _begin_again(state: AllocatorState, known: SchedulingDomain) -> SchedulingDo
     domain = SchedulingDomain(
         known.name, known.epoch, unnamed=known.unnamed, renamed=known.renamed, start=known.start
     )
-    state.domains[known.name] = domain
+    state.add(domain)
     state.requeue_all()
     return domain
 
@@ -82,7 +82,8 @@ def stop_log(state: AllocatorState, event: RecordUndecodable) -> None:
 def forget_appended(state: AllocatorState, domain: SchedulingDomain) -> None:
     """Return to the confirmed log: another replica may have appended."""
     forgotten = domain.forget_appended() if domain.appended else []
-    for record in forgotten:
+    # Parts of a decision that were read back count no longer without the others.
+    for record in (*forgotten, *(domain.current.group_parts if forgotten else ())):
         state.requeue(subjects(record))
         if isinstance(record, Released):  # Its reservations are assumed again.
             claims = (domain.current.claims.get(one.claim_uid) for one in record.releases)

@@ -7,22 +7,12 @@ from msgspec.structs import replace
 from dray.api.groups import VOLCANO, PodGroup
 from dray.api.pods import GroupKey, Pod
 from dray.kube.convert import revision_of
-from dray.kube.ports import NATIVE_POD_GROUPS, POD_GROUPS, PRIORITY_CLASSES, QUEUES, Object
+from dray.kube.ports import PRIORITY_CLASSES, QUEUES, Object
 from dray.messages.facts import GroupObserved
 from dray.reasons import name_list
+from dray_claim_controller.cache.groups import group_of, has_ended, members
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import read
-
-_ENDED = ("Succeeded", "Failed")
-
-
-def group_of(cache: ObjectCache, key: GroupKey) -> PodGroup | None:
-    """A PodGroup as its own object describes it; None if there is none, or it can't be read."""
-    obj = cache.group(key)
-    if obj is None:
-        return None
-    found: PodGroup | None = read(POD_GROUPS if key.api == VOLCANO else NATIVE_POD_GROUPS, obj)[0]
-    return found
 
 
 def group_fact(cache: ObjectCache, key: GroupKey) -> GroupObserved | None:
@@ -36,16 +26,6 @@ def group_fact(cache: ObjectCache, key: GroupKey) -> GroupObserved | None:
     return GroupObserved(
         revision=revision_of(obj), group=replace(group, priority=priority, blocked=blocked)
     )
-
-
-def members(cache: ObjectCache, key: GroupKey) -> list[Pod]:
-    """The pods of a group that dray schedules."""
-    return [cached.pod for cached in cache.members_of(key) if cached.pod is not None]
-
-
-def has_ended(pod: Pod) -> bool:
-    """Whether a pod has ended, or is about to."""
-    return pod.deleting or pod.phase in _ENDED
 
 
 def _priority(cache: ObjectCache, group: PodGroup, pods: list[Pod]) -> int | None:

@@ -1,22 +1,22 @@
 """Takes node-agents' reports while leading, and publishes those that are their nodes' own."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 import structlog
 
-from dray.api.names import DRIVER
+from dray.api.names import DRIVER, GPU_LABEL
 from dray.bus.ports import Bus, MessageTooLargeError, Request
-from dray.kube.ports import NODES
+from dray.kube.ports import NODES, KubeError
 from dray.messages.facts import InventoryObserved
 from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.publisher import Publisher
-from dray_claim_controller.inventories.decisions import doubt, forgery, next_fact
+from dray_claim_controller.inventories.decisions import doubt, forgery, lacks_label, next_fact
 
 SUBJECT: Final = f"{INVENTORY_SUBJECT}.*"
 
@@ -35,11 +35,15 @@ class InventoryServer:
         clock: Clock,
         *,
         instance: str,
+        label: Callable[[str], Awaitable[None]],
         on_registered: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``on_registered`` is called with a node whose agent was registered by its kubelet since
+        """``label`` writes onto a node that it has GPUs; it may raise KubeError.
+
+        ``on_registered`` is called with a node whose agent was registered by its kubelet since
         it reported before, or since the term began."""
         self._bus = bus
+        self._label = label
         self._on_registered = on_registered
         self._registered: dict[str, float] = {}
         """When each node's agent was registered, by its last report."""
@@ -111,7 +115,16 @@ class InventoryServer:
             if asked.node not in self._cache.plain[NODES.plural]:
                 # It went meanwhile: the next publication makes the tombstone.
                 self._cache.mark(key)
-        return InventoryReply(accepted=revision == asked.generation, known_generation=revision)
+        accepted = revision == asked.generation
+        node = self._cache.plain[NODES.plural].get(asked.node, {"metadata": {}})
+        if accepted and lacks_label(asked, node["metadata"].get("labels") or {}):
+            try:
+                await self._label(asked.node)
+            except KubeError as error:
+                # The agent repeats its report.
+                why = f"the label {GPU_LABEL} of node {asked.node} can't be written: {error}"
+                return InventoryReply(error=why, known_generation=revision)
+        return InventoryReply(accepted=accepted, known_generation=revision)
 
 
 def _encoded(reply: InventoryReply) -> bytes:

@@ -12,9 +12,9 @@ from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.driver_parameters import own_parameters
 from dray_allocator.devices.percentages import percents
 from dray_allocator.devices.table_scope import is_claim_beyond_table
+from dray_allocator.placement.validate_claim import most_devices, validate_claim
 from dray_allocator.scoring.preference import preference_of
-from dray_allocator.state.facts import Facts, unsigned_part
-from dray_allocator.state.validate_claim import most_devices, validate_claim
+from dray_allocator.state.facts import Facts, Signature
 from dray_allocator.values.cache_budget import CacheBudget
 
 _MOST_BYTES: Final = 2**24
@@ -51,12 +51,12 @@ class ClaimRequirementsCache:
     fleet, which numbers the capacity shapes, are the same."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[bytes, bytes], ClaimRequirements] = {}
+        self._known: dict[Signature, ClaimRequirements] = {}
         self._room = CacheBudget(_MOST_BYTES)
 
     def of(self, facts: Facts, claim: Claim) -> ClaimRequirements:
         """The requirements of a claim of these facts."""
-        key = (facts.signatures[claim.uid], unsigned_part(claim.spec))
+        key = facts.signatures[claim.uid]
         known = self._known.get(key)
         if known is None:
             if not self._room.takes(sum(map(len, key))):
