@@ -398,7 +398,7 @@ class Stack:
                 self.runner.program(name).health_url,
                 self._restarts[name],
             )
-            for name, pid in self.runner.pids().items()
+            for name, pid in self.runner.last_pids().items()
         )
         self._record = msgspec.structs.replace(self._record, processes=processes)
         write_stack_file(self._record)
