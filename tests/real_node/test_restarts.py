@@ -35,21 +35,6 @@ async def test_a_killed_program_returns_and_running_pods_stay(
     await real_cluster.recounted()
 
 
-async def test_a_pod_that_comes_while_the_agent_is_away_runs_after_its_return(
-    real_cluster: RealCluster,
-) -> None:
-    await real_cluster.stack.kill(f"node-agent-{NODE}")
-    await real_cluster.submit("early", DEDICATED)
-
-    async def is_bound() -> bool:
-        return bool((await real_cluster.pod("early"))["spec"].get("nodeName"))
-
-    await real_cluster.until(is_bound, "early is bound")
-    await real_cluster.stack.restart(f"node-agent-{NODE}")
-    await real_cluster.running("early")
-    assert (await real_cluster.environment("early"))[GPU_VARIABLE]
-
-
 async def test_cdi_files_that_are_lost_are_written_again_by_the_next_agent(
     real_cluster: RealCluster,
 ) -> None:

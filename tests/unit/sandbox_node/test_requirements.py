@@ -37,7 +37,7 @@ def refusal(directory: Path = Path("/work")) -> str:
 
 def test_a_machine_with_everything_is_accepted(machine: Path) -> None:
     assert check_machine(Path("/work")).cni_plugins == machine
-    assert packages.missing_packages() == []
+    assert requirements.missing_packages() == []
 
 
 def test_missing_programs_are_named_by_their_packages(
