@@ -13,6 +13,7 @@ PARTS ?=
 REAL_ONLY ?=
 RECORD ?=
 BASE ?=
+REGISTRY ?=
 SHORT ?=
 PAIRS ?=
 CASES ?=
@@ -103,9 +104,9 @@ conformance-all: conformance ## The same on every minor, 1.34 to 1.37
 packaging-packages: setup ## Install what images and their tests need with apt-get, as root
 	@$(BIN)/python -m tools.images.packages
 
-images: setup ## Build the images with docker, podman or buildah (BASE=image; BASE=debian: one made here)
-	$(BIN)/python -m tools.images $(if $(BASE),--base $(BASE))
-	$(BIN)/pytest -q -m packaging tests/packaging/images
+images: setup ## Build the images with docker, podman or buildah (BASE=image or debian, REGISTRY=...)
+	$(BIN)/python -m tools.images $(if $(BASE),--base $(BASE)) $(if $(REGISTRY),--registry $(REGISTRY))
+	$(if $(REGISTRY),,$(BIN)/pytest -q -m packaging tests/packaging/images)
 
 e2e-helm: setup ## Install, upgrade and uninstall the chart on real kubelets, as root (SHORT=1, TESTS=...)
 	$(BIN)/python -m tools.images --base debian --keep
