@@ -42,6 +42,8 @@ class PodPattern(msgspec.Struct, frozen=True):
     asks: tuple[DeviceRequirements, ...]
     plan: SearchPlan
     """The same, as the search reads them."""
+    weighed: tuple[DeviceRequirements, ...]
+    """See ``ClaimRequirements.weighed``."""
     devices_signature: bytes
     """Equal for pods that fit the same free devices."""
     signature: bytes
@@ -104,6 +106,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[R
     return PodRequest(
         common.asks,
         common.plan,
+        common.weighed,
         common.devices_signature,
         common.signature,
         common.placement,
@@ -199,6 +202,7 @@ def _pattern(
     return PodPattern(
         asks,
         search_plan(asks, len(requirements)),
+        tuple([ask for one in requirements for ask in one.weighed]),
         signature,
         needed + b"|" + signature,
         placement,
