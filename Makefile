@@ -23,7 +23,7 @@ PYTHONS ?= $(foreach name,python3.11 python3.12 python3.13 python3.14,\
 UV_PYTHON ?= >=3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real test-node node-packages test-pythons build conformance conformance-all images \
+.PHONY: help setup demo test test-real test-node test-shells node-packages test-pythons build conformance conformance-all images \
 	chaos explore faults oracle oracle-allocation oracle-nodes proof check format generate clean
 
 help: ## List what make can do
@@ -60,7 +60,7 @@ terminal: setup ## Record docs/terminal.svg, the run of a terminal in the README
 	@$(BIN)/python -m tools.terminal
 
 test: setup ## Run every test that needs no Go (TESTS=... narrows it)
-	$(BIN)/pytest -q -n 2 --dist loadscope -m "not real and not packaging" $(TESTS)
+	$(BIN)/pytest -q -n 2 --dist loadscope -m "not real and not packaging and not shells" $(TESTS)
 
 test-real: setup ## Run further tests on the real control plane, built once in 4 min (K8S=1.37, TESTS=...)
 	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.controlplane build
@@ -71,6 +71,10 @@ test-node: setup ## Run tests on real kubelets with containerd and runc, as root
 	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.node build
 	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m node $(or $(TESTS),tests/real_node)
 
+test-shells: setup ## Complete commands in bash, zsh and fish; installs those that are missing, as root
+	@$(BIN)/python -m tools.shell_packages
+	$(BIN)/pytest -q -m shells tests/shells
+
 node-packages: setup ## Install what real kubelets need with apt-get, as root
 	@$(BIN)/python -m dray_sandbox.node.packages
 
@@ -79,7 +83,7 @@ test-pythons: ## Read objects at their limits on every Python here (PYTHONS="pyt
 		folder=.cache/$$(basename $$python); \
 		$(MAKE) --no-print-directory setup VENV=$$folder PYTHON=$$python UV_PYTHON=$$python; \
 		$$folder/bin/python --version; \
-		$$folder/bin/pytest -q tests/unit/domain/test_json_codec.py tests/unit/kube/test_long_lists.py \
+		$$folder/bin/pytest -q tests/unit/api/test_json_codec.py tests/unit/kube/test_long_lists.py \
 			tests/unit/kube/test_api_watch_faults.py; \
 	done
 

@@ -27,6 +27,7 @@ STAGES: Final = (
     # One minute of it is for what every role may try on NATS, and for three nats-servers.
     CiStage("make test", 600),
     CiStage("make demo", 30),
+    CiStage("make test-shells", 60),
     # `make test` has run seeds 0 and 1 already, `make test-real` three on the real control plane.
     CiStage("make faults FIRST=2 SEEDS=8", 180),
     CiStage("make chaos SEEDS=60", 150),

@@ -5,6 +5,7 @@ Writes them into one archive, ``dist/images.tar``, which ``docker load``, ``podm
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +45,9 @@ def main() -> int:
     try:
         builder = find_builder(options.builder)
         names = _build(builder, options.base, options.registry, options.services.split(","))
-        builder.save(names, options.output)
+        written = options.output.with_suffix(".new")
+        builder.save(names, written)
+        written.replace(options.output)
         _write_sboms(options.output, options.output.with_name("sbom"))
     except DrayError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -65,6 +68,8 @@ def _options() -> argparse.Namespace:
 
 def _build(builder: Builder, base: str, registry: str, services: list[str]) -> list[str]:
     arguments = {"VERSION": version(), "REVISION": _revision()}
+    if index := os.environ.get("PIP_INDEX_URL"):
+        arguments["PIP_INDEX_URL"] = index
     if base:
         arguments["BASE"] = build_base(builder) if base == DEBIAN else base
     dockerfile = ROOT / "deploy" / "docker" / "Dockerfile"

@@ -81,9 +81,10 @@ def uninstall(namespace: str) -> None:
 @chart.command()
 @namespace_option
 def forget(namespace: str) -> None:
-    """Delete the Secrets that `dray chart prepare` made, after the rest is gone."""
+    """Delete what is left after the rest is gone: ResourceSlices, and what these jobs made."""
 
     async def work(kube: Kube) -> None:
+        await removal.take_back_slices(kube, namespace)
         names = (secrets.NATS, secrets.NATS_TLS, secrets.WEBHOOK_TLS, secrets.OPERATOR)
         await removal.forget(kube, namespace, names)
 

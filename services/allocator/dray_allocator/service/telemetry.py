@@ -50,8 +50,8 @@ class AllocatorMetrics:
         )
         self._waits = prometheus_client.Counter(
             "dray_allocator_waits",
-            "Recorded reasons to wait, per pod",
-            ["domain"],
+            "Recorded reasons to wait, per pod, by the kind of the first",
+            ["domain", "reason"],
             registry=registry,
         )
         self._latency = prometheus_client.Histogram(
@@ -101,7 +101,8 @@ class AllocatorMetrics:
             for pod in record.pods:
                 self._latency.observe(pod.took_us / 1e6)
         elif isinstance(record, Waiting):
-            self._waits.labels(record.domain).inc(1 + len(record.peers))
+            kind = record.reasons[0].kind if record.reasons else "none"
+            self._waits.labels(record.domain, kind).inc(1 + len(record.peers))
 
 
 @dataclass(slots=True)
