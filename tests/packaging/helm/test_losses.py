@@ -8,6 +8,7 @@ import datetime
 import json
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -63,7 +64,7 @@ async def test_a_lost_store_of_nats_is_built_again_from_kubernetes(installed: Cl
     assert device(claim) not in devices
 
 
-def device(claim: dict) -> tuple[str, str]:
+def device(claim: dict[str, Any]) -> tuple[str, str]:
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     return result["pool"], result["device"]
 
@@ -106,12 +107,11 @@ async def test_an_expired_certificate_is_not_loaded_and_its_successor_is(
         return True
 
     await installed.until(is_trusted, "the API server trusts the new certificate")
-    assert [one["metadata"]["uid"] for one in await webhooks(installed)][0] == pod["metadata"][
-        "uid"
-    ]
+    (same, *_) = await webhooks(installed)
+    assert same["metadata"]["uid"] == pod["metadata"]["uid"]
 
 
-async def webhooks(installed: Cluster) -> list:
+async def webhooks(installed: Cluster) -> list[Any]:
     selector = "app.kubernetes.io/name=dray-webhook"
     return await installed.objects("pods", "-n", NAMESPACE, "-l", selector)
 
