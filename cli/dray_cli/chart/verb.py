@@ -34,6 +34,13 @@ def chart() -> None:
 @click.option(
     "--certificates/--no-certificates", default=True, help="Whether to issue certificates here."
 )
+@click.option(
+    "--nats-server",
+    "nats_servers",
+    multiple=True,
+    metavar="URL",
+    help="A server of NATS that is to load a renewed certificate; may be repeated.",
+)
 @click.option("--wait", is_flag=True, help="Wait until the webhook is ready.")
 @click.option("--nats-url", default="", help="The bus, for people's command line.")
 def prepare(
@@ -42,6 +49,7 @@ def prepare(
     nats: bool,
     certificates: bool,
     wait: bool,
+    nats_servers: tuple[str, ...],
     nats_url: str,
 ) -> None:
     """Make what is missing, and renew what expires: custom resources, passwords, certificates.
@@ -71,6 +79,7 @@ def prepare(
                 kube, namespace, secrets.NATS_TLS, _NATS_SERVICE, names
             )
             await secrets.keep_operator(kube, namespace, passwords, nats_url, authorities)
+            await secrets.load_in_servers(kube, namespace, nats_servers)
 
     _run(work)
 
