@@ -1,8 +1,9 @@
 """The build stages of deploy/docker/Dockerfile: what one service of dray needs, and nothing else.
 
-    python3 install.py download WHEELS           locked packages of all services, by their hashes
-    python3 install.py build WHEELS              dray's own wheel
-    python3 install.py install SERVICE WHEELS FOLDER
+    python3 install.py download WHEELS             locked packages of all services, by their hashes
+    python3 install.py build WHEELS OWN            dray's own wheel
+    python3 install.py packages SERVICE WHEELS FOLDER
+    python3 install.py service SERVICE OWN FOLDER
 
 Runs in a folder with pyproject.toml and requirements.lock. FOLDER becomes a virtual environment
 without pip: the packages that the service's extra needs, the service's own modules, ``bin/service``
@@ -36,7 +37,8 @@ EXTRAS = ("cli", "sandbox")
 
 def main(command: str, *arguments: str) -> None:
     """Run one command."""
-    {"download": download, "build": build, "install": install}[command](*arguments)
+    commands = {"download": download, "build": build, "packages": packages, "service": service}
+    commands[command](*arguments)
 
 
 def download(wheels: str) -> None:
@@ -49,18 +51,17 @@ def download(wheels: str) -> None:
         _pip(pip, "download", "--no-deps", "--require-hashes", "-d", wheels, "-r", str(path))
 
 
-def build(wheels: str) -> None:
-    """Build dray's wheel into WHEELS."""
+def build(wheels: str, own: str) -> None:
+    """Build dray's wheel into OWN."""
     with tempfile.TemporaryDirectory() as work:
         pip = _environment(Path(work, "pip"), with_pip=True)
         offline = ("--no-index", "--find-links", wheels)
         _pip(pip, "install", *offline, *_project()["build-system"]["requires"])
-        _pip(pip, "wheel", *offline, "--no-deps", "--no-build-isolation", "-w", wheels, ".")
+        _pip(pip, "wheel", *offline, "--no-deps", "--no-build-isolation", "-w", own, ".")
 
 
-def install(service: str, wheels: str, folder: str) -> None:
-    """Make FOLDER from WHEELS."""
-    name = _project()["project"]["name"]
+def packages(service: str, wheels: str, folder: str) -> None:
+    """Make FOLDER, with what the service needs of others."""
     with tempfile.TemporaryDirectory() as work:
         pip = _environment(Path(work, "pip"), with_pip=True)
         target = _environment(Path(folder), with_pip=False)
@@ -71,9 +72,17 @@ def install(service: str, wheels: str, folder: str) -> None:
         # The CLI has the packages of several services: without bytecode they are small enough.
         compiled = ("--no-compile",) if service == "cli" else ()
         _pip(pip, *into, *compiled, "--require-hashes", "-r", str(path))
-        _pip(pip, *into, name)
-    _prune(service, Path(folder))
-    Path(folder, "sbom.cdx.json").write_text(json.dumps(sbom(service, Path(folder)), indent=1))
+
+
+def service(name: str, own: str, folder: str) -> None:
+    """Add dray's own part to FOLDER, and remove what the service does not need."""
+    with tempfile.TemporaryDirectory() as work:
+        pip = _environment(Path(work, "pip"), with_pip=True)
+        target = Path(folder, "bin", "python")
+        wheels = ("--no-index", "--find-links", own)
+        _pip(pip, "--python", str(target), "install", *wheels, "--no-deps", "dray")
+    _prune(name, Path(folder))
+    Path(folder, "sbom.cdx.json").write_text(json.dumps(sbom(name, Path(folder)), indent=1))
 
 
 def requirements(*extras: str) -> list[str]:

@@ -14,6 +14,7 @@ from oracle.building import build_node_fit, build_oracle
 
 from dray.api.errors import DrayError
 from dray_sandbox.controlplane.build import DEFAULT_MINOR, MINORS, build
+from dray_sandbox.helm import build_helm
 from dray_sandbox.node.programs import build_programs
 
 Progress = Callable[[str], None]
@@ -27,6 +28,10 @@ async def _build_node(minor: str, progress: Progress) -> None:
     await build_programs(progress, minor)
 
 
+async def _build_helm(minor: str, progress: Progress) -> None:
+    await build_helm(progress)
+
+
 async def _build_control_plane_before(minor: str, progress: Progress) -> None:
     if number := MINORS.index(minor):
         await build(progress, MINORS[number - 1])
@@ -37,6 +42,7 @@ BUILDS: Final[dict[str, Callable[[str, Progress], Awaitable[object]]]] = {
     "oracle": build_oracle,
     "node-fit": build_node_fit,
     "node": _build_node,
+    "helm": _build_helm,
     # What a stack is upgraded from; the oldest minor has none. Last, because it takes as long as
     # the first and only one part needs it.
     "control-plane-before": _build_control_plane_before,

@@ -9,6 +9,7 @@ from tools.generate import (
     custom_resources,
     messages_page,
     nats_configuration,
+    observability,
     schemas,
 )
 
@@ -19,6 +20,7 @@ OUTPUTS = (
     nats_configuration.OUTPUT,
     custom_resources.OUTPUT,
     chart.OUTPUT,
+    observability.OUTPUT,
 )
 
 

@@ -31,10 +31,10 @@ from dray.kube.ports import (
     Resource,
 )
 from dray.runtime.backoff import Backoff
+from dray_cli.chart.registration import DEPLOYMENTS
 from dray_cli.chart.secrets import LABELS, SECRETS
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
-CONTROLLER = "dray-claim-controller"
+CONTROLLER, NODE_AGENT = "dray-claim-controller", "dray-node-agent"
 _NAMED = 5
 """Pods that an error names."""
 
@@ -71,15 +71,16 @@ async def stop_controllers(kube: Kube, namespace: str) -> None:
         await kube.patch(DEPLOYMENTS, CONTROLLER, patch, namespace, subresource="scale")
     except NotFoundError:
         return
+    await _ended(kube, namespace, CONTROLLER)
+
+
+async def _ended(kube: Kube, namespace: str, component: str) -> None:
+    """Wait until no pod of a component is left."""
+    selector = f"app.kubernetes.io/name={component}"
     backoff = Backoff(0.2, 2.0)
-    while await _pods_of(kube, namespace):
+    while (await kube.list(PODS, namespace, label_selector=selector)).objects:
         await backoff.pause()
-    click.echo("claim-controllers: stopped")
-
-
-async def _pods_of(kube: Kube, namespace: str) -> Sequence[Object]:
-    selector = f"app.kubernetes.io/name={CONTROLLER}"
-    return (await kube.list(PODS, namespace, label_selector=selector)).objects
+    click.echo(f"{component}: no pod is left")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +94,27 @@ class Undo:
 
 
 async def take_back(kube: Kube) -> None:
-    """Remove dray's finalizers, labels, taints, templates, BindRequests and slices."""
-    for resource in (POOLS, POLICIES, NODES, TEMPLATES, BIND_REQUESTS, SLICES):
-        done = 0
-        for obj in (await kube.list(resource)).objects:
-            if (undo := undo_of(resource, obj)) is not None:
-                await _write(kube, undo)
-                done += 1
-        click.echo(f"{resource.plural}: {done} taken back")
+    """Remove dray's finalizers, labels, taints, templates and BindRequests."""
+    for resource in (POOLS, POLICIES, NODES, TEMPLATES, BIND_REQUESTS):
+        await _take_back_all(kube, resource)
     gated = [pod for pod in (await kube.list(PODS)).objects if is_gated(pod)]
     if gated:
         click.echo(f"{len(gated)} pods keep dray's scheduling gate and wait: delete them")
+
+
+async def take_back_slices(kube: Kube, namespace: str) -> None:
+    """Delete the node-agents' ResourceSlices once these have ended: they would write them again."""
+    await _ended(kube, namespace, NODE_AGENT)
+    await _take_back_all(kube, SLICES)
+
+
+async def _take_back_all(kube: Kube, resource: Resource) -> None:
+    done = 0
+    for obj in (await kube.list(resource)).objects:
+        if (undo := undo_of(resource, obj)) is not None:
+            await _write(kube, undo)
+            done += 1
+    click.echo(f"{resource.plural}: {done} taken back")
 
 
 def undo_of(resource: Resource, obj: Object) -> Undo | None:

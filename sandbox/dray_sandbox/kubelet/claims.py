@@ -1,5 +1,6 @@
 """The kubelet's checks of a pod's claims before it calls a driver. Pure."""
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -116,7 +117,9 @@ def container_devices(pod: Object, prepared: Prepared) -> dict[str, tuple[str, .
 
 def _ids(container: Object, prepared: Prepared) -> tuple[str, ...]:
     ids: dict[str, None] = {}
-    for entry in (container.get("resources") or {}).get("claims") or ():
+    claims = list((container.get("resources") or {}).get("claims") or ())
+    random.shuffle(claims)  # a kubelet takes them from a map
+    for entry in claims:
         for device in prepared.get(entry["name"], ()):
             if device.belongs_to(entry.get("request") or ""):
                 ids.update(dict.fromkeys(device.cdi_ids))

@@ -62,6 +62,7 @@ class Kubelet:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
         self._claim_infos = ClaimInfoCache()
+        self._is_rebooted = False
         self._log = structlog.get_logger().bind(node=plan.name)
 
     async def run(self) -> None:
@@ -69,6 +70,7 @@ class Kubelet:
 
         Existing slices are deleted at once: no driver has registered yet.
         """
+        self._is_rebooted = _is_rebooted(self.plan)
         await self._register()
         self._wipes[ALL_DRIVERS] = asyncio.create_task(self._wipe(ALL_DRIVERS, 0.0))
         try:
@@ -129,6 +131,7 @@ class Kubelet:
             pod_ip=(pod.get("status") or {}).get("podIP") or self._free_ip(prefix),
             host_ip=host_ip,
             admit=self._admit,
+            is_rebooted=self._is_rebooted,
         )
         self._workers[uid] = worker
         self._tasks[uid] = asyncio.create_task(self._work(uid, worker))
@@ -235,6 +238,15 @@ async def running_kubelets(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _is_rebooted(plan: NodePlan) -> bool:
+    """Whether no kubelet has run since the node's start, which empties the folder of CDI files."""
+    marker = plan.cdi_dir / ".kubelet-has-run"
+    is_first = not marker.exists()
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+    return is_first
 
 
 def _age(pod: Object) -> tuple[str, str]:

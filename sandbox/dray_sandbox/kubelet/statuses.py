@@ -40,7 +40,7 @@ def creating(pod: Object, host_ip: str, now: str) -> Status:
     }
 
 
-def running(pod: Object, pod_ip: str, now: str) -> Status:
+def running(pod: Object, pod_ip: str, now: str, restarts: int = 0) -> Status:
     """Every container runs and is ready."""
     state = {"running": {"startedAt": now}}
     return {
@@ -56,10 +56,16 @@ def running(pod: Object, pod_ip: str, now: str) -> Status:
             Ready="True",
         ),
         "containerStatuses": [
-            _container(one, state, ready=True, uid=pod["metadata"]["uid"])
+            _container(one, state, ready=True, uid=pod["metadata"]["uid"], restarts=restarts)
             for one in _containers(pod)
         ],
     }
+
+
+def restarts_of(pod: Object) -> int:
+    """How often its containers were started again."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return max((int(one.get("restartCount") or 0) for one in statuses), default=0)
 
 
 def succeeded(pod: Object, now: str) -> Status:
@@ -142,18 +148,21 @@ def _containers(pod: Object) -> Iterable[Object]:
     return pod["spec"].get("containers") or ()
 
 
-def _container(container: Object, state: Status, *, ready: bool, uid: str = "") -> Status:
+def _container(
+    container: Object, state: Status, *, ready: bool, uid: str = "", restarts: int = 0
+) -> Status:
     status: Status = {
         "name": container["name"],
         "image": container.get("image") or "",
         "imageID": "",
-        "restartCount": 0,
+        "restartCount": restarts,
         "ready": ready,
         "started": ready,
         "state": state,
     }
     if uid:
-        status["containerID"] = f"sandbox://{uid}/{container['name']}"
+        again = f"/{restarts}" if restarts else ""
+        status["containerID"] = f"sandbox://{uid}/{container['name']}{again}"
     return status
 
 

@@ -93,7 +93,9 @@ class PodWorker:
         pod_ip: str,
         host_ip: str,
         admit: Callable[[Object], Awaitable[Rejection | None]],
+        is_rebooted: bool = False,
     ) -> None:
+        """``is_rebooted``: whether the node has lost the containers of pods that ran."""
         self.pod = pod
         self.done = False
         """Whether the pod uses no resources of the node any more."""
@@ -107,6 +109,7 @@ class PodWorker:
         self._timings = timings
         self._host_ip = host_ip
         self._admit = admit
+        self._lost_containers = is_rebooted and self.pod.started
         self._claims: list[ClaimInfo] = []
         self._prepared: Prepared = pod.recorded_devices()
         for claim in pod.recorded_claims():
@@ -118,6 +121,8 @@ class PodWorker:
             await self._admit_or_reject()
         if not self.pod.terminal and not self.pod.started:
             await self._start_with_retries()
+        if self._lost_containers:
+            await self._start_containers_again()
         if not self.pod.terminal and not self.pod.ending:
             await self._wait_for_the_end()
         await self._unprepare()
@@ -175,8 +180,23 @@ class PodWorker:
         await self.pod.set_status(self._running())
         self.pod.log.info("pod running", claims=len(self._claims))
 
-    def _running(self) -> dict[str, Any]:
-        status = statuses.running(self.pod.obj, self.pod_ip, self._now())
+    async def _start_containers_again(self) -> None:
+        """After a reboot: the kubelet knows that the claims are prepared, and calls no driver."""
+        restarts = statuses.restarts_of(self.pod.obj) + 1
+        while not self.pod.ending:
+            self.pod.changed.clear()
+            try:
+                for ids in container_devices(self.pod.obj, self._prepared).values():
+                    resolve(ids, self._plan.cdi_dir)
+            except ContainerNotCreatedError as error:
+                await self.pod.warn_once("Failed", f"Error: {error}")
+                await self.pod.wait_for_change(self._timings.container_delay_s())
+            else:
+                await self.pod.set_status(self._running(restarts))
+                return
+
+    def _running(self, restarts: int = 0) -> dict[str, Any]:
+        status = statuses.running(self.pod.obj, self.pod_ip, self._now(), restarts)
         return statuses.with_device_health(
             status, self.pod.obj, self._prepared, lambda device: self._plugins.health(device)[0]
         )

@@ -26,8 +26,8 @@ from dray.kube.ports import (
     Object,
 )
 from dray.runtime.settings import LogSettings
-from dray_allocator.service.metrics import AllocatorMetrics
 from dray_allocator.service.replica import Replica
+from dray_allocator.service.telemetry import AllocatorMetrics
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.app import Controller

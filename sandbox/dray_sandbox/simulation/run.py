@@ -265,7 +265,7 @@ def _deterministic(seed: int, loop: VirtualLoop) -> Iterator[None]:
         mock.patch("dray.kube.memory_store.copy", _JsonCopy),
         mock.patch("dray.bus.memory_store._created", itertools.count(1)),
         mock.patch("uuid.uuid4", uuid4),
-        mock.patch("dray_allocator.service.replica.uuid4", uuid4),
+        mock.patch("dray_allocator.service.decision_logs.uuid4", uuid4),
         mock.patch("time.time", loop.wall_unix_s),
         mock.patch("time.monotonic", loop.time),
         mock.patch(

@@ -174,6 +174,8 @@ class LeaderTerm:
             every_s=settings.logs.trim_every,
             store_bytes=settings.streams.store,
         )
+        self.pools: PoolReconciler | None = None
+        """Once the term runs."""
         self.preparation = PreparationReconciler(
             kube,
             informers,
@@ -297,7 +299,7 @@ class LeaderTerm:
             after_s=settings.templates.unused_after,
             every_s=settings.templates.collect_every,
         )
-        pools = PoolReconciler(
+        pools = self.pools = PoolReconciler(
             kube,
             informers,
             self.publisher,

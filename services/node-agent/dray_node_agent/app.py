@@ -42,6 +42,7 @@ from dray_node_agent.kubelet.sockets import (
     remove_abandoned,
 )
 from dray_node_agent.metrics import expose
+from dray_node_agent.node_pods import NodePods
 from dray_node_agent.node_state import NodeFollower, NodeReporter
 from dray_node_agent.rule_recorder import AgentRuleRecorder
 from dray_node_agent.settings import NodeAgentSettings, NodeGroup
@@ -168,10 +169,12 @@ def assemble(
         publishing=AgentLock(node.state_dir / "publisher.lock"),
     )
     reporter.on_generation = agent.on_generation
+    pods = NodePods(kube, node.name)
     preparer = Preparer(
         kube=kube,
         node=node.name,
         inventory=agent.inventory,
+        pods=pods.get,
         prepared_claims=PreparedClaims(
             CheckpointFile(node.state_dir / "checkpoint.json", boot_id()),
             CdiFolder(node.cdi_dir),
@@ -203,6 +206,7 @@ def assemble(
         "publish": agent.publish,
         "slices": agent.watch_slices,
         "kubelet": partial(agent.serve, preparer, server),
+        "pods": pods.run,
         "sweep": partial(agent.sweep, preparer),
         "inventory": reporter.report_inventory,
         "events": reporter.report_events,

@@ -39,7 +39,7 @@ async def run(settings: WebhookSettings) -> None:
     logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
     spans.configure(SERVICE, settings.instance)
     warm_up()
-    names = settings.names()
+    names = settings.webhook.sans
     tls = ServerTls(ensure_certificates(settings.webhook.certificate_dir, names), names)
     bus = await jetstream.connect(
         settings.nats.url,

@@ -22,8 +22,8 @@ async def test_metrics_tell_cards_claims_and_failures(stand, eventually):
         def page() -> str:
             return prometheus_client.generate_latest(health.registry).decode()
 
-        await eventually(lambda: 'dray_node_cards{health="sick"} 1.0' in page())
-        assert 'dray_node_cards{health="well"} 3.0' in page()
+        await eventually(lambda: 'dray_node_gpus{health="unhealthy"} 1.0' in page())
+        assert 'dray_node_gpus{health="healthy"} 3.0' in page()
         assert "dray_node_claims_prepared 1.0" in page()
         assert "dray_node_prepare_failures_total 1.0" in page()
 

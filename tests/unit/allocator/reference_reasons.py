@@ -10,10 +10,9 @@ from tests.unit.allocator.reference_search import Reference
 from dray.api import names
 from dray.api.quantities import parse_quantity, rounded_down
 from dray.reasons import Nearest, Reason
-from dray_allocator.devices.device_requests import has_room
 from dray_allocator.explain.nodes import free_amount
-from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import failures
+from dray_allocator.nodes.tie_break import tie
 from dray_allocator.placement.node_filter import candidates
 from dray_allocator.placement.pod_request import PodRequest
 
@@ -134,7 +133,7 @@ class Plain:
         if consumed is None:
             asked = ", ".join(f"{key} {one}" for key, one in sorted(ask.request.capacity.items()))
             yield "capacity", f"too small, or without such a capacity ({asked} asked)", ""
-        elif not has_room(self.state.device_usage, card, consumed):
+        elif not self.state.device_usage.has_room(card, consumed):
             if (
                 self.state.device_usage.of(card.id).whole
                 or not card.device.allow_multiple_allocations

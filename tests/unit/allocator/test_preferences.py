@@ -14,11 +14,12 @@ from dray.api.devices import OpaqueConfig
 from dray.api.pods import PodNeeds
 from dray.messages.facts import SliceObserved
 from dray_allocator.devices.ordered_search import OrderedSearch, worst_first
+from dray_allocator.devices.usage import MOST_LOAD, load_of
 from dray_allocator.nodes.equivalence import MOST_VALUES
-from dray_allocator.nodes.load import MOST_LOAD, load_of, tie
 from dray_allocator.nodes.predicates import fits
+from dray_allocator.nodes.tie_break import tie
 from dray_allocator.placement.pod_request import wanted
-from dray_allocator.placement.table_search import choose
+from dray_allocator.placement.schedule import choose
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 

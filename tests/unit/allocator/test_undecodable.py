@@ -36,9 +36,10 @@ from dray.messages.facts import (
     Tick,
 )
 from dray_allocator.core.handle import handle
-from dray_allocator.service.wire import fact_of
+from dray_allocator.service.facts_consumer import fact_of
+from dray_allocator.state.subscriptions import UndecodableFacts
 from dray_allocator.values.events import FactSeen, RecordUndecodable, Subscribe
-from dray_allocator.values.undecodable import UndecodableFact, UndecodableFacts
+from dray_allocator.values.undecodable import UndecodableFact
 
 POOL = "my.pool"
 
@@ -190,8 +191,8 @@ def test_the_newest_fact_of_each_object_counts(steps: list[object]) -> None:
             for one in newest.values()
         )
         assert bool(kept.stop(pool, members[pool], policy)) == stopped
-    assert bool(kept) == any(one.stops for one in newest.values())
-    assert bool(kept.any()) == bool(kept)
+    assert bool(kept.facts) == any(one.stops for one in newest.values())
+    assert bool(kept.any()) == bool(kept.facts)
 
 
 def two_pools(make_world: type[World]) -> World:
@@ -271,7 +272,7 @@ def test_devices_of_several_nodes_make_it_all_pools(make_world) -> None:
     assert world.state.undecodable_for("other") == ""
     wide = replace(SLICE, name="wide", node="", pool="rack")
     world.see(SliceObserved(revision=world.next(), slice=wide))
-    assert world.state.published.spans_nodes
+    assert world.state.published.shared_pools
     assert world.state.undecodable_for("other") == "a newer record"
 
 
@@ -294,7 +295,7 @@ def test_a_pool_that_is_attended_no_more_is_left_to_others_for_what_was_met_in_i
     world = two_pools(make_world)
     see(world, ClaimObserved(revision=world.next(), claim=claim_of("x", fraction())))
     handle(world.state, Subscribe(("other",)))
-    assert not world.state.facts.undecodable
+    assert not world.state.facts.undecodable.facts
     assert "can't be decoded" in world.state.undecodable_for("pool")
     assert world.state.undecodable_for("other") == ""
 

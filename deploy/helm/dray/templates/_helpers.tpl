@@ -101,9 +101,13 @@ dray-{{ .service }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }
 {{- end }}
 {{- end }}
 
+{{/* Ports and probes: dict "ports" (dict "https" 8443), those besides the health page. */}}
 {{- define "dray.probes" -}}
 ports:
   - {name: health, containerPort: 8080}
+  {{- range $name, $port := .ports }}
+  - {name: {{ $name }}, containerPort: {{ $port }}}
+  {{- end }}
 livenessProbe:
   httpGet: {path: /healthz, port: health}
   initialDelaySeconds: 10

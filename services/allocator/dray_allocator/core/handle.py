@@ -4,6 +4,8 @@
 ``handle`` folded facts and records.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from dray.api.devices import DeviceId
@@ -24,7 +26,6 @@ from dray_allocator.cycle import records
 from dray_allocator.cycle.ended_reservations import ends_of, leaving
 from dray_allocator.cycle.records import decision_of, too_large
 from dray_allocator.cycle.step import Step
-from dray_allocator.devices.device_requests import oversold
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.gangs.decision import GroupStarts, GroupWaits, decide_group, undecidable
 from dray_allocator.gangs.membership import membership
@@ -66,15 +67,21 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     Equal events give equal states and effects, except for ``took_us``. While ``state.unfinished``
     is true, hand in ``Continue``, also after other events.
     """
-    effects = _fold(state, event)
-    if is_followed_by_more(event):
-        return effects
+    if type(event) is FactSeen:
+        effects = _fold_fact(state, event)
+        if event.more:
+            return effects
+    else:
+        effects = _fold(state, event)
+        if is_followed_by_more(event):
+            return effects
     goes_on = isinstance(event, Continue)
-    for domain in tuple(state.domains.values()):
-        if state.ready(domain):
-            groups = GroupScheduler(state, domain) if domain.groups else None
-            effects += Step(state, domain, goes_on=goes_on, groups=groups).take()
-    return [*effects, *_checked(state)]
+    ready = [domain for domain in state.domains.values() if state.ready(domain)]
+    for domain in ready:
+        is_grouped = domain.groups.touched or domain.groups.pending
+        groups = GroupScheduler(state, domain) if is_grouped else None
+        effects += Step(state, domain, goes_on=goes_on, groups=groups).take()
+    return [*effects, *_checked(state, ready)] if state.suspects else effects
 
 
 def is_followed_by_more(event: Event) -> bool:
@@ -86,7 +93,7 @@ def is_followed_by_more(event: Event) -> bool:
 def is_searching(state: AllocatorState) -> bool:
     """Whether only long searches are unfinished; other events need not wait for them."""
     is_active = any(
-        (domain.queue.has_active or domain.groups.has_active) and state.ready(domain)
+        (domain.queue.active or domain.groups.active) and state.ready(domain)
         for domain in state.domains.values()
     )
     return state.unfinished and not is_active
@@ -202,8 +209,6 @@ def _group_reasons(
 
 def _fold(state: AllocatorState, event: Event) -> list[Effect]:
     match event:
-        case FactSeen():
-            return _fold_fact(state, event)
         case Subscribe():
             return subscribe(state, event)
         case EarlierFact():
@@ -220,9 +225,7 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
             forget_log(state, event)
         case LogLost():
             return lose_log(state, event)
-        case Continue():
-            pass
-        case _:
+        case Serve() | StandBy() | AppendFailed():
             _serving(state, event)
     return []
 
@@ -248,6 +251,7 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             forget_appended(state, domain)
             domain.forget_learned()
             domain.fence = last
+            domain.term += 1
             domain.queue.request_full_scan()
             domain.groups.touch_all()
             domain.settle = True
@@ -259,16 +263,18 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             pass
 
 
-def _checked(state: AllocatorState) -> list[Effect]:
+def _checked(state: AllocatorState, ready: Sequence[SchedulingDomain]) -> list[Effect]:
     """Report devices that are allocated beyond their capacity, once all facts are known.
+    ``ready``: domains of which they are known.
 
     A device is checked again later while appends are not confirmed (they may be refused), and if
     kube-scheduler allocated it: its allocation may be published before the fact that the device was
     freed.
     """
-    if not state.suspects or not state.facts.synced:
+    if not state.facts.synced:
         return []
-    if not all(state.complete(domain) for domain in state.domains.values()):
+    known = {domain.name for domain in ready}
+    if not all(name in known or state.complete(one) for name, one in state.domains.items()):
         return []
     confirmed = not any(domain.appended for domain in state.domains.values())
     found: list[Effect] = []
@@ -276,7 +282,7 @@ def _checked(state: AllocatorState) -> list[Effect]:
         if not _is_known(state, device):
             del state.suspects[device]
             continue
-        detail = oversold(state.device_usage, state.published.card(device), device)
+        detail = state.device_usage.double_allocation(device, state.published.cards.get(device))
         if detail and not (confirmed and _is_settled(state, suspect)):
             continue
         if detail:
@@ -291,7 +297,8 @@ def _is_settled(state: AllocatorState, suspect: Suspect) -> bool:
     dray decides on published facts. Claims of kube-scheduler are published as they are observed:
     after a time without a leader, deleted claims come after existing ones.
     """
-    return state.is_reserved(suspect.claim_uid) or suspect.ticks >= _TICKS_UNTIL_PUBLISHED
+    ticks = state.ticks - suspect.since
+    return state.is_reserved(suspect.claim_uid) or ticks >= _TICKS_UNTIL_PUBLISHED
 
 
 def _is_known(state: AllocatorState, device: DeviceId) -> bool:
@@ -299,7 +306,7 @@ def _is_known(state: AllocatorState, device: DeviceId) -> bool:
     it."""
     if state.subscriptions.everything:
         return True
-    card = state.published.card(device)
+    card = state.published.cards.get(device)
     fact = state.facts.nodes.get(card.node if card else device.pool)
     pool = fact.node.pool or fact.node.leaving if fact is not None else ""
     return bool(pool) and state.knows(pool)

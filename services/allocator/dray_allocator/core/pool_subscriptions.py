@@ -25,7 +25,7 @@ def subscribe(state: AllocatorState, event: Subscribe) -> list[Effect]:
     if event.pools is not None:
         _forget(state, left)
     for name in joined:
-        state.domains[name] = state.unread_domains.pop(name)
+        state.add(state.unread_domains.pop(name))
     effects: list[Effect] = [Unfollow(name) for name in left]
     follows = (state.domains[name] for name in joined)
     return [*effects, *(Follow(one.name, one.epoch, one.start) for one in follows)]

@@ -51,7 +51,7 @@ def _head(state: AllocatorState, domain: SchedulingDomain) -> _Head:
         writer=state.rules.writer,
         facts_sequence=state.reached(domain.name),
         now_unix_s=state.facts.now_unix_s,
-        settings=state.rules.changed(),
+        settings=state.rules.changed,
     )
 
 

@@ -104,12 +104,6 @@ class Step:
 
     def _schedule_active(self) -> None:
         state, queue = self._state, self._domain.queue
-        topology = state.facts.placement(self._domain.name)[0].topology
-        if (
-            queue.topology != topology
-        ):  # Pods of one signature fit the same nodes only in one topology.
-            queue.topology = topology
-            queue.request_full_scan()
         if queue.must_scan:
             self._scan()
             queue.end_scan()
@@ -117,11 +111,11 @@ class Step:
             queue.resume_paused()
         if self._groups is not None:
             self._groups.refresh(self)
-        searches, rules = 0, state.rules
-        while searches < rules.searches_per_step and state.has_room(self._domain):
+        searches, rules, appended = 0, state.rules, self._domain.appended
+        while searches < rules.searches_per_step and len(appended) < rules.unconfirmed_records:
             if self._groups is not None and self._is_next(self._groups):
                 searches += self._groups.schedule(self)
-            elif not queue.has_active:
+            elif not queue.active:
                 break
             elif uid := queue.pop():
                 searches += self._schedule(state.facts.pods[uid])
@@ -255,7 +249,7 @@ class Step:
             return 1
         self._put_in_record(decision)
         state.assume(domain, decision)
-        if queue.has_unschedulable or queue.stale_reasons:
+        if queue.unschedulable_pods or queue.stale_reasons:
             queue.activate_next(want.signature)
         return 1
 
@@ -350,10 +344,11 @@ class Step:
     def _next(self, record: AnyRecord) -> int:
         """Queue a record to be appended; return its sequence."""
         domain = self._domain
-        expected = domain.expected_last()
+        expected = domain.current.sequence
         chained = bool(domain.appended)
         domain.appended.append((expected + 1, record))
-        self.effects.append(Append(domain.name, domain.epoch, record, expected, chained))
+        effect = Append(domain.name, domain.epoch, record, expected, chained, domain.term)
+        self.effects.append(effect)
         return expected + 1
 
 

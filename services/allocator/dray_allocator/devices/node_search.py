@@ -16,14 +16,12 @@ from dray_allocator.devices.device_requests import (
     DeviceRequirements,
     Share,
     eligible,
-    has_room,
 )
-from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.ordered_search import OrderedSearch, Rating, SearchPlan
 from dray_allocator.devices.published_devices import Card, NodeDevices
 from dray_allocator.devices.requirements import Alternative, RequestAlternatives
 from dray_allocator.devices.selector_cache import SelectorCache
-from dray_allocator.devices.usage import Usage
+from dray_allocator.devices.usage import DeviceUsage, Usage
 
 _CLASS: Final = DeviceClass("")
 """A placeholder: requests hold the selectors of their class, and decisions its configuration."""
@@ -106,7 +104,7 @@ class DeviceSearch:
         return [
             card
             for card in eligible(ask, devices, self.selectors)
-            if (consumed := ask.of(card)) is not None and has_room(device_usage, card, consumed)
+            if (consumed := ask.of(card)) is not None and device_usage.has_room(card, consumed)
         ]
 
 

@@ -124,7 +124,7 @@ class PublishedDevices:
     def __init__(self, drivers: tuple[str, ...]) -> None:
         self._drivers = drivers
         self._slices: dict[str, ResourceSlice] = {}
-        self._beyond_table: dict[str, None] = {}
+        self.beyond_table: dict[str, None] = {}
         """The slices with fields that the node table does not support."""
         self._rules: tuple[DeviceTaintRule, ...] = ()
         self._untainted: dict[str, ResourceSlice] = {}
@@ -135,13 +135,14 @@ class PublishedDevices:
         self._pools: dict[PoolKey, tuple[str, ...]] = {}
         """By pool, the names of its slices."""
         self._pools_of: dict[str, tuple[PoolKey, ...]] = {}
-        self._shared_pools: dict[PoolKey, None] = {}
-        """Pools with slices for several nodes."""
+        self.shared_pools: dict[PoolKey, None] = {}
+        """Pools with slices for several nodes: an allocation on one affects others."""
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
         self._nodes: dict[str, NodeDevices] = {}
         self.unhealthy_counts: dict[str, int] = {}
         """The number of unhealthy devices per node, for nodes that have some."""
-        self._cards: dict[DeviceId, Card] = {}
+        self.cards: dict[DeviceId, Card] = {}
+        """The cards that are published and whose pools are complete."""
         self._capacities: dict[tuple[tuple[str, Capacity], ...], dict[str, Capacity]] = {}
         self._latest: dict[str, Capacity] | None = None
         """The entry of ``_capacities`` that was used last."""
@@ -154,24 +155,9 @@ class PublishedDevices:
         """The usable cards of a node."""
         return self._nodes.get(node, EMPTY)
 
-    def card(self, device: DeviceId) -> Card | None:
-        """A card by its ID; None if it is not published or its pool is incomplete."""
-        return self._cards.get(device)
-
-    @property
-    def spans_nodes(self) -> bool:
-        """Whether a pool has slices for several nodes, so that an allocation on one affects
-        others."""
-        return bool(self._shared_pools)
-
-    @property
-    def has_slices_beyond_table(self) -> bool:
-        """Whether there are slices with fields that the node table does not support."""
-        return bool(self._beyond_table)
-
     def nodes_beyond_table(self) -> frozenset[str]:
         """The nodes with such slices; an empty name stands for all nodes."""
-        return frozenset(self._slices[name].node for name in self._beyond_table)
+        return frozenset(self._slices[name].node for name in self.beyond_table)
 
     def published_for(self, node: str) -> list[ResourceSlice]:
         """The slices of all pools with a slice for this node or for several nodes, sorted by
@@ -207,7 +193,7 @@ class PublishedDevices:
             if published is not slice_:
                 self._untainted[slice_.name] = published
         if is_slice_beyond_table(slice_):
-            self._beyond_table[slice_.name] = None
+            self.beyond_table[slice_.name] = None
         self._slices[slice_.name] = slice_
         pool = (slice_.driver, slice_.pool)
         self._pools[pool] = (*self._pools.get(pool, ()), slice_.name)
@@ -234,7 +220,7 @@ class PublishedDevices:
     def drop(self, name: str) -> tuple[str, ...]:
         """Remove a slice; returns the nodes whose devices changed."""
         slice_ = self._slices.pop(name, None)
-        self._beyond_table.pop(name, None)
+        self.beyond_table.pop(name, None)
         self._untainted.pop(name, None)
         self._cached.pop(name, None)
         if slice_ is None:
@@ -261,9 +247,9 @@ class PublishedDevices:
     def _rebuild(self, pool: PoolKey) -> tuple[str, ...]:
         nodes = _distinct(self._slices[name].node for name in self._pools[pool])
         if len(nodes) > 1 or "" in nodes:
-            self._shared_pools[pool] = None
+            self.shared_pools[pool] = None
         else:
-            self._shared_pools.pop(pool, None)
+            self.shared_pools.pop(pool, None)
         for node in nodes:
             self._rebuild_node(node)
         return nodes
@@ -271,7 +257,7 @@ class PublishedDevices:
     def _rebuild_node(self, node: str) -> None:
         self.unhealthy_counts.pop(node, None)
         for card in self._nodes.pop(node, EMPTY).cards:
-            self._cards.pop(card.id, None)
+            self.cards.pop(card.id, None)
         if not node:
             return  # The slices of dray's drivers are always for one node.
         cards: list[Card] = []
@@ -287,7 +273,7 @@ class PublishedDevices:
         if unhealthy_count:
             self.unhealthy_counts[node] = unhealthy_count
         for card in cards:
-            self._cards[card.id] = card
+            self.cards[card.id] = card
 
     def _devices_of(self, pool: PoolKey, node: str) -> list[Device]:
         slices = [self._slices[name] for name in sorted(self._pools[pool])]
@@ -311,7 +297,7 @@ class PublishedDevices:
         return replace(device, capacity=shared, taints=taints)
 
     def _card(self, id_: DeviceId, device: Device, node: str, index: int) -> Card:
-        beyond_table = fields_beyond_table(device) if self._beyond_table else ()
+        beyond_table = fields_beyond_table(device) if self.beyond_table else ()
         not_read = (*device.unsupported, *beyond_table)
         key = (id(device.capacity), device.allow_multiple_allocations, not_read)
         number = self._numbers.setdefault(key, len(self._numbers))

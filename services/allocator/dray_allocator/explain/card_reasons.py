@@ -18,11 +18,11 @@ from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.percentages import PHYSICAL, in_percent
 from dray_allocator.devices.published_capacity import MOST_NANO
 from dray_allocator.devices.published_devices import Card
+from dray_allocator.devices.usage import FULL
 from dray_allocator.explain import formatting
 from dray_allocator.explain.suggest import suggest
 from dray_allocator.nodes import equivalence_keys
 from dray_allocator.nodes.columns import Flags, Places, expand_ranges, flagged
-from dray_allocator.nodes.load import FULL
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.state.state import AllocatorState
 

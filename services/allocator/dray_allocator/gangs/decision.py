@@ -18,10 +18,10 @@ from dray_allocator.gangs.resources import missing_resources
 from dray_allocator.gangs.selection import Selection
 from dray_allocator.gangs.slots import needed_slots, slots_of
 from dray_allocator.placement.pod_request import PodRequest, wanted
+from dray_allocator.placement.validate_claim import most_devices
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.pending_groups import NO_HINT, Hint
 from dray_allocator.state.state import AllocatorState
-from dray_allocator.state.validate_claim import most_devices
 
 GROUP: Final = "group"
 """Kind of the reasons that concern a group as a whole."""

@@ -32,16 +32,16 @@ class SlotCounter:
     def catch_up(self, selectors: SelectorCache) -> int:
         """Count the nodes that changed since the last call; return the total."""
         table, position = self.table, self._position
-        is_void = position < table.log_start
+        changed, is_void = table.changed_since(position), False
         if self._kinds_version != table.kinds_version:
-            is_void = self._plan.update(table, selectors) or is_void
+            is_void = self._plan.update(table, selectors)
             self._kinds_version = table.kinds_version
         self._position = table.version
-        if is_void or len(self._slots) < table.height:
+        if is_void or changed is None or len(self._slots) < table.height:
             self._slots = self._count(np.arange(table.height))
             self.total = int(self._slots.sum())
-        elif changed := dict.fromkeys(table.log[position - table.log_start :]):
-            rows = np.array(list(changed), np.intp)
+        elif changed.size:
+            rows = np.unique(changed)
             now = self._count(rows)
             self.total += int((now - self._slots[rows]).sum())
             self._slots[rows] = now
@@ -84,7 +84,7 @@ class SlotCounter:
         else:
             fits = need.fitting(table, places)
         found = np.where(fits, _MANY, 0.0)
-        for column, amounts, amount in need.checks:
+        for column, amounts, amount, _ in need.checks:
             needed = np.full(len(places), amount) if amounts is None else amounts[kinds]
             free = self._totals(column)[kinds] if is_empty else table.free[column][places]
             with np.errstate(divide="ignore", invalid="ignore"):

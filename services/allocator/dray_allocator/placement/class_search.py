@@ -10,8 +10,7 @@ from dray.api.claims import Allocation
 from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, SearchBudget
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.devices.visible_pools import VisiblePools, count_pools
-from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.nodes.keys import NONE
+from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.placement.choice import CONNECTED_NODES, Choice, Outcome, Pause, best_choice
 from dray_allocator.placement.node_equivalence_cache import (
     NodeEquivalence,

@@ -6,7 +6,7 @@ a node changed. Nodes of one class share a result.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -23,7 +23,7 @@ from dray_allocator.devices.visible_devices import VisibleDevices, visible_devic
 from dray_allocator.devices.visible_pools import VisiblePools
 from dray_allocator.nodes.columns import Flags, Whole
 from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.nodes.plan import filter_plan
+from dray_allocator.nodes.plan import CardNeed, FilterPlan, filter_plan
 from dray_allocator.nodes.ratings import NodeBatch, NodeScore, Rank, Scoring
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.node_trial import Feasibility
@@ -69,12 +69,13 @@ class NodeEquivalenceCache:
     def catch_up(self, table: NodeTable, shared_version: int) -> None:
         """Forget the nodes that changed; all nodes, if devices that many nodes see changed
         (``shared_version``)."""
-        if self._shared_version != shared_version or self._position < table.log_start:
+        changed = table.changed_since(self._position)
+        if self._shared_version != shared_version or changed is None:
             self._of.clear()
             self.accepting.clear()
             self._classes.clear()
         else:
-            for row in table.log[self._position - table.log_start :]:
+            for row in changed.tolist():
                 self._of.pop(table.names[row], None)
                 self.accepting.pop(table.names[row], None)
         self._position, self._shared_version = table.version, shared_version
@@ -138,12 +139,17 @@ def index_of_classes(
 ) -> tuple[NodeIndex, NodeEquivalenceCache]:
     """The nodes for pods of this signature, as they are now."""
     scoring = wanted.scoring
+
+    def score_of(table: NodeTable, plan: FilterPlan) -> ClassScore:
+        weighed = tuple(CardNeed(ask, (), False) for ask in wanted.weighed)
+        return ClassScore(state, scoring.make(table, replace(plan, cards=weighed)), pod)
+
     index = state.tables.index(
         domain.name,
         wanted.signature,
         scoring=Scoring(
             ("classes", scoring.key, pod.key),
-            lambda table, plan: ClassScore(state, scoring.make(table, plan), pod),
+            score_of,
         ),
         plan=lambda table: filter_plan(
             table, state.selectors, (), wanted.pod.needs, alone=wanted.alone

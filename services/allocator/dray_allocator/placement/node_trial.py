@@ -20,8 +20,8 @@ from dray_allocator.devices.ordered_search import PreferenceKey, worst_first
 from dray_allocator.devices.published_devices import totals_of
 from dray_allocator.devices.requirements import Alternative
 from dray_allocator.devices.selectors import LenientSelectors
+from dray_allocator.devices.usage import load_of
 from dray_allocator.devices.visible_devices import VisibleDevices
-from dray_allocator.nodes.load import load_of
 from dray_allocator.nodes.ratings import NodeScore
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.pod_claims import PodClaims
@@ -85,7 +85,7 @@ def evaluate_node(problem: NodeProblem, most_looks: int) -> NodeTrial:
     budget = total.part(most_looks)
 
     def ended(feasibility: Feasibility, error: str = "") -> NodeTrial:
-        return NodeTrial(feasibility, (), error, total.limit - total.remaining)
+        return NodeTrial(feasibility, (), error, total.tried)
 
     try:
         found = _allocate(problem, on_node, budget)
@@ -103,7 +103,7 @@ def evaluate_node(problem: NodeProblem, most_looks: int) -> NodeTrial:
         worth=_worth(pod, found) if pod.prefers else (),
         link_level=found.link_level if pod.connects else 0,
     )
-    return NodeTrial(feasibility, found.results, "", total.limit - total.remaining)
+    return NodeTrial(feasibility, found.results, "", total.tried)
 
 
 def _allocate(
@@ -137,7 +137,7 @@ def _rate(
     ) -> tuple[PreferenceKey, int]:
         preference = preferences[claim].get(alternative.request, ())
         key = card_key(preference, candidate.device) if preference else ()
-        card = state.published.card(candidate.id)
+        card = state.published.cards.get(candidate.id)
         if card is not None and card.node == node:
             return key, rank(card)
         use = state.device_usage.of(candidate.id)

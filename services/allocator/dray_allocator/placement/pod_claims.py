@@ -21,10 +21,10 @@ from dray_allocator.devices.versions import (
     rules_of,
 )
 from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.validate_claim import most_devices
 from dray_allocator.scoring.preference import preference_of
 from dray_allocator.scoring.topology import may_be_connected
 from dray_allocator.state.state import AllocatorState
-from dray_allocator.state.validate_claim import most_devices
 
 Preferences = tuple[dict[str, Preference], ...]
 """Per claim, the preferences of its requests that have one."""

@@ -13,8 +13,7 @@ from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.ordered_search import PreferenceKey
 from dray_allocator.devices.published_devices import Card
 from dray_allocator.nodes.columns import Flags, Places, Whole, expand_ranges
-from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.nodes.keys import NONE
+from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.scoring.preference import card_key, model_of
 
 _MODEL: Final = "preferred model"

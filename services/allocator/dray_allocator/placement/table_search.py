@@ -1,9 +1,5 @@
-"""Schedules a pod by the node table: first the node, then its cards, both in the placement's order.
-
-The table decides pods and devices of its scope (``devices.table_scope``) exactly as the search of
-every node would. For one card, without constraints and preferences, the index and the device usage
-are enough (``_one_card``); a property test holds all of it to the search.
-"""
+"""The nodes of the node table and their cards, for pods and cards of its scope
+(``devices.table_scope``)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -11,7 +7,7 @@ from typing import Final
 from dray.api.placement import HARD
 from dray.api.pods import PodNeeds
 from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, MAX_TRIES_PER_POD, SearchBudget
-from dray_allocator.devices.device_requests import DeviceRequirements, Share, has_room
+from dray_allocator.devices.device_requests import DeviceRequirements, Share
 from dray_allocator.devices.links import BEYOND_NVLINK, NOT_CONNECTED
 from dray_allocator.devices.node_search import DeviceSearch, FoundDevices
 from dray_allocator.devices.ordered_search import PreferenceKey, Rating, worst_first
@@ -20,11 +16,10 @@ from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.plan import FilterPlan, filter_plan
 from dray_allocator.nodes.ratings import NodeScore, Scoring
 from dray_allocator.nodes.table import NodeTable
-from dray_allocator.placement.choice import CONNECTED_NODES, Choice, Outcome, best_choice
-from dray_allocator.placement.learned_policy import learned_scoring
+from dray_allocator.placement.choice import CONNECTED_NODES, Choice, Outcome
 from dray_allocator.placement.node_filter import candidates, passes
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.preferred_nodes import QUESTIONS, PreferredNode, in_order
+from dray_allocator.placement.preferred_nodes import PreferredNode, in_order
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 from dray_allocator.state.domain import SchedulingDomain
@@ -32,49 +27,6 @@ from dray_allocator.state.state import AllocatorState
 
 MAX_TRIES_AT_FIRST: Final = 200
 """Devices tried on a node before the next node. An easy node needs as many as the pod requests."""
-
-
-def choose(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> Choice | None:
-    """The best node on which everything fits, by what the node table reads, or None."""
-    if wanted.fixed_node or wanted.reach or wanted.named_nodes is not None:
-        return best_choice(NamedNodes(state, domain, wanted))
-    if wanted.prefers:
-        state.tables.of(domain.name).distinguish_cards(QUESTIONS)
-    index = index_of(state, domain, wanted)
-    if index.plan.is_single and not wanted.prefers and not wanted.excluded:
-        return _one_card(state, index, wanted)
-    for node in wanted.excluded:
-        if node in index.table.rows:
-            index.skip(index.table.rows[node])
-    choice = best_choice(IndexedNodes(state, index, wanted))
-    index.restore_skipped()
-    return choice
-
-
-def _one_card(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Choice | None:
-    """Fast path of ``IndexedNodes``: one card, no constraint, no preference."""
-    table, ask, is_decided = index.table, wanted.asks[0], index.plan.decides_node
-    while (row := index.best()) >= 0:
-        node = table.names[row]
-        if is_decided or passes(state, wanted, node):
-            found = _pick_cards(state, index, ask, row)
-            if found is not None:
-                return Choice(node, found.shares, table.cards, found.level)
-        index.exclude(row)
-    return None
-
-
-def index_of(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> NodeIndex:
-    """The nodes of the domain, in the order of their scores for pods of this signature."""
-    return state.tables.index(
-        domain.name,
-        wanted.signature,
-        scoring=_scoring(state, domain, wanted),
-        plan=lambda table: filter_plan(
-            table, state.selectors, wanted.asks, wanted.pod.needs, alone=wanted.alone
-        ),
-        selectors=state.selectors,
-    )
 
 
 class IndexedNodes:
@@ -151,7 +103,9 @@ class NamedNodes:
     """The few nodes that a pod names, or where its other claims are; scored one by one, because
     each pod of a DaemonSet names another node."""
 
-    def __init__(self, state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> None:
+    def __init__(
+        self, state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, scoring: Scoring
+    ) -> None:
         nodes = candidates(state, domain, wanted)
         self.best: Choice | None = None
         self._table = table = state.tables.of(domain.name)
@@ -160,7 +114,7 @@ class NamedNodes:
         self._wanted = wanted
         self._rows = [table.rows[node] for node in nodes]
         self._devices = sum(table.count.item(row) for row in self._rows)
-        self._plan, self._score = _score_of(state, domain, wanted)
+        self._plan, self._score = _score_of(state, domain, wanted, scoring)
         self._budget = SearchBudget(MAX_TRIES_PER_POD)
 
     def rows(self) -> Iterator[int]:
@@ -206,14 +160,12 @@ def _pick_cards(
 
     The columns of the table are rounded; the device usage is exact.
     """
-    table, need, device_usage = index.table, index.plan.cards[0], state.device_usage
-    cards, fitting = table.cards_in[row], index.fitting_cards(row)
-    found: list[Share] = []
-    for at in fitting if len(fitting) < 2 else index.score.order(table, row, fitting):
-        card = cards[at]
-        consumed = need.ask.of(card)
-        if consumed is not None and has_room(device_usage, card, consumed):
-            found.append(Share(ask, card, consumed))
+    need, found = index.plan.cards[0], list[Share]()
+    cards, kinds = index.table.cards_in[row], index.table.kind_at[index.table.card_slice(row)]
+    for at in index.cards_in_order(row):
+        demand = need.demands[kinds[at]]
+        if demand is not None and state.device_usage.has_room(cards[at], demand):
+            found.append(Share(ask, cards[at], demand))
             if len(found) == need.count:
                 return FoundDevices(tuple(found), NOT_CONNECTED)
     return None
@@ -256,15 +208,8 @@ def _worth(shares: Sequence[Share]) -> tuple[PreferenceKey, ...]:
     return worst_first(card_key(share.ask.preference, share.card.device) for share in shares)
 
 
-def _scoring(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> Scoring:
-    """FragmentationAware scores by the load until it has a workload model."""
-    if not wanted.is_aware:
-        return wanted.scoring
-    return learned_scoring(state, domain) or wanted.scoring
-
-
 def _score_of(
-    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, scoring: Scoring
 ) -> tuple[FilterPlan, NodeScore]:
     """The pod's scores of single nodes. Its node selectors are left out, because each pod of a
     DaemonSet names another node."""
@@ -274,7 +219,7 @@ def _score_of(
     return state.tables.score(
         domain.name,
         b"%d|%d|" % (needs.cpu_milli, needs.memory_bytes) + wanted.devices_signature,
-        scoring=_scoring(state, domain, wanted),
+        scoring=scoring,
         plan=lambda table: filter_plan(table, state.selectors, wanted.asks, needs, alone=False),
         selectors=state.selectors,
     )

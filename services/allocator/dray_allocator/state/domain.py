@@ -280,6 +280,8 @@ class SchedulingDomain:
     """Sequence and record of appends not read back yet."""
     fence: int | None = None
     """While serving: the log's last sequence when the lease was taken."""
+    term: int = 0
+    """How often this replica began to serve the domain."""
     lost: bool = False
     """The log's stream is missing."""
     undecodable: str = ""
@@ -321,10 +323,6 @@ class SchedulingDomain:
     def serving(self) -> bool:
         """Whether this replica may append, once it is caught up."""
         return self.fence is not None
-
-    def expected_last(self) -> int:
-        """The sequence that the next append expects to be the log's last."""
-        return self.current.sequence
 
     def forget_appended(self) -> list[AnyRecord]:
         """Return to the confirmed log; return the forgotten records."""

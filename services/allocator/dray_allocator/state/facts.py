@@ -32,7 +32,7 @@ from dray.messages.facts import (
 )
 from dray_allocator.devices.percentages import percents, shares_of
 from dray_allocator.state.group_index import GroupIndex
-from dray_allocator.values.undecodable import UndecodableFacts
+from dray_allocator.state.subscriptions import UndecodableFacts
 
 T = TypeVar("T")
 
@@ -47,6 +47,25 @@ _SPECS_KEPT: Final = 1024
 _Part = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 """Of a request: selectors and capacity."""
 _Key = tuple[tuple[_Part, ...], bytes]
+Signature = tuple[bytes, bytes]
+"""Equal for claims with equal specs: one part for the requests, one for the rest."""
+
+
+class PoolChanges(msgspec.Struct, frozen=True, gc=False):
+    """What changes for pools and all of their pods."""
+
+    capacity: tuple[str, ...] = ()
+    """Pools in which pods may fit that did not fit before, or have other reasons to wait."""
+    is_everywhere: bool = False
+    """The same for all pools."""
+    unsettled: tuple[str, ...] = ()
+    """Pools whose reservations may end."""
+    lost: tuple[str, ...] = ()
+    """Pools that lost a node."""
+    are_requirements: bool = False
+    """Whether the requirements of pods change."""
+    are_matches: bool = False
+    """Whether devices may match other selectors."""
 
 
 class Changes(msgspec.Struct, frozen=True, gc=False):
@@ -55,30 +74,21 @@ class Changes(msgspec.Struct, frozen=True, gc=False):
     claims: tuple[str, ...] = ()
     """Claims whose allocation, reservation or void changed."""
     pods: tuple[str, ...] = ()
-    nodes: tuple[str, ...] = ()
-    cards: tuple[str, ...] = ()
-    """Nodes whose devices changed; an empty name for devices of several nodes."""
-    capacity: tuple[str, ...] = ()
-    """Pools in which pods may fit that did not fit before, or have other reasons to wait."""
-    is_capacity_everywhere: bool = False
-    """The same for all pools."""
-    unsettled: tuple[str, ...] = ()
-    """Pools whose reservations may end."""
-    lost: tuple[str, ...] = ()
-    """Pools that lost a node."""
-    counted: tuple[str, ...] = ()
-    """Pods that the sums of a node contain now, or no longer."""
-    ended: tuple[str, ...] = ()
-    """Pods that no longer want what is reserved for them."""
     groups: tuple[GroupKey, ...] = ()
     """PodGroups that changed, or whose members did."""
-    are_requirements: bool = False
-    """Whether the requirements of pods change."""
-    are_matches: bool = False
-    """Whether devices may match other selectors."""
+    ended: tuple[str, ...] = ()
+    """Pods that no longer want what is reserved for them."""
+    nodes: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
+    """Pods that the sums of a node contain now, or no longer."""
+    cards: tuple[str, ...] = ()
+    """Nodes whose devices changed; an empty name for devices of several nodes."""
+    pools: PoolChanges | None = None
 
 
 NOTHING: Final = Changes()
+EVERYWHERE: Final = PoolChanges(is_everywhere=True)
+_REQUIREMENTS: Final = PoolChanges(is_everywhere=True, are_requirements=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +107,23 @@ class ClaimSpecInterner:
     misses. A thousand pods of one template have a thousand claims with equal specs."""
 
     def __init__(self) -> None:
-        self._kept: dict[_Key, tuple[ClaimSpec, bytes]] = {}
+        self._kept: dict[_Key, tuple[ClaimSpec, Signature]] = {}
         """By the part that differs most. Equality alone is not enough: 1 equals true."""
 
-    def intern(self, claim: Claim) -> tuple[ClaimSpec, bytes]:
+    def intern(self, claim: Claim) -> tuple[ClaimSpec, Signature]:
         """The first spec that equals the claim's, and its signature."""
-        key = tuple([_part(request) for request in claim.spec.requests]), unsigned_part(claim.spec)
+        rest = _rest(claim.spec)
+        key = tuple([_part(request) for request in claim.spec.requests]), rest
         kept = self._kept.get(key)
         if kept is not None and kept[0] == claim.spec:
             return kept
         if len(self._kept) >= _SPECS_KEPT:
             self._kept.clear()
-        made = self._kept[key] = claim.spec, signature(claim)
+        made = self._kept[key] = claim.spec, (_of_requests(claim), rest)
         return made
 
 
-def signature(claim: Claim) -> bytes:
+def _of_requests(claim: Claim) -> bytes:
     """Equal for claims with equal requests."""
     shares = [percents(claim, request.name) for request in claim.spec.requests]
     asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
@@ -121,8 +132,8 @@ def signature(claim: Claim) -> bytes:
     return msgspec.json.encode(asked, order="deterministic")
 
 
-def unsigned_part(spec: ClaimSpec) -> bytes:
-    """The part of a spec in which claims of equal signatures may differ."""
+def _rest(spec: ClaimSpec) -> bytes:
+    """The part of a spec in which claims with equal requests may differ."""
     if not spec.config and not spec.unsupported:
         return b""
     return msgspec.json.encode((spec.config, spec.unsupported), order="deterministic")
@@ -146,14 +157,16 @@ class Facts:
     undecodable: UndecodableFacts = field(default_factory=UndecodableFacts)
     now_unix_s: float = 0.0
     """Time of the first tick plus the steps of all later ticks; 0: no tick was read."""
+    is_dated: bool = False
+    """Whether a tick was read: without one, records would have no time."""
     claims: dict[str, Claim] = field(default_factory=dict)
     gone_claims: dict[str, float] = field(default_factory=dict)
     """Deleted claims and when; remembered for a while."""
     claim_uids: dict[ClaimName, str] = field(default_factory=dict)
     given_up: dict[str, str] = field(default_factory=dict)
     """By UID, why the last attempt of a claim was given up; such claims are not decided for now."""
-    signatures: dict[str, bytes] = field(default_factory=dict)
-    """Per claim, equal for equal specs."""
+    signatures: dict[str, Signature] = field(default_factory=dict)
+    """Per claim."""
     pods: dict[str, Pod] = field(default_factory=dict)
     gone_pods: dict[str, float] = field(default_factory=dict)
     pods_of: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
@@ -184,7 +197,7 @@ class Facts:
     _last_tick: Tick | None = None
 
     def apply(self, fact: Fact) -> Changes:
-        """Apply a fact, unless a newer one of its object is known; return what it changes."""
+        """Apply a fact of the configuration; return what it changes."""
         put = _PUTS.get(type(fact))
         return NOTHING if put is None else put(self, fact)
 
@@ -210,7 +223,7 @@ class Facts:
             if self.claim_uids.get(name) == uid:
                 del self.claim_uids[name]
             pods = self.pods_named(name)
-            return Changes((uid,), pods, is_capacity_everywhere=given_up is not None)
+            return Changes((uid,), pods, pools=None if given_up is None else EVERYWHERE)
         self.gone_claims.pop(uid, None)
         spec, signature = self._specs.intern(claim)
         self.claims[uid] = claim if claim.spec is spec else replace(claim, spec=spec)
@@ -221,8 +234,9 @@ class Facts:
             self.given_up[uid] = why
         elif given_up is not None:
             del self.given_up[uid]
-        # Reasons may name the claims that have the devices.
-        return Changes((uid,), is_capacity_everywhere=(why or None) != given_up)
+        if (why or None) != given_up:  # Reasons may name the claims that have the devices.
+            return Changes((uid,), pools=EVERYWHERE)
+        return Changes((uid,))
 
     def put_pod(self, fact: PodObserved) -> Changes:
         """Apply a pod or its tombstone."""
@@ -251,13 +265,17 @@ class Facts:
                 self.groups.join(pod)
         ended = () if self.pod_wants(uid) else (uid,)
         groups = _groups_of(known, pod)
-        return Changes(self._without_pool(pod), (uid,), ended=ended, groups=groups)
+        return Changes(self._without_pool(pod), (uid,), groups, ended)
 
     def _without_pool(self, pod: Pod) -> tuple[str, ...]:
         """The pod's claims whose pool is the pool of the pods that refer to them."""
-        names_of = [(pod.namespace, reference.claim) for reference in pod.claims]
-        uids = [uid for name in names_of if (uid := self.claim_uids.get(name, "")) in self.claims]
-        return tuple([uid for uid in uids if not self.claims[uid].pool])
+        found: tuple[str, ...] = ()
+        for reference in pod.claims:
+            uid = self.claim_uids.get((pod.namespace, reference.claim), "")
+            claim = self.claims.get(uid)
+            if claim is not None and not claim.pool:
+                found = (*found, uid)
+        return found
 
     def forget_pools(self, keep: Callable[[str], bool]) -> tuple[list[str], list[str]]:
         """Forget the claims and pods of all pools except those to keep; return their UIDs. They
@@ -307,24 +325,25 @@ class Facts:
         _keep(self.classes, fact.device_class.name, fact.device_class, fact.deleted)
         stand_for = (one.stands_for for one in self.classes.values())
         self.given = frozenset(name for some in stand_for for name in some)
-        return Changes(are_requirements=True, are_matches=True, is_capacity_everywhere=True)
+        return Changes(
+            pools=PoolChanges(is_everywhere=True, are_requirements=True, are_matches=True)
+        )
 
-    def put_taint_rule(self, fact: TaintRuleObserved) -> Changes:
+    def put_taint_rule(self, fact: TaintRuleObserved) -> None:
         """Apply a DeviceTaintRule."""
         _keep(self.taint_rules, fact.rule.name, fact.rule, fact.deleted)
-        return Changes(is_capacity_everywhere=True)
 
     def put_pool(self, fact: PoolObserved) -> Changes:
         """Apply a GPUPool."""
         name = fact.pool.name
         _keep(self.pools, name, fact.pool, fact.deleted)
         pods = tuple([uid for uid, pod in self.pods.items() if pod.pool == name])
-        return Changes(pods=pods, are_requirements=True, is_capacity_everywhere=True)
+        return Changes(pods=pods, pools=_REQUIREMENTS)
 
     def put_policy(self, fact: PolicyObserved) -> Changes:
         """Apply the policy of pools."""
         _keep(self.policies, fact.policy.name, fact.policy, fact.deleted)
-        return Changes(are_requirements=True, is_capacity_everywhere=True)
+        return Changes(pools=_REQUIREMENTS)
 
     def put_group(self, fact: GroupObserved) -> Changes:
         """Apply a PodGroup or its tombstone."""
@@ -362,7 +381,7 @@ class Facts:
         pod = self.pods.get(pod_uid)
         return pod is not None and not pod.deleting and pod.phase not in _FINISHED
 
-    def tick(self, fact: Tick) -> Changes:
+    def tick(self, fact: Tick) -> None:
         """Advance the time and forget old deletions.
 
         A tick advances the time by its distance from the tick before, but never backwards, and at
@@ -375,7 +394,7 @@ class Facts:
             step_s = fact.now_unix_s - self._last_tick.now_unix_s
             ticks = max(1, fact.revision - self._last_tick.revision)
             self.now_unix_s += min(max(0.0, step_s), ticks * fact.most_step_s)
-        self._last_tick = fact
+        self._last_tick, self.is_dated = fact, True
         for gone, revisions in (
             (self.gone_claims, self._claim_revisions),
             (self.gone_pods, self._pod_revisions),
@@ -386,7 +405,6 @@ class Facts:
                     break
                 del gone[uid]
                 revisions.pop(uid, None)
-        return NOTHING
 
     def age_s(self, unix_s: float) -> float:
         """Seconds between a moment of the facts' time and now.
@@ -412,11 +430,6 @@ class Facts:
         if read is None or read[0] is not policy:
             read = self._placements[policy.name] = (policy, policy_placement(policy))
         return read[1], policy.version
-
-    @property
-    def is_dated(self) -> bool:
-        """Whether a tick was read: without one, records would have no time."""
-        return self._last_tick is not None
 
     @property
     def list_attributes(self) -> bool:
@@ -515,9 +528,9 @@ def _changes_of_node(name: str, before: NodeFact | None, after: NodeFact | None)
         nodes=(name,),
         # Pods that left the sums, too: who folds their decision now assumes them until they end.
         counted=tuple(sorted(_counted(before) ^ _counted(after))),
-        capacity=tuple(capacity),
-        unsettled=tuple(pools),
-        lost=tuple(pools) if is_lost else (),
+        pools=PoolChanges(
+            tuple(capacity), unsettled=tuple(pools), lost=tuple(pools) if is_lost else ()
+        ),
     )
 
 
@@ -566,15 +579,10 @@ def _groups_of(*pods: Pod | None) -> tuple[GroupKey, ...]:
 
 
 _PUTS: Final[Mapping[type[Fact], Callable[[Facts, Any], Changes]]] = {
-    ClaimObserved: Facts.put_claim,
-    PodObserved: Facts.put_pod,
-    NodeObserved: Facts.put_node,
     DeviceClassObserved: Facts.put_class,
-    TaintRuleObserved: Facts.put_taint_rule,
     PoolObserved: Facts.put_pool,
     PolicyObserved: Facts.put_policy,
     GroupObserved: Facts.put_group,
     Synced: Facts.put_synced,
-    Tick: Facts.tick,
 }
-"""How facts are applied, by type."""
+"""How facts are applied on which nothing else depends, by type."""

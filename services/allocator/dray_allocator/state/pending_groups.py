@@ -41,11 +41,8 @@ class PendingGroups:
     """The domain's ``capacity_version`` when unschedulable groups were looked at last."""
     counters: dict[bytes, SlotCounter] = field(default_factory=dict)
     """Slots of the pool's nodes, by signature of pods; a cache."""
-    _active: list[tuple[QueueKey, GroupKey]] = field(default_factory=list)
+    active: list[tuple[QueueKey, GroupKey]] = field(default_factory=list)
     """Heap; an entry counts only while it equals the group's in ``pending``."""
-
-    def __bool__(self) -> bool:
-        return bool(self.touched or self.pending)
 
     def touch(self, key: GroupKey) -> None:
         """Have a group looked at again."""
@@ -55,7 +52,7 @@ class PendingGroups:
         """Add a pending group, and try it soon."""
         self.pending[key] = order
         self.unschedulable.pop(key, None)
-        heapq.heappush(self._active, (order, key))
+        heapq.heappush(self.active, (order, key))
 
     def remove(self, key: GroupKey) -> None:
         """Remove a group that is decided, or whose pods are decided one by one."""
@@ -66,36 +63,26 @@ class PendingGroups:
         """Try a pending group soon."""
         if (order := self.pending.get(key)) is not None:
             self.unschedulable.pop(key, None)
-            heapq.heappush(self._active, (order, key))
+            heapq.heappush(self.active, (order, key))
 
     def add_unschedulable(self, key: GroupKey, hint: Hint) -> None:
         """Keep a pending group that does not fit until it is activated."""
         self.unschedulable[key] = hint
 
-    @property
-    def has_active(self) -> bool:
-        """Whether entries are active; their groups may be gone."""
-        return bool(self._active)
-
-    @property
-    def has_work(self) -> bool:
-        """Whether a group is to be looked at or tried."""
-        return bool(self.touched or self._active)
-
     def touch_all(self) -> None:
         """Have all pending groups looked at again."""
-        self._active.clear()
+        self.active.clear()
         self.touched |= dict.fromkeys(self.pending)
 
     def first(self) -> QueueKey | None:
         """The place of the first active group."""
-        while self._active:
-            order, key = self._active[0]
+        while self.active:
+            order, key = self.active[0]
             if self.pending.get(key) == order and key not in self.unschedulable:
                 return order
-            heapq.heappop(self._active)
+            heapq.heappop(self.active)
         return None
 
     def pop(self) -> GroupKey:
         """The first active group, see ``first``."""
-        return heapq.heappop(self._active)[1]
+        return heapq.heappop(self.active)[1]

@@ -9,8 +9,11 @@ A replica reads the pools that it serves and those that they depend on (docs/adr
 in a pool only when it has read everything that the records of that pool were based on.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from dray.api import names
 from dray.api.claims import Allocation, Claim
@@ -31,10 +34,9 @@ from dray.messages.facts import (
     TaintRuleObserved,
     Tick,
 )
-from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.published_devices import Card, PublishedDevices
 from dray_allocator.devices.selector_cache import SelectorCache
-from dray_allocator.nodes.assumed_pods import AssumedPods, AssumedResources
+from dray_allocator.devices.usage import AssumedPods, AssumedResources, DeviceUsage
 from dray_allocator.nodes.table import Source
 from dray_allocator.nodes.tables import NodeTables, Pools
 from dray_allocator.scoring.fragmentation.score import NodeWorths
@@ -46,25 +48,31 @@ from dray_allocator.state.domain import (
     executed_unknown,
     merely_held,
 )
-from dray_allocator.state.facts import NOTHING, Changes, Facts
+from dray_allocator.state.facts import EVERYWHERE, NOTHING, Changes, Facts, PoolChanges
 from dray_allocator.state.pending_groups import PendingGroups
-from dray_allocator.state.pod_requirements import PodPatterns
 from dray_allocator.state.subscriptions import PoolDependencies, Subscriptions
 from dray_allocator.values.events import Effect, Follow, Unfollow
 from dray_allocator.values.options import AllocatorOptions
 from dray_allocator.values.undecodable import UndecodableFact
 
+_NO_PODS: Final[Mapping[str, None]] = {}
 _CACHES = ("tables", "patterns")
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class RequirementsCache(Protocol):
+    """A cache of what claims and pods require."""
+
+    def forget(self) -> None:
+        """Forget everything: a class, a pool or a policy changed."""
+
+
+class Suspect(msgspec.Struct, frozen=True, gc=False):
     """Why a device is to be checked."""
 
     claim_uid: str
     """The claim that uses more of it than before."""
-    ticks: int = 0
-    """Ticks since."""
+    since: int
+    """``AllocatorState.ticks`` when the device began to be used more."""
 
 
 @dataclass(slots=True)
@@ -87,11 +95,14 @@ class AllocatorState:
     device_usage: DeviceUsage = field(default_factory=DeviceUsage)
     assumed_pods: AssumedPods = field(default_factory=AssumedPods)
     selectors: SelectorCache = field(default_factory=SelectorCache)
-    patterns: PodPatterns = field(default_factory=PodPatterns)
+    patterns: RequirementsCache | None = None
+    """Requirements of pods (``placement.pod_request``); made on first use."""
     shared_version: int = 0
     """Increases when devices that many nodes see, or their use, change."""
     suspects: dict[DeviceId, Suspect] = field(default_factory=dict)
     """Devices whose use grew, to be checked."""
+    ticks: int = 0
+    """How many were applied."""
 
     def __post_init__(self) -> None:
         self.published = PublishedDevices(self.rules.drivers)
@@ -105,15 +116,15 @@ class AllocatorState:
     def __setstate__(self, copied: dict[str, object]) -> None:
         for name, value in copied.items():
             setattr(self, name, value)
-        self.patterns = PodPatterns()
+        self.patterns = None
         self._make_tables()
 
     def _make_tables(self) -> None:
         source = Source(
             node=lambda name: self.facts.nodes[name].node,
-            held=self.assumed_pods.on,
+            held=self.assumed_pods.sums,
             cards=lambda name: self.published.of(name).cards,
-            use=self.device_usage.of,
+            uses=self.device_usage.devices,
         )
         pools = Pools(
             nodes=lambda pool: self.facts.served_nodes(pool),
@@ -137,7 +148,7 @@ class AllocatorState:
             return False
         if self.subscriptions.knows_all(position):
             return self.has_read_all_logs()
-        return not self.published.spans_nodes and all(
+        return not self.published.shared_pools and all(
             self.subscriptions.knows(one, position) and self._has_read_log(one)
             for one in self.pool_dependencies.of(pool)
         )
@@ -145,13 +156,13 @@ class AllocatorState:
     def undecodable_for(self, pool: str) -> str:
         """Why this replica must not decide in the pool, although others may: a message of a newer
         release that it can't decode, of this pool or of one that it depends on. Empty if it may."""
-        facts, spans = self.facts, self.published.spans_nodes
+        facts, spans = self.facts, self.published.shared_pools
         pools = (*self.domains, *self.unread_domains) if spans else self.pool_dependencies.of(pool)
         for one in pools:
             domain = self.domains.get(one) or self.unread_domains.get(one)
             if domain is not None and domain.undecodable:
                 return domain.undecodable
-        if not facts.undecodable:
+        if not facts.undecodable.facts:
             return ""
         if spans:
             return facts.undecodable.any()
@@ -165,7 +176,7 @@ class AllocatorState:
     def reached(self, pool: str) -> int:
         """Sequence of the last fact applied on which decisions in the pool depend. It is equal in
         replicas that read different pools."""
-        if self.published.spans_nodes:
+        if self.published.shared_pools:
             return self.facts.position
         reached = self.facts.reached
         return max(reached.get(one, 0) for one in ("", *self.pool_dependencies.of(pool)))
@@ -186,20 +197,16 @@ class AllocatorState:
             domain.fence is not None
             and not domain.lost
             and domain.current.sequence >= max(1, domain.fence)
-            and self.has_room(domain)
+            and len(domain.appended) < self.rules.unconfirmed_records
             and self.complete(domain)
         )
-
-    def has_room(self, domain: SchedulingDomain) -> bool:
-        """Whether another record may be appended before the pending appends are read back. Nothing
-        else of ``ready`` changes during a step."""
-        return len(domain.appended) < self.rules.unconfirmed_records
 
     @property
     def unfinished(self) -> bool:
         """Whether ``Continue`` has something to do."""
         return any(
-            (one.queue.has_active or one.queue.paused or one.groups.has_work) and self.ready(one)
+            (one.queue.active or one.queue.paused or one.groups.touched or one.groups.active)
+            and self.ready(one)
             for one in self.domains.values()
         )
 
@@ -214,26 +221,26 @@ class AllocatorState:
             and not pod.node
             and pod.phase == "Pending"
             and not pod.deleting
-            and bool(self.open_claims(pod) or self.claims_of_others(pod))
+            and any(self.claims_to_decide(pod))
         )
 
-    def claims_of_others(self, pod: Pod) -> tuple[Claim, ...]:
-        """Claims that are allocated for other pods, so that the pod can't be bound. dray reserves a
-        claim for one pod, together with its allocation; kube-scheduler for each pod."""
-        if pod.binder != names.OWNER_DRAY:
-            return ()
-        claims = self.facts.claims_of(pod) or ()
-        return tuple(one for one in claims if one.reserved_for and pod.uid not in one.reserved_for)
+    def claims_to_decide(self, pod: Pod) -> tuple[tuple[Claim, ...], tuple[Claim, ...]]:
+        """The pod's open claims and those of others.
 
-    def open_claims(self, pod: Pod) -> tuple[Claim, ...]:
-        """The pod's claims to be allocated together; empty unless all are known and free."""
-        found = []
-        for claim in self.facts.claims_of(pod) or ():
-            if claim.allocation is None:
-                if self.is_claimed(claim):
-                    return ()
-                found.append(claim)
-        return tuple(found)
+        Open claims are to be allocated together; there are none unless all are known and free.
+        Claims of others are allocated for other pods, so that the pod can't be bound: dray reserves
+        a claim for one pod, together with its allocation; kube-scheduler for each pod.
+        """
+        claims = self.facts.claims_of(pod) or ()
+        opened = [one for one in claims if one.allocation is None]
+        if opened and any(map(self.is_claimed, opened)):
+            opened.clear()
+        others: tuple[Claim, ...] = ()
+        if pod.binder == names.OWNER_DRAY:
+            others = tuple(
+                [one for one in claims if one.reserved_for and pod.uid not in one.reserved_for]
+            )
+        return tuple(opened), others
 
     def is_claimed(self, claim: Claim) -> bool:
         """Whether an earlier attempt of the claim is not over yet."""
@@ -261,50 +268,59 @@ class AllocatorState:
         if isinstance(fact, UndecodableFact):
             self.facts.undecodable.put(fact)
             return []
-        if self.facts.undecodable:
+        if self.facts.undecodable.facts:
             self.facts.undecodable.drop(subject_of(fact))
-        if isinstance(fact, DomainObserved):
+        if type(fact) is DomainObserved:
             return self._name_epoch(fact)
-        self.requeue(self._changes(fact))
+        apply = _APPLIES.get(type(fact))
+        self.requeue(self.facts.apply(fact) if apply is None else apply(self, fact))
         return []
 
-    def _changes(self, fact: Fact) -> Changes:
-        """Apply a fact; return what it changes."""
-        if isinstance(fact, SliceObserved):
-            one = fact.slice
-            return _of_cards(
-                self.published.drop(one.name) if fact.deleted else self.published.put(one)
-            )
-        if isinstance(fact, InventoryObserved):
-            unhealthy = () if fact.deleted else fact.unhealthy
-            is_changed = self.published.set_unhealthy(fact.node, fact.driver, unhealthy)
-            return _of_cards((fact.node,)) if is_changed else NOTHING
-        if isinstance(fact, ClusterObserved):
-            self.facts.cluster = fact
-            is_changed = self.selectors.set_environment(_stored_language(fact))
-            return Changes(are_matches=True, is_capacity_everywhere=True) if is_changed else NOTHING
-        changes = self.facts.apply(fact)
-        self._depend(fact, changes)
-        if isinstance(fact, TaintRuleObserved):
-            cards = self.published.taint(tuple(self.facts.taint_rules.values()))
-            return Changes(cards=cards, is_capacity_everywhere=True)
-        if isinstance(fact, Tick):
-            self._count_tick()
+    def _claim(self, fact: ClaimObserved) -> Changes:
+        changes = self.facts.put_claim(fact)
+        if changes is not NOTHING or _is_moved(fact.moved_to, fact.claim.uid, self.facts.claims):
+            self.pool_dependencies.claim(fact)
         return changes
 
-    def _depend(self, fact: Fact, changes: Changes) -> None:
-        """Update the dependencies of pools. A tombstone of an object that is known in another pool
-        counts even if it is old: then the pools depend on each other."""
-        if isinstance(fact, ClaimObserved):
-            is_moved = fact.moved_to is not None and fact.claim.uid in self.facts.claims
-            if changes is not NOTHING or is_moved:
-                self.pool_dependencies.claim(fact)
-        elif isinstance(fact, PodObserved):
-            is_moved = fact.moved_to is not None and fact.pod.uid in self.facts.pods
-            if changes is not NOTHING or is_moved:
-                self.pool_dependencies.pod(fact)
-        elif isinstance(fact, NodeObserved) and changes is not NOTHING:
+    def _pod(self, fact: PodObserved) -> Changes:
+        changes = self.facts.put_pod(fact)
+        if changes is not NOTHING or _is_moved(fact.moved_to, fact.pod.uid, self.facts.pods):
+            self.pool_dependencies.pod(fact)
+        return changes
+
+    def _node(self, fact: NodeObserved) -> Changes:
+        changes = self.facts.put_node(fact)
+        if changes is not NOTHING:
             self.pool_dependencies.node(fact)
+        return changes
+
+    def _slice(self, fact: SliceObserved) -> Changes:
+        one = fact.slice
+        return _of_cards(self.published.drop(one.name) if fact.deleted else self.published.put(one))
+
+    def _inventory(self, fact: InventoryObserved) -> Changes:
+        unhealthy = () if fact.deleted else fact.unhealthy
+        is_changed = self.published.set_unhealthy(fact.node, fact.driver, unhealthy)
+        return _of_cards((fact.node,)) if is_changed else NOTHING
+
+    def _cluster(self, fact: ClusterObserved) -> Changes:
+        self.facts.cluster = fact
+        is_changed = self.selectors.set_environment(_stored_language(fact))
+        pools = PoolChanges(is_everywhere=True, are_matches=True)
+        return Changes(pools=pools) if is_changed else NOTHING
+
+    def _taint_rule(self, fact: TaintRuleObserved) -> Changes:
+        self.facts.put_taint_rule(fact)
+        cards = self.published.taint(tuple(self.facts.taint_rules.values()))
+        return Changes(cards=cards, pools=EVERYWHERE)
+
+    def _tick(self, fact: Tick) -> Changes:
+        """Advance the time, and let domains act on it."""
+        self.facts.tick(fact)
+        self.ticks += 1
+        for domain in self.domains.values():
+            domain.ticked = True
+        return NOTHING
 
     def _name_epoch(self, fact: DomainObserved) -> list[Effect]:
         """Follow an epoch. An epoch that is not above the known one is new only if facts and log
@@ -334,9 +350,14 @@ class AllocatorState:
         if not self.subscriptions.takes(name):
             self.unread_domains[name] = domain
             return []
-        self.domains[name] = domain
+        self.add(domain)
         self.requeue_all()
         return [Follow(name, epoch, start)]
+
+    def add(self, domain: SchedulingDomain) -> None:
+        """Add a domain that is subscribed to, or replace it."""
+        self.domains[domain.name] = domain
+        self._set_topology(domain)
 
     def forget_facts(self) -> None:
         """Start again: the facts stream was re-created. The logs stay until new epochs."""
@@ -345,7 +366,7 @@ class AllocatorState:
         self.subscriptions.restart()
         self.published = PublishedDevices(self.rules.drivers)
         self.tables.forget()
-        self.patterns = PodPatterns()  # The old ones have the capacity shapes of the old fleet.
+        self.patterns = None  # They have the capacity shapes of the old fleet.
         self.selectors = SelectorCache()
         for domain in (*self.domains.values(), *self.unread_domains.values()):
             domain.queue.request_full_scan()
@@ -360,10 +381,9 @@ class AllocatorState:
         pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
         domain.current.take(decision, self.facts.now_unix_s)
         domain.queue.remove(pod_uid)
-        if self.assumed_pods.has(pod_uid):  # An earlier attempt has not ended in a log yet.
-            self._recompute_assumed_pod(pod_uid)
-        elif not self._is_counted(pod_uid, node):
-            self.assumed_pods.set(pod_uid, node, _held(decision))
+        is_counted = self._is_counted(pod_uid, node)
+        if is_counted or not self.assumed_pods.add(pod_uid, node, _held(decision)):
+            self._recompute_assumed_pod(pod_uid)  # An earlier attempt has not ended in a log yet.
         devices: list[DeviceId] = []
         for claim in decision.claims:
             uid = claim.uid
@@ -398,25 +418,26 @@ class AllocatorState:
         """Compute again what follows from the changed objects."""
         if changes is NOTHING:
             return
-        pods = dict.fromkeys(changes.pods)
+        facts, pods = self.facts, dict.fromkeys(changes.pods)
         for claim_uid in changes.claims:
-            if not self._is_untouched(claim_uid):
-                self._recompute_use(claim_uid)
-            pods.update(dict.fromkeys(self._pods_of(claim_uid)))
+            claim = facts.claims.get(claim_uid)
+            if not self._is_untouched(claim_uid, claim):
+                self._recompute_use(claim_uid, claim)
+            if claim is not None:
+                pods.update(facts.pods_of.get((claim.namespace, claim.name), _NO_PODS))
         for pod_uid in changes.pods:
             self._recompute_assumed_pod(pod_uid)
         for pod_uid in pods:
             self._recompute_pod(pod_uid)
         for group in changes.groups:
             self._touch_group(group)
+        for pod_uid in changes.ended:
+            for domain in self.domains.values():
+                domain.settle = domain.settle or pod_uid in domain.current.pods
         if changes.nodes or changes.cards:
             self._requeue_nodes(changes)
-        self._requeue_domains(changes)
-        if changes.are_requirements:
-            self.patterns.forget()
-        if changes.are_matches:
-            self.published.clear_eligible()
-            self.tables.forget_indexes()
+        if changes.pools is not None:
+            self._requeue_pools(changes.pools)
 
     def _requeue_nodes(self, changes: Changes) -> None:
         for name in changes.nodes:
@@ -431,9 +452,9 @@ class AllocatorState:
                 self.shared_version += 1
                 self._capacity_changed_everywhere()
 
-    def _requeue_domains(self, changes: Changes) -> None:
+    def _requeue_pools(self, changes: PoolChanges) -> None:
         """Let queues be scanned, and reservations be settled."""
-        if changes.is_capacity_everywhere:
+        if changes.is_everywhere:
             self._capacity_changed_everywhere()
         for pool in changes.capacity:
             if (domain := self.domains.get(pool)) is not None:
@@ -444,9 +465,24 @@ class AllocatorState:
         for pool in changes.lost:
             if (domain := self.domains.get(pool)) is not None:
                 domain.queue.node_lost_unix_s = self.facts.now_unix_s
-        for pod_uid in changes.ended:
-            for domain in self.domains.values():
-                domain.settle = domain.settle or pod_uid in domain.current.pods
+        if changes.are_requirements:
+            self._requirements_changed()
+        if changes.are_matches:
+            self.published.clear_eligible()
+            self.tables.forget_indexes()
+
+    def _requirements_changed(self) -> None:
+        if self.patterns is not None:
+            self.patterns.forget()
+        for domain in self.domains.values():
+            self._set_topology(domain)
+
+    def _set_topology(self, domain: SchedulingDomain) -> None:
+        """Pods of one signature fit the same nodes only in one topology."""
+        topology = self.facts.placement(domain.name)[0].topology
+        if domain.queue.topology != topology:
+            domain.queue.topology = topology
+            domain.queue.request_full_scan()
 
     def requeue_all(self) -> None:
         """Compute everything again, after facts or a log were lost."""
@@ -461,9 +497,8 @@ class AllocatorState:
         for domain in self.domains.values():
             yield from domain.current.claims.values()
 
-    def _is_untouched(self, claim_uid: str) -> bool:
+    def _is_untouched(self, claim_uid: str, claim: Claim | None) -> bool:
         """Whether the claim uses nothing and is in no log, as a new claim."""
-        claim = self.facts.claims.get(claim_uid)
         if claim is None or claim.allocation is not None or claim.decision:
             return False
         if self.device_usage.has(claim_uid):
@@ -473,51 +508,38 @@ class AllocatorState:
                 return False
         return True
 
-    def _recompute_use(self, claim_uid: str) -> None:
-        self._set_use(claim_uid, self._use(claim_uid))
-        for domain in self.domains.values():
-            self._recompute_unsettled(domain, claim_uid)
-
-    def _set_use(self, claim_uid: str, allocation: Allocation | None) -> None:
-        change = self.device_usage.set(claim_uid, allocation)
+    def _recompute_use(self, claim_uid: str, claim: Claim | None) -> None:
+        change = self.device_usage.set(claim_uid, self._use(claim_uid))
         for device in change.taken:
             self._suspect(device, claim_uid)
-        self._use_changed((*change.taken, *change.freed))
+        if self.tables.by_pool:  # They read all of it when they are made.
+            self._use_changed((*change.taken, *change.freed))
         for device in change.freed:
             self._capacity_freed_on(device)
+        for domain in self.domains.values():
+            self._recompute_unsettled(domain, claim_uid, claim)
 
     def _suspect(self, device: DeviceId, claim_uid: str) -> None:
         before = self.suspects.get(device)
-        self.suspects[device] = Suspect(claim_uid, 0 if before is None else before.ticks)
+        since = self.ticks if before is None else before.since
+        self.suspects[device] = Suspect(claim_uid, since)
 
     def is_reserved(self, claim_uid: str) -> bool:
         """Whether an attempt at the claim stands in a log that is read and is not over."""
         known = (domain.current.claims.get(claim_uid) for domain in self.domains.values())
         return any(one is not None and one.stage is not Stage.OVER for one in known)
 
-    def _count_tick(self) -> None:
-        """Count a tick for devices that are to be checked, and let domains act on it."""
-        for device, suspect in self.suspects.items():
-            self.suspects[device] = replace(suspect, ticks=suspect.ticks + 1)
-        for domain in self.domains.values():
-            domain.ticked = True
-
     def _use_changed(self, devices: Sequence[DeviceId], node: str = "") -> None:
         """Use of devices changed, and perhaps of a node."""
         changed: dict[str, list[Card]] = {node: []} if node else {}
         for device in devices:
-            card = self.published.card(device)
+            card = self.published.cards.get(device)
             if card is not None:
                 changed.setdefault(card.node, []).append(card)
             elif device.driver in self.rules.drivers:
                 self.shared_version += 1  # No table knows the nodes that see it.
         for name, cards in changed.items():
             self.tables.use_changed(name, cards)
-
-    def _pods_of(self, claim_uid: str) -> tuple[str, ...]:
-        """The pods that refer to a claim, while it is known."""
-        claim = self.facts.claims.get(claim_uid)
-        return () if claim is None else self.facts.pods_named((claim.namespace, claim.name))
 
     def _use(self, claim_uid: str) -> Allocation | None:
         """``status.allocation``, else what the logs reserve."""
@@ -533,11 +555,13 @@ class AllocatorState:
                 used = more if used is None else Allocation((*used.devices, *more.devices))
         return used
 
-    def _recompute_unsettled(self, domain: SchedulingDomain, claim_uid: str) -> None:
-        claim = self.facts.claims.get(claim_uid)
+    def _recompute_unsettled(
+        self, domain: SchedulingDomain, claim_uid: str, claim: Claim | None
+    ) -> None:
         reservation = domain.current.claims.get(claim_uid)
         if reservation is None:
-            unsettled = claim is not None and self._is_unknown(domain, claim, None)
+            is_begun = claim is not None and claim.decision > claim.void
+            unsettled = is_begun and claim is not None and self._is_unknown(domain, claim, None)
         elif reservation.stage is Stage.HELD:
             unsettled = True
         elif reservation.stage is Stage.COMMITTED:
@@ -597,7 +621,7 @@ class AllocatorState:
                     continue
                 key = (-pod.priority, pod.created_unix_s, pod.uid)
                 # A replica that begins to serve activates all pods.
-                domain.queue.add(pod_uid, key, activate=domain.serving)
+                domain.queue.add(pod_uid, key, activate=domain.fence is not None)
             else:
                 domain.queue.remove(pod_uid)
 
@@ -612,7 +636,7 @@ class AllocatorState:
 
     def _capacity_freed_on(self, device: DeviceId) -> None:
         """Something of a device was freed."""
-        card = self.published.card(device)
+        card = self.published.cards.get(device)
         if card is None and device.driver in self.rules.drivers:
             self._capacity_changed_everywhere()
         else:
@@ -629,6 +653,12 @@ class AllocatorState:
         """Something changed that all domains read."""
         for domain in self.domains.values():
             domain.queue.capacity_version += 1
+
+
+def _is_moved(moved_to: str | None, uid: str, known: Container[str]) -> bool:
+    """Whether a tombstone, also an old one, is about an object that is known in another pool: then
+    the pools depend on each other."""
+    return moved_to is not None and uid in known
 
 
 def _of_cards(nodes: tuple[str, ...]) -> Changes:
@@ -650,3 +680,16 @@ def _held(decision: PodDecision) -> AssumedResources:
     """What a pod takes of its node once it is there."""
     cpu_milli, memory_bytes = decision.cpu_milli, decision.memory_bytes
     return AssumedResources(cpu_milli, memory_bytes, 1, decision.resources, decision.ports)
+
+
+_APPLIES: Final[Mapping[type[Fact], Callable[[AllocatorState, Any], Changes]]] = {
+    ClaimObserved: AllocatorState._claim,
+    PodObserved: AllocatorState._pod,
+    NodeObserved: AllocatorState._node,
+    SliceObserved: AllocatorState._slice,
+    InventoryObserved: AllocatorState._inventory,
+    ClusterObserved: AllocatorState._cluster,
+    TaintRuleObserved: AllocatorState._taint_rule,
+    Tick: AllocatorState._tick,
+}
+"""How facts are applied that change more than ``Facts``, by type."""

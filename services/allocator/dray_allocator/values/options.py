@@ -1,6 +1,6 @@
 """Options that decisions depend on, from the settings."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dray.api import names
@@ -40,14 +40,14 @@ class AllocatorOptions:
     """How long after its decision the minimum of a PodGroup may lack running pods, unless the
     PodGroup has its own."""
 
-    def changed(self) -> dict[str, Any]:
-        """Options that differ from the defaults, by name, as JSON values; without the writer."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name in _SETTINGS
-            if (value := getattr(self, name)) != getattr(_DEFAULT, name)
+    changed: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+    """Options that differ from the defaults, by name, as JSON values; without the writer."""
+
+    def __post_init__(self) -> None:
+        settings = [one for one in fields(self) if one.init and one.name != "writer"]
+        changed = {
+            one.name: list(value) if isinstance(value, tuple) else value
+            for one in settings
+            if (value := getattr(self, one.name)) != one.default
         }
-
-
-_DEFAULT = AllocatorOptions()
-_SETTINGS = tuple(field.name for field in fields(AllocatorOptions) if field.name != "writer")
+        object.__setattr__(self, "changed", changed)

@@ -20,19 +20,22 @@ from dray.api.claims import Claim
 from dray.api.errors import DrayError, PermanentError, TemporaryError
 from dray.api.names import TRACEPARENT
 from dray.kube.convert import claim_from
-from dray.kube.ports import CLAIMS, Kube, KubeError, NotFoundError, NotServedError, Object
+from dray.kube.ports import CLAIMS, PODS, Kube, KubeError, NotFoundError, NotServedError, Object
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray.telemetry import spans
 from dray_node_agent.decisions.claim_devices import (
     DeviceFullError,
     NotPreparedError,
+    claim_parts,
     device_uses,
     prepared_claim,
+    prepared_parts,
 )
 from dray_node_agent.decisions.inventory import NodeInventory
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.decisions.rules import IsClaimLive, PrepareClaim, Refusal
+from dray_node_agent.decisions.visible_gpus import ClaimPart, claim_entries
 from dray_node_agent.kubelet.prepared_claims import Claims, PreparedClaims
 from dray_node_agent.rule_recorder import AgentRuleRecorder
 
@@ -57,6 +60,17 @@ class ClaimRef:
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareRequest:
+    """A claim to be prepared, with what its environment depends on."""
+
+    claim: Object
+    ref: ClaimRef
+    traceparent: str
+    pod: Object | None
+    siblings: dict[str, tuple[ClaimPart, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class NewlyPrepared:
     """A claim whose preparation was just completed."""
 
@@ -77,11 +91,14 @@ class Preparer:
         prepared_claims: PreparedClaims,
         clock: Clock,
         patience_s: float = PATIENCE_S,
+        pods: Callable[[str], Object | None] = lambda _: None,
         on_prepared: Callable[[NewlyPrepared], None] = lambda _: None,
         recorder: AgentRuleRecorder | None = None,
     ) -> None:
+        """``pods``: a pod of this node by UID, if it is known."""
         self._kube = kube
         self._node = node
+        self._pods = pods
         self._inventory = inventory
         self._prepared_claims = prepared_claims
         self._clock = clock
@@ -192,12 +209,56 @@ class Preparer:
             "dray.devices": len(claim.allocation.devices) if claim.allocation else 0,
         }
         with spans.start("prepare", traceparent, attributes, kind="server") as span:
-            done = await self._enter(obj, ref, span.traceparent)
+            pod = await self._pod_of(obj)
+            asked = PrepareRequest(
+                obj, ref, span.traceparent, pod, await self._siblings(pod, ref.name) if pod else {}
+            )
+            done = await self._enter(asked)
             await self._prepared_claims.write_file(done)
         took_us = int((self._clock.monotonic_s() - started_s) * 1e6)
         self._log.info("claim prepared", claim=f"{ref.namespace}/{ref.name}", uid=ref.uid)
         self._on_prepared(NewlyPrepared(done, self._clock.now_unix_s(), took_us))
         return done
+
+    async def _pod_of(self, obj: Object) -> Object | None:
+        """The pod that the claim is reserved for, if there is only one."""
+        reserved = list((obj.get("status") or {}).get("reservedFor") or ())
+        if len(reserved) != 1 or reserved[0].get("resource", "pods") != "pods":
+            return None
+        uid, namespace = reserved[0].get("uid", ""), obj["metadata"]["namespace"]
+        if (known := self._pods(uid)) is not None:
+            return known
+        try:
+            pod = await self._kube.get(PODS, reserved[0].get("name", ""), namespace)
+        except NotServedError:
+            raise
+        except NotFoundError:
+            return None
+        return pod if pod["metadata"]["uid"] == uid else None
+
+    async def _siblings(self, pod: Object, name: str) -> dict[str, tuple[ClaimPart, ...]]:
+        """The CDI devices of the pod's other claims, by entry of ``spec.resourceClaims``."""
+        entries = {entry: one for entry, one in claim_entries(pod).items() if one != name}
+        namespace, inventory = pod["metadata"]["namespace"], self._known_inventory()
+        prepared = {
+            claim.name: prepared_parts(claim, inventory.published_gpus)
+            for claim in self.claims.values()
+            if claim.namespace == namespace
+        }
+        found: dict[str, tuple[ClaimPart, ...]] = {}
+        for entry, one in entries.items():
+            found[entry] = prepared[one] if one in prepared else await self._parts(namespace, one)
+        return found
+
+    async def _parts(self, namespace: str, name: str) -> tuple[ClaimPart, ...]:
+        try:
+            claim = claim_from(await self._kube.get(CLAIMS, name, namespace))
+            gpus = self._known_inventory().published_gpus
+            return claim_parts(claim, device_uses(claim, claim.uid, self._node, gpus))
+        except NotServedError:
+            raise
+        except (NotFoundError, NotPreparedError):
+            return ()  # it is not there, or has no device of ours
 
     async def _fetch(self, ref: ClaimRef) -> tuple[Object, Claim]:
         try:
@@ -216,46 +277,48 @@ class Preparer:
             raise NotReadyError(f"the GPUs of node {self._node} have not been read yet")
         return inventory
 
-    async def _enter(self, obj: Object, ref: ClaimRef, traceparent: str) -> PreparedClaim:
+    async def _enter(self, asked: PrepareRequest) -> PreparedClaim:
         """Write the claim's entry, if its devices have capacity left."""
         try:
-            return await self._try_to_enter(obj, ref, traceparent)
+            return await self._try_to_enter(asked)
         except DeviceFullError:
             # Claims may have ended without Unprepare; only existing ones count.
-            await self._remove_ended_claims(claim_from(obj), ref.uid)
-            return await self._try_to_enter(obj, ref, traceparent)
+            await self._remove_ended_claims(claim_from(asked.claim), asked.ref.uid)
+            return await self._try_to_enter(asked)
 
-    async def _try_to_enter(self, obj: Object, ref: ClaimRef, traceparent: str) -> PreparedClaim:
+    async def _try_to_enter(self, asked: PrepareRequest) -> PreparedClaim:
         entered: list[PreparedClaim] = []
+        uid = asked.ref.uid
 
         def enter(claims: Claims) -> Claims:
-            if (known := claims.get(ref.uid)) is not None:
+            if (known := claims.get(uid)) is not None:
                 entered.append(known)  # by another agent of this node
                 return claims
-            held = tuple(claims.values())
-            decided = self._decide(obj, ref, held, traceparent)
+            decided = self._decide(asked, tuple(claims.values()))
             if isinstance(decided, Refusal):
                 raise (DeviceFullError if decided.full else NotPreparedError)(decided.why)
             entered.append(decided)
-            return {**claims, ref.uid: decided}
+            return {**claims, uid: decided}
 
         await self._prepared_claims.change(enter)
         return entered[0]
 
     def _decide(
-        self, obj: Object, ref: ClaimRef, held: tuple[PreparedClaim, ...], traceparent: str
+        self, asked: PrepareRequest, held: tuple[PreparedClaim, ...]
     ) -> PreparedClaim | Refusal:
         inventory = self._known_inventory()
         return self._recorder.evaluate(
             PrepareClaim(
-                claim=obj,
-                uid=ref.uid,
+                claim=asked.claim,
+                uid=asked.ref.uid,
                 node=self._node,
                 snapshot=inventory.snapshot,
                 state=inventory.state,
                 held=held,
-                was_unprepared=ref.uid in self._unprepared,
-                traceparent=traceparent,
+                was_unprepared=asked.ref.uid in self._unprepared,
+                traceparent=asked.traceparent,
+                pod=asked.pod,
+                siblings=asked.siblings,
             )
         )
 

@@ -39,26 +39,32 @@ class Certificates:
         return Issued(self.ca.read_bytes(), self.certificate.read_bytes(), self.key.read_bytes())
 
 
+LOCAL_NAMES = ("127.0.0.1", "localhost")
+"""Names that certificates which are made here have in addition."""
+
+
 def ensure_certificates(folder: Path, names: Sequence[str]) -> Certificates:
     """The certificates in ``folder``, created if absent.
 
     Those that were created here are replaced if they expire within RENEW_BEFORE or lack one of
-    ``names`` (DNS names and IP addresses). Those of another issuer serve until they expire.
+    ``names`` (DNS names and IP addresses) or LOCAL_NAMES. Those of another issuer serve until they
+    expire.
 
     Raises:
         CertificateError: the folder can't be used, or a certificate of another issuer is there
-            and lacks a name or has expired.
+            and lacks one of ``names`` or has expired.
     """
+    own_names = tuple(dict.fromkeys((*LOCAL_NAMES, *names)))
     found = Certificates(folder / CA_FILE, folder / CERTIFICATE_FILE, folder / KEY_FILE)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not all(path.exists() for path in (found.ca, found.certificate, found.key)):
-            _make(found, names)
+            _make(found, own_names)
             return found
         held, now = found.read(), datetime.datetime.now(datetime.UTC)
         if is_issued_by(AUTHORITY, held.certificate):
-            if problem(held, names, at=now + RENEW_BEFORE):
-                _make(found, names)
+            if problem(held, own_names, at=now + RENEW_BEFORE):
+                _make(found, own_names)
         elif wrong := problem(held, names, at=now):
             raise CertificateError(f"{found.certificate} {wrong}; replace it")
     except (OSError, ValueError) as error:

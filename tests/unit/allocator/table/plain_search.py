@@ -4,8 +4,9 @@ cards by a plain search.
 
 from tests.unit.allocator.reference_search import Reference
 
-from dray_allocator.nodes.load import MOST_LOAD, load_of, tie
+from dray_allocator.devices.usage import MOST_LOAD, load_of
 from dray_allocator.nodes.predicates import fits
+from dray_allocator.nodes.tie_break import tie
 from dray_allocator.placement.pod_request import PodRequest
 
 
