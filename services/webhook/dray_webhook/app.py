@@ -80,7 +80,9 @@ def _webhook(
     inputs: Backlog,
     templates: DerivedTemplates,
 ) -> AdmissionHandler:
-    installation = Installation(settings.namespace, settings.service_users())
+    installation = Installation(
+        settings.namespace, settings.service_users(), settings.webhook.scheduler_names
+    )
     return AdmissionHandler(
         cache,
         backlog,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dray.api.names import (
+    DEFAULT_SCHEDULER_NAMES,
     DEVICE_CLASS,
     DRAY_NAMESPACE,
     OWNER_TAINT,
@@ -16,8 +17,9 @@ from dray.api.names import (
     PREFIX,
     SHAPE,
     TFLOPS_REQUEST,
+    VOLCANO_SCHEDULER,
 )
-from dray.kube.ports import CLAIMS, POLICIES, POOLS, TEMPLATES
+from dray.kube.ports import CLAIMS, POD_GROUPS, POLICIES, POOLS, QUEUES, TEMPLATES
 from dray_webhook.decisions.pools import service_users
 
 MUTATE_PODS = "/mutate-pods"
@@ -26,6 +28,7 @@ VALIDATE_PODS = "/validate-pods"
 VALIDATE_CLAIMS = "/validate-claims"
 VALIDATE_POOLS = "/validate-pools"
 VALIDATE_WORKLOADS = "/validate-workloads"
+VALIDATE_GROUPS = "/validate-groups"
 NAME = "dray-webhook"
 INVALID_TFLOPS = "as much as there is"
 API = "admissionregistration.k8s.io/v1"
@@ -39,7 +42,18 @@ def _annotated(variable: str) -> str:
 
 
 ANNOTATED = _annotated("object")
-"""Pods without our annotations never reach the webhook."""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return json.dumps([*names])
+
+
+def concerned(scheduler_names: Sequence[str]) -> str:
+    """Pods with annotations of dray, or that name a scheduler of dray; no others reach the
+    webhook."""
+    scheduler = "object.spec.schedulerName"
+    named = f"has({scheduler}) && {scheduler} in {_listed(scheduler_names)}"
+    return f"({ANNOTATED}) || ({named})"
 
 
 def _changed(path: str, absent: str) -> str:
@@ -138,17 +152,21 @@ def webhook_configurations(
     timeout_s: int = 5,
     name: str = NAME,
     trusted: Sequence[str] = service_users(DRAY_NAMESPACE),
+    scheduler_names: Sequence[str] = DEFAULT_SCHEDULER_NAMES,
 ) -> list[dict[str, Any]]:
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
 
     ``url`` is the webhook's root (``https://127.0.0.1:8443``), ``ca_bundle`` the PEM of its CA.
-    Updates by ``trusted`` users are not sent. While the webhook is unavailable, updates succeed.
+    Updates by ``trusted`` users are not sent. PodGroups and Queues of Volcano are sent if
+    ``scheduler_names`` include ``volcano``. While the webhook is unavailable, updates succeed.
     """
     not_trusted = f"!(request.userInfo.username in {json.dumps([*trusted])})"
     endpoint = _Endpoint(url.rstrip("/"), base64.b64encode(ca_bundle).decode(), timeout_s)
+    mutating = _mutating(endpoint, not_trusted, scheduler_names)
+    validating = [*_validating(endpoint), *_groups(endpoint, scheduler_names)]
     return [
-        _configuration("MutatingWebhookConfiguration", name, _mutating(endpoint, not_trusted)),
-        _configuration("ValidatingWebhookConfiguration", name, _validating(endpoint)),
+        _configuration("MutatingWebhookConfiguration", name, mutating),
+        _configuration("ValidatingWebhookConfiguration", name, validating),
     ]
 
 
@@ -204,10 +222,15 @@ class _Endpoint:
         }
 
 
-def _mutating(endpoint: _Endpoint, not_trusted: str) -> list[dict[str, Any]]:
+def _mutating(
+    endpoint: _Endpoint, not_trusted: str, scheduler_names: Sequence[str]
+) -> list[dict[str, Any]]:
     """Injects claims into pods, and maps capacities of hand-written claims."""
     pods = endpoint.webhook(
-        "pods", MUTATE_PODS, _rule("", "pods", "CREATE"), {"annotated": ANNOTATED}
+        "pods",
+        MUTATE_PODS,
+        _rule("", "pods", "CREATE"),
+        {"concerned": concerned(scheduler_names)},
     )
     # For manifests that are applied again. ValidatingAdmissionPolicies (policies.yaml of the chart)
     # refuse what may not change.
@@ -292,10 +315,37 @@ def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
     return [*refused, foreign, workloads, pools, *deletions]
 
 
-def _rule(group: str, resource: str, *operations: str, scope: str = "Namespaced") -> dict[str, Any]:
+def _groups(endpoint: _Endpoint, scheduler_names: Sequence[str]) -> list[dict[str, Any]]:
+    """Volcano's rules. While the webhook is away, what is wrong is said in the status alone."""
+    absent = f'"{VOLCANO_SCHEDULER}" in {_listed(scheduler_names)}'
+    kinds = (
+        (POD_GROUPS, ("CREATE", "UPDATE"), "Namespaced"),
+        (QUEUES, ("CREATE", "UPDATE", "DELETE"), "Cluster"),
+    )
+    return [
+        endpoint.webhook(
+            resource.plural,
+            VALIDATE_GROUPS,
+            _rule(
+                resource.group,
+                resource.plural,
+                *operations,
+                scope=scope,
+                version=resource.version,
+            ),
+            {"volcano-is-absent": absent},
+            failure_policy="Ignore",
+        )
+        for resource, operations, scope in kinds
+    ]
+
+
+def _rule(
+    group: str, resource: str, *operations: str, scope: str = "Namespaced", version: str = "v1"
+) -> dict[str, Any]:
     return {
         "apiGroups": [group],
-        "apiVersions": ["v1"],
+        "apiVersions": [version],
         "operations": list(operations),
         "resources": [resource],
         "scope": scope,

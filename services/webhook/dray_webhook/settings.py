@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from dray.api.names import DEFAULT_SCHEDULER_NAMES
 from dray.runtime.settings import ByteSize, CommaList, Duration, Settings, SettingsGroup
 from dray.runtime.units import parse_bytes
 from dray_webhook.decisions.pools import LOCAL_SERVICE_USERS, service_users
@@ -29,6 +30,9 @@ class WebhookGroup(SettingsGroup):
     service_users: CommaList = LOCAL_SERVICE_USERS
     """Users who may write the annotations that only dray writes, in addition to the
     claim-controller's ServiceAccount in dray's namespace."""
+    scheduler_names: CommaList = DEFAULT_SCHEDULER_NAMES
+    """``schedulerName`` of pods that are dray's to schedule; with ``volcano``, if Volcano is
+    absent."""
     event_queue: int = Field(default=1000, gt=0)
     """``pod.requested`` events kept while the bus is away."""
 

@@ -15,6 +15,10 @@ GROUP_NAME_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh
 """Annotations, or labels, of a pod that name its PodGroup."""
 QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
 """Annotation of a pod or namespace that names a Queue."""
+JOB_SET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
+"""Label of the pods of a JobSet."""
+MAX_MEMBERS: Final = 4096
+"""Pods of a group that are decided together, at most."""
 TASK_KEY: Final = "volcano.sh/task-spec"
 """Annotation, or label, of a pod: its task."""
 TASK_AFFINITY: Final = "volcano.sh/task-topology-affinity"

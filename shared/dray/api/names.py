@@ -50,7 +50,8 @@ GANG_ENABLED: Final = PREFIX + "gang-enabled"
 GANG_MIN_MEMBERS: Final = PREFIX + "gang-min-members"
 GANG_TIMEOUT: Final = PREFIX + "gang-timeout"
 GANG_LOSS_POLICY: Final = PREFIX + "gang-loss-policy"
-"""On a PodGroup: ``end`` or ``keep``, what becomes of its pods if it stays below its minimum."""
+"""``end`` or ``keep``: what becomes of a group's pods if it stays below its minimum."""
+GANG_ANNOTATIONS: Final = (GANG_ENABLED, GANG_MIN_MEMBERS, GANG_TIMEOUT, GANG_LOSS_POLICY)
 POD_ANNOTATIONS: Final = (
     DRA_ENABLED,
     TFLOPS_REQUEST,
@@ -71,6 +72,7 @@ POD_ANNOTATIONS: Final = (
     PREFER,
     PLACEMENT,
     GPU_TOPOLOGY,
+    *GANG_ANNOTATIONS,
 )
 
 # Annotations that only dray writes; the webhook overwrites them on every call.

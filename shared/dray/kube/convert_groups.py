@@ -1,7 +1,7 @@
 """PodGroups and Queues, of Volcano and of Kubernetes, as domain values."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from dray.api.groups import (
     DEFAULT_QUEUE,
@@ -25,6 +25,19 @@ from dray.runtime.units import parse_duration
 
 LOSS_ENDS, LOSS_KEEPS = "end", "keep"
 """Values of the annotation ``tensor-fusion.ai/gang-loss-policy``."""
+
+
+_OWNED_PREFIX: Final = "podgroup-"
+
+
+def owned_name(uid: str) -> str:
+    """The name of the group for the pods of an owner, as Volcano names them."""
+    return f"{_OWNED_PREFIX}{uid}"
+
+
+def is_owned(key: GroupKey) -> bool:
+    """Whether a group is named for the owner of its pods."""
+    return key.api == VOLCANO and key.name.startswith(_OWNED_PREFIX)
 
 
 def group_key(obj: Object) -> GroupKey | None:

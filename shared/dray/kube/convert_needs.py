@@ -99,8 +99,8 @@ def _unread(spec: Spec, affinity: Mapping[str, Any]) -> Iterator[str]:
     for entry in spec.get("resourceClaims") or ():
         if entry["name"] != CLAIM_REFERENCE:
             yield f"resource claim {entry['name']}"
-    if spec.get("schedulingGroup") or spec.get("workloadRef"):
-        yield "pod group"
+    if spec.get("workloadRef"):
+        yield "pod group of Kubernetes 1.35"
     yield from _unread_features(spec)
 
 

@@ -115,8 +115,11 @@ SPREAD = {"maxSkew": 1, "topologyKey": "zone"}
             ("resource claim nic",),
         ),
         ({"runtimeClassName": "gvisor", "overhead": {"cpu": "1"}}, ()),
-        ({"schedulingGroup": {"podGroupName": "ring"}}, ("pod group",)),
-        ({"workloadRef": {"name": "ring", "podGroup": "a"}}, ("pod group",)),
+        ({"schedulingGroup": {"podGroupName": "ring"}}, ()),
+        (
+            {"workloadRef": {"name": "ring", "podGroup": "a"}},
+            ("pod group of Kubernetes 1.35",),
+        ),
         ({"hostUsers": False}, ()),
         (
             {"hostUsers": False, "hostNetwork": True},

@@ -49,6 +49,7 @@ def test_every_webhook_keeps_its_promises_and_only_creations_wait_for_dray():
         *["https://127.0.0.1:8443/validate-claims"] * 5,
         "https://127.0.0.1:8443/validate-workloads",
         *["https://127.0.0.1:8443/validate-pools"] * 3,
+        *["https://127.0.0.1:8443/validate-groups"] * 2,
     ]
 
 
@@ -97,6 +98,8 @@ def test_only_pods_themselves_are_sent_not_their_status(name, operation):
         (pod(), None, False),
         (pod({"example.com/a": "b"}), None, False),
         (pod({P + "qos": "low"}), None, True),
+        (pod(schedulerName="default-scheduler"), None, False),
+        (pod(schedulerName="tensor-fusion-scheduler"), None, True),
         (pod({P + "qos": "low"}), pod({P + "qos": "high"}), True),
         (pod({P + "qos": "low"}), pod({P + "qos": "low"}), False),
         (pod({P + "qos": "low"}), pod(), True),
@@ -229,3 +232,15 @@ def test_status_of_claims_is_never_sent():
     workloads = {"deployments", "statefulsets", "daemonsets", "jobs", "cronjobs"}
     claims = {"resourceclaims", "resourceclaimtemplates"}
     assert sent == workloads | claims | {"pods", *POOL_KINDS}
+
+
+def test_groups_of_volcano_are_sent_where_volcano_is_absent():
+    assert not conditions_hold(VALIDATES["podgroups"], {"spec": {}})
+    names = ("tensor-fusion-scheduler", "volcano")
+    configurations = webhook_configurations("https://w", b"", scheduler_names=names)
+    mutates, validates = (
+        {one["name"].split(".")[0]: one for one in c["webhooks"]} for c in configurations
+    )
+    for kind in ("podgroups", "queues"):
+        assert conditions_hold(validates[kind], {"spec": {}})
+    assert conditions_hold(mutates["pods"], pod(schedulerName="volcano"))

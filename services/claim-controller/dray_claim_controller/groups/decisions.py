@@ -1,6 +1,6 @@
 """What is written about groups and their pods, and the recorded rules. Pure."""
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -13,6 +13,7 @@ from dray.api.names import (
     OWNER_DRAY,
 )
 from dray.api.pods import GroupKey, Pod
+from dray.kube.convert_groups import is_owned
 from dray.kube.ports import POD_GROUPS, QUEUES, Object
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.groups import (
@@ -34,9 +35,6 @@ from dray_claim_controller.groups.status import (
     queue_status,
     volcano_status,
 )
-
-_OWNED_PREFIX: Final = "podgroup-"
-"""Of the names of groups that are created for the owner of their pods."""
 
 
 class GroupStatus(
@@ -157,9 +155,7 @@ class MissingGroups(
     def answer(self, cache: ObjectCache) -> tuple[tuple[GroupKey, str], ...]:
         found: dict[GroupKey, str] = {}
         for key in cache.group_members.groups():
-            if key.api != VOLCANO or not key.name.startswith(_OWNED_PREFIX):
-                continue
-            if cache.group(key) is None:
+            if is_owned(key) and cache.group(key) is None:
                 asking = (one for one in cache.members_of(key) if _asks_for_group(one))
                 for cached in asking:
                     found[key] = cached.uid
@@ -174,11 +170,6 @@ def _asks_for_group(cached: CachedPod) -> bool:
     annotations = cached.object["metadata"].get("annotations") or {}
     is_alive = cached.pod is not None and not has_ended(cached.pod)
     return is_alive and annotations.get(GANG_ENABLED) == "true"
-
-
-def owned_name(uid: str) -> str:
-    """The name of the group for the pods of an owner, as Volcano names them."""
-    return f"{_OWNED_PREFIX}{uid}"
 
 
 def controller_of(obj: Object) -> Object | None:

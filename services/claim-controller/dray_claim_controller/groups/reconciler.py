@@ -9,6 +9,7 @@ import structlog
 
 from dray.api.groups import VOLCANO
 from dray.api.pods import GroupKey
+from dray.kube.convert_groups import owned_name
 from dray.kube.ports import (
     JOB_SETS,
     JOBS,
@@ -43,7 +44,6 @@ from dray_claim_controller.groups.decisions import (
     controller_of,
     default_queue,
     owned_group,
-    owned_name,
 )
 from dray_claim_controller.work_queue import FairWorkQueue
 

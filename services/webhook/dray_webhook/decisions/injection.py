@@ -31,6 +31,8 @@ from dray.api.placement import HARD
 from dray.api.pods import Pool
 from dray_webhook.decisions.annotations import GpuRequest
 from dray_webhook.decisions.containers import ContainerAssignment, containers_of
+from dray_webhook.decisions.groups import NO_GROUP, JoinedGroup, name_group
+from dray_webhook.decisions.priorities import prioritize
 from dray_webhook.decisions.shape import HASH_DIGITS, ClaimShape
 
 Object = dict[str, Any]
@@ -66,6 +68,9 @@ class Injection:
     pool: Pool
     gated: bool
     ids: AdmissionIds
+    group: JoinedGroup = NO_GROUP
+    priority_class: str = ""
+    """For the pod's quality of service; empty: none."""
     uses: Uses | None = None
     """None: the whole claim, for the containers that refer to it, or for all."""
 
@@ -280,6 +285,7 @@ def _schedule(spec: Object, injection: Injection) -> None:
         spec["schedulingGates"] = [*gates, {"name": ALLOCATION_GATE}]
     elif not injection.gated and len(others) < len(gates):
         spec["schedulingGates"] = others
+    prioritize(spec, injection.priority_class)
     if injection.pool.dedicated:
         _tolerate(spec, injection.pool.name)
 
@@ -308,3 +314,4 @@ def _annotate(metadata: Object, injection: Injection) -> None:
     annotations[REQUEST_ID] = injection.ids.request_id
     annotations[TRACEPARENT] = injection.ids.traceparent
     annotations[SHAPE] = injection.shape_text
+    name_group(annotations, injection.group)

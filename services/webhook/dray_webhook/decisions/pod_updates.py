@@ -4,7 +4,7 @@
 unavailable.
 """
 
-from dray.api.names import GPUPOOL, OWN_ANNOTATIONS, SHAPE
+from dray.api.names import GPUPOOL, OWN_ANNOTATIONS, REQUEST_ID, SHAPE
 from dray_webhook.decisions.injection import keep
 from dray_webhook.decisions.jsonpatch import difference
 from dray_webhook.decisions.pools import Installation
@@ -31,7 +31,7 @@ def restore_injected(
     patched = dict(pod)
     if reverted:
         patched["metadata"] = {**(pod.get("metadata") or {}), "annotations": after}
-    if SHAPE in before:
+    if SHAPE in before or REQUEST_ID in before:
         patched["spec"] = keep(pod.get("spec") or {}, old.get("spec") or {})
     return AdmissionAnswer(
         patch=tuple(difference(pod, patched)),

@@ -10,10 +10,12 @@ from dray.api.names import (
     DEFAULT_SCHEDULER,
     DRA_CEL_EXPRESSION,
     DRAY_SCHEDULER,
+    GANG_ANNOTATIONS,
     GPU_TOPOLOGY,
     PLACEMENT,
     PREFER,
     PREFIX,
+    REQUEST_ID,
     SHAPE,
 )
 from dray.api.pods import Pool
@@ -24,6 +26,7 @@ from dray.messages.facts import TemplateObserved
 from dray.messages.rpc import Derive, Lookup
 from dray_webhook.decisions.annotations import AnnotationFindings, read_annotations
 from dray_webhook.decisions.containers import read_containers
+from dray_webhook.decisions.groups import NO_GROUP, join_group
 from dray_webhook.decisions.injection import (
     NEVER_ON_CREATED_PODS,
     AdmissionIds,
@@ -41,6 +44,7 @@ from dray_webhook.decisions.injection import (
 from dray_webhook.decisions.jsonpatch import difference
 from dray_webhook.decisions.pod_updates import restore_injected
 from dray_webhook.decisions.pools import Installation, resolve
+from dray_webhook.decisions.priorities import class_of
 from dray_webhook.decisions.request_builder import ApiFeatures, RequestInput
 from dray_webhook.decisions.request_summary import summarize_request
 from dray_webhook.decisions.review import (
@@ -51,6 +55,7 @@ from dray_webhook.decisions.review import (
     Object,
     annotations_of,
 )
+from dray_webhook.decisions.riders import admit_rider, asks_for_gpus
 from dray_webhook.decisions.selectors import selectors_of
 from dray_webhook.decisions.shape import MAX_SHAPE_BYTES, ClaimShape, derive, derived_name
 from dray_webhook.decisions.view import View
@@ -61,21 +66,29 @@ def admit_pod(
 ) -> AdmissionAnswer:
     """The answer of /mutate-pods. Decide a denial with ``unresolved`` again after look-ups."""
     pod = request.object or {}
-    if not _has_dray_annotations(pod) and not _has_dray_annotations(request.old_object or {}):
+    is_concerned = _has_dray_annotations(pod) or _has_dray_annotations(request.old_object or {})
+    scheduler = (pod.get("spec") or {}).get("schedulerName")
+    if not is_concerned and scheduler not in installation.scheduler_names:
         return AdmissionAnswer()
     if request.operation == "UPDATE":
         return restore_injected(pod, request, installation)
     if request.operation != "CREATE":
         return AdmissionAnswer()
+    if not asks_for_gpus(pod):
+        return admit_rider(pod, installation, ids)
     return _PodCreation(pod, request, view, installation, ids).answer()
 
 
 def refuse_late_annotations(request: AdmissionRequest) -> AdmissionAnswer:
-    """The answer of /validate-pods: refuses annotated pods without a shape."""
-    annotations = annotations_of(request.object or {})
+    """The answer of /validate-pods: refuses annotated pods that were not admitted."""
+    pod = request.object or {}
+    annotations = annotations_of(pod)
     late = [name for name in annotations if name.startswith(PREFIX)]
-    if request.operation != "CREATE" or SHAPE in annotations or not late:
+    is_admitted = SHAPE in annotations or (REQUEST_ID in annotations and not asks_for_gpus(pod))
+    if request.operation != "CREATE" or is_admitted or not late:
         return AdmissionAnswer()
+    if not asks_for_gpus(pod):
+        late = [name for name in late if name in GANG_ANNOTATIONS] or late
     return AdmissionAnswer(
         allowed=False,
         code=DENIED,
@@ -102,6 +115,7 @@ class _PodCreation:
         self.pod = pod
         self.spec: Object = pod.get("spec") or {}
         self.request = request
+        self.scheduler_names = installation.scheduler_names
         self.view = view
         self.ids = ids
         self.findings = AnnotationFindings()
@@ -111,6 +125,7 @@ class _PodCreation:
             self.annotations, self.findings, needs_amounts=self.containers.needs_amounts
         )
         self.parts = self.containers.parts(self.asked, self.findings)
+        self.group = join_group(pod, self.findings)
         self.found = resolve(self.asked, request.namespace, view, installation, self.findings)
 
     def answer(self) -> AdmissionAnswer:
@@ -119,6 +134,7 @@ class _PodCreation:
         gated = pool is not None and self._gated(pool)
         self.findings.errors.extend(node_conflicts(self.spec))
         self._check_scheduler(pool)
+        self._check_group(pool)
         if pool is None or base is None:
             return self._denial()
         self.findings.errors.extend(
@@ -132,7 +148,17 @@ class _PodCreation:
         if self.findings.errors:
             return self._denial()
         template = derived_name(base.name, shape_text)
-        injection = Injection(base.name, template, shape_text, pool, gated, self.ids, uses)
+        injection = Injection(
+            base.name,
+            template,
+            shape_text,
+            pool,
+            gated,
+            self.ids,
+            group=self.group,
+            priority_class=class_of(self.asked.qos, self.view.priority_classes),
+            uses=uses,
+        )
         patched = inject(self.pod, injection)
         self._warn(pool, patched)
         return AdmissionAnswer(
@@ -158,6 +184,18 @@ class _PodCreation:
         lookup = Lookup(kind="pool", name=pool.name)
         if lookup not in self.view.asked:  # its owner may have changed since
             self.found.unresolved.append(lookup)
+
+    def _check_group(self, pool: Pool | None) -> None:
+        if pool is None or not is_allocated_by_kube_scheduler(pool):
+            return
+        if self.group == NO_GROUP or self.group.is_native:
+            return
+        self.findings.errors.append(
+            f'the pod is in PodGroup "{self.group.name}" of Volcano, and GPUPool "{pool.name}" is '
+            "owned by kube-scheduler (spec.owner), which does not know such groups: leave the "
+            "group out, name one of Kubernetes in spec.schedulingGroup, or name a pool that dray "
+            "owns"
+        )
 
     def _other_bases(self, base: str) -> tuple[str, ...]:
         """The other base templates in the pod's namespace."""
@@ -236,7 +274,7 @@ class _PodCreation:
 
     def _warn(self, pool: Pool, patched: Object) -> None:
         scheduler = self.spec.get("schedulerName") or DEFAULT_SCHEDULER
-        if scheduler not in (DEFAULT_SCHEDULER, DRAY_SCHEDULER):
+        if scheduler not in (DEFAULT_SCHEDULER, DRAY_SCHEDULER, *self.scheduler_names):
             self.findings.warnings.append(
                 f'spec.schedulerName "{scheduler}" is replaced by '
                 f'"{patched["spec"]["schedulerName"]}", which places pods of GPUPool "{pool.name}"'

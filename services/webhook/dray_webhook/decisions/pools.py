@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 
 from dray.api.names import (
     BASE_TEMPLATE,
+    DEFAULT_SCHEDULER_NAMES,
     DRA_ENABLED,
     GPUPOOL,
     OWNER_KUBE_SCHEDULER,
     TEMPLATE_LABEL,
+    VOLCANO_SCHEDULER,
 )
 from dray.api.pods import Policy, Pool
 from dray.messages.facts import TemplateObserved
@@ -36,6 +38,13 @@ class Installation:
     """dray's namespace, which has the base templates for all namespaces."""
     service_users: tuple[str, ...] = ()
     """Users who may write the annotations that only dray writes."""
+    scheduler_names: tuple[str, ...] = DEFAULT_SCHEDULER_NAMES
+    """``schedulerName`` of pods that are dray's to schedule, with GPUs or without."""
+
+    @property
+    def acts_for_volcano(self) -> bool:
+        """Whether Volcano is absent, and dray checks its objects."""
+        return VOLCANO_SCHEDULER in self.scheduler_names
 
 
 def service_users(namespace: str, others: Sequence[str] = LOCAL_SERVICE_USERS) -> tuple[str, ...]:

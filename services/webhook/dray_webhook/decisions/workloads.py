@@ -14,7 +14,7 @@ def validate_workload(
 
     Objects that the pods need may be created later, so the errors are those of now.
     """
-    pod = _pod_template(request.object or {})
+    pod = _owned(_pod_template(request.object or {}), request)
     creation = {"object": pod, "old_object": None, "operation": "CREATE"}
     answer = admit_pod(request.model_copy(update=creation), view, installation, ids)
     if answer.allowed:
@@ -27,6 +27,14 @@ def validate_workload(
     return AdmissionAnswer(
         warnings=(head, *(numbered or [first]), *answer.warnings), unresolved=answer.unresolved
     )
+
+
+def _owned(pod: Object, request: AdmissionRequest) -> Object:
+    """The pod as the workload's controller will create it."""
+    kind = "Job" if request.kind.kind == "CronJob" else request.kind.kind
+    group = f"{request.kind.group}/{request.kind.version}"
+    owner = {"apiVersion": group, "kind": kind, "name": request.name, "controller": True}
+    return {**pod, "metadata": {**(pod.get("metadata") or {}), "ownerReferences": [owner]}}
 
 
 def _pod_template(workload: Object) -> Object:

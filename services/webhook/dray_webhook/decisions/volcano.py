@@ -1,0 +1,164 @@
+"""Volcano's admission rules for PodGroups and Queues, where Volcano is absent.
+
+Sources: ``pkg/webhooks/admission/{podgroups,queues}`` of Volcano 1.15.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from dray.api.groups import DEFAULT_QUEUE, MAX_MEMBERS, GroupQueue
+from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity
+from dray.kube.convert_groups import queue_from
+from dray.kube.ports import QUEUES
+from dray.reasons import name_list
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import DENIED, AdmissionAnswer, AdmissionRequest, Object
+from dray_webhook.decisions.view import View
+
+ROOT_QUEUE: Final = "root"
+_KEPT: Final = (ROOT_QUEUE, DEFAULT_QUEUE)
+_Amounts = Mapping[str, Quantity]
+
+
+def validate_group(
+    request: AdmissionRequest, view: View, installation: Installation
+) -> AdmissionAnswer:
+    """The answer of /validate-groups."""
+    if not installation.acts_for_volcano:
+        return AdmissionAnswer()
+    is_queue = request.kind.kind == QUEUES.kind
+    if request.operation == "DELETE":
+        errors = list(_deletion(request.name, view)) if is_queue else []
+    elif is_queue:
+        errors = list(_queue(request.object or {}, view))
+    else:
+        errors = list(_pod_group(request.object or {}, request.old_object, view))
+    if not errors:
+        return AdmissionAnswer()
+    head = f'{request.kind.kind} "{request.name}" is refused: '
+    return AdmissionAnswer(allowed=False, code=DENIED, message=head + "; ".join(errors))
+
+
+def _pod_group(obj: Object, before: Object | None, view: View) -> Iterator[str]:
+    spec: Object = obj.get("spec") or {}
+    if (obj.get("metadata") or {}).get("deletionTimestamp"):
+        return
+    queue = spec.get("queue") or DEFAULT_QUEUE
+    if before is None or ((before.get("spec") or {}).get("queue") or DEFAULT_QUEUE) != queue:
+        yield from _joined(queue, view)
+    if (least := int(spec.get("minMember") or 0)) > MAX_MEMBERS:
+        yield (
+            f"spec.minMember is {least}, and {MAX_MEMBERS} pods at most are decided together: "
+            "make several groups, or lower it"
+        )
+    for task, number in (spec.get("minTaskMember") or {}).items():
+        if int(number) < 0:
+            yield f"spec.minTaskMember.{task} is {number}: expected 0 or more"
+    yield from _topology("spec.networkTopology", spec.get("networkTopology"))
+    for index, policy in enumerate(spec.get("subGroupPolicy") or ()):
+        where = f"spec.subGroupPolicy[{index}]"
+        yield from _topology(f"{where}.networkTopology", policy.get("networkTopology"))
+
+
+def _joined(name: str, view: View) -> Iterator[str]:
+    queue = view.queues.get(name)
+    if queue is None:
+        yield (
+            f'spec.queue is "{name}", and there is no such Queue; expected one of: '
+            f"{name_list(sorted(view.queues)) or 'none exists'}"
+        )
+    elif not queue.is_open:
+        yield f'spec.queue is "{name}", which is {queue.state}: it takes no groups until it is open'
+    elif name == ROOT_QUEUE or any(one.parent == name for one in view.queues.values()):
+        yield f'spec.queue is "{name}", which has queues below it: name one of these'
+
+
+def _topology(where: str, topology: Object | None) -> Iterator[str]:
+    found = topology or {}
+    if found.get("highestTierAllowed") is not None and found.get("highestTierName"):
+        yield f"{where} has highestTierAllowed and highestTierName: leave one of them out"
+
+
+def _deletion(name: str, view: View) -> Iterator[str]:
+    if name in _KEPT:
+        yield "it is needed by groups that name no other"
+        return
+    children = sorted(one.name for one in view.queues.values() if one.parent == name)
+    if children:
+        yield f"it has queues below it: {name_list(children)}; delete these first"
+    queue = view.queues.get(name)
+    if queue is not None and queue.pods:
+        yield f"{queue.pods} pods of its groups run: close it, and wait until they have ended"
+
+
+def _queue(obj: Object, view: View) -> Iterator[str]:
+    if (obj.get("metadata") or {}).get("deletionTimestamp"):
+        return
+    queue = queue_from(obj)
+    try:
+        yield from _shares(queue)
+        yield from _place(queue, view)
+    except InvalidQuantityError as error:
+        yield f"an amount can't be read: {error}"
+
+
+def _shares(queue: GroupQueue) -> Iterator[str]:
+    """``guarantee`` ≤ ``deserved`` ≤ ``capability``, for each resource that both name."""
+    guarantee, deserved = _read(queue.guarantee), _read(queue.deserved)
+    capability = _read(queue.capability)
+    yield from _exceeding("spec.deserved", deserved, "spec.capability", capability)
+    yield from _exceeding("spec.guarantee.resource", guarantee, "spec.capability", capability)
+    if deserved:
+        yield from _exceeding("spec.guarantee.resource", guarantee, "spec.deserved", deserved)
+    elif guarantee and queue.parent:
+        yield "spec.guarantee is set, and spec.deserved is not: expected at least as much of it"
+
+
+def _place(queue: GroupQueue, view: View) -> Iterator[str]:
+    """The queue above it exists, and has as much as its children together."""
+    if queue.name == ROOT_QUEUE or not queue.parent:
+        return
+    above = {queue.name}
+    name = queue.parent
+    while name and name != ROOT_QUEUE:
+        if name in above:
+            yield f'spec.parent is "{queue.parent}", which is below the queue itself'
+            return
+        above.add(name)
+        parent = view.queues.get(name)
+        if parent is None:
+            yield f'spec.parent is "{name}", and there is no such Queue: create it first'
+            return
+        name = parent.parent
+    parent = view.queues.get(queue.parent)
+    if parent is None:
+        return
+    if parent.pods:
+        yield (
+            f'spec.parent is "{parent.name}", of whose own groups {parent.pods} pods run: only '
+            "queues without others below them have groups"
+        )
+    siblings = [
+        one for one in view.queues.values() if one.parent == parent.name and one.name != queue.name
+    ]
+    for field in ("deserved", "guarantee"):
+        whole = _read(getattr(parent, field))
+        parts = [_read(getattr(one, field)) for one in (*siblings, queue)]
+        for resource, limit in whole.items():
+            asked = sum(part[resource].nano for part in parts if resource in part)
+            if asked > limit.nano:
+                yield (
+                    f'{field} of all queues below "{parent.name}" is {Quantity(asked)} of '
+                    f"{resource}, more than its own {limit}"
+                )
+
+
+def _exceeding(less: str, amounts: _Amounts, more: str, limits: _Amounts) -> Iterator[str]:
+    for resource, amount in amounts.items():
+        limit = limits.get(resource)
+        if limit is not None and amount > limit:
+            yield f"{less} has {amount} of {resource}, more than {limit} of {more}"
+
+
+def _read(amounts: Mapping[str, str]) -> dict[str, Quantity]:
+    return {name: parse_quantity(text) for name, text in amounts.items()}

@@ -1,0 +1,155 @@
+"""Volcano's admission rules for PodGroups and Queues."""
+
+from typing import Any
+
+import pytest
+from tests.unit.webhook.conftest import Cluster, request_for
+
+from dray.api.groups import GroupQueue
+from dray.api.names import DRAY_SCHEDULER, VOLCANO_SCHEDULER
+from dray.messages.facts import QueueObserved
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.volcano import validate_group
+
+ACTING = Installation("dray-system", scheduler_names=(DRAY_SCHEDULER, VOLCANO_SCHEDULER))
+
+
+class Queues:
+    def __init__(self, cluster: Cluster) -> None:
+        self.view = cluster.view
+        self.put("default")
+
+    def put(self, name: str, **fields: Any) -> None:
+        queue = GroupQueue(name, **fields)
+        self.view.apply(QueueObserved(revision=1, queue=queue))
+
+    def answer(self, kind: str, obj: Any, *, rules: Installation = ACTING, **more: Any) -> str:
+        """Why it is refused; empty: it is not."""
+        review = {"kind": {"group": "scheduling.volcano.sh", "version": "v1beta1", "kind": kind}}
+        answer = validate_group(request_for(obj, **review, **more), self.view, rules)
+        return answer.message
+
+    def group(self, old: Any = None, rules: Installation = ACTING, **spec: Any) -> str:
+        obj = {"metadata": {"name": "train"}, "spec": spec}
+        operation = "UPDATE" if old is not None else "CREATE"
+        before = None if old is None else {"metadata": {"name": "train"}, "spec": old}
+        return self.answer("PodGroup", obj, old=before, operation=operation, rules=rules)
+
+    def queue(self, name: str = "q", **spec: Any) -> str:
+        return self.answer("Queue", {"metadata": {"name": name}, "spec": spec})
+
+    def delete(self, name: str) -> str:
+        return self.answer("Queue", None, operation="DELETE", name=name)
+
+
+@pytest.fixture
+def queues(cluster: Cluster) -> Queues:
+    return Queues(cluster)
+
+
+def test_a_group_goes_into_an_open_queue(queues: Queues) -> None:
+    assert queues.group() == ""
+    assert queues.group(queue="none") == (
+        'PodGroup "train" is refused: spec.queue is "none", and there is no such Queue; expected '
+        "one of: default"
+    )
+    queues.put("shut", state="Closing")
+    assert "which is Closing: it takes no groups" in queues.group(queue="shut")
+    queues.put("open", state="Open")
+    assert queues.group(queue="open") == ""
+
+
+def test_a_group_goes_into_a_leaf(queues: Queues) -> None:
+    queues.put("parent")
+    queues.put("child", parent="parent")
+    assert "which has queues below it" in queues.group(queue="parent")
+    assert queues.group(queue="child") == ""
+
+
+def test_a_group_stays_in_a_queue_that_was_closed(queues: Queues) -> None:
+    queues.put("shut", state="Closed")
+    assert queues.group(old={"queue": "shut"}, queue="shut", minMember=3) == ""
+    assert "is Closed" in queues.group(old={}, queue="shut")
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"minMember": 10_000}, "4096 pods at most are decided together"),
+        ({"minTaskMember": {"ps": -1}}, "spec.minTaskMember.ps is -1: expected 0 or more"),
+        (
+            {"networkTopology": {"highestTierAllowed": 1, "highestTierName": "rack"}},
+            "spec.networkTopology has highestTierAllowed and highestTierName",
+        ),
+        (
+            {
+                "subGroupPolicy": [
+                    {"networkTopology": {"highestTierAllowed": 0, "highestTierName": "rack"}}
+                ]
+            },
+            "spec.subGroupPolicy[0].networkTopology has highestTierAllowed",
+        ),
+    ],
+)
+def test_groups_that_make_no_sense_are_refused(queues: Queues, spec: Any, words: str) -> None:
+    assert words in queues.group(**spec)
+
+
+def test_where_volcano_runs_its_own_webhook_decides(queues: Queues) -> None:
+    assert queues.group(queue="none", rules=Installation("dray-system")) == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (
+            {"guarantee": {"resource": {"cpu": "5"}}, "deserved": {"cpu": "4"}},
+            "spec.guarantee.resource has 5 of cpu, more than 4 of spec.deserved",
+        ),
+        (
+            {"deserved": {"cpu": "5"}, "capability": {"cpu": "4"}},
+            "spec.deserved has 5 of cpu, more than 4 of spec.capability",
+        ),
+        (
+            {"guarantee": {"resource": {"cpu": "5"}}, "capability": {"cpu": "4"}},
+            "spec.guarantee.resource has 5 of cpu, more than 4 of spec.capability",
+        ),
+        ({"capability": {"cpu": "many"}, "deserved": {"cpu": "1"}}, "an amount can't be read"),
+        ({"parent": "none"}, 'spec.parent is "none", and there is no such Queue'),
+        ({"parent": "q"}, "which is below the queue itself"),
+    ],
+)
+def test_queues_that_make_no_sense_are_refused(queues: Queues, spec: Any, words: str) -> None:
+    assert words in queues.queue(**spec)
+
+
+def test_children_share_what_their_parent_has(queues: Queues) -> None:
+    queues.put("top", deserved={"cpu": "10"})
+    queues.put("a", parent="top", deserved={"cpu": "6"})
+    assert queues.queue("b", parent="top", deserved={"cpu": "4"}) == ""
+    assert 'deserved of all queues below "top" is 11 of cpu, more than its own 10' in (
+        queues.queue("b", parent="top", deserved={"cpu": "5"})
+    )
+    assert queues.queue("a", parent="top", deserved={"cpu": "10"}) == "", "its own former share"
+
+
+def test_a_circle_of_queues_is_refused(queues: Queues) -> None:
+    queues.put("a", parent="b")
+    queues.put("b", parent="c")
+    assert "which is below the queue itself" in queues.queue("c", parent="a")
+
+
+def test_a_queue_with_running_groups_takes_no_queues_below_it(queues: Queues) -> None:
+    queues.put("busy", pods=3)
+    assert "of whose own groups 3 pods run" in queues.queue("q", parent="busy")
+
+
+def test_only_empty_queues_are_deleted(queues: Queues) -> None:
+    for name in ("default", "root"):
+        assert "it is needed by groups that name no other" in queues.delete(name)
+    queues.put("parent")
+    queues.put("child", parent="parent", pods=2)
+    assert "it has queues below it: child" in queues.delete("parent")
+    assert "2 pods of its groups run" in queues.delete("child")
+    queues.put("empty")
+    assert queues.delete("empty") == ""
