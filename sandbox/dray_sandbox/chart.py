@@ -51,6 +51,13 @@ def chart_directory() -> Path:
     return checkout() / "deploy" / "helm" / "dray"
 
 
+def classes() -> list[Object]:
+    """The DeviceClass and the PriorityClasses."""
+    files = chart_directory() / "files"
+    names = ("deviceclass.yaml", "priorityclasses.yaml")
+    return [obj for name in names for obj in documents(files / name)]
+
+
 def roles_file() -> Path:
     """The chart's roles of each service."""
     return chart_directory() / "files" / "roles.yaml"

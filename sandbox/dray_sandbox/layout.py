@@ -6,7 +6,7 @@ from itertools import cycle, islice
 from typing import Literal
 
 from dray.api.errors import InvalidInputError
-from dray.api.names import POOL_LABEL
+from dray.api.names import DEFAULT_SCHEDULER_NAMES, POOL_LABEL, VOLCANO_SCHEDULER
 from dray.bus.payload import RECOMMENDED_BYTES
 from dray_sandbox.kubelet.plan import NODE_CAPACITY
 
@@ -16,6 +16,8 @@ KubeletKind = Literal["simulated", "real"]
 DEFAULT_MODELS = ("A100", "H100")
 DEFAULT_POOLS = ("my-gpu-pool", "production-pool", "default")
 """Pools of the quick-start example, one per node in turn."""
+SCHEDULER_NAMES = (*DEFAULT_SCHEDULER_NAMES, VOLCANO_SCHEDULER)
+"""Of pods that are dray's to schedule: local clusters have no Volcano."""
 DEFAULT_NODES = 3
 DEFAULT_GPUS = 8
 

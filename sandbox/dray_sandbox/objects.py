@@ -32,6 +32,7 @@ _PLURALS = {
     "RoleBinding": "rolebindings",
     "CustomResourceDefinition": "customresourcedefinitions",
     "DeviceClass": "deviceclasses",
+    "PriorityClass": "priorityclasses",
     "GPUPool": "gpupools",
     "SchedulingConfigTemplate": "schedulingconfigtemplates",
     "ResourceClaim": "resourceclaims",

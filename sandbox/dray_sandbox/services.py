@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dray_sandbox.access import CLAIM_CONTROLLER, KUBELET, NODE_AGENT, Endpoint
-from dray_sandbox.layout import SimulatedNode, StackOptions
+from dray_sandbox.layout import SCHEDULER_NAMES, SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess
 from dray_sandbox.node.specs import service_in_node, stand_in_device
 from dray_sandbox.paths import free_port
@@ -82,6 +82,7 @@ class ServicePrograms:
             "DRAY_WEBHOOK__HOST": "127.0.0.1",
             "DRAY_WEBHOOK__PORT": str(port),
             "DRAY_WEBHOOK__CERTIFICATE_DIR": str(certificates),
+            "DRAY_WEBHOOK__SCHEDULER_NAMES": ",".join(SCHEDULER_NAMES),
             # On one small machine the claim-controller may answer later than in a cluster, and a
             # pod that is applied together with its pool and template waits for that answer.
             "DRAY_WEBHOOK__LOOKUP_TIMEOUT": "2s",
@@ -90,7 +91,10 @@ class ServicePrograms:
 
     def claim_controllers(self) -> list[ProcessSpec]:
         """One per replica."""
-        own = {"DRAY_KUBE__KUBECONFIG": str(self.endpoint.kubeconfigs[CLAIM_CONTROLLER])}
+        own = {
+            "DRAY_KUBE__KUBECONFIG": str(self.endpoint.kubeconfigs[CLAIM_CONTROLLER]),
+            "DRAY_GROUPS__SCHEDULER_NAMES": ",".join(SCHEDULER_NAMES),
+        }
         if self.options.control_plane == "sandbox":  # its scheduler allocates nothing
             own["DRAY_OWNER__ALLOCATING_SCHEDULER"] = "false"
         names = _replicas("claim-controller", self.options.claim_controllers)

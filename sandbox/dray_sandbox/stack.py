@@ -26,6 +26,7 @@ from dray_sandbox.access import Endpoint, make_credentials
 from dray_sandbox.chart import (
     admission_policies,
     chart_directory,
+    classes,
     cluster_roles,
     refused_claim,
 )
@@ -42,7 +43,7 @@ from dray_sandbox.last_run import (
     remove_leftovers,
     remove_state,
 )
-from dray_sandbox.layout import SimulatedNode, StackOptions
+from dray_sandbox.layout import SCHEDULER_NAMES, SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
 from dray_sandbox.node.cluster import NodeCluster
 from dray_sandbox.node.network import API_NAMES, API_SERVICE
@@ -237,7 +238,9 @@ class Stack:
         url = f"https://127.0.0.1:{webhook_port}"
         bundle = (certificates / "ca.crt").read_bytes()
         # The mutating one last: once the server calls it, it calls the other, too.
-        await installer.apply(reversed(webhook_configurations(url, bundle)))
+        await installer.apply(
+            reversed(webhook_configurations(url, bundle, scheduler_names=SCHEDULER_NAMES))
+        )
         await installer.wait_until_denied(probe_pod(), by="admission webhook")
         await installer.wait_until_denied(refused_claim(), by="ValidatingAdmissionPolicy")
         await installer.apply(documents(chart_directory() / "files" / "basetemplate.yaml"))
@@ -300,8 +303,7 @@ class Stack:
             "kind": "ServiceAccount",
             "metadata": {"name": ACCOUNT, "namespace": DRAY_NAMESPACE},
         }
-        classes = documents(chart_directory() / "files" / "deviceclass.yaml")
-        await installer.apply([namespace, node_agents, *classes, *crds, *admission_policies()])
+        await installer.apply([namespace, node_agents, *classes(), *crds, *admission_policies()])
         if self.options.control_plane == "real":
             await installer.apply(cluster_roles())
         await installer.wait_until_served(crds)

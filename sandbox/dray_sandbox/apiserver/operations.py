@@ -74,6 +74,9 @@ class Operations:
             options=context.options("CreateOptions"),
         )
         obj = await self._mutate(rules, attributes, context)
+        if resource.store_key == "/pods":
+            # Plugins run again after a webhook has changed the object.
+            priority.resolve(self.store, obj)
         obj["apiVersion"] = resource.kept_as
         meta = obj["metadata"]
         metadata.fill_new(meta)

@@ -22,6 +22,7 @@ from dray_sandbox.access import (
     NODE_AGENT as AGENT_USER,
 )
 from dray_sandbox.certificates import make_signing_key
+from dray_sandbox.layout import SCHEDULER_NAMES
 from dray_sandbox.nats_server import (
     CONFIGURATION,
     Secrets,
@@ -112,6 +113,10 @@ def _write_nats(state: Path, url: str, port: str) -> None:
             settings["nats"] |= {"user": service, "password": keys.passwords[service]}
         if service == CLAIM_CONTROLLER:
             settings["identities"] = {"issuer_seed": keys.issuer_seed}
+        if service == CLAIM_CONTROLLER:
+            settings["groups"] = {"scheduler_names": ",".join(SCHEDULER_NAMES)}
+        if service == "webhook":
+            settings["webhook"] = {"scheduler_names": ",".join(SCHEDULER_NAMES)}
         if service in kubeconfigs:
             path = state / "access" / f"{kubeconfigs[service]}.kubeconfig"
             settings["kube"] = {"kubeconfig": str(path)}

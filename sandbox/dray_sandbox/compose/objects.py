@@ -14,8 +14,9 @@ from dray.api.names import (
 from dray.kube.api import connect
 from dray.runtime.backoff import Backoff
 from dray_sandbox.access import ADMIN, Endpoint
-from dray_sandbox.chart import admission_policies, chart_directory, cluster_roles
+from dray_sandbox.chart import admission_policies, chart_directory, classes, cluster_roles
 from dray_sandbox.kubelet.tokens import ACCOUNT
+from dray_sandbox.layout import SCHEDULER_NAMES
 from dray_sandbox.objects import Installer, documents
 from dray_sandbox.probes import answers
 from dray_webhook.registration import webhook_configurations
@@ -64,14 +65,17 @@ async def install(reached: Endpoint, kubeconfig: Path, webhook: str, certificate
         if await _has_roles(kubeconfig):
             await installer.apply(cluster_roles())
         await installer.wait_until_served(crds)
-        await installer.apply([*documents(files / "deviceclass.yaml"), *admission_policies()])
+        await installer.apply([*classes(), *admission_policies()])
         await installer.apply([*documents(files / "basetemplate.yaml"), *defaults()])
         authority = certificates / "ca.crt"
         while not await asyncio.to_thread(authority.exists):
             await backoff.pause()
         bundle = await asyncio.to_thread(authority.read_bytes)
         # The mutating one last: once the server calls it, it calls the other, too.
-        await installer.apply(reversed(webhook_configurations(f"https://{webhook}", bundle)))
+        configurations = webhook_configurations(
+            f"https://{webhook}", bundle, scheduler_names=SCHEDULER_NAMES
+        )
+        await installer.apply(reversed(configurations))
 
 
 async def _has_roles(kubeconfig: Path) -> bool:

@@ -316,7 +316,7 @@ def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
 
 
 def _groups(endpoint: _Endpoint, scheduler_names: Sequence[str]) -> list[dict[str, Any]]:
-    """Volcano's rules. While the webhook is away, what is wrong is said in the status alone."""
+    """Volcano's rules. While the webhook is away, the status alone tells what is wrong."""
     absent = f'"{VOLCANO_SCHEDULER}" in {_listed(scheduler_names)}'
     kinds = (
         (POD_GROUPS, ("CREATE", "UPDATE"), "Namespaced"),

@@ -1,4 +1,4 @@
-"""docs/user-guide/annotations.md has the texts of webhook and policies: all, and no others."""
+"""The user guide's pages have the texts of webhook and policies: all, and no others."""
 
 import ast
 import re
@@ -17,18 +17,22 @@ from dray_webhook.decisions import (
     annotations,
     claims,
     containers,
+    groups,
     injection,
     pod_updates,
     pods,
     pools,
     request_builder,
+    riders,
     selectors,
     shape,
+    volcano,
 )
 from dray_webhook.decisions.pools import NO_OTHER_WAY
 from dray_webhook.service import handler
 
-PAGE = Path(__file__).parents[3] / "docs" / "user-guide" / "annotations.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "user-guide"
+PAGES = (GUIDE / "annotations.md", GUIDE / "groups.md")
 MODULES = (
     annotations,
     annotation_values,
@@ -41,6 +45,9 @@ MODULES = (
     pods,
     pod_updates,
     claims,
+    groups,
+    riders,
+    volcano,
     handler,
     preference,
     placement,
@@ -112,7 +119,7 @@ def normal(text: str) -> str:
 
 
 def documented() -> set[str]:
-    blocks = BLOCK.findall(PAGE.read_text("utf-8"))
+    blocks = [block for page in PAGES for block in BLOCK.findall(page.read_text("utf-8"))]
     return {normal(each) for block in blocks for each in re.split(r"\n(?! )", block) if each}
 
 

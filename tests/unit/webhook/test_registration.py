@@ -231,7 +231,7 @@ def test_status_of_claims_is_never_sent():
 
     workloads = {"deployments", "statefulsets", "daemonsets", "jobs", "cronjobs"}
     claims = {"resourceclaims", "resourceclaimtemplates"}
-    assert sent == workloads | claims | {"pods", *POOL_KINDS}
+    assert sent == workloads | claims | {"pods", *POOL_KINDS, "podgroups", "queues"}
 
 
 def test_groups_of_volcano_are_sent_where_volcano_is_absent():

@@ -56,8 +56,21 @@ def _blocks(cache: ObjectCache, group: PodGroup, pods: list[Pod]) -> Iterator[st
             f"other pods of PodGroup {key} have schedulerName {name_list(others)}, which dray does "
             "not serve: name one scheduler in all of its pods"
         )
+    if key.api != VOLCANO:
+        yield from _native_blocks(key, pods)
+
+
+def _native_blocks(key: GroupKey, pods: list[Pod]) -> Iterator[str]:
+    """What Kubernetes demands of the pods of its own groups."""
+    schedulers = sorted({pod.scheduler: None for pod in pods})
+    if len(schedulers) > 1:
+        yield (
+            f"the pods of PodGroup {key} have different schedulers ({name_list(schedulers)}), and "
+            "each would wait for the pods of the other: leave pods without GPUs out of the group, "
+            "or name a GPUPool on shared nodes in the others"
+        )
     priorities = sorted({pod.priority: None for pod in pods})
-    if key.api != VOLCANO and len(priorities) > 1:
+    if len(priorities) > 1:
         yield (
             f"the pods of PodGroup {key} have different priorities "
             f"({name_list([str(one) for one in priorities])}): kube-scheduler does not schedule "

@@ -74,7 +74,7 @@ class GroupStatus(
 def _known(obj: Object, status: dict[str, Any]) -> dict[str, Any]:
     """The same fields as the object has them; absent counts are 0."""
     before = obj.get("status") or {}
-    empty = {"phase": "", "state": "", "conditions": []}
+    empty = {"phase": "", "state": "", "conditions": [], "allocated": {"pods": "0"}}
     return {name: before.get(name) or empty.get(name, 0) for name in status}
 
 
@@ -253,17 +253,22 @@ class QueueStatuses(
     def answer(self, cache: ObjectCache) -> dict[str, dict[str, Any]]:
         queues = cache.plain[QUEUES.plural]
         phases: dict[str, dict[str, int]] = {}
+        pods: dict[str, int] = {}
         for group in cache.plain[POD_GROUPS.plural].values():
             queue = (group.get("spec") or {}).get("queue") or DEFAULT_QUEUE
             phase = ((group.get("status") or {}).get("phase") or "Pending").lower()
             counts = phases.setdefault(queue, {})
             counts[phase] = counts.get(phase, 0) + 1
+            known = group["metadata"]
+            key = GroupKey(VOLCANO, known["namespace"], known["name"])
+            running = sum(bool(pod.node) and not has_ended(pod) for pod in members(cache, key))
+            pods[queue] = pods.get(queue, 0) + running
         found: dict[str, dict[str, Any]] = {}
         if DEFAULT_QUEUE not in queues and (self.acts_for_volcano or DEFAULT_QUEUE in phases):
             found[DEFAULT_QUEUE] = {}
         if self.acts_for_volcano:
             for name, obj in queues.items():
-                status = queue_status(obj, phases.get(name, {}))
+                status = queue_status(obj, phases.get(name, {}), pods.get(name, 0))
                 if status != _known(obj, status):
                     found[name] = status
         return found

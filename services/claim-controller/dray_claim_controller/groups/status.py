@@ -175,13 +175,15 @@ _SHARES: Final = (
 """Fields of a Queue that dray stores and does not act on."""
 
 
-def queue_status(obj: Object, phases: Mapping[str, int]) -> dict[str, Any]:
-    """``status`` of a Queue whose groups have these phases. As with Volcano, a queue that is
-    closing is closed once it has no group left."""
+def queue_status(obj: Object, phases: Mapping[str, int], pods: int) -> dict[str, Any]:
+    """``status`` of a Queue whose groups have these phases, and so many bound pods.
+
+    As with Volcano, a queue that is closing is closed once it has no group left."""
     spec, before = obj.get("spec") or {}, obj.get("status") or {}
     counts = ("unknown", "pending", "running", "inqueue", "completed")
     status: dict[str, Any] = {name: phases.get(name, 0) for name in counts}
     state = before.get("state") or "Open"
+    status["allocated"] = {"pods": str(pods)}
     status["state"] = "Closed" if state == "Closing" and not any(phases.values()) else state
     ignored = [f"spec.{name}" for name in _SHARES if spec.get(name)]
     if int(spec.get("weight") or 1) != 1:

@@ -88,6 +88,16 @@ def test_pods_of_several_priorities_block_a_native_group(cluster: Cluster) -> No
     assert "have different priorities (5, 7)" in cluster.blocked(NATIVE)
 
 
+def test_native_groups_have_one_scheduler(cluster: Cluster) -> None:
+    cluster.native()
+    native = {"schedulingGroup": {"podGroupName": "train"}}
+    cluster.pod("p1", **native)
+    cluster.pod("ps", gated=True, without=(GPUPOOL, SHAPE), **native)
+    assert "have different schedulers (default-scheduler, tensor-fusion-scheduler)" in (
+        cluster.blocked(NATIVE)
+    )
+
+
 def test_the_class_decides_the_priority_then_the_pods(cluster: Cluster) -> None:
     cluster.pod("p1", priority=5)
     cluster.pod("p2", priority=7)

@@ -168,6 +168,8 @@ def test_a_queue_counts_its_groups_by_phase(cluster: Cluster) -> None:
     assert (status["state"], status["inqueue"], status["pending"]) == ("Open", 1, 0)
     cluster.put(QUEUES, "default", status=status)
     assert queues(cluster) == {}
+    cluster.pod("p1", held=True, nodeName="n1")
+    assert queues(cluster)["default"]["allocated"] == {"pods": "1"}
 
 
 def test_a_queue_that_is_closing_is_closed_with_its_last_group(cluster: Cluster) -> None:
