@@ -6,9 +6,12 @@ from collections.abc import Callable
 import msgspec
 
 from dray.api.errors import DrayError
+from dray.api.groups import QUEUE_NAME
 from dray.bus.ports import Request
 from dray.kube.convert import UNREADABLE, policy_from, pool_from, why_unreadable
-from dray.kube.ports import POLICIES, POOLS, TEMPLATES, Kube, NotFoundError
+from dray.kube.convert_groups import queue_from
+from dray.kube.convert_metadata import annotation
+from dray.kube.ports import NAMESPACES, POLICIES, POOLS, QUEUES, TEMPLATES, Kube, NotFoundError
 from dray.messages.facts import TemplateObserved
 from dray.messages.rpc import Lookup, LookupReply, Overlap
 from dray_claim_controller.cache.object_cache import ObjectCache
@@ -74,6 +77,11 @@ class LookupServer:
                 if not isinstance(reduced, TemplateObserved):
                     return LookupReply(error=too_large(size_bytes(fact), limit_bytes or 0))
                 return LookupReply(template=reduced)
+            case "queue":
+                return LookupReply(queue=queue_from(await self._kube.get(QUEUES, asked.name)))
+            case "namespace":
+                found = await self._kube.get(NAMESPACES, asked.name)
+                return LookupReply(queue_name=annotation(found, QUEUE_NAME))
             case "overlap":
                 return self._overlap(asked)
             case "use":

@@ -15,8 +15,10 @@ from dray.telemetry import spans
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.registration import (
     MUTATE_CLAIMS,
+    MUTATE_GROUPS,
     MUTATE_PODS,
     VALIDATE_CLAIMS,
+    VALIDATE_GROUPS,
     VALIDATE_PODS,
     VALIDATE_POOLS,
     VALIDATE_WORKLOADS,
@@ -110,6 +112,8 @@ def _server(
             MUTATE_CLAIMS: webhook.mutate_claim,
             VALIDATE_CLAIMS: webhook.validate_claim,
             VALIDATE_POOLS: webhook.validate_pool,
+            MUTATE_GROUPS: webhook.mutate_group,
+            VALIDATE_GROUPS: webhook.validate_group,
             VALIDATE_WORKLOADS: webhook.validate_workload,
         },
         host=settings.webhook.host,

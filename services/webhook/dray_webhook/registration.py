@@ -28,7 +28,7 @@ VALIDATE_PODS = "/validate-pods"
 VALIDATE_CLAIMS = "/validate-claims"
 VALIDATE_POOLS = "/validate-pools"
 VALIDATE_WORKLOADS = "/validate-workloads"
-VALIDATE_GROUPS = "/validate-groups"
+MUTATE_GROUPS, VALIDATE_GROUPS = "/mutate-groups", "/validate-groups"
 NAME = "dray-webhook"
 INVALID_TFLOPS = "as much as there is"
 API = "admissionregistration.k8s.io/v1"
@@ -248,7 +248,15 @@ def _mutating(
     claims = endpoint.webhook(
         "claims", MUTATE_CLAIMS, _rule(*_CREATED_CLAIM), {"our-class": OUR_CLAIM}
     )
-    return [{**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, updates, claims)]
+    groups = endpoint.webhook(
+        "queues-of-podgroups",
+        MUTATE_GROUPS,
+        _rule(POD_GROUPS.group, POD_GROUPS.plural, "CREATE", version=POD_GROUPS.version),
+        {"volcano-is-absent": _volcano_is_absent(scheduler_names)},
+        failure_policy="Ignore",
+    )
+    webhooks = (pods, updates, claims, groups)
+    return [{**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in webhooks]
 
 
 def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
@@ -315,9 +323,12 @@ def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
     return [*refused, foreign, workloads, pools, *deletions]
 
 
+def _volcano_is_absent(scheduler_names: Sequence[str]) -> str:
+    return f'"{VOLCANO_SCHEDULER}" in {_listed(scheduler_names)}'
+
+
 def _groups(endpoint: _Endpoint, scheduler_names: Sequence[str]) -> list[dict[str, Any]]:
     """Volcano's rules. While the webhook is away, the status alone tells what is wrong."""
-    absent = f'"{VOLCANO_SCHEDULER}" in {_listed(scheduler_names)}'
     kinds = (
         (POD_GROUPS, ("CREATE", "UPDATE"), "Namespaced"),
         (QUEUES, ("CREATE", "UPDATE", "DELETE"), "Cluster"),
@@ -333,7 +344,7 @@ def _groups(endpoint: _Endpoint, scheduler_names: Sequence[str]) -> list[dict[st
                 scope=scope,
                 version=resource.version,
             ),
-            {"volcano-is-absent": absent},
+            {"volcano-is-absent": _volcano_is_absent(scheduler_names)},
             failure_policy="Ignore",
         )
         for resource, operations, scope in kinds

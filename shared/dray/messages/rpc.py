@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from dray.api.claims import AllocatedDevice
+from dray.api.groups import GroupQueue
 from dray.api.pods import Policy, Pool
 from dray.messages.facts import TemplateObserved
 
@@ -17,13 +18,13 @@ INVENTORY_SUBJECT = "dray.rpc.inventory"
 
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
-    """The webhook's request before it denies, answered from a live GET; or, of kind ``overlap``,
-    before it warns about a GPUPool, and ``use``, before it warns about a deletion, answered from
-    the claim-controller's caches."""
+    """The webhook's request before it denies, answered from a live GET. Of kind ``namespace``:
+    before it puts a PodGroup into a queue. Of kind ``overlap``, before it warns about a GPUPool,
+    and ``use``, before it warns about a deletion: answered from the claim-controller's caches."""
 
     SUBJECT: ClassVar[str] = LOOKUP_SUBJECT
 
-    kind: Literal["pool", "policy", "template", "overlap", "use"]
+    kind: Literal["pool", "policy", "template", "queue", "namespace", "overlap", "use"]
     name: str
     """Empty, of kind ``pool``: the default pool, if there is exactly one."""
     namespace: str = ""
@@ -46,6 +47,9 @@ class LookupReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     pool: Pool | None = None
     policy: Policy | None = None
     template: TemplateObserved | None = None
+    queue: GroupQueue | None = None
+    queue_name: str = ""
+    """Of ``namespace``: the queue that it names for its PodGroups."""
     overlap: Overlap | None = None
     used_by: int | None = None
     """Of ``use``: pods that hold devices of the pool."""

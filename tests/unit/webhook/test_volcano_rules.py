@@ -8,8 +8,9 @@ from tests.unit.webhook.conftest import Cluster, request_for
 from dray.api.groups import GroupQueue
 from dray.api.names import DRAY_SCHEDULER, VOLCANO_SCHEDULER
 from dray.messages.facts import QueueObserved
+from dray.messages.rpc import Lookup, LookupReply
 from dray_webhook.decisions.pools import Installation
-from dray_webhook.decisions.volcano import validate_group
+from dray_webhook.decisions.volcano import mutate_group, validate_group
 
 ACTING = Installation("dray-system", scheduler_names=(DRAY_SCHEDULER, VOLCANO_SCHEDULER))
 
@@ -26,7 +27,11 @@ class Queues:
     def answer(self, kind: str, obj: Any, *, rules: Installation = ACTING, **more: Any) -> str:
         """Why it is refused; empty: it is not."""
         review = {"kind": {"group": "scheduling.volcano.sh", "version": "v1beta1", "kind": kind}}
-        answer = validate_group(request_for(obj, **review, **more), self.view, rules)
+        request = request_for(obj, **review, **more)
+        answer = validate_group(request, self.view, rules)
+        if answer.unresolved:
+            view = self.view.with_answers(dict.fromkeys(answer.unresolved, LookupReply()))
+            answer = validate_group(request, view, rules)
         return answer.message
 
     def group(self, old: Any = None, rules: Installation = ACTING, **spec: Any) -> str:
@@ -57,6 +62,33 @@ def test_a_group_goes_into_an_open_queue(queues: Queues) -> None:
     assert "which is Closing: it takes no groups" in queues.group(queue="shut")
     queues.put("open", state="Open")
     assert queues.group(queue="open") == ""
+
+
+def test_a_queue_that_is_not_known_yet_is_asked_for(queues: Queues) -> None:
+    group = {"metadata": {"name": "train"}, "spec": {"queue": "new"}}
+    request = request_for(group, kind={"kind": "PodGroup"})
+    (question,) = validate_group(request, queues.view, ACTING).unresolved
+    assert question == Lookup(kind="queue", name="new")
+    found = queues.view.with_answers({question: LookupReply(queue=GroupQueue("new"))})
+    assert validate_group(request, found, ACTING).allowed
+    unknown = queues.view.with_answers({question: LookupReply(error="away")})
+    assert validate_group(request, unknown, ACTING).allowed, "its status will tell"
+
+
+def test_a_group_without_queue_joins_that_of_its_namespace(queues: Queues) -> None:
+    request = request_for({"metadata": {"name": "train"}}, kind={"kind": "PodGroup"})
+    (question,) = mutate_group(request, queues.view, ACTING).unresolved
+    assert question == Lookup(kind="namespace", name="team-a")
+
+    def patch(reply: LookupReply) -> Any:
+        return mutate_group(request, queues.view.with_answers({question: reply}), ACTING).patch
+
+    assert patch(LookupReply()) == ()
+    assert patch(LookupReply(queue_name="research")) == (
+        {"op": "add", "path": "/spec", "value": {"queue": "research"}},
+    )
+    named = request_for({"spec": {"queue": "own"}}, kind={"kind": "PodGroup"})
+    assert mutate_group(named, queues.view, ACTING).unresolved == ()
 
 
 def test_a_group_goes_into_a_leaf(queues: Queues) -> None:

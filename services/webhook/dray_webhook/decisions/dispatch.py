@@ -8,12 +8,12 @@ from dray_webhook.decisions.pool_overlap import validate_pool
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import AdmissionAnswer, AdmissionRequest
 from dray_webhook.decisions.view import View
-from dray_webhook.decisions.volcano import validate_group
+from dray_webhook.decisions.volcano import mutate_group, validate_group
 from dray_webhook.decisions.workloads import validate_workload
 
 VALIDATE_POD, MUTATE_CLAIM, VALIDATE_CLAIM = "validate-pods", "mutate-claims", "validate-claims"
 VALIDATE_POOL, VALIDATE_WORKLOAD = "validate-pools", "validate-workloads"
-VALIDATE_GROUP = "validate-groups"
+MUTATE_GROUP, VALIDATE_GROUP = "mutate-groups", "validate-groups"
 PATHS = (
     MUTATE_POD,
     VALIDATE_POD,
@@ -21,6 +21,7 @@ PATHS = (
     VALIDATE_CLAIM,
     VALIDATE_POOL,
     VALIDATE_WORKLOAD,
+    MUTATE_GROUP,
     VALIDATE_GROUP,
 )
 
@@ -46,6 +47,8 @@ def decide(
             return validate_pool(request, view)
         case "validate-workloads":
             return validate_workload(request, view, installation, ids)
+        case "mutate-groups":
+            return mutate_group(request, view, installation)
         case "validate-groups":
             return validate_group(request, view, installation)
     raise KeyError(path)

@@ -65,6 +65,8 @@ class View:
     """Why a look-up has no answer."""
     overlaps: Mapping[Lookup, Overlap] = field(default_factory=dict)
     """The nodes that other pools have, by look-up."""
+    queue_names: Mapping[Lookup, str] = field(default_factory=dict)
+    """The queues that namespaces name, by look-up."""
     uses: Mapping[Lookup, int] = field(default_factory=dict)
     """How many pods hold devices of a pool, by look-up."""
 
@@ -106,6 +108,8 @@ class View:
                 for lookup, reply in answers.items()
                 if reply.used_by is not None
             },
+            queues=dict(self.queues),
+            queue_names={lookup: reply.queue_name for lookup, reply in answers.items()},
             overlaps={lookup: reply.overlap for lookup, reply in answers.items() if reply.overlap},
         )
         for lookup, reply in answers.items():
@@ -114,13 +118,15 @@ class View:
         return view
 
     def _apply_reply(self, lookup: Lookup, reply: LookupReply) -> None:
-        if lookup.kind in ("overlap", "use"):
+        if lookup.kind in ("overlap", "use", "namespace"):
             return
         if lookup == DEFAULT_POOL:
             if reply.pool is not None:
                 self.pools[reply.pool.name] = reply.pool
         elif lookup.kind == "pool":
             _put(self.pools, lookup.name, reply.pool)
+        elif lookup.kind == "queue":
+            _put(self.queues, lookup.name, reply.queue)
         elif lookup.kind == "policy":
             _put(self.policies, lookup.name, reply.policy)
         else:

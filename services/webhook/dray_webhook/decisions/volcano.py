@@ -10,7 +10,9 @@ from dray.api.groups import DEFAULT_QUEUE, MAX_MEMBERS, GroupQueue
 from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity
 from dray.kube.convert_groups import queue_from
 from dray.kube.ports import QUEUES
+from dray.messages.rpc import Lookup
 from dray.reasons import name_list
+from dray_webhook.decisions.jsonpatch import difference
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import DENIED, AdmissionAnswer, AdmissionRequest, Object
 from dray_webhook.decisions.view import View
@@ -27,24 +29,54 @@ def validate_group(
     if not installation.acts_for_volcano:
         return AdmissionAnswer()
     is_queue = request.kind.kind == QUEUES.kind
+    group = request.object or {}
+    if not is_queue and request.operation != "DELETE":
+        # It may have been created a moment ago.
+        question = Lookup(kind="queue", name=_queue_of(group))
+        if question.name not in view.queues and question not in view.asked:
+            return AdmissionAnswer(unresolved=(question,))
+        if question in view.unanswered:
+            return AdmissionAnswer()  # Its status will tell.
     if request.operation == "DELETE":
         errors = list(_deletion(request.name, view)) if is_queue else []
     elif is_queue:
         errors = list(_queue(request.object or {}, view))
     else:
-        errors = list(_pod_group(request.object or {}, request.old_object, view))
+        errors = list(_pod_group(group, request.old_object, view))
     if not errors:
         return AdmissionAnswer()
     head = f'{request.kind.kind} "{request.name}" is refused: '
     return AdmissionAnswer(allowed=False, code=DENIED, message=head + "; ".join(errors))
 
 
+def mutate_group(
+    request: AdmissionRequest, view: View, installation: Installation
+) -> AdmissionAnswer:
+    """The answer of /mutate-groups: a PodGroup that names no queue joins that of its namespace."""
+    group = request.object or {}
+    if not installation.acts_for_volcano or _queue_of(group) != DEFAULT_QUEUE:
+        return AdmissionAnswer()
+    question = Lookup(kind="namespace", name=request.namespace)
+    if question not in view.asked:
+        return AdmissionAnswer(unresolved=(question,))
+    name = view.queue_names.get(question)
+    if not name:
+        return AdmissionAnswer()
+    patched = {**group, "spec": {**(group.get("spec") or {}), "queue": name}}
+    return AdmissionAnswer(patch=tuple(difference(group, patched)))
+
+
+def _queue_of(group: Object) -> str:
+    name: str = (group.get("spec") or {}).get("queue") or DEFAULT_QUEUE
+    return name
+
+
 def _pod_group(obj: Object, before: Object | None, view: View) -> Iterator[str]:
     spec: Object = obj.get("spec") or {}
     if (obj.get("metadata") or {}).get("deletionTimestamp"):
         return
-    queue = spec.get("queue") or DEFAULT_QUEUE
-    if before is None or ((before.get("spec") or {}).get("queue") or DEFAULT_QUEUE) != queue:
+    queue = _queue_of(obj)
+    if before is None or _queue_of(before) != queue:
         yield from _joined(queue, view)
     if (least := int(spec.get("minMember") or 0)) > MAX_MEMBERS:
         yield (

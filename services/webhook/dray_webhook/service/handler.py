@@ -15,7 +15,9 @@ from dray.telemetry import spans
 from dray_webhook.decisions.claims import concerns_dray
 from dray_webhook.decisions.dispatch import (
     MUTATE_CLAIM,
+    MUTATE_GROUP,
     VALIDATE_CLAIM,
+    VALIDATE_GROUP,
     VALIDATE_POD,
     VALIDATE_POOL,
     VALIDATE_WORKLOAD,
@@ -108,6 +110,26 @@ class AdmissionHandler:
         until = time.monotonic() + min(self._lookup_timeout_s, timeout_s / 2)
         ids = AdmissionIds(request.uid, "")
         return await self._decide(VALIDATE_POOL, request, self._cache.view, ids, until)
+
+    async def mutate_group(self, request: AdmissionRequest, *, timeout_s: float) -> AdmissionAnswer:
+        """The answer for a PodGroup of Volcano, after one bounded look-up; never a denial."""
+        return await self._decide_on_group(MUTATE_GROUP, request, timeout_s)
+
+    async def validate_group(
+        self, request: AdmissionRequest, *, timeout_s: float
+    ) -> AdmissionAnswer:
+        """The answer for a PodGroup or Queue of Volcano; a denial only after one bounded look-up.
+        Before the facts are known nothing is denied."""
+        return await self._decide_on_group(VALIDATE_GROUP, request, timeout_s)
+
+    async def _decide_on_group(
+        self, path: str, request: AdmissionRequest, timeout_s: float
+    ) -> AdmissionAnswer:
+        if not self._cache.view.synced:
+            return AdmissionAnswer()
+        until = time.monotonic() + min(self._lookup_timeout_s, timeout_s / 2)
+        ids = AdmissionIds(request.uid, "")
+        return await self._decide(path, request, self._cache.view, ids, until)
 
     async def validate_workload(
         self, request: AdmissionRequest, *, timeout_s: float

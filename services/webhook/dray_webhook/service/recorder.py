@@ -12,7 +12,7 @@ from dray.messages.base import encode
 from dray.messages.inputs import MUTATE_POD, LookedUp, Reviewed
 from dray.messages.rpc import Lookup, LookupReply
 from dray.recording.redaction import redacted
-from dray_webhook.decisions.dispatch import VALIDATE_GROUP, VALIDATE_POD, decide
+from dray_webhook.decisions.dispatch import MUTATE_GROUP, VALIDATE_GROUP, VALIDATE_POD, decide
 from dray_webhook.decisions.injection import AdmissionIds
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import AdmissionAnswer, AdmissionRequest, write_review
@@ -60,7 +60,7 @@ class ReviewRecorder:
 
 def _redacted(request: AdmissionRequest, path: str) -> AdmissionRequest:
     plural = "pods" if path in (MUTATE_POD, VALIDATE_POD) else "resourceclaims"
-    if path == VALIDATE_GROUP:
+    if path in (MUTATE_GROUP, VALIDATE_GROUP):
         plural = QUEUES.plural if request.kind.kind == QUEUES.kind else POD_GROUPS.plural
     objects = {"object": request.object, "old_object": request.old_object}
     kept = {name: obj and redacted(plural, obj) for name, obj in objects.items()}
