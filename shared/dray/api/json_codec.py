@@ -150,7 +150,7 @@ def opaque_parts(data: bytes) -> Iterator[Part]:
         end = at + len(_NAME)
         if (found := _PARAMETERS.match(data, at)) is None:
             continue
-        if found[1] and found[1].count(b"{") + found[1].count(b"[") <= MOST_CONTAINERS:
+        if found[1] and containers(found[1]) <= MOST_CONTAINERS:
             end = found.end()
             continue
         begin = found.start(1)
@@ -223,6 +223,11 @@ def _opaque(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
+def containers(data: bytes) -> int:
+    """How many containers the data has, and brackets in strings: an upper bound of its levels."""
+    return data.count(b"{") + data.count(b"[")
+
+
 def is_shallow(data: bytes) -> bool:
     """Whether nothing in the data is nested more than ``MAX_NESTING`` deep for sure."""
     return not _may_be_deeper(data, MAX_NESTING)
@@ -235,7 +240,7 @@ def is_deeper(data: bytes, nesting: int) -> bool:
 
 def _may_be_deeper(data: bytes, nesting: int) -> bool:
     """False if containers are surely not more than ``nesting`` deep within each other."""
-    if data.count(b"{") + data.count(b"[") <= nesting:
+    if containers(data) <= nesting:
         return False
     return bool(_unmatched(data, min(nesting, _USUAL_NESTING)))
 

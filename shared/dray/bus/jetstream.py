@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -196,7 +195,7 @@ class JetStreamBus:
         fence = {_MESSAGE_ID: identity, _EXPECTED: str(expected_last), _AFTER: after}
         headers = {key: value for key, value in message.headers.items() if key != _MESSAGE_ID}
         headers.update({key: value for key, value in fence.items() if value})
-        return await self._store(replace(message, headers=headers))
+        return await self._store(Outgoing(message.subject, message.payload, headers))
 
     async def last(self, stream: str, subject: str) -> Delivered | None:
         """See ``Bus.last``; the owner asks the stream's leader, so that it sees every stored

@@ -318,8 +318,9 @@ class PageReader:
         time_slice = TimeSlice()
         for text in texts:
             await time_slice.pause()
-            is_shallow = json_codec.is_shallow(text)
-            if is_shallow and (made := self._transformed(text)) is not None:
+            is_small = json_codec.containers(text) <= json_codec.MOST_CONTAINERS
+            is_shallow = is_small or json_codec.is_shallow(text)
+            if is_shallow and (made := self._transformed(text, is_small=is_small)) is not None:
                 page.made[len(items)] = made
                 items.append(None)
                 continue
@@ -333,10 +334,10 @@ class PageReader:
             items.append(obj)
         return page
 
-    def _transformed(self, text: bytes) -> Any:
+    def _transformed(self, text: bytes, *, is_small: bool) -> Any:
         if self.transform is None or (version := _version_of(text)) is None:
             return None
-        if (known := self.transform.known(version)) is not None:
+        if (known := self.transform.known(version)) is not None or not is_small:
             return known
         if self.head and text.startswith(b'{"metadata"'):
             text = self.head + text[1:]

@@ -10,7 +10,6 @@ from typing import Any, Final, Required, TypedDict
 
 import msgspec
 
-from dray.api import json_codec
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, Object, Resource
 
 Texts = dict[str, str] | None
@@ -360,10 +359,8 @@ _MANAGED: Final = b'"managedFields":'
 
 
 def fields_of(resource: Resource, text: bytes) -> Object | None:
-    """The fields of an object of ``HAS_FIELDS``; None: it is not ordinary. The text is nested
-    ``MAX_NESTING`` deep at most."""
-    if text.count(b"{") + text.count(b"[") > json_codec.MOST_CONTAINERS:
-        return None  # Opaque parameters may be in it.
+    """The fields of an object of ``HAS_FIELDS``; None: it is not ordinary. The text has
+    ``MOST_CONTAINERS`` containers at most."""
     try:
         found: Object = _DECODERS[resource.plural].decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):

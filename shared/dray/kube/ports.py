@@ -181,8 +181,8 @@ class Transform:
     convert: Callable[[Object], Any]
     """What stands for any other object. Raises nothing."""
     read: Callable[[bytes], Any] = lambda _: None
-    """The same, made of an object's text, nested ``MAX_NESTING`` deep at most; None: the object is
-    to be decoded and converted."""
+    """The same, made of an object's text, which has ``MOST_CONTAINERS`` containers at most; None:
+    the object is to be decoded and converted."""
 
     def __call__(self, obj: Object) -> Any:
         """What stands for an object."""

@@ -8,7 +8,6 @@ a redelivery repeats the id, healthy → unhealthy → healthy does not.
 import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from hashlib import sha1
 from typing import ClassVar, Literal, TypeVar
@@ -55,13 +54,12 @@ class Message(
 M = TypeVar("M", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A message as the bus carries it."""
 
     subject: str
     payload: bytes
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = {}
 
 
 def sent_bytes(payload: bytes, headers: Mapping[str, str]) -> int:

@@ -10,7 +10,7 @@ import pytest
 from dray.api.json_codec import cut
 from dray.kube.api_transport import ListPage, PageReader, decoded
 from dray.kube.convert import claim_from
-from dray.kube.ports import KubeUnavailableError, ObjectVersion, Transform
+from dray.kube.ports import ObjectVersion, Transform
 from dray.runtime import time_slice
 
 CONFIGS = 32

@@ -1,9 +1,9 @@
 """Messages of the bus as events of the core, and its effects as messages."""
 
 from collections.abc import Container
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from dray.messages.base import (
     Delivered,

@@ -72,7 +72,7 @@ def convert(resource: Resource, obj: Object) -> ConvertedObject:
 
 def convert_text(resource: Resource, text: bytes) -> ConvertedObject | None:
     """The same of an object's text, at half the time; None: it has to be decoded, because
-    something in it is unusual. The text is nested ``MAX_NESTING`` deep at most."""
+    something in it is unusual. The text has ``MOST_CONTAINERS`` containers at most."""
     if resource.plural not in HAS_FIELDS or (fields := fields_of(resource, text)) is None:
         return None
     kept = text_without_managed_fields(text, fields["metadata"])

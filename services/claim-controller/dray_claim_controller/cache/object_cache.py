@@ -194,6 +194,8 @@ class ObjectCache:
         converted again."""
 
         def known(version: ObjectVersion) -> UnchangedObject | None:
+            if resource.plural not in self.listed:
+                return None
             name = f"{version.namespace}/{version.name}" if version.namespace else version.name
             is_unread = _key_of(resource, version.uid, name) in self.unreadable
             if not is_unread and self._known_revision(resource, version.uid, name) == (
