@@ -40,7 +40,7 @@ from dray_claim_controller.term import LeaderTerm, TermDependencies, run_terms
 SERVICE = "claim-controller"
 _NEW_OBJECTS = 10_000
 """Allocations before Python collects garbage. Cached objects live long: scanning them repeatedly
-took a third of the time of reading long lists."""
+took a third of the time of reading long lists. With more, one collection takes 0.1 s."""
 
 
 class Controller:

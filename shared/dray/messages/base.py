@@ -61,6 +61,10 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
     headers: dict[str, str] = {}
 
+    def to(self, subject: str) -> "Outgoing":
+        """The same message on another subject."""
+        return Outgoing(subject, self.payload, self.headers)
+
 
 def sent_bytes(payload: bytes, headers: Mapping[str, str]) -> int:
     """Size of a message on a NATS connection: its payload, and its headers as text."""

@@ -3,7 +3,6 @@
 from collections.abc import Container
 
 import msgspec
-from msgspec.structs import replace
 
 from dray.messages.base import (
     Delivered,
@@ -125,4 +124,4 @@ def outgoing(
         # Records of one moment would otherwise share an id made of their key.
         identity=identity,
     )
-    return replace(message, subject=log_subject(record.domain, record.epoch))
+    return message.to(log_subject(record.domain, record.epoch))
