@@ -46,7 +46,7 @@ async def _measure(
         collector = DemoCollector(kube, bus)
         watching = asyncio.create_task(collector.run(), name="collector")
         try:
-            await _configure(kube)
+            await configure(kube)
             return {
                 path: [await _one(kube, collector, pool, n) for n in range(samples + 1)][1:]
                 for path, pool in POOLS.items()
@@ -59,7 +59,7 @@ async def _measure(
             await kube.close()
 
 
-async def _configure(kube: Kube) -> None:
+async def configure(kube: Kube) -> None:
     """The pools of the quick-start example, without its pods."""
     for manifest in read_manifests(checkout() / Path("examples") / "01-quick-start", "0[123]-*"):
         with suppress(AlreadyExistsError):
@@ -69,7 +69,7 @@ async def _configure(kube: Kube) -> None:
 async def _one(kube: Kube, collector: DemoCollector, pool: str, number: int) -> float:
     name = f"bench-{pool}-{number}"
     story = collector.follow("default", name)
-    await kube.create(PODS, _pod(name, pool), "default")
+    await kube.create(PODS, pod(name, pool), "default")
     if not await collector.until(lambda: "prepared" in story.steps, _PREPARED_WITHIN_S):
         raise PermanentError(
             f"pod {name} was not prepared within {_PREPARED_WITHIN_S:g} s; it lacks "
@@ -79,7 +79,7 @@ async def _one(kube: Kube, collector: DemoCollector, pool: str, number: int) -> 
     return (story.steps["prepared"].at_unix_s - story.asked_unix_s) * 1000
 
 
-def _pod(name: str, pool: str) -> Object:
+def pod(name: str, pool: str) -> Object:
     annotations = {
         GPUPOOL: pool,
         TFLOPS_REQUEST: "10",

@@ -28,8 +28,8 @@ from dray.messages.base import encode
 from dray.messages.decisions import AnyRecord, Decided, log_subject
 from dray.runtime import logs
 from dray.telemetry.processors import ENDPOINT_VARIABLES, FILE_VARIABLE
-from dray_allocator.service.metrics import AllocatorMetrics
 from dray_allocator.service.replica import Replica
+from dray_allocator.service.telemetry import AllocatorMetrics
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
 

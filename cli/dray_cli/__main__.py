@@ -28,6 +28,7 @@ VERBS = {
     "explain": ("dray_cli.explain", "explain", "Say why a pod waits, or what it got."),
     "completion": ("dray_cli.completion", "completion", "Print a shell's completion script."),
     "record": ("dray_cli.record", "record", "Write down what is observed and decided."),
+    "chart": ("dray_cli.chart.verb", "chart", "Do what the Helm chart's jobs do."),
     "replay": ("dray_cli.replay.verb", "replay_verb", "Take recorded decisions again."),
 }
 

@@ -39,7 +39,10 @@ def _dray(expression: str, version: str, gates: Gates) -> Evaluator:
 
 
 def _celpy(expression: str, version: str, gates: Gates) -> Evaluator:
-    import celpy  # imported here: it takes as long as all else together
+    try:
+        import celpy  # imported here: it takes as long as all else together
+    except ImportError:
+        raise InvalidInputError("there is no celpy here: install dray's sandbox extra") from None
     from celpy.adapter import json_to_cel
     from celpy.evaluation import CELEvalError
 

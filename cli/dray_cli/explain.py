@@ -24,7 +24,7 @@ from dray_cli.cluster_names import namespace_option, pod_argument
 from dray_cli.decision_source import DecisionSource, decided_by
 from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import output_option, print_json
-from dray_cli.pod_claims import claims_of, containers_of, devices_of, holdings_of
+from dray_cli.pod_claims import claims_of, containers_of, devices_of, holdings_of, sharers_of
 from dray_cli.pod_life import PodLife, life_of
 from dray_cli.target import (
     connect_bus,
@@ -53,6 +53,8 @@ class Explanation:
     """Why the pool's devices do not fit, if another allocator decides."""
     strange: tuple[Object, ...] = ()
     """The pod's other claims: written by hand, or other drivers'."""
+    sharers: tuple[str, ...] = ()
+    """Pods that dray does not place and that wait for a claim of this pod."""
     by: DecisionSource | None = None
     """What the decision was taken by, where one was."""
     life: PodLife = field(default_factory=PodLife)
@@ -158,11 +160,20 @@ class Explanation:
         if changing := self._changing():
             waits = f"{head}: nothing is decided in pool {pool!r} until its owner has changed:"
             return [waits, f"  {changing}"]
-        unserved = [f"  {self._unserved()}"] if self._unserved() else []
+        problems = _indent([one for one in (self._unserved(), self._silent()) if one])
         if not self.reasons:
-            return [f"{head}: no decision has been made yet for pool {pool!r}.", *unserved]
+            return [f"{head}: no decision has been made yet for pool {pool!r}.", *problems]
         because = f"{head}: it waits for GPUs of pool {pool!r} because"
-        return [because, *_indent(self.reasons), *unserved]
+        return [because, *_indent(self.reasons), *problems, *_indent(self._shared())]
+
+    def _shared(self) -> list[str]:
+        if not self.sharers:
+            return []
+        pods = ", ".join(self.sharers)
+        return [
+            f"A claim of the pod is also used by {pods} without dray's annotations: kube-scheduler "
+            "may take the claim's allocation back to place that pod"
+        ]
 
     def _had(self) -> list[str]:
         """What a pod that has ended was given, by its BindRequest, and whether it is free again."""
@@ -192,7 +203,7 @@ class Explanation:
         lines.append(f"  {self.decides} says: {says}")
         if self.reasons:
             lines += [f"  On the cards of pool {pool!r}:", *_indent(_indent(self.reasons))]
-        return lines
+        return lines + _indent([self._silent()] if self._silent() else [])
 
     def _unserved(self) -> str:
         """Why nobody decides about the pool; empty if somebody does."""
@@ -200,6 +211,16 @@ class Explanation:
             if condition.get("type") == "Served" and condition.get("status") == "False":
                 since = condition.get("lastTransitionTime", "")
                 return f"Served by nobody since {since}: {condition.get('message', '')}"
+        return ""
+
+    def _silent(self) -> str:
+        """Which nodes of the pool have no node-agent on the bus; empty: none is known."""
+        for condition in ((self.pool or {}).get("status") or {}).get("conditions") or ():
+            if condition.get("type") == "NodeAgentsSilent" and condition.get("status") == "True":
+                return (
+                    f"Of the pool's nodes: {condition.get('message', '')}. Do their node-agents "
+                    "run, and can they connect to NATS?"
+                )
         return ""
 
     def _changing(self) -> str:
@@ -266,8 +287,10 @@ async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
     found = Explanation(pod, bind_request, claims, strange=strange, life=life)
     pool = await _pool(kube, found.pool_asked_for)
     found = replace(found, pool=pool, by=await decided_by(kube, pod, pool, bind_request))
-    if pool is None or found.allocated or life.end or found.decides == names.OWNER_DRAY:
+    if found.allocated or life.end:
         return found
+    if pool is None or found.decides == names.OWNER_DRAY:
+        return replace(found, sharers=await sharers_of(kube, pod, claims))
     return replace(found, on_cards=await _on_cards(kube, pod, pool))
 
 

@@ -3,7 +3,7 @@
 import click
 
 from dray.api.errors import InvalidInputError
-from dray_cli.target import running_stack, stack_option
+from dray_cli.stacks import running_stack, stack_option
 from dray_sandbox.stack_file import kill_process
 
 

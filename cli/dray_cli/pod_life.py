@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from dray.api.device_links import LINK_NAMES, common_links, links_of
 from dray.api.devices import Device
 from dray.api.health import is_unhealthy
 from dray.api.names import DRIVER, HEALTH_TAINT
@@ -14,8 +15,18 @@ from dray.kube.ports import EVENTS, NODES, SLICES, Kube, NotFoundError, Object, 
 from dray_cli.pod_claims import devices_of
 
 _FAILED_PREPARE: Final = "FailedPrepareDynamicResources"
-_NOT_REGISTERED: Final = "not registered"
-"""In the kubelet's message while no plugin of the driver is registered with it."""
+_NO_ANSWER: Final = (
+    "not registered",
+    "connection refused",
+    "connection reset",
+    "error while dialing",
+    "deadline exceeded",
+)
+"""In the kubelet's message, in lower case, while the driver's plugin does not answer it."""
+_PHRASES: Final = dict(
+    zip(LINK_NAMES, ("by NVLink", "on one NUMA node", "under one PCIe root"), strict=True)
+)
+_APART: Final = "The {} GPUs have no NVLink, no NUMA node and no PCIe root in common"
 _STARTING: Final = ("ContainerCreating", "PodInitializing")
 """Reasons of containers that wait for nothing special."""
 
@@ -31,8 +42,9 @@ class FailedPrepare:
 
     @property
     def is_agent_away(self) -> bool:
-        """Whether the kubelet knows no plugin of the driver: the node-agent does not run."""
-        return _NOT_REGISTERED in self.message
+        """Whether the node-agent, the driver's plugin, did not answer."""
+        message = self.message.lower().replace("_", " ")
+        return any(text in message for text in _NO_ANSWER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,10 @@ class PodLife:
     """Containers that wait for something else than devices: ``NAME REASON: MESSAGE``."""
     unhealthy: tuple[str, ...] = ()
     """Its devices that are unhealthy, each with the reason."""
+    gpus: int = 0
+    """How many devices its node publishes of those that it holds."""
+    links: tuple[str, ...] | None = None
+    """By what its devices are connected; None: it holds one, or they don't say."""
     end: PodEnd | None = None
 
     def lines(self, phase: str) -> list[str]:
@@ -58,8 +74,18 @@ class PodLife:
         if self.node_problem:
             return [f"Its node {self.node} {self.node_problem}"]
         unhealthy = [f"GPU {one}; no other pod gets it" for one in self.unhealthy]
+        devices = [*self._connected(), *unhealthy]
         if not self.node or phase != "Pending":
-            return unhealthy
+            return devices
+        return devices + self._preparing()
+
+    def _connected(self) -> list[str]:
+        if self.links is None:
+            return []
+        how = ", ".join(_PHRASES[link] for link in self.links)
+        return [f"The {self.gpus} GPUs are connected {how}" if how else _APART.format(self.gpus)]
+
+    def _preparing(self) -> list[str]:
         if (failed := self.failed_prepare) is not None:
             times = f"{failed.times} times" if failed.times > 1 else "once"
             last = f", last at {failed.last}" if failed.last else ""
@@ -67,8 +93,8 @@ class PodLife:
             lines.append(f"  {failed.message}")
             if failed.is_agent_away:
                 lines.append(
-                    f"The node-agent of {self.node} is away: the pod starts some 60 s after it is "
-                    "back"
+                    f"The node-agent of {self.node} does not answer: the pod starts within seconds "
+                    "of its return"
                 )
             return lines
         if self.waiting:
@@ -85,6 +111,7 @@ class PodLife:
             if failed is None
             else {**asdict(failed), "nodeAgentAway": failed.is_agent_away},
             "unhealthyDevices": list(self.unhealthy),
+            "connectedBy": None if self.links is None else list(self.links),
             "waitingContainers": list(self.waiting),
             "ended": None if self.end is None else asdict(self.end),
         }
@@ -102,11 +129,18 @@ async def life_of(kube: Kube, pod: Object, claims: Iterable[Object] = ()) -> Pod
     failed = None
     if is_pending and not waiting:
         failed = await _failed_prepare(kube, pod)
-    unhealthy = await _unhealthy(kube, node, claims)
-    return PodLife(node, await _node_problem(kube, node), failed, waiting, unhealthy)
+    held = await _held(kube, node, claims)
+    unhealthy = tuple(
+        f"{device.name} is unhealthy" + (f": {why}" if (why := _why(device)) else "")
+        for device in held
+        if is_unhealthy(device)
+    )
+    problem = await _node_problem(kube, node)
+    return PodLife(node, problem, failed, waiting, unhealthy, len(held), _links(held))
 
 
-async def _unhealthy(kube: Kube, node: str, claims: Iterable[Object]) -> tuple[str, ...]:
+async def _held(kube: Kube, node: str, claims: Iterable[Object]) -> list[Device]:
+    """The devices of the node that the claims hold; none where this user may not list slices."""
     held = {
         (result.get("pool"), result.get("device"))
         for claim in claims
@@ -115,13 +149,20 @@ async def _unhealthy(kube: Kube, node: str, claims: Iterable[Object]) -> tuple[s
     try:
         slices = await kube.list(SLICES, field_selector=f"spec.nodeName={node}") if held else None
     except (RefusedError, NotFoundError):
-        return ()
-    return tuple(
-        f"{device.name} is unhealthy" + (f": {why}" if (why := _why(device)) else "")
+        return []
+    return [
+        device
         for obj in (slices.objects if slices is not None else ())
         for device in _devices(obj)
-        if is_unhealthy(device) and (obj["spec"]["pool"]["name"], device.name) in held
-    )
+        if (obj["spec"]["pool"]["name"], device.name) in held
+    ]
+
+
+def _links(devices: list[Device]) -> tuple[str, ...] | None:
+    links = [links_of(DRIVER, device.attributes) for device in devices]
+    if len(links) < 2 or not any(value is not None for one in links for value in one):
+        return None
+    return common_links(links)
 
 
 def _devices(obj: Object) -> tuple[Device, ...]:

@@ -14,7 +14,8 @@ from dray.messages.facts import ClaimObserved, Fact, PodObserved
 from dray_allocator.core.handle import handle
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.scores import PodScores, scores_of
-from dray_allocator.service.wire import decoded_fact, record_of
+from dray_allocator.service.decision_logs import record_of
+from dray_allocator.service.facts_consumer import decoded_fact
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen
 from dray_allocator.values.options import AllocatorOptions

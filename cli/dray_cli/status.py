@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from dray_cli.output import output_option, print_json
-from dray_cli.target import running_stack, stack_option
+from dray_cli.stacks import running_stack, stack_option
+from dray_sandbox.background_stack import supervisor_log
 from dray_sandbox.probes import answers
 from dray_sandbox.stack_file import ProcessRecord, StackFile, is_alive
-from dray_sandbox.supervisor import supervisor_log
 
 _HEADINGS = ("PROCESS", "STATE", "RESTARTS", "PID", "HEALTH PAGE")
 

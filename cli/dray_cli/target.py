@@ -12,40 +12,16 @@ from dray.bus.ports import Bus
 from dray.bus.topology import READER
 from dray.kube.api import connect
 from dray.kube.ports import Kube
-from dray_sandbox.paths import stack_directory
-from dray_sandbox.stack_file import (
-    NAME_VARIABLE,
-    StackFile,
-    read_stack_file,
-    running_stacks,
-)
+from dray_cli.stacks import running_stack, stack_name
+from dray_sandbox.stack_file import StackFile, read_stack_file, running_stacks
 
 _STACK = "dray.stack"
 """Key of the chosen stack in click's context."""
 
 
-def _stack_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    try:
-        if name is not None:
-            stack_directory(name)
-    except InvalidInputError as error:
-        raise click.BadParameter(str(error)) from error
-    return name
-
-
-stack_option = click.option(
-    "--stack",
-    metavar="NAME",
-    envvar=NAME_VARIABLE,
-    callback=_stack_name,
-    help="Which local stack, if several run; else $DRAY_STACK, else the default one.",
-)
-"""The stack of a verb about stacks."""
-
-
 def _choose_stack(context: click.Context, parameter: click.Parameter, name: str | None) -> None:
     if name is not None:
-        context.meta[_STACK] = running_stack(_stack_name(context, parameter, name))
+        context.meta[_STACK] = running_stack(stack_name(context, parameter, name))
 
 
 def _choose_kubeconfig(
@@ -87,21 +63,6 @@ nats_option = click.option(
 )
 
 
-def running_stack(name: str | None) -> StackFile:
-    """The running local stack of that name, else the default one.
-
-    Raises:
-        InvalidInputError: it does not run; the error names those that do.
-    """
-    if (stack := read_stack_file(name)) is not None:
-        return stack
-    running = ", ".join(one.name for one in running_stacks())
-    sought = f"no local stack {name!r} runs" if name else "no local stack runs, or several do"
-    raise InvalidInputError(
-        f"{sought}; " + (f"there is {running}" if running else "start one with: dray up --detach")
-    )
-
-
 def kubeconfig_of(flag: str | None) -> str:
     """The kubeconfig a verb uses.
 
@@ -132,8 +93,9 @@ async def connect_kube(flag: str | None) -> Kube:
 
 def stack_of(kubeconfig: str) -> StackFile | None:
     """The running local stack that the kubeconfig is of, or None."""
+    paths = {Path(one).resolve() for one in kubeconfig.split(os.pathsep)}
     for stack in running_stacks():
-        if kubeconfig in (stack.kubeconfig, *stack.kubeconfigs.values()):
+        if not paths.isdisjoint(map(Path, (stack.kubeconfig, *stack.kubeconfigs.values()))):
             return stack
     return None
 

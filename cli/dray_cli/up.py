@@ -1,28 +1,29 @@
 """``dray up``: a local stack that stays."""
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import click
 
 from dray.api.errors import InvalidInputError
 from dray_cli.output import output_option, print_json
+from dray_cli.progress import StepProgress
 from dray_cli.recording_file import record_option, recording_settings
-from dray_cli.target import stack_option
+from dray_cli.stacks import stack_option
+from dray_sandbox.background_stack import InterruptedStartError, start_detached
 from dray_sandbox.controlplane.build import find_built
+from dray_sandbox.last_run import kept_control_plane
 from dray_sandbox.layout import (
     DEFAULT_GPUS,
     DEFAULT_MODELS,
     DEFAULT_NODES,
     DEFAULT_POOLS,
     ControlPlane,
+    KubeletKind,
     StackOptions,
     simulated_nodes,
 )
-from dray_sandbox.stack import kept_control_plane
 from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
-from dray_sandbox.supervisor import InterruptedStartError, run_until_signal, start_detached
 
 
 @click.command()
@@ -64,6 +65,30 @@ from dray_sandbox.supervisor import InterruptedStartError, run_until_signal, sta
     "been built, else the sandbox]",
 )
 @click.option(
+    "--kubelet",
+    type=click.Choice(["simulated", "real"]),
+    default="simulated",
+    show_default=True,
+    help="What runs the nodes' pods: nothing really, or kubelet, containerd and runc in namespaces "
+    "of this machine (needs root and `--control-plane real`).",
+)
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+    metavar="FILE",
+    help="Archive with images for real kubelets, as `docker save` writes it. An image that nobody "
+    "adds is replaced by a stand-in that prints its environment.",
+)
+@click.option(
+    "--services/--no-services",
+    default=True,
+    show_default=True,
+    help="Whether NATS and dray run, as processes; without them, real kubelets are an empty "
+    "cluster, for the chart.",
+)
+@click.option(
     "--keep",
     is_flag=True,
     help="Continue with the objects, decision logs and nodes of this stack's last run.",
@@ -86,6 +111,9 @@ def up(
     labels: tuple[str, ...],
     allocators: int,
     control_plane: ControlPlane | None,
+    kubelet: KubeletKind,
+    images: tuple[str, ...],
+    services: bool,
     keep: bool,
     restart: bool,
     record: bool,
@@ -103,24 +131,43 @@ def up(
         )
     except InvalidInputError as error:
         raise click.UsageError(str(error)) from error
+    if kubelet == "real":
+        if control_plane == "sandbox":
+            raise click.UsageError("--kubelet real needs --control-plane real")
+        control_plane = "real"
+    elif images or not services:
+        raise click.UsageError("--image and --no-services need --kubelet real")
     name = stack or DEFAULT_NAME
-    say = ProgressLines()
-    options = StackOptions(
-        name=name,
-        control_plane=control_plane or _default_control_plane(name, keep, say),
-        nodes=played,
-        allocators=allocators,
-        keep=keep,
-        restart=restart,
-        settings=recording_settings(record),
-    )
-    try:
-        if detach:
-            show(asyncio.run(start_detached(options, say)), output)
-            return
-        asyncio.run(run_until_signal(options, say, lambda made: show(made, output, attached=True)))
-    except KeyboardInterrupt as interrupt:  # before `run_until_signal` listens to signals
-        raise InterruptedStartError("interrupted before the stack was ready") from interrupt
+    with StepProgress() as say:
+        options = StackOptions(
+            name=name,
+            control_plane=control_plane or _default_control_plane(name, keep, say),
+            kubelet=kubelet,
+            images=images,
+            services=services,
+            nodes=played,
+            allocators=allocators,
+            keep=keep,
+            restart=restart,
+            settings=recording_settings(record),
+        )
+        try:
+            _start(options, say, output, detach=detach)
+        except KeyboardInterrupt as interrupt:  # before `run_until_signal` listens to signals
+            raise InterruptedStartError("interrupted before the stack was ready") from interrupt
+
+
+def _start(options: StackOptions, say: StepProgress, output: str, *, detach: bool) -> None:
+    def on_ready(made: StackFile) -> None:
+        say.end()
+        show(made, output, attached=not detach)
+
+    if detach:
+        on_ready(asyncio.run(start_detached(options, say)))
+        return
+    from dray_sandbox.supervisor import run_until_signal  # All parts of a stack: slow to import
+
+    asyncio.run(run_until_signal(options, say, on_ready))
 
 
 def _default_control_plane(name: str, keep: bool, say: Callable[[str], None]) -> ControlPlane:
@@ -135,16 +182,6 @@ def _default_control_plane(name: str, keep: bool, say: Callable[[str], None]) ->
     return "sandbox"
 
 
-class ProgressLines:
-    """Progress on standard error, each line with the seconds since the start."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    def __call__(self, line: str) -> None:
-        click.echo(f"{time.monotonic() - self._began:6.1f} s  {line}", err=True)
-
-
 def show(stack: StackFile, output: str, *, attached: bool = False) -> None:
     """How to use the stack."""
     if output == "json":
@@ -152,8 +189,8 @@ def show(stack: StackFile, output: str, *, attached: bool = False) -> None:
         return
     end = "Ctrl-C stops it" if attached else f"`dray down --stack {stack.name}` stops it"
     click.echo(
-        f"The stack {stack.name!r} runs on the {stack.control_plane} control plane "
-        f"({len(stack.processes)} processes); {end}."
+        f"The stack {stack.name!r} runs on the {stack.control_plane} control plane with "
+        f"{stack.kubelet} kubelets ({len(stack.processes)} processes); {end}."
     )
     click.echo(f"export KUBECONFIG={stack.kubeconfig}")
 
@@ -163,6 +200,7 @@ def stack_as_data(stack: StackFile) -> dict[str, object]:
     return {
         "name": stack.name,
         "controlPlane": stack.control_plane,
+        "kubelet": stack.kubelet,
         "server": stack.server,
         "kubeconfig": stack.kubeconfig,
         "natsUrl": stack.nats_url,

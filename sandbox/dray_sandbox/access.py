@@ -1,12 +1,15 @@
 """Users of a local API server, their bearer tokens and kubeconfig files."""
 
+import base64
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray_sandbox.certificates import ServerFiles, make_server_files, write_secret
+from dray.runtime.certificates import ClientCertificate
+from dray_sandbox.certificates import ServerFiles, make_server_files
+from dray_sandbox.secret_files import write_secret
 
 ADMIN = "dray-admin"
 SCHEDULER = "system:kube-scheduler"
@@ -56,15 +59,18 @@ class Endpoint:
         return self.kubeconfigs[ADMIN]
 
 
-def make_credentials(directory: Path) -> SandboxCredentials:
-    """New certificates, and a new random token for every user of GROUPS."""
+def make_credentials(directory: Path, names: Sequence[str] = ()) -> SandboxCredentials:
+    """New certificates, and a new random token for every user of GROUPS.
+
+    ``names`` are further names and addresses of the API server.
+    """
     tokens = {user: secrets.token_urlsafe(24) for user in GROUPS}
     rows = [
         f'{tokens[user]},{user},{user},"{",".join(groups)}"\n' for user, groups in GROUPS.items()
     ]
     token_file = directory / "tokens.csv"
     write_secret(token_file, "".join(rows).encode())
-    server = make_server_files(directory, ("127.0.0.1", "localhost"))
+    server = make_server_files(directory, ("127.0.0.1", "localhost", *names))
     return SandboxCredentials(directory, server, token_file, tokens)
 
 
@@ -83,13 +89,30 @@ def endpoint(credentials: SandboxCredentials, url: str, context: str) -> Endpoin
 
 
 def kubeconfig(url: str, authority: Path, user: str, token: str, context: str) -> bytes:
-    """A kubeconfig file for one user, as JSON."""
+    """A kubeconfig file for one user with a token, as JSON."""
+    return _kubeconfig(url, authority, user, {"token": token}, context)
+
+
+def certificate_kubeconfig(
+    endpoint: Endpoint, user: str, client: ClientCertificate, context: str
+) -> bytes:
+    """A kubeconfig file for one user with a certificate, as JSON."""
+    proof = {
+        "client-certificate-data": base64.b64encode(client.certificate).decode(),
+        "client-key-data": base64.b64encode(client.key).decode(),
+    }
+    return _kubeconfig(endpoint.url, endpoint.authority, user, proof, context)
+
+
+def _kubeconfig(
+    url: str, authority: Path, user: str, proof: Mapping[str, str], context: str
+) -> bytes:
     cluster = {"server": url, "certificate-authority": str(authority)}
     content = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": context, "cluster": cluster}],
-        "users": [{"name": user, "user": {"token": token}}],
+        "users": [{"name": user, "user": proof}],
         "contexts": [{"name": context, "context": {"cluster": context, "user": user}}],
         "current-context": context,
     }

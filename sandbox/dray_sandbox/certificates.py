@@ -1,12 +1,19 @@
 """The certificates, keys and other secrets of one local stack, as files."""
 
 import datetime
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray.runtime.certificates import CA_FILE, CERTIFICATE_FILE, KEY_FILE, issue, signing_key
+from dray.runtime.certificates import (
+    CA_FILE,
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    ClientAuthority,
+    issue,
+    signing_key,
+)
+from dray_sandbox.secret_files import write_secret
 
 _LIFETIME = datetime.timedelta(days=365)
 
@@ -31,16 +38,12 @@ def make_server_files(directory: Path, names: Sequence[str]) -> ServerFiles:
     return files
 
 
+def make_client_authority() -> ClientAuthority:
+    """A new authority of users that have certificates instead of tokens."""
+    return ClientAuthority("dray local stack clients", _LIFETIME)
+
+
 def make_signing_key(path: Path) -> Path:
     """A new RSA key that signs service-account tokens."""
     write_secret(path, signing_key())
     return path
-
-
-def write_secret(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, independent of the umask."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(content)

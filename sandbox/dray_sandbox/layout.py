@@ -7,10 +7,11 @@ from typing import Literal
 
 from dray.api.errors import InvalidInputError
 from dray.api.names import POOL_LABEL
+from dray.bus.payload import RECOMMENDED_BYTES
 from dray_sandbox.kubelet.plan import NODE_CAPACITY
-from dray_sandbox.nats_server import MAX_PAYLOAD_BYTES
 
 ControlPlane = Literal["sandbox", "real"]
+KubeletKind = Literal["simulated", "real"]
 
 DEFAULT_MODELS = ("A100", "H100")
 DEFAULT_POOLS = ("my-gpu-pool", "production-pool", "default")
@@ -21,7 +22,7 @@ DEFAULT_GPUS = 8
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNode:
-    """A node that exists only in the API, with its node-agent and its kubelet stand-in."""
+    """A node with simulated GPUs; a stand-in or a real kubelet runs it."""
 
     name: str
     model: str = "A100"
@@ -35,6 +36,12 @@ class StackOptions:
 
     name: str = "default"
     control_plane: ControlPlane = "sandbox"
+    kubelet: KubeletKind = "simulated"
+    """What runs the nodes. Real kubelets need a real control plane and root."""
+    services: bool = True
+    """Whether dray is installed, and its services and NATS run as processes of this machine."""
+    images: tuple[str, ...] = ()
+    """Paths of archives with images for real kubelets."""
     workloads: bool = True
     """Whether a real control plane has workloads, service accounts and node lifecycle; every node
     then needs a kubelet."""
@@ -53,7 +60,7 @@ class StackOptions:
     """How long a driver may be disconnected from its kubelet before its slices are deleted."""
     sync_interval: str = "always"
     """When NATS syncs writes to the disk."""
-    max_payload_bytes: int = MAX_PAYLOAD_BYTES
+    max_payload_bytes: int = RECOMMENDED_BYTES
     """The longest message that NATS accepts."""
     restart: bool = True
     """Whether the supervisor starts a process again that ended by itself; else it ends all."""

@@ -18,15 +18,14 @@ from dray.api.errors import PermanentError
 from dray.bus.payload import RECOMMENDED_BYTES
 from dray.bus.topology import ACCESS, CLAIM_CONTROLLER
 from dray_claim_controller.identities.signing import AccountKey, new_seed
-from dray_sandbox.certificates import write_secret
 from dray_sandbox.paths import checkout
 from dray_sandbox.processes import ProcessSpec, Runner
+from dray_sandbox.secret_files import write_secret
 
-ADMIN = "admin"
+ADMIN, SYSTEM = "admin", "system"
 ISSUER_VARIABLE = "DRAY_NATS_ISSUER"
-USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN)
+USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN, SYSTEM)
 CONFIGURATION = "dray.conf"
-MAX_PAYLOAD_BYTES = RECOMMENDED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def configuration(
     sync_interval: str,
     name: str = "nats-server",
     cluster: str = "",
-    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    max_payload_bytes: int = RECOMMENDED_BYTES,
 ) -> bytes:
     """The server's configuration, which includes the accounts' file. ``cluster`` is the block of
     that name, for one of several servers."""
@@ -128,7 +127,7 @@ def nats_program(
     *,
     sync_interval: str,
     cluster: str = "",
-    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    max_payload_bytes: int = RECOMMENDED_BYTES,
 ) -> ProcessSpec:
     """A server with its configuration and its files below ``directory``."""
     _copy_accounts(directory)
@@ -159,7 +158,7 @@ async def start_nats(
     directory: Path,
     *,
     sync_interval: str = "always",
-    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    max_payload_bytes: int = RECOMMENDED_BYTES,
     name: str = "nats-server",
 ) -> NatsAccess:
     """Start a server with file storage below ``directory``, on a free port.

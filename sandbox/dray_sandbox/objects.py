@@ -16,10 +16,15 @@ from dray_sandbox.access import ADMIN, Endpoint
 
 Object = dict[str, Any]
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The one in C reads custom resources twenty times as fast."""
+
 _PLURALS = {
     "Namespace": "namespaces",
     "Pod": "pods",
     "Node": "nodes",
+    "Service": "services",
+    "EndpointSlice": "endpointslices",
     "ServiceAccount": "serviceaccounts",
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
@@ -27,7 +32,10 @@ _PLURALS = {
     "RoleBinding": "rolebindings",
     "CustomResourceDefinition": "customresourcedefinitions",
     "DeviceClass": "deviceclasses",
+    "GPUPool": "gpupools",
+    "SchedulingConfigTemplate": "schedulingconfigtemplates",
     "ResourceClaim": "resourceclaims",
+    "ResourceClaimTemplate": "resourceclaimtemplates",
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
@@ -92,6 +100,20 @@ class Installer:
                 raise ApplyError(f"{path} does not exist after {within_s:g} s")
             await asyncio.sleep(0.05)
 
+    async def wait_until_ready(self, node: str, *, within_s: float = 60.0) -> None:
+        """Wait until the kubelet has reported that its node is ready."""
+        deadline = time.monotonic() + within_s
+        while True:
+            _, answer = await self._request("GET", f"/api/v1/nodes/{node}")
+            conditions = answer.get("status", {}).get("conditions", ())
+            known = {condition["type"]: condition for condition in conditions}
+            if known.get("Ready", {}).get("status") == "True":
+                return
+            if time.monotonic() > deadline:
+                message = known.get("Ready", {}).get("message", "there is no such condition")
+                raise ApplyError(f"node {node} is not ready after {within_s:g} s: {message}")
+            await asyncio.sleep(0.05)
+
     async def wait_until_denied(self, obj: Object, *, by: str, within_s: float = 20.0) -> None:
         """Wait until the server denies a dry run of ``obj`` with a message that contains ``by``.
 
@@ -141,9 +163,8 @@ class Installer:
 def documents(path: Path) -> list[Object]:
     """The objects of one YAML file, or of a folder's YAML files in the order of their names."""
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
-    return [
-        obj for file in files for obj in yaml.safe_load_all(file.read_text(encoding="utf-8")) if obj
-    ]
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    return [obj for text in texts for obj in yaml.load_all(text, Loader=_LOADER) if obj]
 
 
 def _path(obj: Object) -> str:

@@ -8,6 +8,10 @@ from pathlib import Path
 
 from dray.api.errors import InvalidInputError, PermanentError
 
+FOLDER_VARIABLE = "DRAY_STACKS"
+"""The folder of all local stacks, if not the checkout's cache. Sessions of tests have their own."""
+SOURCE_VARIABLE = "DRAY_SOURCE"
+"""Names the source tree for a package that is installed elsewhere, as in an image."""
 _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _FIRST_PORT, _LAST_PORT = 20_000, 32_000
 """Below the usual ephemeral range, so that no outgoing connection uses a chosen port."""
@@ -17,13 +21,14 @@ _LONGEST_SOCKET_DIRECTORY = 45
 
 
 def checkout() -> Path:
-    """The root of the source tree this package runs from.
+    """The root of the source tree: SOURCE_VARIABLE's, else the one this package runs from.
 
     Raises:
         FileNotFoundError: the package is not in a checkout, so the custom resources and the
             control plane's Go module are missing.
     """
-    root = Path(__file__).resolve().parents[2]
+    named = os.environ.get(SOURCE_VARIABLE)
+    root = Path(named) if named else Path(__file__).resolve().parents[2]
     if not (root / "pyproject.toml").is_file():
         raise FileNotFoundError(
             f"the local stack needs dray's source tree, and {root} is not one: "
@@ -33,7 +38,7 @@ def checkout() -> Path:
 
 
 def stack_directory(name: str) -> Path:
-    """The run directory of a local stack, inside the checkout's cache folder.
+    """The run directory of a local stack, in ``$DRAY_STACKS`` or the checkout's cache folder.
 
     Raises:
         InvalidInputError: the name could lead out of that folder, which each start empties.
@@ -43,7 +48,8 @@ def stack_directory(name: str) -> Path:
             f"name of a stack: {name!r} is not allowed: at most 40 of a-z, 0-9 and '-', "
             "beginning and ending with a letter or digit"
         )
-    return checkout() / ".cache" / "dray" / name
+    folder = os.environ.get(FOLDER_VARIABLE)
+    return (Path(folder) if folder else checkout() / ".cache" / "dray") / name
 
 
 def traces_directory(stack: Path) -> Path:

@@ -1,5 +1,6 @@
-"""Readiness checks: whether a URL answers, and whether a process listens on a port."""
+"""Readiness checks: whether a URL answers, a socket accepts, a process listens on a port."""
 
+import asyncio
 import contextlib
 import os
 import ssl
@@ -30,6 +31,22 @@ def answers(
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
+
+    return check
+
+
+def accepts_connections(socket: Path) -> Callable[[], Awaitable[bool]]:
+    """A check that a process accepts connections to a Unix socket."""
+
+    async def check() -> bool:
+        try:
+            _, writer = await asyncio.open_unix_connection(str(socket))
+        except OSError:
+            return False
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        return True
 
     return check
 

@@ -61,6 +61,9 @@ class ProcessSpec:
     """Programs of a higher order stop first."""
     health_url: str = ""
     """The page that says whether it is ready, or its address; empty if it has none."""
+    parent_death_signal: signal.Signals = signal.SIGKILL
+    """What it gets when this process ends without having stopped it. SIGTERM is for a program that
+    removes what would stay behind."""
 
 
 @dataclass(slots=True)
@@ -71,9 +74,11 @@ class _Running:
     stopping: bool = False
 
 
-def bound_to_this_process(argv: Sequence[str]) -> list[str]:
-    """The command, wrapped so that the kernel kills it when this process ends."""
-    return [sys.executable, "-I", "-S", _PARENT_DEATH, str(os.getpid()), *argv]
+def bound_to_this_process(
+    argv: Sequence[str], number: signal.Signals = signal.SIGKILL
+) -> list[str]:
+    """The command, wrapped so that it gets signal ``number`` when this process ends."""
+    return [sys.executable, "-I", "-S", _PARENT_DEATH, str(os.getpid()), str(int(number)), *argv]
 
 
 async def gather_or_cancel(*work: Coroutine[Any, Any, Any]) -> list[Any]:
@@ -202,6 +207,10 @@ class Runner:
             if running.process.poll() is None
         }
 
+    def last_pids(self) -> dict[str, int]:
+        """Process ids of all programs, by name; of one that has ended, its last one."""
+        return {name: running.process.pid for name, running in self._running.items()}
+
     def log(self, name: str) -> Path:
         """The file of the program's output."""
         return self._logs / f"{name}.log"
@@ -246,7 +255,7 @@ class Runner:
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith(_NOT_INHERITED)
         }
-        argv = bound_to_this_process(program.argv)
+        argv = bound_to_this_process(program.argv, program.parent_death_signal)
         with self.log(program.name).open("ab") as log:
             return subprocess.Popen(
                 argv,

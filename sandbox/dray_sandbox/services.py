@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dray_sandbox.access import CLAIM_CONTROLLER, KUBELET, NODE_AGENT, Endpoint
 from dray_sandbox.layout import SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess
+from dray_sandbox.node.specs import service_in_node, stand_in_device
 from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
 from dray_sandbox.processes import ProcessSpec
@@ -47,6 +48,11 @@ class NodeFolders:
     def token(self) -> Path:
         """The node-agent's token for NATS, which the kubelet renews."""
         return self.root / "token"
+
+    @property
+    def machine(self) -> Path:
+        """The pid file of a real node."""
+        return self.root / "machine.pid"
 
     def make(self) -> None:
         """Create all of them."""
@@ -102,7 +108,7 @@ class ServicePrograms:
         nodes = self.options.nodes
         if self.options.agents_in_one and nodes:
             return [self._agents_of(nodes)]
-        return [self._node_agent(node) for node in nodes]
+        return [self.node_agent(node) for node in nodes]
 
     def kubelet(self) -> ProcessSpec:
         """One process with the stand-in kubelets of all nodes."""
@@ -131,7 +137,18 @@ class ServicePrograms:
             order=_KUBELET_ORDER,
         )
 
-    def _node_agent(self, node: SimulatedNode) -> ProcessSpec:
+    def agent_tokens(self) -> ProcessSpec:
+        """The tokens of node-agents that run as processes of real nodes."""
+        kubeconfig = self.endpoint.kubeconfigs[KUBELET]
+        flags = (f"--kubeconfig={kubeconfig}", f"--nodes={self.nodes}")
+        return ProcessSpec(
+            name="agent-tokens",
+            argv=(sys.executable, "-m", "dray_sandbox.kubelet.agent_tokens", *flags),
+            order=_KUBELET_ORDER,
+        )
+
+    def node_agent(self, node: SimulatedNode) -> ProcessSpec:
+        """The agent of one node."""
         folders = self.folders(node.name)
         own = {
             "DRAY_KUBE__KUBECONFIG": str(self.endpoint.kubeconfigs[NODE_AGENT]),
@@ -139,13 +156,21 @@ class ServicePrograms:
             "DRAY_NODE__BOARD": "simulated",
             "DRAY_NODE__MODEL": node.model,
             "DRAY_NODE__COUNT": str(node.gpus),
-            "DRAY_NODE__PLUGINS_DIR": str(folders.plugins),
-            "DRAY_NODE__REGISTRY_DIR": str(folders.registry),
-            "DRAY_NODE__CDI_DIR": str(folders.cdi),
-            "DRAY_NODE__STATE_DIR": str(folders.state),
             "DRAY_NODE__TOKEN_FILE": str(folders.token),
         }
-        return self._service(f"node-agent-{node.name}", "dray_node_agent", "node-agent", own)
+        inside: tuple[str, ...] = ()
+        if self.options.kubelet == "real":  # the agent's default folders are those of the node
+            inside = service_in_node(folders.machine)
+            own["DRAY_NODE__STAND_IN_DEVICE"] = stand_in_device()
+        else:
+            own |= {
+                "DRAY_NODE__PLUGINS_DIR": str(folders.plugins),
+                "DRAY_NODE__REGISTRY_DIR": str(folders.registry),
+                "DRAY_NODE__CDI_DIR": str(folders.cdi),
+                "DRAY_NODE__STATE_DIR": str(folders.state),
+            }
+        agent = self._service(node_agent_name(node.name), "dray_node_agent", "node-agent", own)
+        return replace(agent, argv=(*inside, *agent.argv))
 
     def _agents_of(self, nodes: Sequence[SimulatedNode]) -> ProcessSpec:
         flags = []
@@ -191,6 +216,11 @@ class ServicePrograms:
             stop_within_s=_STOPS_WITHIN_S,
             order=_ORDER,
         )
+
+
+def node_agent_name(node: str) -> str:
+    """The name of the process."""
+    return f"node-agent-{node}"
 
 
 def _replicas(name: str, count: int) -> list[str]:

@@ -8,8 +8,8 @@ All files are in one folder of the checkout's cache, and all processes end with 
 ``record`` has the address of each part; it is also written to ``stack.json``.
 """
 
+import asyncio
 import os
-import shutil
 import tempfile
 import time
 from collections import Counter
@@ -21,7 +21,6 @@ from typing import Self
 
 import msgspec
 
-from dray.api.errors import PermanentError
 from dray.api.names import DRAY_NAMESPACE
 from dray_sandbox.access import Endpoint, make_credentials
 from dray_sandbox.chart import (
@@ -31,10 +30,24 @@ from dray_sandbox.chart import (
     refused_claim,
 )
 from dray_sandbox.controlplane.build import GoBinary, build
-from dray_sandbox.controlplane.launch import change_version, start_control_plane
+from dray_sandbox.controlplane.launch import (
+    KubeletAccess,
+    change_version,
+    start_control_plane,
+)
 from dray_sandbox.kubelet.tokens import ACCOUNT
-from dray_sandbox.layout import ControlPlane, StackOptions
+from dray_sandbox.last_run import (
+    NODES_FOLDER,
+    check_kept_state,
+    remove_leftovers,
+    remove_state,
+)
+from dray_sandbox.layout import SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
+from dray_sandbox.node.cluster import NodeCluster
+from dray_sandbox.node.network import API_NAMES, API_SERVICE
+from dray_sandbox.node.programs import build_programs
+from dray_sandbox.node.requirements import check_machine
 from dray_sandbox.objects import Installer, documents
 from dray_sandbox.paths import (
     fits_unix_sockets,
@@ -44,9 +57,10 @@ from dray_sandbox.paths import (
 )
 from dray_sandbox.processes import Runner, gather_or_cancel
 from dray_sandbox.restarts import RestartLoop
-from dray_sandbox.services import ServicePrograms
+from dray_sandbox.services import ServicePrograms, node_agent_name
 from dray_sandbox.stack_file import (
     StackFile,
+    StackRunsError,
     process_record,
     read_stack_file,
     remove_stack_file,
@@ -55,30 +69,12 @@ from dray_sandbox.stack_file import (
 from dray_sandbox.standins import start_sandbox
 from dray_webhook.registration import probe_pod, webhook_configurations
 
-NODES_FOLDER = "n"
-"""Folder of the nodes; a link if its path is too long for sockets."""
 Progress = Callable[[str], None]
 _DEFAULT_ACCOUNT = {
     "apiVersion": "v1",
     "kind": "ServiceAccount",
     "metadata": {"name": "default", "namespace": "default"},
 }
-
-
-class StackRunsError(PermanentError):
-    """A stack of that name runs already."""
-
-    def __init__(self, stack: StackFile) -> None:
-        name = stack.name
-        super().__init__(
-            f"a stack named {name!r} runs already: use it with\n"
-            f"export KUBECONFIG={stack.kubeconfig}\n"
-            f"or stop it with `dray down --stack {name}`, or choose another name"
-        )
-
-
-class KeptStateError(PermanentError):
-    """The last run's state is another control plane's."""
 
 
 class Stack:
@@ -92,7 +88,13 @@ class Stack:
         self._began = time.monotonic()
         self._nodes = self.directory / NODES_FOLDER
         self._record: StackFile | None = None
+        self._services: ServicePrograms | None = None
+        self._cluster: NodeCluster | None = None
+        self._endpoint: Endpoint | None = None
         self._restarts: Counter[str] = Counter()
+        self._identities = asyncio.Event()
+        """Set once claim-controllers confirm tokens. NATS lets a node-agent that comes before wait
+        for three seconds, and refuses it then."""
 
     @property
     def record(self) -> StackFile:
@@ -145,6 +147,25 @@ class Stack:
         await self.runner.restart(name)
         self._write_record()
 
+    async def start_node(self, node: SimulatedNode) -> None:
+        """Start a further real node, or one that was stopped; returns when it is ready.
+
+        Raises:
+            ProgramFailedError, ApplyError: one of its parts failed, or it was not ready in time.
+        """
+        assert self._endpoint is not None, "the stack has not started"
+        async with Installer(self._endpoint) as installer:
+            await self._start_real_node(node, installer)
+        self._write_record()
+
+    async def stop_node(self, name: str) -> None:
+        """End a real node at once, as a power failure does. Its Node object and files stay."""
+        assert self._cluster is not None, "the nodes are not real"
+        await self._cluster.stop_node(name)
+        if self._services is not None:
+            await self.runner.stop(node_agent_name(name))
+        self._write_record()
+
     async def supervise(self) -> None:
         """Start every process again that ends by itself, until cancelled."""
 
@@ -179,37 +200,71 @@ class Stack:
         self._write_record()
 
     async def _start(self) -> None:
-        async with self._step("api server and NATS"):
+        kubelets = await self._start_network() if self.options.kubelet == "real" else None
+        async with self._step("api server and NATS" if self.options.services else "api server"):
             endpoint, nats = await gather_or_cancel(
-                self._start_control_plane(),
-                start_nats(
-                    self.runner,
-                    self.directory,
-                    sync_interval=self.options.sync_interval,
-                    max_payload_bytes=self.options.max_payload_bytes,
-                ),
+                self._start_control_plane(kubelets), self._start_nats()
             )
+        self._endpoint = endpoint
+        webhook_url = ""
         async with Installer(endpoint) as installer:
-            async with self._step("custom resources"):
-                await self._install(installer)
-            traces = traces_directory(self.directory)
-            services = ServicePrograms(self.options, endpoint, nats, self._nodes, traces)
-            webhook_port = free_port()
-            certificates = self.directory / "webhook"
-            async with self._step("services and nodes"):
-                await self._start_services(services, certificates, webhook_port)
-            url = f"https://127.0.0.1:{webhook_port}"
-            bundle = (certificates / "ca.crt").read_bytes()
-            # The mutating one last: once the server calls it, it calls the other, too.
-            await installer.apply(reversed(webhook_configurations(url, bundle)))
-            await installer.wait_until_denied(probe_pod(), by="admission webhook")
-            await installer.wait_until_denied(refused_claim(), by="ValidatingAdmissionPolicy")
-        self._record = self._describe(endpoint, nats, url)
+            if self.options.control_plane == "real" and self.options.workloads:
+                # Until then, the API server refuses every pod.
+                await installer.wait_until_exists(_DEFAULT_ACCOUNT)
+            if nats is None:
+                async with self._step("nodes"):
+                    await self._start_nodes(endpoint, installer)
+            else:
+                traces = traces_directory(self.directory)
+                self._services = ServicePrograms(self.options, endpoint, nats, self._nodes, traces)
+                webhook_url = await self._start_dray(endpoint, installer, self._services)
+        self._record = self._describe(endpoint, nats, webhook_url)
         self._write_record()
 
-    async def _start_control_plane(self) -> Endpoint:
-        credentials = make_credentials(self.directory / "access")
-        context = f"dray-{self.options.name}"
+    async def _start_dray(
+        self, endpoint: Endpoint, installer: Installer, services: ServicePrograms
+    ) -> str:
+        """Install dray, start its services and the nodes; the webhook's URL."""
+        async with self._step("custom resources"):
+            await self._install(installer)
+        webhook_port = free_port()
+        certificates = self.directory / "webhook"
+        async with self._step("services and nodes"):
+            await gather_or_cancel(
+                self._start_services(services, certificates, webhook_port),
+                self._start_nodes(endpoint, installer),
+            )
+        url = f"https://127.0.0.1:{webhook_port}"
+        bundle = (certificates / "ca.crt").read_bytes()
+        # The mutating one last: once the server calls it, it calls the other, too.
+        await installer.apply(reversed(webhook_configurations(url, bundle)))
+        await installer.wait_until_denied(probe_pod(), by="admission webhook")
+        await installer.wait_until_denied(refused_claim(), by="ValidatingAdmissionPolicy")
+        await installer.apply(documents(chart_directory() / "files" / "basetemplate.yaml"))
+        return url
+
+    async def _start_nats(self) -> NatsAccess | None:
+        if not self.options.services:
+            return None
+        return await start_nats(
+            self.runner,
+            self.directory,
+            sync_interval=self.options.sync_interval,
+            max_payload_bytes=self.options.max_payload_bytes,
+        )
+
+    async def _start_network(self) -> KubeletAccess:
+        """The network of real nodes, and what they run."""
+        own = check_machine(self.directory)
+        programs = await build_programs(self._progress)
+        self._cluster = NodeCluster(
+            self.runner, self.directory / "cluster", self._nodes, programs, own
+        )
+        return await self._cluster.start_network()
+
+    async def _start_control_plane(self, kubelets: KubeletAccess | None) -> Endpoint:
+        names = (kubelets.address, API_SERVICE, *API_NAMES) if kubelets else ()
+        credentials = make_credentials(self.directory / "access", names)
         if self.options.control_plane == "real":
             binary = await build(self._progress)
             folder = self.directory / "kubernetes"
@@ -218,15 +273,16 @@ class Stack:
                 binary,
                 folder,
                 credentials,
-                context=context,
+                context=self._context,
                 workloads=self.options.workloads,
                 serve=self.options.serve,
+                kubelets=kubelets,
             )
         return await start_sandbox(
             self.runner,
             self.directory,
             credentials,
-            context=context,
+            context=self._context,
             crds=_crds(),
             serve=self.options.serve,
             template_retry=self.options.template_retry,
@@ -248,31 +304,51 @@ class Stack:
         await installer.apply([namespace, node_agents, *classes, *crds, *admission_policies()])
         if self.options.control_plane == "real":
             await installer.apply(cluster_roles())
-            if self.options.workloads:  # until then, the API server refuses every pod
-                await installer.wait_until_exists(_DEFAULT_ACCOUNT)
         await installer.wait_until_served(crds)
 
     async def _start_services(
         self, services: ServicePrograms, certificates: Path, port: int
     ) -> None:
-        for node in self.options.nodes:
-            services.folders(node.name).make()
-        programs = [
-            *services.claim_controllers(),
-            *services.allocators(),
-            services.webhook(certificates, port),
-            *services.node_agents(),
-        ]
-        if self.options.nodes:
-            programs.insert(0, services.kubelet())
-        await self.runner.start_all(programs)
+        programs = [*services.allocators(), services.webhook(certificates, port)]
+
+        async def claim_controllers() -> None:
+            await self.runner.start_all(services.claim_controllers())
+            self._identities.set()
+
+        await gather_or_cancel(self.runner.start_all(programs), claim_controllers())
+
+    async def _start_nodes(self, endpoint: Endpoint, installer: Installer) -> None:
+        """Kubelets and, if dray's services are processes, node-agents."""
+        nodes = self.options.nodes
+        if self._cluster is not None:
+            self._nodes.mkdir(parents=True, exist_ok=True)
+            archives = map(Path, self.options.images)
+            await self._cluster.start_services(endpoint, self._context, archives)
+            if self._services is not None:
+                await self.runner.start(self._services.agent_tokens())
+            await gather_or_cancel(*(self._start_real_node(node, installer) for node in nodes))
+        elif self._services is not None and nodes:
+            for node in nodes:
+                self._services.folders(node.name).make()
+            await self.runner.start(self._services.kubelet())
+            await self._identities.wait()
+            await self.runner.start_all(self._services.node_agents())
+
+    async def _start_real_node(self, node: SimulatedNode, installer: Installer) -> None:
+        assert self._cluster is not None
+        await self._cluster.start_node(node)
+        await installer.wait_until_ready(node.name)
+        if self._services is not None:
+            await self._identities.wait()
+            await self.runner.start(self._services.node_agent(node))
 
     def _take_directory(self) -> None:
         """Empty the run directory, unless its state is kept or a stack of this name runs."""
         if (running := self._running_elsewhere()) is not None:
             raise StackRunsError(running)
+        remove_leftovers(self.options.name)
         if self.options.keep:
-            self._check_kept_state()
+            check_kept_state(self.options.name, self.options.control_plane)
         else:
             remove_state(self.options.name)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -283,28 +359,25 @@ class Stack:
             self._nodes = self._nodes.resolve()
             self._nodes.mkdir(mode=0o700, exist_ok=True)  # the system may have emptied its folder
 
-    def _check_kept_state(self) -> None:
-        kept = kept_control_plane(self.options.name)
-        if kept not in (None, self.options.control_plane):
-            raise KeptStateError(
-                f"the stack {self.options.name!r} had the {kept} control plane in its last run: "
-                f"continue with `dray up --keep --control-plane {kept}`, or start without --keep"
-            )
-
     def _running_elsewhere(self) -> StackFile | None:
         other = read_stack_file(self.options.name)
         return None if other is None or other.supervisor.pid == os.getpid() else other
 
-    def _describe(self, endpoint: Endpoint, nats: NatsAccess, webhook_url: str) -> StackFile:
+    @property
+    def _context(self) -> str:
+        return f"dray-{self.options.name}"
+
+    def _describe(self, endpoint: Endpoint, nats: NatsAccess | None, webhook_url: str) -> StackFile:
         return StackFile(
             name=self.options.name,
             directory=str(self.directory),
             control_plane=self.options.control_plane,
+            kubelet=self.options.kubelet,
             server=endpoint.url,
             kubeconfig=str(endpoint.admin_kubeconfig),
             kubeconfigs={user: str(path) for user, path in endpoint.kubeconfigs.items()},
-            nats_url=nats.url,
-            nats_passwords=dict(nats.passwords),
+            nats_url=nats.url if nats else "",
+            nats_passwords=dict(nats.passwords) if nats else {},
             webhook_url=webhook_url,
             audit_log=str(endpoint.audit_log or ""),
             nodes=tuple(node.name for node in self.options.nodes),
@@ -325,7 +398,7 @@ class Stack:
                 self.runner.program(name).health_url,
                 self._restarts[name],
             )
-            for name, pid in self.runner.pids().items()
+            for name, pid in self.runner.last_pids().items()
         )
         self._record = msgspec.structs.replace(self._record, processes=processes)
         write_stack_file(self._record)
@@ -336,22 +409,6 @@ class Stack:
         self._progress(f"starting {what}")
         yield
         self._progress(f"ready: {what} ({time.monotonic() - began:.1f} s)")
-
-
-def kept_control_plane(name: str) -> ControlPlane | None:
-    """The control plane whose objects the last run of a stack has left; None: there are none."""
-    directory = stack_directory(name)
-    if (directory / "kubernetes" / "etcd").exists():
-        return "real"
-    return "sandbox" if (directory / "objects").exists() else None
-
-
-def remove_state(name: str) -> None:
-    """Remove everything that the last run of a stack has left."""
-    nodes = stack_directory(name) / NODES_FOLDER
-    if nodes.is_symlink():
-        shutil.rmtree(nodes.resolve(), ignore_errors=True)
-    shutil.rmtree(stack_directory(name), ignore_errors=True)
 
 
 def _crds() -> Path:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from dray.api.errors import PermanentError
 from dray_sandbox.paths import stack_directory
+from dray_sandbox.secret_files import write_secret
 
 DEFAULT_NAME = "default"
 NAME_VARIABLE = "DRAY_STACK"
@@ -34,6 +36,8 @@ class StackFile(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     directory: str
     control_plane: str
+    kubelet: str = "simulated"
+    """What runs the nodes: ``simulated`` or ``real``."""
     server: str
     """URL of the API server."""
     kubeconfig: str
@@ -58,6 +62,18 @@ class StackFile(msgspec.Struct, frozen=True, kw_only=True):
     def running(self) -> bool:
         """Whether its supervisor runs; without it, every other process has ended."""
         return is_alive(self.supervisor)
+
+
+class StackRunsError(PermanentError):
+    """A stack of that name runs already."""
+
+    def __init__(self, stack: StackFile) -> None:
+        name = stack.name
+        super().__init__(
+            f"a stack named {name!r} runs already: use it with\n"
+            f"export KUBECONFIG={stack.kubeconfig}\n"
+            f"or stop it with `dray down --stack {name}`, or choose another name"
+        )
 
 
 def process_record(
@@ -90,8 +106,6 @@ def path_of(name: str) -> Path:
 
 def write_stack_file(stack: StackFile) -> Path:
     """Write it atomically, readable by its owner only."""
-    from dray_sandbox.certificates import write_secret  # Imports cryptography: slow for readers.
-
     path = path_of(stack.name)
     temporary = path.with_suffix(".new")
     write_secret(temporary, msgspec.json.format(msgspec.json.encode(stack), indent=2) + b"\n")

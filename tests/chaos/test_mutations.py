@@ -14,7 +14,7 @@ from tests.mutations import Mutation, allocator_forgetting_reservations, executo
 from dray.bus.memory_store import MemoryStream
 from dray.bus.ports import Fence
 from dray.messages.base import Outgoing
-from dray_allocator.state.decision_log import Reservation, Stage
+from dray_allocator.state.domain import Reservation, Stage
 from dray_sandbox.simulation.run import Size, simulate
 
 SEEDS = range(16)

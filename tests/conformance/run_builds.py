@@ -1,4 +1,4 @@
-"""What ``make conformance`` builds from Go modules, once, into the user's cache.
+"""What ``make conformance`` and ``make test-node`` build from Go modules into the user's cache.
 
 ``python tests/conformance/run_builds.py --k8s 1.36`` (``make build``) builds all of it. Exit codes:
 0 all is there, 2 used wrongly, 3 it can't be built here, and why.
@@ -14,12 +14,22 @@ from oracle.building import build_node_fit, build_oracle
 
 from dray.api.errors import DrayError
 from dray_sandbox.controlplane.build import DEFAULT_MINOR, MINORS, build
+from dray_sandbox.helm import build_helm
+from dray_sandbox.node.programs import build_programs
 
 Progress = Callable[[str], None]
 
 
 async def _build_control_plane(minor: str, progress: Progress) -> None:
     await build(progress, minor)
+
+
+async def _build_node(minor: str, progress: Progress) -> None:
+    await build_programs(progress, minor)
+
+
+async def _build_helm(minor: str, progress: Progress) -> None:
+    await build_helm(progress)
 
 
 async def _build_control_plane_before(minor: str, progress: Progress) -> None:
@@ -31,6 +41,8 @@ BUILDS: Final[dict[str, Callable[[str, Progress], Awaitable[object]]]] = {
     "control-plane": _build_control_plane,
     "oracle": build_oracle,
     "node-fit": build_node_fit,
+    "node": _build_node,
+    "helm": _build_helm,
     # What a stack is upgraded from; the oldest minor has none. Last, because it takes as long as
     # the first and only one part needs it.
     "control-plane-before": _build_control_plane_before,

@@ -36,6 +36,12 @@ PARTS: Final = (
     Part("path-b", "dray decides, alone and with kube-scheduler", ("conformance/path_b",)),
     Part("view", "kube-scheduler's own view agrees", ("conformance/view",)),
     Part("rbac", "Each service has the rights it uses, and no other", ("conformance/rbac",)),
+    Part(
+        "node",
+        "The node-agent and a kubelet do the same as with the stand-in",
+        ("conformance/kubelet",),
+        needs=("node",),
+    ),
     Part("limits", "Objects at Kubernetes' limits harm no others", ("conformance/limits",)),
     Part(
         "selectors",

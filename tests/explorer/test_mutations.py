@@ -98,7 +98,7 @@ def claims_given_up_whatever_they_say() -> AbstractContextManager[Any]:
 
 def reasons_without_the_claim() -> AbstractContextManager[Any]:
     """Keeps devices for a claim that can't be written, and does not say so."""
-    return mock.patch("dray_allocator.explain.pods.held", return_value=())
+    return mock.patch("dray_allocator.explain.pods._held_devices", return_value=())
 
 
 def voids_counted_only_where_written() -> AbstractContextManager[Any]:

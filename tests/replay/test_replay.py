@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from dray.messages.decisions import Checkpoint, Decided, Waiting, decode_record
 from dray.recording.file import BadRecordingError, read_recording, write_recording
 from dray.recording.lines import FactLine, Header, RecordLine
-from dray_allocator.nodes import load
+from dray_allocator.nodes import tie_break
 from dray_cli.__main__ import cli
 from dray_cli.replay.difference import Divergence
 from dray_cli.replay.run import replay
@@ -118,8 +118,8 @@ def test_a_changed_policy_is_found_at_the_first_decision_it_changes(recording):
 
 def test_changed_code_is_found(recording, monkeypatch):
     """Ties fall otherwise."""
-    others = 2**load.TIE_BITS - 1
-    monkeypatch.setattr("dray_allocator.nodes.table.tie", lambda one: others - load.tie(one))
+    others = 2**tie_break.TIE_BITS - 1
+    monkeypatch.setattr("dray_allocator.nodes.table.tie", lambda one: others - tie_break.tie(one))
 
     divergence = replay(read_recording(recording)).divergence
 

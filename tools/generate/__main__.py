@@ -4,7 +4,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from tools.generate import custom_resources, messages_page, nats_configuration, schemas
+from tools.generate import (
+    chart,
+    custom_resources,
+    messages_page,
+    nats_configuration,
+    observability,
+    schemas,
+)
 
 ROOT = Path(__file__).parents[2]
 OUTPUTS = (
@@ -12,6 +19,8 @@ OUTPUTS = (
     messages_page.OUTPUT,
     nats_configuration.OUTPUT,
     custom_resources.OUTPUT,
+    chart.OUTPUT,
+    observability.OUTPUT,
 )
 
 

@@ -21,6 +21,8 @@ from dray.bus.topology import (
 from tools.generate.output import Output
 
 ADMIN = "admin"
+SYSTEM = "system"
+"""Of the account that nats-server answers itself: its state, and reloading its certificates."""
 ISSUER = "DRAY_NATS_ISSUER"
 CALLOUT = "$SYS.REQ.USER.AUTH"
 _INBOX = "_INBOX.>"
@@ -60,14 +62,20 @@ def variable(user: str) -> str:
 
 
 def users() -> tuple[str, ...]:
-    """Every configured user: the roles without a user per node, and the administrator."""
-    return (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN)
+    """Every configured user: the roles without a user per node, the administrator and the
+    system's."""
+    return (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN, SYSTEM)
 
 
 def rendered() -> str:
     """The whole file."""
     accounts = "\n".join("\n".join(_account(access)) for access in ACCESS)
-    return f"{_HEAD}\naccounts {{\n{accounts}\n}}\n\n" + "\n".join(_authorization()) + "\n"
+    system = f"  SYS {{ users: [ {{ user: {SYSTEM}, password: ${variable(SYSTEM)} }} ] }}"
+    return (
+        f"{_HEAD}\naccounts {{\n{accounts}\n{system}\n}}\nsystem_account: SYS\n\n"
+        + "\n".join(_authorization())
+        + "\n"
+    )
 
 
 def _account(access: Access) -> Iterator[str]:

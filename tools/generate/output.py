@@ -12,7 +12,7 @@ class Output:
     folder: str
     """Relative to the repository's root."""
     files: Callable[[], Mapping[str, str]]
-    """The text of each file, by its name."""
+    """The text of each file, by its path below the folder."""
     owned: str = ""
     """A glob: files in the folder that match it and are not generated are removed."""
 
@@ -37,6 +37,7 @@ class Output:
         for name in self._stray(root):
             (folder / name).unlink()
         for name, text in self.files().items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, "utf-8")
 
     def _stray(self, root: Path) -> list[str]:

@@ -15,11 +15,11 @@ from dray.kube.api import connect as connect_kube
 from dray_cli.demo.play import Demo, DemoReport, report_as_json
 from dray_cli.output import output_option, print_json
 from dray_cli.recording_file import record_option, recording_settings
+from dray_sandbox.background_stack import start_detached
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.paths import checkout
 from dray_sandbox.stack import Stack
 from dray_sandbox.stack_file import StackFile
-from dray_sandbox.supervisor import start_detached
 
 STACK_NAME = "demo"
 EXAMPLES = Path("examples") / "01-quick-start"

@@ -13,7 +13,7 @@ from dray.messages.decisions import AnyRecord, Decided, Opened
 from dray.recording.file import BadRecordingError
 from dray.recording.lines import Line, RecordLine
 from dray_allocator.core.handle import handle, recompute, scores_before
-from dray_allocator.service.wire import decoded_fact
+from dray_allocator.service.facts_consumer import decoded_fact
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
 from dray_allocator.values.options import AllocatorOptions

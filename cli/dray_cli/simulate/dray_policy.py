@@ -29,7 +29,7 @@ from dray_allocator.cycle import records
 from dray_allocator.cycle.records import decision_of
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.table_search import choose
+from dray_allocator.placement.schedule import choose
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen
@@ -71,7 +71,7 @@ class DrayPolicy:
         decision = decision_of(domain, want, choice)
         record = records.decided(state, domain, (decision,))
         domain.unwritten = None
-        state.recompute(domain.current.fold(domain.current.sequence + 1, record))
+        state.requeue(domain.current.fold(domain.current.sequence + 1, record))
         return True
 
     def _wanted(self, pod: TracePod) -> PodRequest:

@@ -18,7 +18,8 @@ from .watch import WatchSettings
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m dray_sandbox.apiserver", description=__doc__)
-    parser.add_argument("--port", type=int, required=True, help="port on 127.0.0.1; 0: any")
+    parser.add_argument("--port", type=int, required=True, help="port; 0: any")
+    parser.add_argument("--host", default="127.0.0.1", help="address (default: %(default)s)")
     parser.add_argument("--cert", type=Path, required=True, help="server certificate, PEM")
     parser.add_argument("--key", type=Path, required=True, help="its key, PEM")
     parser.add_argument("--tokens", type=Path, required=True, help='token,user,uid,"groups" lines')
@@ -61,8 +62,8 @@ async def run(options: argparse.Namespace) -> None:
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     context = server_context(options.cert, options.key)
-    await web.TCPSite(runner, "127.0.0.1", options.port, ssl_context=context).start()
-    print(f"serving on https://127.0.0.1:{runner.addresses[0][1]}", flush=True)
+    await web.TCPSite(runner, options.host, options.port, ssl_context=context).start()
+    print(f"serving on https://{options.host}:{runner.addresses[0][1]}", flush=True)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

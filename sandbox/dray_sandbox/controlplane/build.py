@@ -9,7 +9,6 @@ from pathlib import Path
 from dray.api.errors import InvalidInputError
 from dray_sandbox.golang import program as golang
 from dray_sandbox.golang import toolchain
-from dray_sandbox.golang.failures import cache_errors
 from dray_sandbox.golang.program import GoProgram
 from dray_sandbox.paths import checkout
 
@@ -45,10 +44,11 @@ def wanted_minor() -> str:
     Raises:
         InvalidInputError: there is no module file for it.
     """
-    return _known(os.environ.get(MINOR_VARIABLE) or DEFAULT_MINOR)
+    return known_minor(os.environ.get(MINOR_VARIABLE) or DEFAULT_MINOR)
 
 
-def _known(minor: str) -> str:
+def known_minor(minor: str) -> str:
+    """``minor``, if there is a module file for it. Raises InvalidInputError."""
     if minor not in MINORS:
         known = ", ".join(MINORS)
         raise InvalidInputError(f"Kubernetes {minor!r} can't be built: choose one of {known}")
@@ -61,12 +61,13 @@ def control_plane(module: Path, minor: str = DEFAULT_MINOR) -> GoProgram:
     version = golang.required_version(module, mod_file, "k8s.io/kubernetes")
     return GoProgram(
         module=module,
-        kubernetes=version,
+        version=version,
         title=f"Kubernetes {version}",
         takes="about 4 min on 2 cores",
         cache="controlplane",
         file=_FILE,
         mod_file=mod_file,
+        variables=golang.kubernetes_variables(version),
     )
 
 
@@ -77,18 +78,17 @@ async def build(progress: Callable[[str], None], minor: str | None = None) -> Go
         BuildError, ToolchainError: the cause, and what to do.
         InvalidInputError: the minor is unknown.
     """
-    program = control_plane(module_directory(), _known(minor) if minor else wanted_minor())
-    directory = (await golang.build(program, progress)).parent
-    with cache_errors(directory):
-        _link_programs(directory)
-    return GoBinary(program.kubernetes, directory)
+    program = control_plane(module_directory(), known_minor(minor) if minor else wanted_minor())
+    binary = await golang.build(program, progress)
+    golang.link_programs(binary, PROGRAMS)
+    return GoBinary(program.version, binary.parent)
 
 
 def find_built() -> GoBinary | None:
     """The binary of ``wanted_minor()`` in the user's cache, intact or not; None: never built."""
     program = control_plane(module_directory(), wanted_minor())
     directory = program.directory(toolchain.find_toolchain(program.oldest_go()).version)
-    return GoBinary(program.kubernetes, directory) if (directory / _FILE).exists() else None
+    return GoBinary(program.version, directory) if (directory / _FILE).exists() else None
 
 
 def find_kubectl() -> str | None:
@@ -97,13 +97,3 @@ def find_kubectl() -> str | None:
         return on_path
     built = find_built()
     return built.program("kubectl") if built else None
-
-
-def _link_programs(directory: Path) -> None:
-    """Link each program, so that process lists show its name."""
-    for name in PROGRAMS:
-        link = directory / name
-        if not link.is_symlink() or os.readlink(link) != _FILE:
-            temporary = directory / f"{name}.{os.getpid()}"
-            temporary.symlink_to(_FILE)
-            temporary.replace(link)

@@ -1,7 +1,7 @@
 """Run etcd, kube-apiserver, kube-scheduler and kube-controller-manager on free ports."""
 
-import dataclasses
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dray_sandbox.access import (
@@ -12,11 +12,12 @@ from dray_sandbox.access import (
     SandboxCredentials,
     endpoint,
 )
-from dray_sandbox.certificates import make_signing_key, write_secret
+from dray_sandbox.certificates import make_signing_key
 from dray_sandbox.controlplane.audit import start_audit_log
 from dray_sandbox.controlplane.build import GoBinary
 from dray_sandbox.probes import answers, listens
 from dray_sandbox.processes import ProcessSpec, Runner, gather_or_cancel
+from dray_sandbox.secret_files import write_secret
 
 API_SERVER = "kube-apiserver"
 SCHEDULER_NAME = "kube-scheduler"
@@ -26,7 +27,34 @@ NODE_GRACE_S = 20
 """A node without a heartbeat for so long is not ready; a cluster waits 50 s."""
 TOLERATION_S = 20
 """How long pods stay on a node that is not ready; in a cluster 300 s."""
+_LOOPBACK = "127.0.0.1"
 _FAST = ("--kube-api-qps=5000", "--kube-api-burst=10000")
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletAccess:
+    """How real kubelets and pods reach the API server, and how it reaches kubelets."""
+
+    address: str
+    """Of this machine; the API server listens on it alone."""
+    client_authority: Path
+    """Certificates that it has signed are users."""
+    certificate: Path
+    """The API server's as a client of kubelets."""
+    key: Path
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Flags of kube-apiserver."""
+        return (
+            f"--client-ca-file={self.client_authority}",
+            f"--kubelet-client-certificate={self.certificate}",
+            f"--kubelet-client-key={self.key}",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--enable-admission-plugins=NodeRestriction",
+            # This machine has routes to pods, and none to ClusterIPs: it calls webhooks at pods.
+            "--enable-aggregator-routing=true",
+        )
 
 
 async def start_control_plane(
@@ -39,6 +67,7 @@ async def start_control_plane(
     workloads: bool = False,
     serve: tuple[str, ...] = (),
     extra_flags: tuple[str, ...] = (),
+    kubelets: KubeletAccess | None = None,
 ) -> Endpoint:
     """Start all four; returns when the API server is ready and the other two run.
 
@@ -46,7 +75,7 @@ async def start_control_plane(
     does. Without it, only claims, namespaces and garbage are controlled: for nodes without a
     kubelet, which the node lifecycle controller would end. ``serve`` are API versions that are off
     by default, such as ``resource.k8s.io/v1beta2``; ``extra_flags`` are further flags of
-    kube-apiserver.
+    kube-apiserver; ``kubelets`` are there if nodes are real.
 
     Raises:
         ProgramFailedError: one of them ended, or was not ready in time.
@@ -54,19 +83,23 @@ async def start_control_plane(
     """
     audit = start_audit_log(directory)
     extra_flags = (*audit.flags, *_runtime_config(serve), *_pod_flags(workloads), *extra_flags)
+    address = kubelets.address if kubelets else _LOOPBACK
+    extra_flags += kubelets.flags if kubelets else ()
     etcd = await runner.start_on_free_port(lambda port: _etcd(runner, binary, directory, port))
     signing_key = make_signing_key(directory / "sa.key")
 
     def api_server(port: int) -> ProcessSpec:
-        return _api_server(binary, directory, credentials, signing_key, etcd, port, extra_flags)
+        return _api_server(
+            binary, directory, credentials, signing_key, etcd, address, port, extra_flags
+        )
 
     port = await runner.start_on_free_port(api_server)
-    server = endpoint(credentials, f"https://127.0.0.1:{port}", context)
+    server = endpoint(credentials, f"https://{address}:{port}", context)
     await gather_or_cancel(
         runner.start(_scheduler(binary, directory, server)),
         runner.start(_controller_manager(binary, directory, server, signing_key, workloads)),
     )
-    return dataclasses.replace(server, audit_log=audit.path)
+    return replace(server, audit_log=audit.path)
 
 
 async def change_version(runner: Runner, binary: GoBinary) -> None:
@@ -99,7 +132,7 @@ def _runtime_config(versions: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _with_binary(binary: GoBinary, program: ProcessSpec) -> ProcessSpec:
-    return dataclasses.replace(program, argv=(binary.program(program.name), *program.argv[1:]))
+    return replace(program, argv=(binary.program(program.name), *program.argv[1:]))
 
 
 def _etcd(runner: Runner, binary: GoBinary, directory: Path, port: int) -> ProcessSpec:
@@ -125,6 +158,7 @@ def _api_server(
     credentials: SandboxCredentials,
     signing_key: Path,
     etcd_port: int,
+    address: str,
     port: int,
     extra_flags: tuple[str, ...],
 ) -> ProcessSpec:
@@ -132,7 +166,7 @@ def _api_server(
     flags = (
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
         f"--secure-port={port}",
-        "--bind-address=127.0.0.1",
+        f"--bind-address={address}",
         f"--cert-dir={directory}",
         f"--tls-cert-file={server.certificate}",
         f"--tls-private-key-file={server.key}",
@@ -145,7 +179,7 @@ def _api_server(
         "--allow-privileged=true",
         *extra_flags,
     )
-    url = f"https://127.0.0.1:{port}/readyz"
+    url = f"https://{address}:{port}/readyz"
     return ProcessSpec(
         name=API_SERVER,
         argv=(binary.program(API_SERVER), *flags),

@@ -8,7 +8,7 @@ again and never run.
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +27,8 @@ class GoProgram:
 
     module: Path
     """The folder of the Go module."""
-    kubernetes: str
-    """The version of Kubernetes that the binary reports, such as ``1.36.3``."""
+    version: str
+    """The version that the binary reports, such as ``1.36.3``."""
     title: str
     """For messages, such as ``Kubernetes 1.36.3``."""
     takes: str
@@ -39,6 +39,8 @@ class GoProgram:
     """The name of the binary."""
     mod_file: str = "go.mod"
     tags: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    """Variables that the linker sets, as ``package.name=value``."""
     package: str = ""
     """The folder of the program's sources below ``module``; empty: the module's folder."""
 
@@ -50,7 +52,7 @@ class GoProgram:
         for path in (*sources, self.module / sum_file):
             digest.update(path.read_bytes())
         digest.update("".join((go, *self.tags)).encode())
-        return user_cache() / self.cache / f"{self.kubernetes}-{digest.hexdigest()[:12]}"
+        return user_cache() / self.cache / f"{self.version}-{digest.hexdigest()[:12]}"
 
     def oldest_go(self) -> str:
         """The oldest Go version that builds the module."""
@@ -60,6 +62,13 @@ class GoProgram:
     def mod_text(self) -> str:
         """The content of its go.mod."""
         return (self.module / self.mod_file).read_text()
+
+
+def kubernetes_variables(version: str) -> tuple[str, ...]:
+    """The variables that hold Kubernetes' version, on which its feature defaults depend."""
+    base = "k8s.io/component-base/version"
+    minor = version.split(".")[1]
+    return (f"{base}.gitVersion=v{version}", f"{base}.gitMajor=1", f"{base}.gitMinor={minor}")
 
 
 def required_version(module: Path, mod_file: str, dependency: str) -> str:
@@ -97,6 +106,21 @@ async def build(program: GoProgram, progress: Callable[[str], None]) -> Path:
     return binary
 
 
+def link_programs(binary: Path, names: Iterable[str]) -> None:
+    """Make links in the folder of a multicall binary, by whose names it selects its program.
+
+    Raises:
+        CannotBuildHereError: the cache can't be used.
+    """
+    with cache_errors(binary.parent):
+        for name in names:
+            link = binary.with_name(name)
+            if not link.is_symlink() or os.readlink(link) != binary.name:
+                temporary = binary.with_name(f"{name}.{os.getpid()}")
+                temporary.symlink_to(binary.name)
+                temporary.replace(link)
+
+
 async def _compile(
     go: str, program: GoProgram, binary: Path, progress: Callable[[str], None]
 ) -> None:
@@ -121,14 +145,7 @@ async def _compile(
 
 
 def _command(go: str, program: GoProgram, output: Path) -> list[str]:
-    minor = program.kubernetes.split(".")[1]
-    base = "k8s.io/component-base/version"
-    flags = (
-        "-s -w",
-        f"-X {base}.gitVersion=v{program.kubernetes}",
-        f"-X {base}.gitMajor=1",
-        f"-X {base}.gitMinor={minor}",
-    )
+    flags = ("-s -w", *(f"-X {variable}" for variable in program.variables))
     jobs = str(min(os.cpu_count() or 1, _MOST_JOBS))
     command = [go, "build", "-v", "-p", jobs, "-trimpath", "-buildvcs=false", "-mod=readonly"]
     command += ["-ldflags", " ".join(flags)]

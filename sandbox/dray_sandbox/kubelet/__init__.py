@@ -1,11 +1,12 @@
 """A stand-in kubelet: no containers, but the same requests to the API and to drivers.
 
-* decisions (pure): ``admission``, ``claims``, ``statuses``, ``cdi.resolve``
+* decisions (pure): ``admission``, ``claims``, ``device_health``, ``statuses``, ``cdi.resolve``
 * adapters: ``plugins`` (grpc and the registry folder), ``cdi`` (the CDI folder)
 * control loops: ``node`` (Node object, lease), ``pod_object`` and ``worker`` (one pod), ``kubelet``
   (one node)
 * composition root: ``__main__``
 
-It follows kubelet 1.36: it rejects pods for good that exceed the node's cpu, memory or ports, and
-deletes the slices of a driver that is away for too long.
+It follows kubelet 1.36: it rejects pods for good that exceed the node's cpu, memory or ports,
+deletes the slices of a driver that is away for too long, and tries a pod whose claims could not be
+prepared again only after a minute or more, unless the pod's object changes.
 """

@@ -10,7 +10,7 @@ from dray.api.errors import DrayError
 from dray.kube import api
 from dray.runtime import lifetime, logs
 from dray.runtime.health import HealthPages
-from dray_sandbox.kubelet.kubelet import WIPE_AFTER_S, Kubelet, Kubelets
+from dray_sandbox.kubelet.kubelet import Kubelet, Kubelets
 from dray_sandbox.kubelet.plan import (
     NODE_CAPACITY,
     NodePlan,
@@ -18,6 +18,7 @@ from dray_sandbox.kubelet.plan import (
     parse_node,
     parse_pairs,
 )
+from dray_sandbox.kubelet.timings import KubeletTimings
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -46,7 +47,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--wipe-after-s",
         type=float,
-        default=WIPE_AFTER_S,
+        default=KubeletTimings().wipe_s,
         help="delete the slices of a driver that is away for so long (default: %(default)s)",
     )
     parser.add_argument("--health-port", type=int, default=0, help="default: a free port")
@@ -70,9 +71,8 @@ async def run(options: argparse.Namespace, plans: Sequence[NodePlan]) -> None:
     """Run until SIGTERM or SIGINT."""
     logs.configure("kubelet", plans[0].name, level=options.log_level, format=options.log_format)
     kube = await api.connect(options.kubeconfig, user_agent="dray-kubelet-standin")
-    kubelets = Kubelets(
-        kube, [Kubelet(kube, plan, wipe_after_s=options.wipe_after_s) for plan in plans]
-    )
+    timings = KubeletTimings(wipe_s=options.wipe_after_s)
+    kubelets = Kubelets(kube, [Kubelet(kube, plan, timings=timings) for plan in plans])
     health = HealthPages(port=options.health_port)
     await lifetime.serve(health=health, close=(kube.close,), kubelets=kubelets.run)
 

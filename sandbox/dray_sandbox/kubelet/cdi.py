@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dray_sandbox.kubelet.claims import NotStartedError
+from dray_sandbox.kubelet.claims import ContainerNotCreatedError
 
 _SPEC_FIELDS = {"cdiVersion", "kind", "devices", "containerEdits", "annotations"}
 _DEVICE_FIELDS = {"name", "containerEdits", "annotations"}
@@ -25,14 +25,14 @@ def resolve(ids: Iterable[str], folder: Path) -> dict[str, str]:
     """The environment that the devices add to a container; later ones override earlier ones.
 
     Raises:
-        NotStartedError: an id has no device, or a specification is invalid.
+        ContainerNotCreatedError: an id has no device, or a specification is invalid.
     """
     wanted = list(ids)
     if not wanted:
         return {}
     devices = _load(folder)
     if missing := [one for one in wanted if one not in devices]:
-        raise NotStartedError(
+        raise ContainerNotCreatedError(
             f"unresolvable CDI devices {', '.join(missing)}: "
             f"{folder} has {', '.join(sorted(devices)) or 'no devices'}"
         )
@@ -50,7 +50,7 @@ def _load(folder: Path) -> dict[str, list[Mapping[str, Any]]]:
         for device in spec["devices"]:
             name = f"{spec['kind']}={device['name']}"
             if name in devices:
-                raise NotStartedError(f"CDI device {name} is defined twice in {folder}")
+                raise ContainerNotCreatedError(f"CDI device {name} is defined twice in {folder}")
             devices[name] = [spec.get("containerEdits") or {}, device["containerEdits"]]
     return devices
 
@@ -61,7 +61,7 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {"kind": "absent/absent", "devices": []}  # removed since it was listed
     except ValueError as error:
-        raise NotStartedError(f"CDI specification {path} is not JSON: {error}") from error
+        raise ContainerNotCreatedError(f"CDI specification {path} is not JSON: {error}") from error
     problems = [*_unknown(spec, _SPEC_FIELDS, "the specification")]
     if spec.get("cdiVersion") not in _VERSIONS:
         problems.append(f"version {spec.get('cdiVersion')!r}")
@@ -70,7 +70,9 @@ def _read(path: Path) -> dict[str, Any]:
     for device in spec.get("devices") or ():
         problems.extend(_device_problems(device, str(spec.get("cdiVersion"))))
     if problems:
-        raise NotStartedError(f"CDI specification {path} is invalid: {'; '.join(problems)}")
+        raise ContainerNotCreatedError(
+            f"CDI specification {path} is invalid: {'; '.join(problems)}"
+        )
     return dict(spec)
 
 
@@ -97,7 +99,9 @@ def _environment(device: str, edits: Iterable[Mapping[str, Any]]) -> dict[str, s
     for edit in edits:
         for node in edit.get("deviceNodes") or ():
             if not Path(node.get("hostPath") or node["path"]).exists():
-                raise NotStartedError(f"CDI device {device} needs {node['path']}: no such file")
+                raise ContainerNotCreatedError(
+                    f"CDI device {device} needs {node['path']}: no such file"
+                )
         for entry in edit.get("env") or ():
             key, _, value = entry.partition("=")
             env[key] = value

@@ -1,14 +1,20 @@
 """The kubelet's checks of a pod's claims before it calls a driver. Pure."""
 
-from collections.abc import Mapping
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dray.api.errors import TemporaryError
 from dray.kube.ports import Object
+from dray_sandbox.kubelet.device_health import DeviceKey
 
 
 class NotStartedError(TemporaryError):
-    """The pod can't start now; the kubelet retries with backoff."""
+    """The pod can't start now; the kubelet tries again at the pod's next resync or update."""
+
+
+class ContainerNotCreatedError(NotStartedError):
+    """A container of the pod can't be created; the kubelet retries soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,37 @@ class ClaimInfo:
     namespace: str
     name: str
     drivers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginDevice:
+    """A prepared device in a plugin's answer."""
+
+    driver: str
+    pool: str
+    device: str
+    requests: tuple[str, ...]
+    """Empty: it belongs to every request."""
+    cdi_ids: tuple[str, ...]
+    share_id: str = ""
+
+    @property
+    def key(self) -> DeviceKey:
+        """Of the device's health."""
+        return (self.driver, self.pool, self.device)
+
+    @property
+    def resource_id(self) -> str:
+        """The device in the status of containers."""
+        return self.cdi_ids[0] if self.cdi_ids else "/".join(self.key)
+
+    def belongs_to(self, request: str) -> bool:
+        """Whether a container that names the request, or none, gets the device."""
+        return not request or not self.requests or request in self.requests
+
+
+Prepared = Mapping[str, Sequence[PluginDevice]]
+"""The devices of a pod, by entry of ``spec.resourceClaims``."""
 
 
 def claim_names(pod: Object) -> dict[str, tuple[str, bool]]:
@@ -69,13 +106,8 @@ def claim_info(pod: Object, claim: Object, must_own: bool) -> ClaimInfo:
     return ClaimInfo(metadata["uid"], metadata["namespace"], metadata["name"], drivers)
 
 
-def container_devices(
-    pod: Object, prepared: Mapping[str, list[tuple[tuple[str, ...], tuple[str, ...]]]]
-) -> dict[str, tuple[str, ...]]:
-    """CDI ids by container. ``prepared``: by pod claim, (request names, CDI ids) of devices.
-
-    A device without request names belongs to every request.
-    """
+def container_devices(pod: Object, prepared: Prepared) -> dict[str, tuple[str, ...]]:
+    """CDI ids by container."""
     containers = [
         *(pod["spec"].get("initContainers") or ()),
         *(pod["spec"].get("containers") or ()),
@@ -83,13 +115,12 @@ def container_devices(
     return {container["name"]: _ids(container, prepared) for container in containers}
 
 
-def _ids(
-    container: Object, prepared: Mapping[str, list[tuple[tuple[str, ...], tuple[str, ...]]]]
-) -> tuple[str, ...]:
+def _ids(container: Object, prepared: Prepared) -> tuple[str, ...]:
     ids: dict[str, None] = {}
-    for entry in (container.get("resources") or {}).get("claims") or ():
-        request = entry.get("request")
-        for requests, cdi_ids in prepared.get(entry["name"], []):
-            if not request or not requests or request in requests:
-                ids.update(dict.fromkeys(cdi_ids))
+    claims = list((container.get("resources") or {}).get("claims") or ())
+    random.shuffle(claims)  # a kubelet takes them from a map
+    for entry in claims:
+        for device in prepared.get(entry["name"], ()):
+            if device.belongs_to(entry.get("request") or ""):
+                ids.update(dict.fromkeys(device.cdi_ids))
     return tuple(ids)

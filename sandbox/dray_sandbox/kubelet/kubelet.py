@@ -20,15 +20,15 @@ from dray.kube.ports import (
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock, SystemClock
 from dray_sandbox.kubelet.admission import Rejection, admit
+from dray_sandbox.kubelet.device_health import DeviceKey
 from dray_sandbox.kubelet.node import NodeObject, addresses_of
 from dray_sandbox.kubelet.plan import NodePlan
 from dray_sandbox.kubelet.plugins import PluginRegistry
 from dray_sandbox.kubelet.pod_object import PodObject
+from dray_sandbox.kubelet.timings import KubeletTimings
 from dray_sandbox.kubelet.tokens import TokenFile
 from dray_sandbox.kubelet.worker import ClaimInfoCache, PodWorker
 
-WIPE_AFTER_S = 30.0
-"""How long a driver may be away before its slices are deleted, as in kubelet 1.36."""
 REFUSAL_TIMEOUT_S = 30.0
 """After this time, the API server's refusal of a node is final."""
 ALL_DRIVERS = ""
@@ -44,20 +44,25 @@ class Kubelet:
         plan: NodePlan,
         *,
         clock: Clock | None = None,
-        wipe_after_s: float = WIPE_AFTER_S,
+        timings: KubeletTimings | None = None,
     ) -> None:
         self.plan = plan
         self._kube = kube
         self._clock = clock or SystemClock()
-        self._wipe_after_s = wipe_after_s
+        self._timings = timings or KubeletTimings()
         self._node = NodeObject(kube, plan, self._clock)
         self.plugins = PluginRegistry(
-            plan.registry_dir, on_usable=self._cancel_wipe, on_away=self._schedule_wipe
+            plan.registry_dir,
+            self._timings,
+            on_usable=self._cancel_wipe,
+            on_away=self._schedule_wipe,
+            on_health=self._show_health,
         )
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
         self._claim_infos = ClaimInfoCache()
+        self._is_rebooted = False
         self._log = structlog.get_logger().bind(node=plan.name)
 
     async def run(self) -> None:
@@ -65,6 +70,7 @@ class Kubelet:
 
         Existing slices are deleted at once: no driver has registered yet.
         """
+        self._is_rebooted = _is_rebooted(self.plan)
         await self._register()
         self._wipes[ALL_DRIVERS] = asyncio.create_task(self._wipe(ALL_DRIVERS, 0.0))
         try:
@@ -121,9 +127,11 @@ class Kubelet:
             plugins=self.plugins,
             claim_infos=self._claim_infos,
             clock=self._clock,
+            timings=self._timings,
             pod_ip=(pod.get("status") or {}).get("podIP") or self._free_ip(prefix),
             host_ip=host_ip,
             admit=self._admit,
+            is_rebooted=self._is_rebooted,
         )
         self._workers[uid] = worker
         self._tasks[uid] = asyncio.create_task(self._work(uid, worker))
@@ -175,7 +183,11 @@ class Kubelet:
 
     def _schedule_wipe(self, driver: str) -> None:
         if driver not in self._wipes:
-            self._wipes[driver] = asyncio.create_task(self._wipe(driver, self._wipe_after_s))
+            self._wipes[driver] = asyncio.create_task(self._wipe(driver, self._timings.wipe_s))
+
+    def _show_health(self, devices: Sequence[DeviceKey]) -> None:
+        for worker in self._workers.values():
+            worker.on_health(devices)
 
     async def _wipe(self, driver: str, after_s: float) -> None:
         await asyncio.sleep(after_s)
@@ -215,15 +227,26 @@ class Kubelets:
 
 
 @asynccontextmanager
-async def running_kubelets(kube: Kube, *plans: NodePlan) -> AsyncIterator[Kubelets]:
+async def running_kubelets(
+    kube: Kube, *plans: NodePlan, timings: KubeletTimings | None = None
+) -> AsyncIterator[Kubelets]:
     """Kubelets in this process, until the block ends."""
-    kubelets = Kubelets(kube, [Kubelet(kube, plan) for plan in plans])
+    kubelets = Kubelets(kube, [Kubelet(kube, plan, timings=timings) for plan in plans])
     task = asyncio.create_task(kubelets.run())
     try:
         yield kubelets
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _is_rebooted(plan: NodePlan) -> bool:
+    """Whether no kubelet has run since the node's start, which empties the folder of CDI files."""
+    marker = plan.cdi_dir / ".kubelet-has-run"
+    is_first = not marker.exists()
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+    return is_first
 
 
 def _age(pod: Object) -> tuple[str, str]:

@@ -1,13 +1,13 @@
 """Registration and calls of DRA plugins; the only module of the stand-in that uses grpc.
 
-The registry folder is scanned often instead of watched by inotify. A socket that was created again
-under the same name is a new registration.
+A driver may have several plugins, each with sockets of its own, during a rolling update. A socket
+that was created again under the same name is a new registration.
 """
 
 import asyncio
 import stat
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,14 +17,16 @@ import structlog
 
 from dray.runtime.backoff import Backoff
 from dray_node_agent.kubelet.generated import (
+    dra_health_pb2,
     dra_v1_pb2,
     dra_v1beta1_pb2,
     plugin_registration_pb2,
 )
-from dray_sandbox.kubelet.claims import ClaimInfo, NotStartedError
+from dray_sandbox.kubelet.claims import ClaimInfo, NotStartedError, PluginDevice
+from dray_sandbox.kubelet.device_health import DeviceHealthCache, DeviceKey, health_name
+from dray_sandbox.kubelet.timings import KubeletTimings
 
 PLUGIN_TYPE = "DRAPlugin"
-POLL_INTERVAL_S = 0.1
 REGISTRATION_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 45.0
 """The kubelet's default timeout of calls to plugins."""
@@ -39,20 +41,11 @@ SERVICES: dict[str, tuple[str, ModuleType]] = {
     "v1beta1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", dra_v1beta1_pb2),
 }
 """In order of preference."""
+HEALTH_SERVICE = "v1alpha1.DRAResourceHealth"
+"""Kubelet 1.36 calls this version, whether the plugin names it or not."""
 
 Identity = tuple[int, int]
 """Inode and mtime of a socket."""
-
-
-@dataclass(frozen=True, slots=True)
-class PluginDevice:
-    """A prepared device in a plugin's answer."""
-
-    requests: tuple[str, ...]
-    pool: str
-    device: str
-    cdi_ids: tuple[str, ...]
-    share_id: str
 
 
 class Plugin:
@@ -62,6 +55,7 @@ class Plugin:
         self.driver = driver
         self.endpoint = endpoint
         self.version = version
+        self.connected = False
         self._service, self._messages = SERVICES[version]
         self._channel = grpc.aio.insecure_channel(f"unix:{endpoint}", options=CHANNEL_OPTIONS)
 
@@ -69,7 +63,10 @@ class Plugin:
         """NodePrepareResources of a batch; devices by claim uid."""
         answer = await self._call("NodePrepareResources", claims)
         self._check_results("NodePrepareResources", claims, answer)
-        return {uid: tuple(map(_device, one.devices)) for uid, one in answer.claims.items()}
+        return {
+            uid: tuple(self._device(device) for device in one.devices)
+            for uid, one in answer.claims.items()
+        }
 
     async def unprepare(self, claims: Sequence[ClaimInfo]) -> None:
         """NodeUnprepareResources of a batch."""
@@ -84,9 +81,41 @@ class Plugin:
             if state is not grpc.ChannelConnectivity.CONNECTING:
                 now = state is grpc.ChannelConnectivity.READY
                 if now is not connected:
-                    connected = now
+                    connected = self.connected = now
                     yield now
             await self._channel.wait_for_state_change(state)
+
+    async def health(self) -> AsyncIterator[list[tuple[DeviceKey, str, str, float]]]:
+        """Every list of NodeWatchResources: device, health, message and time-out.
+
+        Raises NotStartedError when the stream fails.
+        """
+        messages: Any = dra_health_pb2
+        watch = self._channel.unary_stream(
+            f"/{HEALTH_SERVICE}/NodeWatchResources",
+            request_serializer=messages.NodeWatchResourcesRequest.SerializeToString,
+            response_deserializer=messages.NodeWatchResourcesResponse.FromString,
+        )
+        try:
+            async for answer in watch(messages.NodeWatchResourcesRequest()):
+                yield [self._health_of(one) for one in answer.devices]
+        except grpc.aio.AioRpcError as error:
+            raise NotStartedError(f"WatchResources of {self.driver}: {error.details()}") from error
+
+    def _device(self, device: Any) -> PluginDevice:
+        return PluginDevice(
+            self.driver,
+            device.pool_name,
+            device.device_name,
+            tuple(device.request_names),
+            tuple(device.cdi_device_ids),
+            getattr(device, "share_id", ""),
+        )
+
+    def _health_of(self, one: Any) -> tuple[DeviceKey, str, str, float]:
+        key = (self.driver, one.device.pool_name, one.device.device_name)
+        timeout_s = float(one.health_check_timeout_seconds)
+        return key, health_name(one.health), one.message[:1024], timeout_s
 
     async def close(self) -> None:
         """Close the connection."""
@@ -130,31 +159,44 @@ class Plugin:
 class PluginRegistry:
     """The plugins that registered by sockets in a registry folder.
 
-    ``on_usable`` is called with a driver that registered or reconnected, ``on_away`` with one that
-    removed its socket or disconnected.
+    ``on_usable`` is called with a driver that has a connected plugin again, ``on_away`` with one
+    that has none any more, ``on_health`` with devices whose health changed.
     """
 
     def __init__(
         self,
         folder: Path,
+        timings: KubeletTimings | None = None,
         *,
         on_usable: Callable[[str], None] = lambda _: None,
         on_away: Callable[[str], None] = lambda _: None,
+        on_health: Callable[[Sequence[DeviceKey]], None] = lambda _: None,
     ) -> None:
         self._folder = folder
+        self._timings = timings or KubeletTimings()
         self._on_usable = on_usable
         self._on_away = on_away
+        self._on_health = on_health
         self._plugins: dict[Path, Plugin] = {}
+        """In the order of their registration."""
         self._known: dict[Path, Identity] = {}
         self._tasks: dict[Path, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
+        self._health = DeviceHealthCache(self._timings.health_timeout_s)
 
     def plugin(self, driver: str) -> Plugin:
-        """The plugin of a driver. Raises NotStartedError if there is none."""
-        for plugin in self._plugins.values():
-            if plugin.driver == driver:
-                return plugin
-        raise NotStartedError(f"DRA driver {driver} is not registered")
+        """The plugin of a driver that registered last, a connected one if there is one.
+
+        Raises NotStartedError if there is none.
+        """
+        plugins = [one for one in self._plugins.values() if one.driver == driver]
+        if not plugins:
+            raise NotStartedError(f"DRA driver {driver} is not registered")
+        return next((one for one in reversed(plugins) if one.connected), plugins[-1])
+
+    def health(self, device: DeviceKey) -> tuple[str, str]:
+        """Health and message of a device."""
+        return self._health.health(device, now_s=time.monotonic())
 
     async def registered(self, driver: str) -> Plugin:
         """Wait until a driver has registered."""
@@ -171,7 +213,7 @@ class PluginRegistry:
         try:
             while True:
                 await self._scan()
-                await asyncio.sleep(POLL_INTERVAL_S)
+                await asyncio.sleep(self._timings.registration_s)
         finally:
             for task in self._tasks.values():
                 task.cancel()
@@ -194,34 +236,52 @@ class PluginRegistry:
             task.cancel()
         if plugin := self._plugins.pop(path, None):
             await plugin.close()
-            self._on_away(plugin.driver)
+            self._note_usable(plugin.driver)
             structlog.get_logger().info("plugin gone", driver=plugin.driver)
 
     async def _watch_plugin(self, path: Path) -> None:
-        """Register the plugin of a socket, then watch its connection."""
-        plugin = await _registered(path)
+        """Register the plugin of a socket, then watch its connection and its devices' health."""
+        plugin = await self._registered(path)
         self._plugins[path] = plugin
         self._changed.set()
         structlog.get_logger().info(
             "plugin registered", driver=plugin.driver, service=plugin.version
         )
-        self._on_usable(plugin.driver)
-        async for connected in plugin.connections():
-            if connected:
-                self._on_usable(plugin.driver)
-            else:
-                self._on_away(plugin.driver)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_connection(plugin))
+            group.create_task(self._watch_health(plugin))
 
+    async def _watch_connection(self, plugin: Plugin) -> None:
+        async for _ in plugin.connections():
+            self._note_usable(plugin.driver)
 
-async def _registered(path: Path) -> Plugin:
-    """Register the plugin of a socket, with retries."""
-    backoff = Backoff(0.2, 5.0)
-    while True:
-        try:
-            return await register(path)
-        except NotStartedError as error:
-            structlog.get_logger().info("plugin not registered", error=str(error))
-            await backoff.pause()
+    async def _watch_health(self, plugin: Plugin) -> None:
+        while True:
+            try:
+                async for reported in plugin.health():
+                    changed = self._health.update(reported, now_s=time.monotonic())
+                    if changed:
+                        self._on_health(changed)
+            except NotStartedError as error:
+                structlog.get_logger().error(
+                    "Error receiving from WatchResources stream", error=str(error)
+                )
+            self._health.forget(plugin.driver)
+            await asyncio.sleep(self._timings.health_retry_s)
+
+    def _note_usable(self, driver: str) -> None:
+        usable = any(one.connected for one in self._plugins.values() if one.driver == driver)
+        (self._on_usable if usable else self._on_away)(driver)
+
+    async def _registered(self, path: Path) -> Plugin:
+        """Register the plugin of a socket, with retries."""
+        backoff = Backoff(0.5, 122.0)
+        while True:
+            try:
+                return await register(path)
+            except NotStartedError as error:
+                structlog.get_logger().info("plugin not registered", error=str(error))
+                await asyncio.sleep(max(backoff.next_s(), self._timings.registration_s))
 
 
 async def register(path: Path) -> Plugin:
@@ -274,13 +334,3 @@ def _sockets(folder: Path) -> Iterator[tuple[Path, Identity]]:
             continue
         if stat.S_ISSOCK(entry.st_mode) and not path.name.startswith("."):
             yield path, (entry.st_ino, entry.st_mtime_ns)
-
-
-def _device(device: Any) -> PluginDevice:
-    return PluginDevice(
-        tuple(device.request_names),
-        device.pool_name,
-        device.device_name,
-        tuple(device.cdi_device_ids),
-        getattr(device, "share_id", ""),
-    )

@@ -4,13 +4,14 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import structlog
 
 from dray.api.errors import DrayError, TemporaryError
 from dray.kube.ports import EVENTS, PODS, Kube, NotFoundError, Object
 from dray.runtime.backoff import Backoff
 from dray_sandbox.events import event_object
-from dray_sandbox.kubelet.claims import ClaimInfo
+from dray_sandbox.kubelet.claims import ClaimInfo, PluginDevice, Prepared
 from dray_sandbox.kubelet.statuses import is_terminal
 
 CDI_ANNOTATION = "sandbox.dray.dev/cdi"
@@ -20,7 +21,11 @@ LONGEST_RETRY_S = 5.0
 
 
 class PodObject:
-    """The newest known state, from the watch or from own writes; the watch sets ``changed``."""
+    """The newest known state, from the watch or from own writes.
+
+    The watch sets ``changed`` at a change of more than the status: the kubelet synchronises a pod
+    at such changes.
+    """
 
     def __init__(self, kube: Kube, pod: Object, node: str) -> None:
         self.obj = pod
@@ -68,18 +73,24 @@ class PodObject:
 
     def recorded_claims(self) -> list[ClaimInfo]:
         """The claims that an earlier process prepared for the pod."""
+        return msgspec.convert(self._record().get("claims", []), list[ClaimInfo])
+
+    def recorded_devices(self) -> Prepared:
+        """The devices of these claims."""
+        return msgspec.convert(self._record().get("devices", {}), dict[str, list[PluginDevice]])
+
+    def _record(self) -> dict[str, Any]:
         text = self.annotation(CDI_ANNOTATION)
-        return [
-            ClaimInfo(one["uid"], one["namespace"], one["name"], tuple(one["drivers"]))
-            for one in (json.loads(text)["claims"] if text else ())
-        ]
+        return dict(json.loads(text)) if text else {}
 
     def update(self, pod: Object, *, gone: bool = False) -> None:
         """Apply a state from the watch, unless it is older than the last write's answer."""
+        before = self.obj
         if _is_newer(pod, self.obj):
             self.obj = pod
         self.gone = self.gone or gone
-        self.changed.set()
+        if gone or _differs(before, self.obj):
+            self.changed.set()
 
     async def wait_for_change(self, longest_s: float) -> None:
         """Wait for an event of the watch, at most so long."""
@@ -122,14 +133,12 @@ class PodObject:
             else:
                 return
 
-    async def warn_not_started(self, message: str) -> None:
-        """Warn why the pod does not start, unless the last warning was the same."""
+    async def warn_once(self, reason: str, message: str) -> None:
+        """Write a Warning event, unless the last one was the same."""
         if message != self._last_warning:
             self._last_warning = message
             self.log.info("pod waits", why=message)
-            await self.warn(
-                "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {message}"
-            )
+            await self.warn(reason, message)
 
     async def warn(self, reason: str, message: str) -> None:
         """Write a Warning event; a failure is only logged."""
@@ -159,3 +168,12 @@ class PodObject:
 
 def _is_newer(one: Object, other: Object) -> bool:
     return int(one["metadata"]["resourceVersion"]) >= int(other["metadata"]["resourceVersion"])
+
+
+def _differs(one: Object, other: Object) -> bool:
+    """As the kubelet's ``podsDifferSemantically``."""
+    fields = ("labels", "annotations", "deletionTimestamp", "deletionGracePeriodSeconds")
+    before, now = one["metadata"], other["metadata"]
+    return one.get("spec") != other.get("spec") or any(
+        (before.get(field) or None) != (now.get(field) or None) for field in fields
+    )

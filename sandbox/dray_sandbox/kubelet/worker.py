@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -19,19 +20,24 @@ from dray_sandbox.kubelet.admission import Rejection
 from dray_sandbox.kubelet.cdi import resolve
 from dray_sandbox.kubelet.claims import (
     ClaimInfo,
+    ContainerNotCreatedError,
     NotStartedError,
+    PluginDevice,
+    Prepared,
     claim_info,
     claim_names,
     container_devices,
 )
+from dray_sandbox.kubelet.device_health import DeviceKey
 from dray_sandbox.kubelet.plan import NodePlan
-from dray_sandbox.kubelet.plugins import PluginDevice, PluginRegistry
+from dray_sandbox.kubelet.plugins import PluginRegistry
 from dray_sandbox.kubelet.pod_object import (
     CDI_ANNOTATION,
     LONGEST_RETRY_S,
     SHORTEST_RETRY_S,
     PodObject,
 )
+from dray_sandbox.kubelet.timings import KubeletTimings
 
 EXIT_ANNOTATION = "sandbox.dray.dev/exit-after"
 """A duration, such as ``2s``, after which the pod succeeds."""
@@ -83,10 +89,13 @@ class PodWorker:
         plugins: PluginRegistry,
         claim_infos: ClaimInfoCache,
         clock: Clock,
+        timings: KubeletTimings,
         pod_ip: str,
         host_ip: str,
         admit: Callable[[Object], Awaitable[Rejection | None]],
+        is_rebooted: bool = False,
     ) -> None:
+        """``is_rebooted``: whether the node has lost the containers of pods that ran."""
         self.pod = pod
         self.done = False
         """Whether the pod uses no resources of the node any more."""
@@ -97,9 +106,12 @@ class PodWorker:
         self._plugins = plugins
         self._claim_infos = claim_infos
         self._clock = clock
+        self._timings = timings
         self._host_ip = host_ip
         self._admit = admit
+        self._lost_containers = is_rebooted and self.pod.started
         self._claims: list[ClaimInfo] = []
+        self._prepared: Prepared = pod.recorded_devices()
         for claim in pod.recorded_claims():
             self._hold(claim)
 
@@ -109,10 +121,18 @@ class PodWorker:
             await self._admit_or_reject()
         if not self.pod.terminal and not self.pod.started:
             await self._start_with_retries()
+        if self._lost_containers:
+            await self._start_containers_again()
         if not self.pod.terminal and not self.pod.ending:
             await self._wait_for_the_end()
         await self._unprepare()
         await self._delete_when_ending()
+
+    def on_health(self, devices: Sequence[DeviceKey]) -> None:
+        """Show the health of devices that changed, if the pod has one of them."""
+        own = {device.key for held in self._prepared.values() for device in held}
+        if not own.isdisjoint(devices):
+            self.pod.changed.set()
 
     async def _admit_or_reject(self) -> None:
         rejection = await self._admit(self.pod.obj)
@@ -128,14 +148,17 @@ class PodWorker:
         if self.pod.ending or not self.admitted:
             return
         await self.pod.set_status(statuses.creating(self.pod.obj, self._host_ip, self._now()))
-        backoff = Backoff(SHORTEST_RETRY_S, LONGEST_RETRY_S)
         while not self.pod.ending:
             self.pod.changed.clear()
             try:
                 await self._start()
+            except ContainerNotCreatedError as error:
+                await self.pod.warn_once("Failed", f"Error: {error}")
+                await self.pod.wait_for_change(self._timings.container_delay_s())
             except (NotStartedError, NotFoundError, TemporaryError) as error:
-                await self.pod.warn_not_started(str(error))
-                await self.pod.wait_for_change(backoff.next_s())
+                message = f"Failed to prepare dynamic resources: {error}"
+                await self.pod.warn_once("FailedPrepareDynamicResources", message)
+                await self.pod.wait_for_change(self._timings.resync_delay_s())
             else:
                 return
 
@@ -146,16 +169,37 @@ class PodWorker:
         async with self._claim_infos.locked(list(claims.values())):
             for claim in claims.values():
                 self._hold(claim)
-            prepared = await self._prepare(claims)
-        ids = container_devices(self.pod.obj, prepared)
+            self._prepared = await self._prepare(claims)
         containers = {
             name: {"cdi": list(cdi_ids), "env": resolve(cdi_ids, self._plan.cdi_dir)}
-            for name, cdi_ids in ids.items()
+            for name, cdi_ids in container_devices(self.pod.obj, self._prepared).items()
         }
         if self._claims:
-            await self.pod.annotate(CDI_ANNOTATION, _record(self._claims, containers))
-        await self.pod.set_status(statuses.running(self.pod.obj, self.pod_ip, self._now()))
+            record = _record(self._claims, self._prepared, containers)
+            await self.pod.annotate(CDI_ANNOTATION, record)
+        await self.pod.set_status(self._running())
         self.pod.log.info("pod running", claims=len(self._claims))
+
+    async def _start_containers_again(self) -> None:
+        """After a reboot: the kubelet knows that the claims are prepared, and calls no driver."""
+        restarts = statuses.restarts_of(self.pod.obj) + 1
+        while not self.pod.ending:
+            self.pod.changed.clear()
+            try:
+                for ids in container_devices(self.pod.obj, self._prepared).values():
+                    resolve(ids, self._plan.cdi_dir)
+            except ContainerNotCreatedError as error:
+                await self.pod.warn_once("Failed", f"Error: {error}")
+                await self.pod.wait_for_change(self._timings.container_delay_s())
+            else:
+                await self.pod.set_status(self._running(restarts))
+                return
+
+    def _running(self, restarts: int = 0) -> dict[str, Any]:
+        status = statuses.running(self.pod.obj, self.pod_ip, self._now(), restarts)
+        return statuses.with_device_health(
+            status, self.pod.obj, self._prepared, lambda device: self._plugins.health(device)[0]
+        )
 
     async def _usable_claims(self) -> dict[str, ClaimInfo]:
         """The pod's checked claims, by entry of ``spec.resourceClaims``."""
@@ -167,26 +211,21 @@ class PodWorker:
                 self._plugins.plugin(driver)
         return claims
 
-    async def _prepare(
-        self, claims: dict[str, ClaimInfo]
-    ) -> dict[str, list[tuple[tuple[str, ...], tuple[str, ...]]]]:
-        """Requests and CDI ids of every device, by entry of ``spec.resourceClaims``."""
+    async def _prepare(self, claims: dict[str, ClaimInfo]) -> Prepared:
         devices: dict[str, list[PluginDevice]] = {}
         for driver in dict.fromkeys(one for claim in claims.values() for one in claim.drivers):
             batch = [claim for claim in claims.values() if driver in claim.drivers]
             answers = await self._plugins.plugin(driver).prepare(_distinct(batch))
             for uid, prepared in answers.items():
                 devices.setdefault(uid, []).extend(prepared)
-        return {
-            reference: [(one.requests, one.cdi_ids) for one in devices.get(claim.uid, [])]
-            for reference, claim in claims.items()
-        }
+        return {reference: devices.get(claim.uid, []) for reference, claim in claims.items()}
 
     async def _wait_for_the_end(self) -> None:
         after_s = _exit_after_s(self.pod.annotation(EXIT_ANNOTATION))
         ends_s = time_from((self.pod.obj.get("status") or {}).get("startTime")) + (after_s or 0.0)
         while not self.pod.ending:
             self.pod.changed.clear()
+            await self._show_health()
             if after_s is None:
                 await self.pod.changed.wait()
                 continue
@@ -194,6 +233,16 @@ class PodWorker:
                 await self.pod.set_status(statuses.succeeded(self.pod.obj, self._now()))
                 return
             await self.pod.wait_for_change(left_s)
+
+    async def _show_health(self) -> None:
+        """Write the health of the pod's devices, if it is not what the status says."""
+        known = (self.pod.obj.get("status") or {}).get("containerStatuses") or ()
+        now = self._running()["containerStatuses"]
+        differs = [_health_in(one) for one in known] != [_health_in(one) for one in now]
+        if differs and len(known) == len(now):
+            both = zip(known, now, strict=True)
+            shown = [one | {"allocatedResourcesStatus": _health_in(new)} for one, new in both]
+            await self.pod.set_status({"containerStatuses": shown})
 
     async def _unprepare(self) -> None:
         """Unprepare the claims that no other pod uses, with retries; then the pod is done."""
@@ -203,7 +252,7 @@ class PodWorker:
                 async with self._claim_infos.locked(self._claims):
                     await self._unprepare_unused()
             except NotStartedError as error:
-                await self.pod.warn_not_started(str(error))
+                await self.pod.warn_once("FailedPrepareDynamicResources", str(error))
                 await asyncio.sleep(backoff.next_s())
         self.done = True
 
@@ -246,18 +295,17 @@ def _distinct(claims: Sequence[ClaimInfo]) -> list[ClaimInfo]:
     return list({claim.uid: claim for claim in claims}.values())
 
 
-def _record(claims: Sequence[ClaimInfo], containers: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _health_in(status: dict[str, Any]) -> list[Any]:
+    return status.get("allocatedResourcesStatus") or []
+
+
+def _record(
+    claims: Sequence[ClaimInfo], prepared: Prepared, containers: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     """The content of CDI_ANNOTATION."""
     return {
-        "claims": [
-            {
-                "uid": claim.uid,
-                "namespace": claim.namespace,
-                "name": claim.name,
-                "drivers": list(claim.drivers),
-            }
-            for claim in claims
-        ],
+        "claims": [asdict(claim) for claim in claims],
+        "devices": {name: [asdict(one) for one in devices] for name, devices in prepared.items()},
         "cdi": {name: one["cdi"] for name, one in containers.items()},
         "env": {name: one["env"] for name, one in containers.items()},
     }

@@ -8,7 +8,7 @@ from dray.api.pods import Pod
 from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, pod_from
 from dray.messages.decisions import Decided
-from dray_allocator.state.decision_log import LogFold, Stage
+from dray_allocator.state.domain import LogFold, Stage
 from dray_sandbox.model_checker.state import Next, State
 from dray_sandbox.model_checker.subjects import TFLOPS
 from dray_sandbox.model_checker.world import ModelWorld

@@ -7,8 +7,7 @@ import msgspec
 from dray.messages.decisions import AnyRecord, Opened, decode_record, encode_record
 from dray.messages.facts import Fact
 from dray_allocator.core.handle import handle
-from dray_allocator.state.decision_log import LogFold
-from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.domain import LogFold, SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import (
     Append,

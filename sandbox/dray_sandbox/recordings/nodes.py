@@ -69,7 +69,7 @@ def node_agent(node_gpus: processes.SimulatedNodeGpus, disk: NodeDisk) -> proces
         clock = processes.VirtualClock()
         journal = Journal(bus, AgentNoted, clock, instance=name)
         recorder = AgentRuleRecorder(journal)
-        reporter = NodeReporter(bus, node_gpus.node, f"/node-agent/{name}")
+        reporter = NodeReporter(bus, node_gpus.node, f"/node-agent/{name}", clock)
         publisher = SlicePublisher(kube, node_gpus.node, disk, recorder)
         agent = NodeAgent(
             node=NodeGroup(name=node_gpus.node, poll=1.0),
@@ -78,6 +78,7 @@ def node_agent(node_gpus: processes.SimulatedNodeGpus, disk: NodeDisk) -> proces
             reporter=reporter,
         )
         reporter.on_generation = agent.on_generation
+        agent.on_registered("")
         preparer = Preparer(
             kube=kube,
             node=node_gpus.node,

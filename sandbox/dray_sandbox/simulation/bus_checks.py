@@ -20,7 +20,7 @@ from dray.messages.facts import (
     PodObserved,
     SliceObserved,
 )
-from dray_allocator.state.decision_log import LogFold
+from dray_allocator.state.domain import LogFold
 from dray_allocator.state.state import AllocatorState
 from dray_sandbox.simulation.refusals import LastingRefusal
 

@@ -26,8 +26,8 @@ from dray.kube.ports import (
     Object,
 )
 from dray.runtime.settings import LogSettings
-from dray_allocator.service.metrics import AllocatorMetrics
 from dray_allocator.service.replica import Replica
+from dray_allocator.service.telemetry import AllocatorMetrics
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.app import Controller
@@ -208,6 +208,7 @@ def node_agent(node_gpus: SimulatedNodeGpus, disk: Disk) -> ProcessFactory:
         reporter = NodeReporter(bus, node_gpus.node, f"/node-agent/{name}")
         publisher = SlicePublisher(kube, node_gpus.node, disk)
         agent = NodeAgent(node=group, gpu_source=node_gpus, publisher=publisher, reporter=reporter)
+        agent.on_registered("")
         reporter.on_generation = agent.on_generation
         follower = NodeFollower(
             bus, node_gpus.node, agent.on_state, agent.on_generation, reporter.repeat

@@ -14,7 +14,7 @@ from unittest import mock
 
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS
-from dray_allocator.state.decision_log import Reservation
+from dray_allocator.state.domain import Reservation
 from dray_sandbox.simulation.bus_checks import other_readings, repeated_attempts, stale_facts
 from dray_sandbox.simulation.cluster import create_cluster
 from dray_sandbox.simulation.fault_injector import FaultInjector
@@ -265,7 +265,7 @@ def _deterministic(seed: int, loop: VirtualLoop) -> Iterator[None]:
         mock.patch("dray.kube.memory_store.copy", _JsonCopy),
         mock.patch("dray.bus.memory_store._created", itertools.count(1)),
         mock.patch("uuid.uuid4", uuid4),
-        mock.patch("dray_allocator.service.replica.uuid4", uuid4),
+        mock.patch("dray_allocator.service.decision_logs.uuid4", uuid4),
         mock.patch("time.time", loop.wall_unix_s),
         mock.patch("time.monotonic", loop.time),
         mock.patch(

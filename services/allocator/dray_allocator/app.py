@@ -13,9 +13,9 @@ from dray.runtime import logs
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
 from dray.telemetry import spans
-from dray_allocator.service.metrics import AllocatorMetrics
+from dray_allocator.core.dump import answer_to
 from dray_allocator.service.replica import Replica
-from dray_allocator.service.wire import answer_to
+from dray_allocator.service.telemetry import AllocatorMetrics
 from dray_allocator.settings import AllocatorSettings
 from dray_allocator.state.state import AllocatorState
 
@@ -37,6 +37,7 @@ async def run(settings: AllocatorSettings) -> None:
         role=ALLOCATOR,
         user=settings.nats.user,
         password=settings.nats.password.get_secret_value(),
+        ca_file=settings.nats.ca_file,
     )
     state = AllocatorState(settings.rules(), stopwatch=_microseconds)
     health = HealthPages(settings.health.host, settings.health.port)

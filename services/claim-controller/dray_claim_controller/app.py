@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import structlog
 
@@ -15,6 +15,7 @@ from dray.bus.ports import Bus, Request
 from dray.bus.readings import ReadingServer
 from dray.kube import api
 from dray.kube.ports import Kube
+from dray.kube.request_metrics import RequestMetrics
 from dray.messages.inputs import ControllerNoted
 from dray.messages.rpc import DERIVE_SUBJECT, LOOKUP_SUBJECT
 from dray.recording.journal import Journal
@@ -90,6 +91,12 @@ class Controller:
         )
         if metrics is not None:
             self._add_gauges(metrics)
+            metrics.show_pools(cache, self._members)
+
+    def _members(self) -> Mapping[str, Iterable[str]]:
+        """Nodes by pool, while leading."""
+        pools = None if self.term is None else self.term.pools
+        return {} if pools is None else pools.members
 
     async def watch(self) -> None:
         """Watch, until cancelled."""
@@ -170,14 +177,24 @@ class Controller:
             of_term(lambda term: term.executor.resting),
         )
         metrics.gauge(
-            "dray_double_sales_prevented",
+            "dray_double_allocations_prevented",
             "Allocations not written in this term because they would allocate a device twice.",
             of_term(lambda term: term.executor.double_allocations_prevented),
         )
         metrics.gauge(
-            "dray_withdrawals",
+            "dray_allocations_rolled_back",
             "Allocations rolled back in this term because kube-scheduler refused the pod.",
             of_term(lambda term: term.recovery.withdrawn),
+        )
+        metrics.gauge(
+            "dray_unprepared_pods",
+            "Bound pods whose node has not prepared their GPUs.",
+            of_term(lambda term: term.preparation.waiting),
+        )
+        metrics.gauge(
+            "dray_pods_prepared_again",
+            "Times in this term that a kubelet was made to prepare a pod again.",
+            of_term(lambda term: term.preparation.touched),
         )
         metrics.gauge(
             "dray_undecodable_records",
@@ -263,9 +280,14 @@ async def run(settings: ControllerSettings) -> None:
             name=f"dray-{SERVICE}-{settings.instance}",
             user=settings.nats.user,
             password=settings.nats.password.get_secret_value(),
+            ca_file=settings.nats.ca_file,
             replicas=settings.streams.replicas,
         )
-        kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
+        kube = await api.connect(
+            settings.kube.kubeconfig,
+            user_agent=f"dray-{SERVICE}",
+            metrics=RequestMetrics(health.registry),
+        )
         controller = Controller(bus, kube, settings, metrics=ControllerMetrics(health.registry))
         journal = controller.journal
         identities = _identities(bus, kube, settings)

@@ -15,6 +15,7 @@ from dray_claim_controller.cache.snapshot import CacheSnapshot, restore_snapshot
 from dray_claim_controller.execution.adoption import Halfway, StartedHalfway
 from dray_claim_controller.execution.decisions import NextStep
 from dray_claim_controller.execution.in_flight_allocations import MayCommit
+from dray_claim_controller.execution.joint_decisions import JointStep
 from dray_claim_controller.execution.rollback_decisions import (
     MayTakeBack,
     MayVoid,
@@ -27,14 +28,17 @@ from dray_claim_controller.logs.decisions import MustBegin, NextEpoch
 from dray_claim_controller.owners.decisions import CameLate, StrandedPods
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
 from dray_claim_controller.pools.usage import PolicyFinalizer, PoolRelease
+from dray_claim_controller.preparation.decisions import AwaitsPreparation
 from dray_claim_controller.templates.decisions import Affected, Template
 
 QUESTIONS: dict[str, type[RecordedRule[Any]]] = by_name(
     Affected,
+    AwaitsPreparation,
     CameLate,
     Cleared,
     Garbage,
     Halfway,
+    JointStep,
     MayCommit,
     MayTakeBack,
     MayVoid,

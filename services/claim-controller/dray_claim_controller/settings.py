@@ -62,6 +62,9 @@ class ExecutionSettings(SettingsGroup):
     last step is made for it: its order was in a log that is lost."""
     withdraw_every: Duration = 1.0
     """How often pods are looked at for both."""
+    prepare_again_after: Duration = Field(default=2.0, gt=0)
+    """How long a bound pod may wait for its node to prepare its GPUs before its kubelet is made to
+    try again; later each time, five times at most."""
 
 
 class Templates(SettingsGroup):

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import structlog
 
 from dray.api.errors import DrayError, PermanentError, TemporaryError
+from dray.api.names import GPU_LABEL, GPU_PRESENT
 from dray.bus.ports import Bus, BusUnavailableError, NoRoomError, StreamSpec
 from dray.bus.topology import FACTS_STREAM
-from dray.kube.ports import Kube
+from dray.kube.ports import NODES, Kube
 from dray.messages.decisions import log_stream
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
@@ -39,6 +40,7 @@ from dray_claim_controller.owners.reconciler import OwnerReconciler
 from dray_claim_controller.pools.leases import ServingReplicas
 from dray_claim_controller.pools.reconciler import PoolReconciler
 from dray_claim_controller.pools.status import SILENT_S
+from dray_claim_controller.preparation.reconciler import PreparationReconciler
 from dray_claim_controller.report.reporter import Reporter
 from dray_claim_controller.settings import ControllerSettings
 from dray_claim_controller.templates.reconciler import TemplateReconciler
@@ -158,6 +160,25 @@ class LeaderTerm:
             every_s=settings.logs.trim_every,
             store_bytes=settings.streams.store,
         )
+        self.pools: PoolReconciler | None = None
+        """Once the term runs."""
+        self.preparation = PreparationReconciler(
+            kube,
+            informers,
+            clock,
+            is_silent=self._is_silent,
+            note=self.reporter.note,
+            after_s=settings.execution.prepare_again_after,
+        )
+        self.inventories = InventoryServer(
+            bus,
+            informers.cache,
+            self.publisher,
+            clock,
+            instance=instance,
+            label=self._label_node,
+            on_registered=self.preparation.agent_registered,
+        )
         self.recovery = PodRecovery(
             informers,
             clock,
@@ -241,6 +262,11 @@ class LeaderTerm:
             if uid in informers.cache.claims:
                 informers.give_up(uid, record)
 
+    async def _label_node(self, name: str) -> None:
+        patch = {"metadata": {"labels": {GPU_LABEL: GPU_PRESENT}}}
+        answer = await self._dependencies.kube.patch(NODES, name, patch)
+        self._dependencies.informers.apply_response(NODES, answer)
+
     def _loops(self, created: str) -> dict[str, Awaitable[None]]:
         dependencies, settings = self._dependencies, self._dependencies.settings
         kube, informers, clock = dependencies.kube, dependencies.informers, dependencies.clock
@@ -259,10 +285,7 @@ class LeaderTerm:
             after_s=settings.templates.unused_after,
             every_s=settings.templates.collect_every,
         )
-        inventories = InventoryServer(
-            dependencies.bus, informers.cache, self.publisher, clock, instance=settings.instance
-        )
-        pools = PoolReconciler(
+        pools = self.pools = PoolReconciler(
             kube,
             informers,
             self.publisher,
@@ -272,7 +295,7 @@ class LeaderTerm:
             every_s=settings.publishing.status_every,
             allocates=settings.owner.allocating_scheduler,
             serving=ServingReplicas(dependencies.bus, clock),
-            is_silent=lambda node: inventories.is_silent(node, after_s=SILENT_S),
+            is_silent=self._is_silent,
         )
         owners = OwnerReconciler(
             kube,
@@ -290,7 +313,7 @@ class LeaderTerm:
             "tick": self._tick(),
             "guard": self._guard(created),
             "streams": self._keep_streams(),
-            "inventories": inventories.run(),
+            "inventories": self.inventories.run(),
             "logs": self.followers.run(),
             "trim": self.trimmer.run(),
             "commands": commands.run(),
@@ -298,6 +321,7 @@ class LeaderTerm:
             "templates": templates.run(),
             "collect": collector.run(),
             "stuck": self.recovery.run(),
+            "prepare": self.preparation.run(),
             "pools": pools.run(),
             "owners": owners.run(),
             "abilities": self.feature_gates.run(self._revision),
@@ -374,6 +398,9 @@ class LeaderTerm:
         if progress.step in _ENDINGS:
             self.followers.finished(progress.execution)
         self._dependencies.progress(progress)
+
+    def _is_silent(self, node: str) -> bool:
+        return self.inventories.is_silent(node, after_s=SILENT_S)
 
     def _left_at(self, domain: str, node: str) -> int:
         return self.followers.left(domain, node)

@@ -10,8 +10,10 @@ from dray.api.errors import DrayError, TemporaryError
 from dray.kube.ports import KubeError
 from dray.messages.facts import ClusterObserved
 from dray.runtime.backoff import Backoff
+from dray_node_agent.decisions.device_health import GpuHealth, device_health
 from dray_node_agent.decisions.gpus import GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState, unhealthy_devices
+from dray_node_agent.files.agent_locks import AgentLock, LockHeldError
 from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
 from dray_node_agent.kubelet.preparer import Preparer
 from dray_node_agent.kubelet.server import KubeletServer
@@ -33,15 +35,21 @@ class NodeAgent:
         gpu_source: GpuSource,
         publisher: SlicePublisher,
         reporter: NodeReporter,
+        publishing: AgentLock | None = None,
     ) -> None:
+        """``publishing``: held by the one agent of the node that publishes; None: there is only
+        this one."""
         self._node = node
         self._gpu_source = gpu_source
         self._publisher = publisher
         self._reporter = reporter
+        self._publishing = publishing
         self._snapshot: GpuSnapshot | None = None
         self._state: NodeState | None = None
         self._server: ClusterObserved | None = None
         self._read = asyncio.Event()
+        self._registered = asyncio.Event()
+        self._health_changed = asyncio.Event()
         self._state_received = asyncio.Event()
         self._wake = asyncio.Event()
         self._restored = asyncio.Event()
@@ -52,13 +60,21 @@ class NodeAgent:
         """Empty once the kubelet has registered the plugin."""
         self.gpus_problem = "the GPUs have not been read yet"
         self.publishing_problem = "nothing has been published yet"
+        """Empty also while another agent of this node publishes."""
 
     def inventory(self) -> NodeInventory | None:
-        """The GPUs and the node's state now; None before the first read."""
-        if self._snapshot is None:
+        """The GPUs and the node's state now; None until both are known."""
+        if self._snapshot is None or self._state is None:
             return None
-        state = self._state or NodeState(self._node.name)
-        return NodeInventory(self._snapshot, state)
+        return NodeInventory(self._snapshot, self._state)
+
+    def device_health(self) -> tuple[GpuHealth, ...]:
+        """The health of all devices, for the kubelet."""
+        return device_health(self._snapshot, self._node.name, self.gpus_problem)
+
+    async def health_changed(self) -> None:
+        """Wait for the next change of any device's health."""
+        await self._health_changed.wait()
 
     def on_state(self, state: NodeState) -> None:
         """Take the node's state from the bus."""
@@ -82,6 +98,9 @@ class NodeAgent:
     def on_registered(self, problem: str) -> None:
         """Take the kubelet's registration result; it may have deleted the slices before."""
         self.registration = problem
+        if not problem:
+            self._reporter.registered()
+            self._registered.set()
         self._wake.set()
 
     async def watch_gpus(self) -> None:
@@ -89,21 +108,41 @@ class NodeAgent:
         while True:
             try:
                 snapshot = await self._read_gpus()
-                self.gpus_problem = ""
+                self._note_gpus_problem("")
                 if snapshot != self._snapshot:
                     self._report_health(snapshot)
                     self._snapshot = snapshot
                     self._read.set()
                     self._wake.set()
+                    self._wake_health()
             except GpusUnavailableError as error:
-                if self.gpus_problem != str(error):
-                    self._log.error("the GPUs can't be read", error=str(error))
-                self.gpus_problem = str(error)
+                self._note_gpus_problem(str(error))
             await asyncio.sleep(self._node.poll)
 
     async def publish(self) -> None:
-        """Loop: publish slices and report health after changes."""
+        """Loop: publish slices and report health after changes.
+
+        The first time once the kubelet has registered the plugin: it would refuse pods that get
+        these devices earlier, and try them again only after a minute.
+        """
         await self._wait_for_gpus_and_state()
+        await self._registered.wait()
+        async with contextlib.AsyncExitStack() as stack:
+            if self._publishing is not None:
+                await self._become_publisher(self._publishing, stack)
+            await self._publish_forever()
+
+    async def _become_publisher(self, lock: AgentLock, stack: contextlib.AsyncExitStack) -> None:
+        try:
+            await stack.enter_async_context(lock.held(within_s=0.0))
+        except LockHeldError:
+            self._log.info("another node-agent publishes the slices; waiting for its end")
+            self.publishing_problem = ""
+            await stack.enter_async_context(lock.held())
+            self._publisher.forget_record()
+            self._log.info("this node-agent publishes the slices now")
+
+    async def _publish_forever(self) -> None:
         backoff = Backoff(most_s=self._node.resync)
         while True:
             self._wake.clear()
@@ -132,13 +171,12 @@ class NodeAgent:
 
     async def serve(self, preparer: Preparer, server: KubeletServer) -> None:
         """Loop: restore the claims of an earlier agent, then serve the kubelet."""
-        await self._wait_for_gpus_and_state()
         backoff = Backoff()
         while True:
             try:
                 await preparer.restore()
                 break
-            except (TemporaryError, KubeError) as error:
+            except (TemporaryError, KubeError, OSError) as error:
                 self._log.warning("claims not restored, will retry", error=str(error))
                 await backoff.pause()
         self._restored.set()
@@ -154,7 +192,7 @@ class NodeAgent:
         while True:
             try:
                 await preparer.sweep()
-            except DrayError as error:
+            except (DrayError, OSError) as error:
                 self._log.info("sweep postponed", error=str(error))
             await asyncio.sleep(self._node.sweep)
 
@@ -164,8 +202,7 @@ class NodeAgent:
         try:
             done, _ = await asyncio.wait([snapshot], timeout=_SLOW_S)
             if not done:
-                self.gpus_problem = f"the GPUs have not answered for {_SLOW_S:.0f} s"
-                self._log.error("the GPUs can't be read", error=self.gpus_problem)
+                self._note_gpus_problem(f"the GPUs have not answered for {_SLOW_S:.0f} s")
             return await snapshot
         finally:
             snapshot.cancel()
@@ -181,7 +218,8 @@ class NodeAgent:
         if generation != self.generation:
             self._log.info("slices published", generation=generation, gpus=len(snapshot.gpus))
         self.generation = generation
-        self._reporter.inventory(generation, unhealthy_devices(snapshot))
+        unhealthy = unhealthy_devices(snapshot)
+        self._reporter.inventory(generation, len(snapshot.gpus), unhealthy)
 
     async def _wait_for_gpus_and_state(self) -> None:
         """Wait for the first snapshot, and for a state: the bus's, or the one on disk.
@@ -199,6 +237,18 @@ class NodeAgent:
         if self._state is None:
             self._log.warning("no pool known for this node: publishing without one")
             self._state = NodeState(self._node.name)
+
+    def _note_gpus_problem(self, problem: str) -> None:
+        if problem == self.gpus_problem:
+            return
+        if problem:
+            self._log.error("the GPUs can't be read", error=problem)
+        self.gpus_problem = problem
+        self._wake_health()
+
+    def _wake_health(self) -> None:
+        changed, self._health_changed = self._health_changed, asyncio.Event()
+        changed.set()
 
     async def _woken_within(self, wait_s: float) -> None:
         with contextlib.suppress(TimeoutError):

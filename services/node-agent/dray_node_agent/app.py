@@ -1,10 +1,15 @@
 """The composition root: assembles the node-agent and runs it."""
 
 import asyncio
+import contextlib
+import secrets
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import structlog
+
+from dray.api.errors import PermanentError
 from dray.api.names import DRIVER
 from dray.bus import jetstream
 from dray.bus.payload import payload_problem
@@ -19,17 +24,25 @@ from dray.runtime.clock import SystemClock
 from dray.runtime.health import HealthPages
 from dray.telemetry import spans
 from dray_node_agent.agent import NodeAgent
-from dray_node_agent.files.atomic_files import remove_unfinished, sole_user
+from dray_node_agent.files.agent_locks import AgentLock, one_state_folder
+from dray_node_agent.files.atomic_files import remove_unfinished
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
 from dray_node_agent.files.publication_record import PublicationRecordFile
+from dray_node_agent.gpus.detected_gpus import DetectedGpus, load_library
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
-from dray_node_agent.gpus.source import GpuSource
+from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import Preparer
 from dray_node_agent.kubelet.server import KubeletServer
-from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket
+from dray_node_agent.kubelet.sockets import (
+    endpoint_socket,
+    plugin_dir,
+    registration_socket,
+    remove_abandoned,
+)
 from dray_node_agent.metrics import expose
+from dray_node_agent.node_pods import NodePods
 from dray_node_agent.node_state import NodeFollower, NodeReporter
 from dray_node_agent.rule_recorder import AgentRuleRecorder
 from dray_node_agent.settings import NodeAgentSettings, NodeGroup
@@ -38,14 +51,43 @@ from dray_node_agent.slice_publisher import SlicePublisher
 SERVICE = "node-agent"
 
 
+class FolderError(PermanentError):
+    """A folder that the agent needs can't be used."""
+
+
 async def run(settings: NodeAgentSettings) -> None:
-    """Run until SIGTERM or SIGINT. Raises AlreadyServedError if another agent is here."""
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        ForeignAgentError: an agent with another state folder is here.
+        FolderError: a folder can't be used.
+    """
     logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
     spans.configure(SERVICE, settings.instance)
-    with sole_user(settings.node.state_dir):
-        remove_unfinished(settings.node.state_dir)
-        CdiFolder(settings.node.cdi_dir).remove_unfinished()
+    with prepared_folders(settings.node):
         await _run(settings)
+
+
+@contextlib.contextmanager
+def prepared_folders(node: NodeGroup) -> Iterator[None]:
+    """The node's folders, without what killed agents have left. Raises ForeignAgentError,
+    FolderError."""
+    own = plugin_dir(node.plugins_dir, DRIVER)
+    with contextlib.ExitStack() as stack:
+        try:
+            is_alone = stack.enter_context(one_state_folder(node.state_dir, own))
+            if is_alone:
+                remove_unfinished(node.state_dir)
+                CdiFolder(node.cdi_dir).remove_unfinished()
+                removed = remove_abandoned(node.plugins_dir, node.registry_dir, DRIVER)
+                structlog.get_logger().info("folders in order", abandoned_sockets=len(removed))
+        except OSError as error:
+            raise FolderError(
+                f"{error.filename or node.state_dir} can't be used: {error.strerror or error}; the "
+                "agent writes into the folders DRAY_NODE__STATE_DIR, DRAY_NODE__PLUGINS_DIR, "
+                "DRAY_NODE__REGISTRY_DIR and DRAY_NODE__CDI_DIR"
+            ) from error
+        yield
 
 
 async def _run(settings: NodeAgentSettings) -> None:
@@ -79,17 +121,29 @@ async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
         role=NODE_AGENT,
         node=node.name,
         token_file=node.token_file,
+        ca_file=settings.nats.ca_file,
     )
 
 
 def open_gpu_source(node: NodeGroup) -> GpuSource:
-    """The GPU source of the settings. Raises GpusUnavailableError without NVML."""
+    """The GPU source of the settings."""
     if node.board == "simulated":
         health_file = node.health_file or node.state_dir / "unhealthy"
-        return SimulatedGpus(node.name, node.model, node.count, health_file)
-    from dray_node_agent.gpus.nvml import NvmlGpus  # only real nodes load NVML
+        return SimulatedGpus(node.name, node.model, node.count, health_file, node.stand_in_device)
 
-    return NvmlGpus()
+    def open_nvml() -> GpuSource:
+        from dray_node_agent.gpus.nvml import NvmlGpus  # only nodes with GPUs load NVML
+
+        if node.driver_root is not None:
+            try:
+                load_library(node.driver_root)
+            except OSError as error:
+                raise GpusUnavailableError(
+                    f"NVML's library below {node.driver_root} can't be loaded: {error}"
+                ) from error
+        return NvmlGpus()
+
+    return DetectedGpus(open_nvml)
 
 
 def assemble(
@@ -107,25 +161,37 @@ def assemble(
         kube, node.name, PublicationRecordFile(node.state_dir / "record.json"), recorder
     )
     reporter = NodeReporter(bus, node.name, f"dray/{SERVICE}/{instance}")
-    agent = NodeAgent(node=node, gpu_source=gpu_source, publisher=publisher, reporter=reporter)
+    agent = NodeAgent(
+        node=node,
+        gpu_source=gpu_source,
+        publisher=publisher,
+        reporter=reporter,
+        publishing=AgentLock(node.state_dir / "publisher.lock"),
+    )
     reporter.on_generation = agent.on_generation
+    pods = NodePods(kube, node.name)
     preparer = Preparer(
         kube=kube,
         node=node.name,
         inventory=agent.inventory,
+        pods=pods.get,
         prepared_claims=PreparedClaims(
-            CheckpointFile(node.state_dir / "checkpoint.json", boot_id()), CdiFolder(node.cdi_dir)
+            CheckpointFile(node.state_dir / "checkpoint.json", boot_id()),
+            CdiFolder(node.cdi_dir),
+            AgentLock(node.state_dir / "claims.lock"),
         ),
         clock=SystemClock(),
         on_prepared=reporter.prepared,
         recorder=recorder,
     )
+    process = secrets.token_hex(4)
     server = KubeletServer(
         preparer,
         driver=DRIVER,
-        endpoint=endpoint_socket(Path(node.plugins_dir), DRIVER),
-        registration=registration_socket(Path(node.registry_dir), DRIVER),
+        endpoint=endpoint_socket(node.plugins_dir, DRIVER, process),
+        registration=registration_socket(node.registry_dir, DRIVER, process),
         on_registered=agent.on_registered,
+        health=agent,
     )
     follower = NodeFollower(
         bus, node.name, agent.on_state, agent.on_generation, reporter.repeat, agent.on_server
@@ -140,6 +206,7 @@ def assemble(
         "publish": agent.publish,
         "slices": agent.watch_slices,
         "kubelet": partial(agent.serve, preparer, server),
+        "pods": pods.run,
         "sweep": partial(agent.sweep, preparer),
         "inventory": reporter.report_inventory,
         "events": reporter.report_events,
@@ -153,5 +220,5 @@ def _add_health_checks(
     health.report("bus-max-payload", lambda: payload_problem(bus.max_payload_bytes))
     health.check("gpus", lambda: agent.gpus_problem or None)
     health.check("slices", lambda: agent.publishing_problem or None)
-    health.report("kubelet", lambda: agent.registration or None)
+    health.check("kubelet", lambda: agent.registration or None)
     health.report("api-server", lambda: f"drops {publisher.dropped}" if publisher.dropped else None)

@@ -32,9 +32,9 @@ class AgentCollector(Collector):
         inventory = self._agent.inventory()
         gpus = list(inventory.published_gpus.values()) if inventory else []
         unhealthy = sum(1 for published in gpus if published.gpu.health_error)
-        health = GaugeMetricFamily("dray_node_cards", "GPUs of the node.", labels=["health"])
-        health.add_metric(["well"], len(gpus) - unhealthy)
-        health.add_metric(["sick"], unhealthy)
+        health = GaugeMetricFamily("dray_node_gpus", "GPUs of the node.", labels=["health"])
+        health.add_metric(["healthy"], len(gpus) - unhealthy)
+        health.add_metric(["unhealthy"], unhealthy)
         yield health
         yield GaugeMetricFamily(
             "dray_node_pool_generation", "Generation published.", value=self._agent.generation

@@ -17,6 +17,7 @@ from dray.messages.events import ClaimPrepared
 from dray.messages.facts import ClusterObserved, Fact, InventoryObserved, NodeObserved
 from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
 from dray.runtime.backoff import Backoff
+from dray.runtime.clock import Clock, SystemClock
 from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.kubelet.preparer import NewlyPrepared
 
@@ -110,8 +111,10 @@ class NodeReporter:
     ``on_generation`` gets the leader's generation if it is above the reported one.
     """
 
-    def __init__(self, bus: Bus, node: str, source: str) -> None:
+    def __init__(self, bus: Bus, node: str, source: str, clock: Clock | None = None) -> None:
         self._bus = bus
+        self._clock = clock or SystemClock()
+        self._registered_unix_s = 0.0
         self._node = node
         self._source = source
         self.on_generation: Callable[[int], None] = lambda _: None
@@ -120,11 +123,27 @@ class NodeReporter:
         self._events: asyncio.Queue[ClaimPrepared] = asyncio.Queue(MAX_QUEUED_EVENTS)
         self.dropped_events = 0
 
-    def inventory(self, generation: int, unhealthy: tuple[str, ...]) -> None:
-        """Report health soon, unless it was reported already."""
-        inventory = Inventory(
-            node=self._node, driver=DRIVER, generation=generation, unhealthy=unhealthy
+    def inventory(self, generation: int, devices: int, unhealthy: tuple[str, ...]) -> None:
+        """Report the devices and their health soon, unless that was reported already."""
+        self._report(
+            Inventory(
+                node=self._node,
+                driver=DRIVER,
+                generation=generation,
+                devices=devices,
+                unhealthy=unhealthy,
+                registered_unix_s=self._registered_unix_s,
+            )
         )
+
+    def registered(self) -> None:
+        """Report that the kubelet has registered the plugin: pods may wait for it."""
+        self._registered_unix_s = self._clock.now_unix_s()
+        if self._inventory is not None:
+            registered = self._registered_unix_s
+            self._report(msgspec.structs.replace(self._inventory, registered_unix_s=registered))
+
+    def _report(self, inventory: Inventory) -> None:
         if inventory != self._inventory:
             self._inventory = inventory
             self._inventory_changed.set()

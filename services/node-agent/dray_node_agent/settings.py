@@ -18,8 +18,13 @@ class NodeGroup(SettingsGroup):
     """Model of simulated GPUs."""
     count: int = Field(default=8, ge=0, le=256)
     """How many simulated GPUs."""
+    driver_root: Path | None = None
+    """Where the file system is mounted in which NVIDIA's driver is installed; absent: this one."""
     health_file: Path | None = None
     """File of unhealthy simulated GPUs; default: ``unhealthy`` in the state folder."""
+    stand_in_device: Path | None = None
+    """Device file of the node, such as ``/dev/fuse``, that containers see as ``/dev/nvidia0`` and
+    so on for simulated GPUs; default: they see no device file."""
     plugins_dir: Path = Path("/var/lib/kubelet/plugins")
     registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
     cdi_dir: Path = Path("/var/run/cdi")

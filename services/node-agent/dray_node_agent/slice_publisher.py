@@ -66,6 +66,10 @@ class SlicePublisher:
             self._record = await asyncio.to_thread(self._file.load)
         return self._record
 
+    def forget_record(self) -> None:
+        """Read the record again: another agent of this node may have written it."""
+        self._record = None
+
     async def publish(self, snapshot: GpuSnapshot, state: NodeState) -> int:
         """Publish ``snapshot``; returns the pool's generation, a new one if anything
         changed. Deletes come first, then updates, then creates.

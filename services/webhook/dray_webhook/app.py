@@ -1,7 +1,6 @@
 """The composition root: settings, adapters and loops."""
 
 import asyncio
-import ssl
 
 import prometheus_client
 
@@ -22,12 +21,13 @@ from dray_webhook.registration import (
     VALIDATE_POOLS,
     VALIDATE_WORKLOADS,
 )
-from dray_webhook.service.certificates import Certificates, ensure_certificates
+from dray_webhook.service.certificates import ensure_certificates
 from dray_webhook.service.derived_templates import DerivedTemplates
 from dray_webhook.service.facts_cache import FactsCache
 from dray_webhook.service.handler import AdmissionHandler
 from dray_webhook.service.recorder import ReviewRecorder
 from dray_webhook.service.server import AdmissionServer
+from dray_webhook.service.tls import ServerTls
 from dray_webhook.service.warmup import warm_up
 from dray_webhook.settings import WebhookSettings
 
@@ -39,25 +39,29 @@ async def run(settings: WebhookSettings) -> None:
     logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
     spans.configure(SERVICE, settings.instance)
     warm_up()
-    certificates = ensure_certificates(settings.webhook.certificate_dir, settings.names())
+    names = settings.webhook.sans
+    tls = ServerTls(ensure_certificates(settings.webhook.certificate_dir, names), names)
     bus = await jetstream.connect(
         settings.nats.url,
         name=f"{SERVICE}/{settings.instance}",
         role=WEBHOOK,
         user=settings.nats.user,
         password=settings.nats.password.get_secret_value(),
+        ca_file=settings.nats.ca_file,
     )
     cache = FactsCache(bus)
     backlog = Backlog(bus, capacity=settings.webhook.event_queue, what="pod.requested")
     inputs = Backlog(bus, capacity=settings.webhook.event_queue, what="input.webhook")
     webhook = _webhook(settings, cache, backlog, inputs, DerivedTemplates(bus))
     health = HealthPages(settings.health.host, settings.health.port)
-    server = _server(settings, webhook, certificates, health)
+    server = _server(settings, webhook, tls, health)
     _count_events(backlog, health.registry)
+    _show_expiry(tls, health.registry)
     health.check("cache", lambda: cache.problem)
     health.check("https", lambda: None if server.listening else "not listening yet")
     health.report("bus", lambda: bus.problem and f"{bus.problem}; answering from memory")
     health.report("bus-max-payload", lambda: payload_problem(bus.max_payload_bytes))
+    health.report("certificate", lambda: tls.problem)
     await serve(
         health=health,
         close=[backlog.flush, inputs.flush, bus.close, _export_spans],
@@ -65,6 +69,7 @@ async def run(settings: WebhookSettings) -> None:
         events=backlog.run,
         inputs=inputs.run,
         https=server.run,
+        certificates=tls.run,
     )
 
 
@@ -93,7 +98,7 @@ def _webhook(
 def _server(
     settings: WebhookSettings,
     webhook: AdmissionHandler,
-    certificates: Certificates,
+    tls: ServerTls,
     health: HealthPages,
 ) -> AdmissionServer:
     return AdmissionServer(
@@ -107,7 +112,7 @@ def _server(
         },
         host=settings.webhook.host,
         port=settings.webhook.port,
-        tls=_tls(certificates),
+        tls=tls.context,
         body_limit_bytes=settings.webhook.body_limit,
         registry=health.registry,
     )
@@ -115,13 +120,6 @@ def _server(
 
 async def _export_spans() -> None:
     await asyncio.to_thread(spans.shutdown)
-
-
-def _tls(certificates: Certificates) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificates.certificate, certificates.key)
-    return context
 
 
 def _count_events(backlog: Backlog, registry: prometheus_client.CollectorRegistry) -> None:
@@ -133,3 +131,12 @@ def _count_events(backlog: Backlog, registry: prometheus_client.CollectorRegistr
         "dray_webhook_events_dropped", "pod.requested events dropped", registry=registry
     )
     dropped.set_function(lambda: backlog.dropped)
+
+
+def _show_expiry(tls: ServerTls, registry: prometheus_client.CollectorRegistry) -> None:
+    expiry = prometheus_client.Gauge(
+        "dray_webhook_certificate_expiry_timestamp_seconds",
+        "When the served certificate expires, in seconds since 1970",
+        registry=registry,
+    )
+    expiry.set_function(lambda: tls.expires_at.timestamp())

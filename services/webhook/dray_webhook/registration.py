@@ -124,6 +124,8 @@ _LABELLED = f'has(object.metadata.labels) && "{POOL_LABEL}" in object.metadata.l
 DRAYS_CLAIM = f"({OUR_CLAIM}) || ({_LABELLED})"
 """What dray allocates: claims of its class, and of any class in one of its pools."""
 FOREIGN_CLAIM = f"!({DRAYS_CLAIM})"
+NOT_INSTALLED = f'request.namespace != "{DRAY_NAMESPACE}"'
+"""The base template of an installation is created before its webhook runs."""
 TOLERATING_CLAIM = _tolerating("object.spec")
 TOLERATING_TEMPLATE = f"has(object.spec.spec) && {_tolerating('object.spec.spec')}"
 """Of any class: they may tolerate the taint that keeps kube-scheduler from dray's devices."""
@@ -229,13 +231,14 @@ def _mutating(endpoint: _Endpoint, not_trusted: str) -> list[dict[str, Any]]:
 def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
     """Checks after all mutating webhooks."""
     tolerating_claim = {"strange": FOREIGN_CLAIM, "tolerating": TOLERATING_CLAIM}
+    template = {"our-class": OUR_TEMPLATE, "not-installed": NOT_INSTALLED}
     tolerating_template = {"strange": f"!({OUR_TEMPLATE})", "tolerating": TOLERATING_TEMPLATE}
     refused = [
         endpoint.webhook(what, path, _rule(group, resource, operation), conditions)
         for what, path, group, resource, operation, conditions in (
             ("pods", VALIDATE_PODS, "", "pods", "CREATE", {"not-admitted": NOT_ADMITTED}),
             ("claims", VALIDATE_CLAIMS, *_CREATED_CLAIM, {"drays": DRAYS_CLAIM}),
-            ("templates", VALIDATE_CLAIMS, *_CREATED_TEMPLATE, {"our-class": OUR_TEMPLATE}),
+            ("templates", VALIDATE_CLAIMS, *_CREATED_TEMPLATE, template),
             ("tolerating-claims", VALIDATE_CLAIMS, *_CREATED_CLAIM, tolerating_claim),
             ("tolerating-templates", VALIDATE_CLAIMS, *_CREATED_TEMPLATE, tolerating_template),
         )

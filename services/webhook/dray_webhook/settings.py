@@ -18,7 +18,8 @@ class WebhookGroup(SettingsGroup):
     certificate_dir: Path = Path("/var/run/dray/webhook")
     """ca.crt, tls.crt and tls.key are made here if they are absent."""
     sans: CommaList = ()
-    """DNS names and addresses of the certificate, in addition to 127.0.0.1 and localhost."""
+    """DNS names and addresses that the certificate must have. One that is made here has 127.0.0.1
+    and localhost, too."""
     lookup_timeout: Duration = Field(default=0.3, gt=0, le=5)
     """Limit of all look-ups before one denial, together."""
     sampling_ratio: float = Field(default=1.0, ge=0, le=1)
@@ -36,10 +37,6 @@ class WebhookSettings(Settings):
     """All settings of the webhook."""
 
     webhook: WebhookGroup = WebhookGroup()
-
-    def names(self) -> tuple[str, ...]:
-        """Names and addresses in the certificate."""
-        return tuple(dict.fromkeys(("127.0.0.1", "localhost", *self.webhook.sans)))
 
     def service_users(self) -> tuple[str, ...]:
         """Users who may write dray's own annotations."""

@@ -10,6 +10,7 @@ DRIVER: Final = "tensor-fusion.ai.dra-driver"
 DEVICE_CLASS: Final = DRIVER
 DRAY_SCHEDULER: Final = "tensor-fusion-scheduler"
 """``schedulerName`` of pods that dray binds itself."""
+VOLCANO_SCHEDULER: Final = "volcano"
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 CLAIM_REFERENCE: Final = "tensor-fusion-gpu-claim"
@@ -42,6 +43,12 @@ CONTAINER_GPU_COUNT: Final = PREFIX + "container-gpu-count"
 PREFER: Final = PREFIX + "prefer"
 PLACEMENT: Final = PREFIX + "placement"
 GPU_TOPOLOGY: Final = PREFIX + "gpu-topology"
+# Groups: on pods whose group dray creates, and on PodGroups.
+GANG_ENABLED: Final = PREFIX + "gang-enabled"
+GANG_MIN_MEMBERS: Final = PREFIX + "gang-min-members"
+GANG_TIMEOUT: Final = PREFIX + "gang-timeout"
+GANG_LOSS_POLICY: Final = PREFIX + "gang-loss-policy"
+"""On a PodGroup: ``end`` or ``keep``, what becomes of its pods if it stays below its minimum."""
 POD_ANNOTATIONS: Final = (
     DRA_ENABLED,
     TFLOPS_REQUEST,
@@ -77,6 +84,8 @@ separated by commas, by which it must never be bound."""
 ALLOCATED: Final = PREFIX + "allocated"
 TEMPLATE_READY: Final = PREFIX + "template-ready"
 """On a waiting pod: its derived template, touched so that old controllers retry at once."""
+PREPARE_AGAIN: Final = PREFIX + "prepare-again"
+"""On a pod that is bound and not prepared: changed so that the kubelet tries at once."""
 POOL_FINALIZER: Final = PREFIX + "pool-in-use"
 """Finalizer of GPUPools, and of the SchedulingConfigTemplates that they name."""
 HEALTH_TAINT: Final = PREFIX + "unhealthy"
@@ -96,12 +105,16 @@ OWN_ANNOTATIONS: Final = (
     VOID,
     ALLOCATED,
     TEMPLATE_READY,
+    PREPARE_AGAIN,
     CONTAINER_GPU_IDS,
 )
 
 # Labels and taints.
 POOL_LABEL: Final = PREFIX + "gpupool"
 """On nodes: membership. On derived templates and their claims: the pool asked for."""
+GPU_LABEL: Final = PREFIX + "gpu-present"
+"""On nodes: whether a node-agent has published GPUs there. The claim-controller sets it."""
+GPU_PRESENT: Final = "true"
 QOS_LABEL: Final = PREFIX + "qos"
 TEMPLATE_LABEL: Final = PREFIX + "resource-claim-template"
 DERIVED_FROM_LABEL: Final = PREFIX + "derived-from"

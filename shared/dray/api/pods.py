@@ -85,6 +85,30 @@ class HostPort(msgspec.Struct, frozen=True, order=True, gc=False):
         return f"{self.number}/{self.protocol}{where}"
 
 
+GroupApi = Literal["scheduling.volcano.sh", "scheduling.k8s.io"]
+"""The API group of a PodGroup."""
+
+
+class GroupKey(msgspec.Struct, frozen=True, order=True, gc=False):
+    """The identity of a PodGroup."""
+
+    api: GroupApi
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class GroupMember(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The place of a pod in its PodGroup."""
+
+    group: GroupKey
+    task: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    """Of the pod; they determine its subgroup."""
+
+
 class PodNeeds(msgspec.Struct, frozen=True, gc=False):
     """The parts of a pod's spec that dray's node fit reads, and the names of those it does not."""
 
@@ -135,6 +159,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     traceparent: str = ""
     """W3C Trace Context of the admission, or empty."""
     created_unix_s: float = 0.0
+    member: GroupMember | None = None
+    """Its place in its PodGroup, if it names one."""
 
     @property
     def binder(self) -> Literal["dray", "kube-scheduler"]:

@@ -6,6 +6,7 @@ Readers and responders start again on the next session.
 import asyncio
 import contextlib
 import re
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,7 @@ _CONNECT_S: Final = 5
 _FLUSH_S: Final = 5
 _SELF_EXPLAINING: Final = (nats.errors.Error, OSError, BusUnavailableError)
 """Errors whose text says what is wrong."""
+_USERINFO: Final = re.compile(r"(?<=//)[^/@,]*@")
 _REFUSED: Final = re.compile(r"authori[sz]ation violation|authentication timeout", re.IGNORECASE)
 
 
@@ -37,9 +39,26 @@ class BusCredentials:
     node: str = ""
     token_file: Path | None = None
     """Read for each connection: the kubelet renews it."""
+    ca_file: Path | None = None
+    """Certificates of the authorities that a server's certificate may be from, instead of the
+    system's. Read for each connection: they are rotated."""
 
     def options(self) -> dict[str, Any]:
-        """For nats-py's ``connect``. Raises BusUnavailableError where there is no token."""
+        """For nats-py's ``connect``. Raises BusUnavailableError if a file can't be read."""
+        return self._tls() | self._identity()
+
+    def _tls(self) -> dict[str, Any]:
+        if self.ca_file is None:
+            return {}
+        try:
+            return {"tls": ssl.create_default_context(cafile=self.ca_file)}
+        except OSError as error:
+            raise BusUnavailableError(
+                f"the authorities in {self.ca_file} can't be read: {error}; "
+                "DRAY_NATS__CA_FILE names a file of PEM certificates"
+            ) from error
+
+    def _identity(self) -> dict[str, Any]:
         if self.token_file is not None:
             inbox = f"{NODE_INBOX}.{token(self.node)}"
             try:
@@ -69,6 +88,7 @@ class Connection:
     ) -> None:
         self._credentials = credentials
         self._api = api
+        self._servers = _USERINFO.sub("", servers)
         self._failure = "not connected yet"
         """Why there is no connection."""
         self._max_payload_bytes: int | None = None
@@ -88,7 +108,7 @@ class Connection:
         self._session: Session | None = None
         self._up = asyncio.Event()
         self._closed = False
-        self._log = structlog.get_logger().bind(bus=servers)
+        self._log = structlog.get_logger().bind(bus=self._servers)
         self._connect_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -163,8 +183,8 @@ class Connection:
             except Exception as error:  # noqa: BLE001
                 # nats-py raises many types for a bad address or a server of another protocol:
                 # if the loop ended here, there would never be a connection again.
-                known = str(error) if isinstance(error, _SELF_EXPLAINING) else ""
-                self._failure = self._explained(known or repr(error))
+                known = _text(error) if isinstance(error, _SELF_EXPLAINING) else repr(error)
+                self._failure = f"{self._servers}: {self._explained(known)}"
                 self._log.warning("can't connect to NATS", error=self._failure)
             await backoff.pause()
 
@@ -193,7 +213,7 @@ class Connection:
         client.on_end = session.lose
 
         async def on_error(error: Exception) -> None:
-            session.complain(str(error))
+            session.complain(_text(error))
 
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(client.discard)
@@ -201,7 +221,8 @@ class Connection:
                 options = self._options | self._credentials.options()
                 await client.connect(error_cb=on_error, **options)
             except nats.errors.NoServersError:
-                raise BusUnavailableError(session.complaint) from None
+                why = session.complaint or "the server ended the connection, and did not say why"
+                raise BusUnavailableError(why) from None
             check_payload(client.max_payload)
             await session.open()
             undo.pop_all()
@@ -216,3 +237,11 @@ class Connection:
             f"{self._credentials.token_file} for node {self._credentials.node}; "
             "one has to run, and its log says why it refuses"
         )
+
+
+def _text(error: Exception) -> str:
+    """What the error says; some say nothing, such as that of a name that was not resolved in
+    time."""
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"no answer within {_CONNECT_S} s, from the server or the lookup of its name"
+    return str(error) or repr(error)

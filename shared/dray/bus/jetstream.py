@@ -73,6 +73,7 @@ async def connect(
     password: str = "",
     node: str = "",
     token_file: Path | None = None,
+    ca_file: Path | None = None,
     replicas: int | None = None,
     wait_s: float = 3.0,
 ) -> "JetStreamBus":
@@ -80,6 +81,7 @@ async def connect(
 
     ``servers`` are separated by commas. ``role``: of the topology; the default owns the streams.
     A node-agent names its ``node`` and the ``token_file`` of its service account instead of a user.
+    ``ca_file``: authorities of the servers' certificates, instead of the system's.
     ``replicas``: of streams; None: each keeps what it has.
     Returns once connected, or after ``wait_s`` without: then ``connected`` is False, calls raise
     BusUnavailableError, and readers wait.
@@ -87,7 +89,7 @@ async def connect(
     is_owner = role == CLAIM_CONTROLLER
     connection = Connection(
         servers,
-        BusCredentials(user, password, node, token_file),
+        BusCredentials(user, password, node, token_file, ca_file),
         name=name,
         api=API_OF_OWNER if is_owner else API_OF_OTHERS,
     )
@@ -96,7 +98,7 @@ async def connect(
         async with asyncio.timeout(wait_s):
             await connection.next_session()
     except TimeoutError:
-        structlog.get_logger().warning("NATS can't be reached yet", servers=servers)
+        structlog.get_logger().warning("NATS can't be reached yet", why=connection.problem)
     return JetStreamBus(connection, "" if is_owner else reading_subject(role, node), replicas)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import nats.errors
 import structlog
-from nats.aio.client import Client
+from nats.aio.client import PING_PROTO, PONG_PROTO, Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
@@ -42,8 +42,24 @@ class NoRespondersError(Exception):
     """The subject has no responder; the caller knows what that means."""
 
 
+class PingTransport(TcpTransport):  # type: ignore[misc]
+    """nats-py reads one line as the answer to its first PING. nats-server sends a PING of its own
+    before that answer if its authentication callout takes two seconds."""
+
+    def __init__(self, connected: TcpTransport) -> None:
+        super().__init__()
+        self.__dict__.update(connected.__dict__)
+
+    async def readline(self) -> bytes:
+        while (line := bytes(await super().readline())) == PING_PROTO:
+            self.write(PONG_PROTO)
+        return line
+
+
 class SessionClient(Client):  # type: ignore[misc]
     """nats-py's client, with a bulk parser and a callback for the end of reading."""
+
+    _transport: TcpTransport
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,12 +68,27 @@ class SessionClient(Client):  # type: ignore[misc]
         """Called once reading has ended. nats-py does not call its own callbacks if closing fails,
         and calls them late while it flushes."""
 
+    async def _connect_to_server(self, server: Any) -> None:
+        await super()._connect_to_server(server)
+        self._transport = PingTransport(self._transport)
+
     async def _read_loop(self) -> None:
         try:
             await super()._read_loop()
         finally:
             if self.on_end is not None:
                 self.on_end()
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """nats-py sends the password in clear text to a server that asks for no TLS, though its URL
+        begins with tls://."""
+        server = self._current_server
+        if server.uri.scheme == "tls" and initial_connection and not info.get("tls_required"):
+            raise nats.errors.Error(
+                f"nats: {server.uri.netloc.rpartition('@')[2]} offers no TLS, and its URL asks for "
+                "it: nothing was sent to it"
+            )
+        await super()._process_info(info, initial_connection)
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
         """nats-py swallows the cancellation of a task that waits here for the server to take what

@@ -20,6 +20,8 @@ from dray.messages.facts import (
     NodeObserved,
     PolicyObserved,
     PoolObserved,
+    PriorityClassObserved,
+    QueueObserved,
     Synced,
     TemplateObserved,
 )
@@ -237,6 +239,8 @@ ACCESS: tuple[Access, ...] = (
                     PoolObserved,
                     PolicyObserved,
                     TemplateObserved,
+                    QueueObserved,
+                    PriorityClassObserved,
                     DeviceClassObserved,
                     ClusterObserved,
                     Synced,

@@ -23,6 +23,7 @@ from dray.kube.ports import (
     Transform,
     WatchEvent,
 )
+from dray.kube.request_metrics import RequestMetrics
 from dray.runtime.time_slice import TimeSlice
 
 PAGE: Final = "500"
@@ -36,12 +37,16 @@ _PATCH_TYPES: Final[dict[PatchType, str]] = {
 _UNPROCESSABLE: Final = 422
 
 
-async def connect(kubeconfig: str | None, *, user_agent: str) -> "KubeApi":
+async def connect(
+    kubeconfig: str | None, *, user_agent: str, metrics: RequestMetrics | None = None
+) -> "KubeApi":
     """The API as the kubeconfig (or the pod's service account) describes it.
 
     Nothing is sent yet. Raises InvalidInputError where there is no usable configuration.
     """
-    return KubeApi(Transport(await server_access(kubeconfig), user_agent), user_agent)
+    access = await server_access(kubeconfig)
+    counted = () if metrics is None else (metrics.answered,)
+    return KubeApi(Transport(access, user_agent, *counted), user_agent)
 
 
 class KubeApi:

@@ -5,7 +5,7 @@ import contextlib
 import io
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -54,6 +54,13 @@ the connection after 3 probes without an answer."""
 Query = Mapping[str, str]
 
 
+Answered = Callable[[str, str, int | None], None]
+"""Method, path and status; None where no answer came."""
+
+
+def _uncounted(method: str, path: str, status: int | None) -> None: ...
+
+
 class GoneError(KubeUnavailableError):
     """The resourceVersion or continuation asked for is too old (410): list again.
 
@@ -78,8 +85,12 @@ class ApiResponse:
 class Transport:
     """Sends requests and maps failures to the port's errors."""
 
-    def __init__(self, access: ServerAccess, user_agent: str) -> None:
+    def __init__(
+        self, access: ServerAccess, user_agent: str, answered: Answered = _uncounted
+    ) -> None:
+        """``answered`` is called with each request but watches: method, path and status."""
         self._access = access
+        self._answered = answered
         self._proxy = access.proxy or environment_proxy(access.url)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=access.tls or True),
@@ -132,13 +143,15 @@ class Transport:
             async with self._request(
                 method, path, query, timeout, data=payload, content_type=content_type
             ) as response:
-                data = await response.read()
+                data, status = await response.read(), response.status
                 failed = answer_of(response, data) if response.status >= 400 else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._lost_s = time.monotonic()
+            self._answered(method, path, None)
             raise KubeUnavailableError(
                 f"{method} {path}: no answer from the API server: {error or type(error).__name__}"
             ) from error
+        self._answered(method, path, status)
         if failed is not None:
             raise await self._error(failed, f"{method} {path}")
         return data

@@ -13,6 +13,7 @@ from dray.kube.convert_claims import (
     why_unreadable,
 )
 from dray.kube.convert_devices import class_from, slice_from, taint_rule_from
+from dray.kube.convert_groups import group_key, group_member, pod_group_from, queue_from
 from dray.kube.convert_metadata import revision_of, time_from, time_to
 from dray.kube.convert_needs import given_by_classes, host_ports, pod_needs
 from dray.kube.convert_pods import node_from, pod_from
@@ -28,13 +29,17 @@ __all__ = [
     "claim_from_fields",
     "class_from",
     "given_by_classes",
+    "group_key",
+    "group_member",
     "host_ports",
     "is_resized",
     "node_from",
     "pod_from",
+    "pod_group_from",
     "pod_needs",
     "policy_from",
     "pool_from",
+    "queue_from",
     "requests_of",
     "revision_of",
     "slice_from",

@@ -14,6 +14,7 @@ from dray.api.names import (
 )
 from dray.api.pods import Node, Pod, PodClaim
 from dray.api.quantities import parse_quantity
+from dray.kube.convert_groups import group_member
 from dray.kube.convert_metadata import (
     annotation,
     is_deleting,
@@ -51,6 +52,7 @@ def pod_from(obj: Object) -> Pod:
         request_id=annotation(obj, REQUEST_ID),
         traceparent=annotation(obj, TRACEPARENT),
         created_unix_s=time_from(metadata.get("creationTimestamp")),
+        member=group_member(obj),
     )
 
 

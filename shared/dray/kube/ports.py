@@ -71,6 +71,8 @@ class Resource:
     plural: str
     kind: str
     namespaced: bool = True
+    served_as: str = ""
+    """The plural in request paths, if ``plural`` is qualified: two API groups have the same."""
 
     @property
     def api_version(self) -> str:
@@ -82,7 +84,7 @@ class Resource:
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         tail = "".join(f"/{part}" for part in (name, subresource) if part)
-        return f"{root}{scope}/{self.plural}{tail}"
+        return f"{root}{scope}/{self.served_as or self.plural}{tail}"
 
 
 PODS = Resource("", "v1", "pods", "Pod")
@@ -102,6 +104,22 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 POOLS = Resource(API_GROUP, "v1", "gpupools", "GPUPool", namespaced=False)
 POLICIES = Resource(API_GROUP, "v1", "schedulingconfigtemplates", "SchedulingConfigTemplate", False)
 BIND_REQUESTS = Resource(API_GROUP, "v1", "bindrequests", "BindRequest")
+POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
+"""Volcano's."""
+QUEUES = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queue", namespaced=False)
+NATIVE_POD_GROUPS = Resource(
+    "scheduling.k8s.io",
+    "v1beta1",
+    "podgroups.scheduling.k8s.io",
+    "PodGroup",
+    served_as="podgroups",
+)
+"""Kubernetes' own: served from 1.37 on, if that is enabled."""
+PRIORITY_CLASSES = Resource(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
+)
+JOBS = Resource("batch", "v1", "jobs", "Job")
+JOB_SETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
 TOKEN_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
 )

@@ -40,7 +40,10 @@ class CustomResource(ResourceFields):
     RESOURCE: ClassVar[Resource]
     SINGULAR: ClassVar[str]
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ()
-    """For kubectl. All kinds are also in the category ``dray``: ``kubectl get dray``."""
+    """For kubectl. dray's own kinds are also in the category ``dray``: ``kubectl get dray``."""
+    IS_OWN: ClassVar[bool] = True
+    """Whether dray defines the kind; else another project does, and ``spec`` may be absent."""
+    HAS_STATUS_SUBRESOURCE: ClassVar[bool] = True
     COLUMNS: ClassVar[tuple[PrinterColumn, ...]] = ()
 
 

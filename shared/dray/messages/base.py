@@ -87,6 +87,11 @@ class Delivered(msgspec.Struct, frozen=True):
     pending: int = 0
     """Messages of the subscription still behind this one."""
 
+    @property
+    def id(self) -> str:
+        """Its id, recorded as the cause of what follows from it; empty if it has none."""
+        return self.headers.get("ce-id", "")
+
 
 class UndecodableMessageError(PermanentError):
     """The payload does not fit its type."""

@@ -12,7 +12,7 @@ import msgspec
 
 from dray.api import json_codec
 from dray.api.claims import Allocation
-from dray.api.pods import HostPort
+from dray.api.pods import GroupKey, HostPort
 from dray.messages.base import Kind, Message, token
 from dray.reasons import Reason
 
@@ -58,6 +58,20 @@ class ClaimDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     allocation: Allocation
 
 
+class GroupDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The decision on pods of a PodGroup that are bound together or not at all."""
+
+    id: str
+    """Equal for the pods of one decision, and for no others."""
+    group: GroupKey
+    uid: str
+    """Of the PodGroup."""
+    size: int
+    """The number of its pods."""
+    timeout_s: float
+    """How long after the decision the group's minimum may lack running pods."""
+
+
 class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The node of a pod and the allocations of its claims; executed as a whole."""
 
@@ -78,6 +92,8 @@ class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     resources: dict[str, int] = msgspec.field(default_factory=dict)
     """What the pod takes of its node, other than cpu and memory."""
     ports: tuple[HostPort, ...] = ()
+    group: GroupDecision | None = None
+    """The joint decision that it belongs to; None: it is decided alone."""
 
 
 class TypicalPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -114,6 +130,21 @@ class Decided(Record, frozen=True, kw_only=True, tag="decided"):
     """The workload model of these and later decisions, if it changed."""
     learned_version: int = 0
     """Version of the last workload model; 0: none."""
+
+
+class DecidedGroup(Decided, frozen=True, kw_only=True, tag="decided-group"):
+    """Pods of a PodGroup that are bound together. The parts of a decision follow one another, and
+    without all of them it means nothing. Releases that do not know it stop reading the log: they
+    would bind the pods one by one."""
+
+    part: int = 1
+    parts: int = 1
+
+    def follows(self, before: "DecidedGroup | None") -> bool:
+        """Whether it is the next part after ``before``, or a first part."""
+        if before is None or self.part == 1:
+            return self.part == 1
+        return (self.part, self.parts) == (before.part + 1, before.parts)
 
 
 class WaitingPeer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -241,11 +272,14 @@ class CheckpointPart(Checkpoint, frozen=True, kw_only=True, tag="checkpoint-part
     would take the first part for all of it."""
 
 
-AnyRecord = Opened | Decided | Waiting | Released | NodeLeft | Checkpoint | CheckpointPart
+AnyRecord = (
+    Opened | Decided | DecidedGroup | Waiting | Released | NodeLeft | Checkpoint | CheckpointPart
+)
 _RECORD: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 RECORDS: tuple[type[Record], ...] = (
     Opened,
     Decided,
+    DecidedGroup,
     Waiting,
     Released,
     NodeLeft,

@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr
 
 from dray.api.claims import Claim, GivenUp
 from dray.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from dray.api.groups import GroupQueue, PodGroup
 from dray.api.pods import Node, Pod, Policy, Pool
 from dray.messages import earlier
 from dray.messages.base import Kind, Message
@@ -157,6 +158,39 @@ class PolicyObserved(Fact, frozen=True, kw_only=True):
 
     def ids(self) -> tuple[str, ...]:
         return (self.policy.name,)
+
+
+class GroupObserved(Fact, frozen=True, kw_only=True):
+    """A PodGroup of Volcano or of Kubernetes. Its members are in their pods' facts."""
+
+    NAME: ClassVar[str] = "group"
+    group: PodGroup
+
+    def ids(self) -> tuple[str, ...]:
+        key = self.group.key
+        return (key.api, key.namespace, key.name)
+
+
+class QueueObserved(Fact, frozen=True, kw_only=True):
+    """A Queue of Volcano."""
+
+    NAME: ClassVar[str] = "queue"
+    queue: GroupQueue
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.queue.name,)
+
+
+class PriorityClassObserved(Fact, frozen=True, kw_only=True):
+    """A PriorityClass."""
+
+    NAME: ClassVar[str] = "priorityclass"
+    name: str
+    value: int
+    preemption_policy: str = ""
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.name,)
 
 
 class TemplateObserved(Fact, frozen=True, kw_only=True):
@@ -318,6 +352,9 @@ FACTS: tuple[type[Fact], ...] = (
     TaintRuleObserved,
     PoolObserved,
     PolicyObserved,
+    GroupObserved,
+    QueueObserved,
+    PriorityClassObserved,
     TemplateObserved,
     DomainObserved,
     InventoryObserved,

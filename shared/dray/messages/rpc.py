@@ -156,8 +156,13 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     driver: str
     generation: int
     """Of the node's pool of ResourceSlices, as published."""
+    devices: int = 0
+    """How many there are."""
     unhealthy: tuple[str, ...] = ()
-    """Device names."""
+    """Names of devices."""
+    registered_unix_s: float = 0.0
+    """When the kubelet registered the agent's plugin last: it can prepare pods now that it could
+    not prepare before."""
 
 
 class InventoryReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,6 +10,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from dray.api.groups import (
+    GROUP_NAME_KEYS,
+    TASK_AFFINITY,
+    TASK_ANTI_AFFINITY,
+    TASK_KEY,
+    TASK_ORDER,
+)
 from dray.api.names import POD_CLAIM_NAME, PREFIX
 
 Rule = Callable[[Any], Any]
@@ -53,7 +60,7 @@ def _own(annotations: Any) -> Any:
     return {
         name: value
         for name, value in annotations.items()
-        if name.startswith(PREFIX) or name == POD_CLAIM_NAME
+        if name.startswith(PREFIX) or name in _READ_OF_OTHERS
     }
 
 
@@ -81,6 +88,10 @@ def _kind(**parts: Rule) -> Rule:
     return _fields("apiVersion", "kind", metadata=_METADATA, **parts)
 
 
+_READ_OF_OTHERS: Final = frozenset(
+    (POD_CLAIM_NAME, *GROUP_NAME_KEYS, TASK_KEY, TASK_AFFINITY, TASK_ANTI_AFFINITY, TASK_ORDER)
+)
+"""Annotations of other projects that decisions read."""
 _METADATA: Final = _fields(
     "name",
     "generateName",
@@ -156,5 +167,11 @@ _KINDS: Final[Mapping[str, Rule]] = MappingProxyType(
         "gpupools": _WHOLE,
         "schedulingconfigtemplates": _WHOLE,
         "bindrequests": _WHOLE,
+        "podgroups": _WHOLE,
+        "podgroups.scheduling.k8s.io": _WHOLE,
+        "queues": _WHOLE,
+        "priorityclasses": _fields(
+            "apiVersion", "kind", "value", "preemptionPolicy", metadata=_METADATA
+        ),
     }
 )

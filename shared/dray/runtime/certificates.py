@@ -17,6 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 CA_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.crt", "tls.crt", "tls.key"
 """The names of such files, as in a Secret of type ``kubernetes.io/tls``."""
 _CLOCK_SKEW = datetime.timedelta(hours=1)
+_PEM = serialization.Encoding.PEM
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +31,64 @@ class Issued:
 
 
 def issue(
-    authority: str, subject: str, names: Sequence[str], valid_for: datetime.timedelta
+    authority: str,
+    subject: str,
+    names: Sequence[str],
+    valid_for: datetime.timedelta,
+    *,
+    mutual: bool = False,
 ) -> Issued:
     """A new authority of that name, and one certificate for ``names`` from it.
 
-    ``names`` are DNS names and IP addresses. The authority's key is thrown away.
+    ``names`` are DNS names and IP addresses. ``mutual``: servers that call each other prove by it
+    who calls, too. The authority's key is thrown away.
     """
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+    usages += [ExtendedKeyUsageOID.CLIENT_AUTH] if mutual else []
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca = (
-        _builder(authority, authority, ca_key, ca_key, valid_for)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .sign(ca_key, hashes.SHA256())
-    )
+    issuer = _name(authority)
+    ca = _authority(issuer, ca_key, valid_for)
     served = (
-        _builder(subject, authority, key, ca_key, valid_for)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        _leaf(_name(subject), issuer, key, ca_key, valid_for)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(
             x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
         )
         .sign(ca_key, hashes.SHA256())
     )
-    pem = serialization.Encoding.PEM
-    return Issued(ca.public_bytes(pem), served.public_bytes(pem), _pem(key))
+    return Issued(ca.public_bytes(_PEM), served.public_bytes(_PEM), _pem(key))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """What a client proves its user and groups with."""
+
+    certificate: bytes
+    key: bytes
+
+
+class ClientAuthority:
+    """A new authority, whose certificates Kubernetes' API server takes as users.
+
+    The common name is the user, and organisations are its groups.
+    """
+
+    def __init__(self, name: str, valid_for: datetime.timedelta) -> None:
+        self._name, self._valid_for = _name(name), valid_for
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.certificate = _authority(self._name, self._key, valid_for).public_bytes(_PEM)
+
+    def issue(self, user: str, groups: Sequence[str] = ()) -> ClientCertificate:
+        """A new certificate with its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _name(user, groups)
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+        issued = (
+            _leaf(subject, self._name, key, self._key, self._valid_for)
+            .add_extension(usage, critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        return ClientCertificate(issued.public_bytes(_PEM), _pem(key))
 
 
 def signing_key() -> bytes:
@@ -67,15 +101,32 @@ def is_issued_by(authority: str, certificate: bytes) -> bool:
     return x509.load_pem_x509_certificate(certificate).issuer == _name(authority)
 
 
-def problem(held: Issued, names: Sequence[str], *, lasting: datetime.timedelta) -> str:
-    """Why these can't serve ``names`` for ``lasting``; empty if they can.
+def expires_at(certificate: bytes) -> datetime.datetime:
+    """The end of the certificate's validity, in UTC. Raises ValueError."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+def still_valid(certificates: bytes, *, at: datetime.datetime) -> bytes:
+    """Those of the certificates that have not expired at that time, the newest first; none where
+    they can't be read."""
+    try:
+        found = x509.load_pem_x509_certificates(certificates)
+    except ValueError:
+        return b""
+    valid = [one for one in found if one.not_valid_after_utc > at]
+    valid.sort(key=lambda one: one.not_valid_before_utc, reverse=True)
+    return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in valid)
+
+
+def problem(held: Issued, names: Sequence[str], *, at: datetime.datetime) -> str:
+    """Why these can't serve ``names`` at that time; empty if they can.
 
     Also reports files that do not belong together, as after an interrupted start.
     Raises ValueError.
     """
     certificate = x509.load_pem_x509_certificate(held.certificate)
-    if certificate.not_valid_after_utc - lasting < datetime.datetime.now(datetime.UTC):
-        return f"expires at {certificate.not_valid_after_utc:%Y-%m-%d}"
+    if certificate.not_valid_after_utc < at:
+        return f"expires at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
     try:
         present = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -108,13 +159,41 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+def _name(common: str, organisations: Sequence[str] = ()) -> x509.Name:
+    of = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in organisations]
+    return x509.Name([*of, x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _authority(
+    name: x509.Name, key: ec.EllipticCurvePrivateKey, valid_for: datetime.timedelta
+) -> x509.Certificate:
+    """An authority's own certificate."""
+    return (
+        _builder(name, name, key, key, valid_for)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _leaf(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    valid_for: datetime.timedelta,
+) -> x509.CertificateBuilder:
+    """A certificate of a server or client, without its purpose."""
+    return (
+        _builder(subject, issuer, key, issuer_key, valid_for)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+    )
 
 
 def _builder(
-    subject: str,
-    issuer: str,
+    subject: x509.Name,
+    issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
     issuer_key: ec.EllipticCurvePrivateKey,
     valid_for: datetime.timedelta,
@@ -123,8 +202,8 @@ def _builder(
     signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     return (
         x509.CertificateBuilder()
-        .subject_name(_name(subject))
-        .issuer_name(_name(issuer))
+        .subject_name(subject)
+        .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _CLOCK_SKEW)
@@ -150,7 +229,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 def _pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
     return key.private_bytes(
-        serialization.Encoding.PEM,
+        _PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )

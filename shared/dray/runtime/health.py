@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import prometheus_client
 from aiohttp import web
+from prometheus_client.exposition import choose_encoder
 
 Check = Callable[[], str | None]
 """None while healthy, else the problem."""
@@ -13,7 +14,8 @@ class HealthPages:
     """The pages, the named readiness checks behind them, and the metrics' registry.
 
     ``/healthz`` answers while the event loop runs; ``/readyz`` lists each check and is 503 while
-    one fails or the process drains; ``/metrics`` is the registry in Prometheus' text format.
+    one fails or the process drains; ``/metrics`` is the registry in Prometheus' text format, or as
+    OpenMetrics, with exemplars.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -77,8 +79,7 @@ class HealthPages:
         body = {"ready": ready, "checks": checks, "degraded": degraded}
         return web.json_response(body, status=200 if ready else 503)
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(
-            body=prometheus_client.generate_latest(self.registry),
-            headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST},
-        )
+    async def _metrics(self, request: web.Request) -> web.Response:
+        accepted = request.headers.get("Accept", "")
+        encode, content_type = choose_encoder(accepted)  # OpenMetrics has exemplars
+        return web.Response(body=encode(self.registry), headers={"Content-Type": content_type})

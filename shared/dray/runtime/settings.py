@@ -62,6 +62,8 @@ class NatsSettings(SettingsGroup):
     """Servers, separated by commas."""
     user: str = ""
     password: SecretStr = SecretStr("")
+    ca_file: Path | None = None
+    """PEM certificates of the authorities of ``tls://`` servers, instead of the system's."""
 
 
 class KubeSettings(SettingsGroup):

@@ -5,7 +5,13 @@ span of it. Unsampled traces cost a string comparison.
 """
 
 from dray.telemetry.spans import Span, Telemetry, begin, configure, shutdown, start
-from dray.telemetry.traceparent import Traceparent, is_sampled, new_traceparent, parse
+from dray.telemetry.traceparent import (
+    Traceparent,
+    is_sampled,
+    new_traceparent,
+    parse,
+    trace_id,
+)
 
 __all__ = [
     "Span",
@@ -18,4 +24,5 @@ __all__ = [
     "parse",
     "shutdown",
     "start",
+    "trace_id",
 ]

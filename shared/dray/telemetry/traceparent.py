@@ -43,6 +43,13 @@ def is_sampled(text: str) -> bool:
     return text[-1:] in _ODD and (position := parse(text)) is not None and position.sampled
 
 
+def trace_id(text: str) -> str:
+    """The trace of a sampled traceparent, for exemplars; empty for any other text."""
+    if text[-1:] not in _ODD or (position := parse(text)) is None or not position.sampled:
+        return ""
+    return position.trace_id
+
+
 def new_traceparent(sampled: bool) -> str:
     """The root of a new trace."""
     return str(Traceparent(secrets.token_hex(16), secrets.token_hex(8), sampled))

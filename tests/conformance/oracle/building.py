@@ -19,15 +19,17 @@ def program_of(minor: str) -> GoProgram:
     """The oracle of ``minor``, such as 1.36, in the patch that its module file pins."""
     mod_file = "go.mod" if minor == DEFAULT_MINOR else f"kubernetes-{minor}.mod"
     library = golang.required_version(HERE, mod_file, "k8s.io/dynamic-resource-allocation")
+    version = library.replace("0.", "1.", 1)
     return GoProgram(
         module=HERE,
-        kubernetes=library.replace("0.", "1.", 1),
+        version=version,
         title=f"the oracle of Kubernetes {minor}",
         takes="about 1 min on 2 cores",
         cache="oracle",
         file="oracle",
         mod_file=mod_file,
         tags=_TAGS.get(minor, ()),
+        variables=golang.kubernetes_variables(version),
     )
 
 

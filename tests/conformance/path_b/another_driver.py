@@ -47,8 +47,8 @@ async def another_driver(cluster: Cluster) -> AsyncIterator[str]:
     server = KubeletServer(
         preparer,
         driver=FOREIGN,
-        endpoint=endpoint_socket(folder / "p", FOREIGN),
-        registration=registration_socket(folder / "r", FOREIGN),
+        endpoint=endpoint_socket(folder / "p", FOREIGN, "1"),
+        registration=registration_socket(folder / "r", FOREIGN, "1"),
     )
     selectors = [{"cel": {"expression": f'device.driver == "{FOREIGN}"'}}]
     request = {"name": "nic", "exactly": {"deviceClassName": FOREIGN}}

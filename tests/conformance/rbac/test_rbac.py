@@ -116,6 +116,8 @@ async def test_no_right_is_granted_that_nobody_uses(run: Run) -> None:
     spare = [] if run.kept.device_taints else [f"{CLAIM_CONTROLLER}: create pods/eviction.core"]
     if run.minor < TAINT_RULES_SINCE:  # They are asked for, and there are none to watch.
         spare.append(f"{CLAIM_CONTROLLER}: watch devicetaintrules.resource.k8s.io")
+    # The same; they need a feature gate.
+    spare.append(f"{CLAIM_CONTROLLER}: watch podgroups.scheduling.k8s.io")
     assert [str(right) for right in sorted(granted - used)] == spare
 
 

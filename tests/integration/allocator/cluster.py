@@ -31,8 +31,8 @@ from dray.messages.facts import (
     Synced,
     Tick,
 )
-from dray_allocator.service.metrics import AllocatorMetrics
 from dray_allocator.service.replica import Replica as AllocatorReplica
+from dray_allocator.service.telemetry import AllocatorMetrics
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
 

@@ -18,7 +18,7 @@ from dray.messages.facts import (
     PolicyObserved,
     PoolObserved,
 )
-from dray_allocator.service import replica
+from dray_allocator.service import decision_logs, replica
 
 
 async def _decided(cluster, count: int, epoch: int = 1, pod: str = "") -> None:
@@ -84,18 +84,18 @@ async def test_what_was_built_on_a_refused_record_waits_with_it(
     memory_cluster, eventually, monkeypatch
 ):
     """It fails, too, and would be decided again at once, and refused at once."""
-    monkeypatch.setattr(replica, "_REFUSED_S", 3600.0)
+    monkeypatch.setattr(decision_logs, "_REFUSED_S", 3600.0)
     monkeypatch.setattr(replica, "_WIND_UP_S", 0.0)
     one = await memory_cluster.replica("one")
     await memory_cluster.node("n1")
     await eventually(lambda: one.serves)
-    take = one.shell._serving.term_of(POOL)
+    term = one.state.domains[POOL].term
     one.bus.fail_next("append", PermanentError("resource limits exceeded for account"))
     await memory_cluster.submit("p")
     await eventually(lambda: not one.bus._faults["append"])
     await memory_cluster.submit("q")
     await eventually(lambda: one.conflicts > 0)
-    assert one.shell._serving.term_of(POOL) == take
+    assert one.state.domains[POOL].term == term
 
 
 async def test_a_replica_that_reads_its_log_no_more_ends(memory_cluster, eventually, monkeypatch):
@@ -107,7 +107,7 @@ async def test_a_replica_that_reads_its_log_no_more_ends(memory_cluster, eventua
     one = await memory_cluster.replica("one")
     await memory_cluster.node("n1")
     await eventually(lambda: one.serves)
-    monkeypatch.setattr(one.shell._own, "record_of", fail)
+    monkeypatch.setattr(one.shell._logs._own, "record_of", fail)
     await memory_cluster.submit("p")
     await eventually(lambda: one._task.done())
     assert "nobody foresaw that" in repr(one._task.exception())
@@ -240,8 +240,8 @@ async def test_a_new_replica_begins_where_the_fact_says(memory_cluster, eventual
     await memory_cluster.publish(named)
     two = await memory_cluster.replica("two")
     first = []
-    record_of = two.shell._own.record_of
-    two.shell._own.record_of = lambda domain, epoch, delivered: (
+    record_of = two.shell._logs._own.record_of
+    two.shell._logs._own.record_of = lambda domain, epoch, delivered: (
         first.append(delivered.sequence) or record_of(domain, epoch, delivered)
     )
     await eventually(lambda: "pool" in two.state.domains and two.state.domains["pool"].read)

@@ -69,7 +69,7 @@ def _older(payload: bytes) -> bytes:
 
 async def newer(cluster: Cluster, name: str) -> Replica:
     replica = await cluster.replica(name)
-    replica.shell._own = Newer()  # type: ignore[assignment]
+    replica.shell._logs._own = Newer()  # type: ignore[assignment]
     return replica
 
 
@@ -261,7 +261,7 @@ async def test_newer_replicas_serve_all_that_an_older_one_can_t(
                 return Released(**{**head(), "domain": domain}, releases=())
             return decode_record(delivered.payload)
 
-    new.shell._own = Reads()  # type: ignore[assignment]
+    new.shell._logs._own = Reads()  # type: ignore[assignment]
     await eventually(lambda: all(new.serves_pool(pool) for pool in pools))
     assert old.serves
 

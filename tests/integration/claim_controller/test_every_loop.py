@@ -38,7 +38,7 @@ from dray.kube.ports import (
 from dray.messages.base import encode
 from dray.messages.commands import VoidClaim
 from dray.messages.rpc import DERIVE_SUBJECT, LOOKUP_SUBJECT, Derive, Lookup
-from dray_claim_controller.cache.resources import WATCHED
+from dray_claim_controller.cache.resources import OPTIONAL, WATCHED
 from dray_claim_controller.settings import ExecutionSettings, Owner, Probing, Templates
 from dray_claim_controller.term import LeaderTerm
 
@@ -49,12 +49,12 @@ PROCESS = ("watch", "stand", "look-up", "derive", "readings", "journal")
 has its one call fail."""
 TERM = (
     *("publish", "tick", "guard", "logs", "trim", "commands", "voids", "templates", "collect"),
-    *("stuck", "pools", "owners", "abilities", "reports", "streams", "inventories"),
+    *("stuck", "pools", "owners", "abilities", "reports", "streams", "inventories", "prepare"),
 )
 """The loops of a term."""
 ANY = "of any kind"
 CALLS: dict[str, set[Call]] = {
-    "watch": {("watch", ANY, ""), ("list", "devicetaintrules", "")},
+    "watch": {("watch", ANY, ""), *(("list", plural, "") for plural in OPTIONAL)},
     "stand": {("get", "leases", ""), ("create", "leases", ""), ("update", "leases", "")},
     "look-up": {("get", "gpupools", "")},
     "derive": {("create", "resourceclaimtemplates", "")},
@@ -102,6 +102,7 @@ CALLS: dict[str, set[Call]] = {
         ("get", "resourceclaimtemplates", ""),
     },
     "touch": {("patch", "pods", "")},
+    "prepare-again": {("patch", "pods", "")},
     "unused-templates": {("delete", "resourceclaimtemplates", "")},
     "stuck": {
         ("patch", "resourceclaims", ""),

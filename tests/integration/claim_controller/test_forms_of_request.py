@@ -28,8 +28,8 @@ from dray.messages.facts import (
     Synced,
     TemplateObserved,
 )
-from dray_allocator.service.metrics import AllocatorMetrics
 from dray_allocator.service.replica import Replica
+from dray_allocator.service.telemetry import AllocatorMetrics
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions as AllocatorRules
 from dray_webhook.decisions.injection import AdmissionIds

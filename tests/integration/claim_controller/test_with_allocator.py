@@ -11,8 +11,8 @@ from dray.api.names import POOL_LABEL
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, LEASES, NODES, PODS, POOLS
 from dray.messages.decisions import log_stream
-from dray_allocator.service.metrics import AllocatorMetrics
 from dray_allocator.service.replica import Replica
+from dray_allocator.service.telemetry import AllocatorMetrics
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
 

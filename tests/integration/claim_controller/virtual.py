@@ -12,9 +12,9 @@ from dray.bus.memory import MemoryBus
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, EVENTS, NAMESPACES
 from dray.runtime.clock import Clock
-from dray_allocator.service.metrics import AllocatorMetrics
 from dray_allocator.service.replica import Replica
-from dray_allocator.state.decision_log import Reservation
+from dray_allocator.service.telemetry import AllocatorMetrics
+from dray_allocator.state.domain import Reservation
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.settings import ExecutionSettings, Lease, Publishing, Templates

@@ -21,7 +21,6 @@ from dray.kube.ports import (
     POLICIES,
     POOLS,
     SLICES,
-    TEMPLATES,
     AlreadyExistsError,
     Kube,
     NotFoundError,
@@ -47,27 +46,6 @@ POLICY: Object = {
     "kind": "SchedulingConfigTemplate",
     "metadata": {"name": "on"},
     "spec": {"dra": {"enable": True}},
-}
-TEMPLATE: Object = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceClaimTemplate",
-    "metadata": {
-        "name": "tensor-fusion-gpu-template",
-        "namespace": "default",
-        "labels": {"tensor-fusion.ai/resource-claim-template": "true"},
-    },
-    "spec": {
-        "spec": {
-            "devices": {
-                "requests": [
-                    {
-                        "name": "gpu-request",
-                        "exactly": {"deviceClassName": "tensor-fusion.ai.dra-driver"},
-                    }
-                ]
-            }
-        }
-    },
 }
 POD: Object = {
     "apiVersion": "v1",
@@ -123,8 +101,9 @@ def stack(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 
 
 async def configured(kube: Kube) -> None:
-    """A pool with the node, its policy and a base template, if they are not there yet."""
-    for resource, obj in ((POLICIES, POLICY), (POOLS, POOL), (TEMPLATES, TEMPLATE)):
+    """A pool with the node, and its policy, if they are not there yet. The base template is the
+    stack's, in dray's namespace."""
+    for resource, obj in ((POLICIES, POLICY), (POOLS, POOL)):
         with contextlib.suppress(AlreadyExistsError):
             await kube.create(resource, obj, obj["metadata"].get("namespace", ""))
 

@@ -21,6 +21,7 @@ from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import (
     CLAIMS,
+    EVENTS,
     NODES,
     PODS,
     SLICES,
@@ -37,8 +38,14 @@ from dray_node_agent.app import assemble, open_gpu_source
 from dray_node_agent.settings import NodeGroup
 from dray_sandbox.kubelet.kubelet import Kubelets, running_kubelets
 from dray_sandbox.kubelet.plan import NodePlan
+from dray_sandbox.kubelet.plugins import Plugin, register
+from dray_sandbox.kubelet.timings import KubeletTimings
 
 BOUND_S = 60.0
+PROMPT = KubeletTimings(
+    registration_s=0.02, resync_s=0.05, container_retry_s=0.05, health_retry_s=0.05
+)
+"""Of a kubelet in tests that are not about its periods."""
 
 
 async def eventually(true: Callable[[], Awaitable[Any] | Any]) -> Any:
@@ -102,14 +109,18 @@ class Stand:
         await self.bus.publish(encode(fact, source="test"))
 
     @asynccontextmanager
-    async def agent(self) -> AsyncIterator[HealthPages]:
-        """The node-agent for the length of a block; ends as on SIGTERM."""
+    async def agent(self, *, is_registered: bool = True) -> AsyncIterator[HealthPages]:
+        """The node-agent for the length of a block; ends as on SIGTERM. ``is_registered``: whether
+        its plugin is registered also without a kubelet."""
         await self.make_node()
         group, health = self.group, HealthPages()
         self.buses.append(self.bus.peer(self.node))
         self.kubes.append(self.kube.peer())
         loops = assemble(group, "i", self.buses[-1], self.kubes[-1], open_gpu_source(group), health)
+        before = set(self.sockets())
         tasks = [asyncio.create_task(loop()) for loop in (*loops.values(), self.lead)]
+        if is_registered:
+            tasks.append(asyncio.create_task(self._register(before)))
         try:
             yield health
         finally:
@@ -122,6 +133,23 @@ class Stand:
                 if isinstance(one, BaseException) and not isinstance(one, asyncio.CancelledError)
             ]
             assert not failures
+
+    def sockets(self) -> list[Path]:
+        """Registration sockets, the newest last."""
+        found = [path for path in self.group.registry_dir.glob("*.sock") if path.is_socket()]
+        return sorted(found, key=lambda path: path.stat().st_mtime_ns)
+
+    async def plugin(self, version: str = "v1.DRAPlugin", *, path: Path | None = None) -> Plugin:
+        """An agent's plugin, of the newest one by default, for calls in a kubelet's name."""
+        plugin = await register(path or (await eventually(self.sockets))[-1])
+        if plugin.version == version:
+            return plugin
+        await plugin.close()
+        return Plugin(plugin.driver, plugin.endpoint, version)
+
+    async def _register(self, before: set[Path]) -> None:
+        await eventually(lambda: set(self.sockets()) - before)
+        await (await self.plugin()).close()
 
     async def lead(self) -> None:
         """Publish what agents report, as the leader of the claim-controllers does."""
@@ -150,8 +178,8 @@ class Stand:
             )
 
     @asynccontextmanager
-    async def kubelet(self) -> AsyncIterator[Kubelets]:
-        async with running_kubelets(self.kube.peer(), self.plan) as kubelets:
+    async def kubelet(self, timings: KubeletTimings = PROMPT) -> AsyncIterator[Kubelets]:
+        async with running_kubelets(self.kube.peer(), self.plan, timings=timings) as kubelets:
             yield kubelets
 
     async def slices(self) -> list[Object]:
@@ -238,6 +266,9 @@ class Stand:
         ]
         patch = {"status": {"reservedFor": entries}}
         await self.kube.patch(CLAIMS, claim, patch, "default", subresource="status")
+
+    async def events(self) -> list[Object]:
+        return list((await self.kube.list(EVENTS)).objects)
 
     async def pod(self, name: str) -> Object:
         return await self.kube.get(PODS, name, "default")

@@ -48,6 +48,7 @@ async def test_a_pod_runs_with_the_environment_of_its_card(stand, eventually):
         conditions = {one["type"]: one["status"] for one in pod["status"]["conditions"]}
         assert conditions == {
             "PodScheduled": "True",
+            "PodReadyToStartContainers": "True",
             "Initialized": "True",
             "ContainersReady": "True",
             "Ready": "True",
@@ -168,3 +169,29 @@ async def test_the_node_object_is_ready_with_its_size_and_lease(stand, eventuall
         await eventually(ready)
         node = await stand.kube.get(NODES, "n1")
         assert node["status"]["allocatable"] == NODE_CAPACITY
+
+
+async def test_a_container_sees_the_gpus_of_all_its_claims(stand, eventually):
+    async with stand.agent(), stand.kubelet():
+        devices = [await stand.device(index) for index in range(3)]
+        await stand.make_claim("one", devices[:2])
+        await stand.make_claim("two", devices[2:])
+        pod = await stand.make_pod("p", {"a": "one", "b": "two"})
+        await stand.reserve("one", pod)
+        await stand.reserve("two", pod)
+        pod = await stand.reaches("p", "Running")
+        env = json.loads(pod["metadata"]["annotations"][CDI])["env"]["main"]
+        seen = env["NVIDIA_VISIBLE_DEVICES"].lower().split(",")
+        assert seen == devices
+        assert env["TENSOR_FUSION_GPU_COUNT"] == "3"
+
+
+async def test_a_claim_of_several_pods_names_its_own_gpus(stand, eventually):
+    async with stand.agent(), stand.kubelet():
+        await stand.make_claim("shared", [await stand.device(0)])
+        pods = [await stand.make_pod(name, {"s": "shared"}) for name in ("p", "q")]
+        await stand.reserve("shared", *pods)
+        for name in ("p", "q"):
+            pod = await stand.reaches(name, "Running")
+            env = json.loads(pod["metadata"]["annotations"][CDI])["env"]["main"]
+            assert env["NVIDIA_VISIBLE_DEVICES"].lower() == await stand.device(0)

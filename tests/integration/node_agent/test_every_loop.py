@@ -5,6 +5,7 @@ added here.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from dray.kube.memory import MemoryKube
 from dray.kube.memory_refusals import InjectedRefusal, KubeCall
 from dray.kube.ports import (
     CLAIMS,
+    PODS,
     SLICES,
     AlreadyExistsError,
     ConflictError,
@@ -20,6 +22,8 @@ from dray.kube.ports import (
     KubeUnavailableError,
     NotFoundError,
     RefusedError,
+    Resource,
+    WatchEvent,
 )
 from dray.messages.inputs import AgentNoted
 from dray.recording.journal import Journal
@@ -39,7 +43,8 @@ CALLS: dict[str, set[tuple[str, str]]] = {
         ("delete", "resourceslices"),
     },
     "slices": {("watch", "resourceslices")},
-    "kubelet": {("get", "resourceclaims"), ("list", "resourceclaims")},
+    "kubelet": {("get", "resourceclaims"), ("list", "resourceclaims"), ("get", "pods")},
+    "pods": {("watch", "pods")},
     "sweep": {("get", "resourceclaims")},
     "inventory": set(),
     "events": set(),
@@ -62,8 +67,16 @@ class Client(MemoryKube):
     def __init__(self, kube: MemoryKube, call: tuple[str, str] = ("", "")) -> None:
         super().__init__(kube.store)
         self.call = call
-        self.errors = list(ERRORS)
+        # A claim whose pod is gone is prepared.
+        is_answer = call == ("get", "pods")
+        self.errors = [one for one in ERRORS if not (is_answer and isinstance(one, NotFoundError))]
         self.made: set[tuple[str, str]] = set()
+
+    async def watch(self, resource: Resource, *args: Any, **more: Any) -> AsyncIterator[WatchEvent]:
+        if self.call == ("get", resource.plural) and resource is PODS:
+            await asyncio.Event().wait()  # what the watch has not shown yet is asked for
+        async for event in super().watch(resource, *args, **more):
+            yield event
 
     async def _enter(self, request: KubeCall) -> None:
         call = (request.method, request.resource.plural)

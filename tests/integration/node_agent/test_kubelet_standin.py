@@ -7,12 +7,16 @@ from dray.api.names import DRIVER
 from dray.kube.ports import EVENTS, NODES, PODS, SLICES
 from dray_sandbox.controllers.node_rules import unknown_status
 from dray_sandbox.kubelet.kubelet import Kubelet, Kubelets, running_kubelets
+from dray_sandbox.kubelet.timings import KubeletTimings
+
+PROMPT = KubeletTimings(registration_s=0.02, resync_s=0.05)
 
 HOLD = "sandbox.dray.dev/hold"
 
 
 async def test_slices_of_a_driver_that_stays_away_are_wiped(stand, eventually):
-    kubelet = Kubelet(stand.kube.peer(), stand.plan, wipe_after_s=0.1)
+    timings = replace(PROMPT, wipe_s=0.1)
+    kubelet = Kubelet(stand.kube.peer(), stand.plan, timings=timings)
     task = asyncio.create_task(Kubelets(stand.kube.peer(), [kubelet]).run())
     async with stand.agent():
         await kubelet.plugins.registered(DRIVER)
@@ -88,7 +92,7 @@ async def test_a_pod_without_its_driver_waits_and_can_be_deleted(stand, eventual
 
 async def test_one_process_plays_several_nodes(stand, eventually):
     other = replace(stand.plan, name="n2", labels={"zone": "b"})
-    async with running_kubelets(stand.kube.peer(), stand.plan, other):
+    async with running_kubelets(stand.kube.peer(), stand.plan, other, timings=PROMPT):
         await eventually(lambda: _names(stand, {"n1", "n2"}))
         await stand.make_pod("one")
         stand.node = "n2"

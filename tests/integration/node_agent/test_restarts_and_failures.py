@@ -7,10 +7,7 @@ import pytest
 
 from dray.api.names import DRIVER
 from dray.kube.ports import CLAIMS, PODS, KubeUnavailableError
-from dray_node_agent.files.atomic_files import AlreadyServedError, sole_user
-from dray_node_agent.kubelet.sockets import registration_socket
 from dray_sandbox.kubelet.claims import ClaimInfo, NotStartedError
-from dray_sandbox.kubelet.plugins import register
 
 
 async def running_pod(stand, *, index: int = 0):
@@ -18,13 +15,6 @@ async def running_pod(stand, *, index: int = 0):
     await stand.reserve("c", await stand.make_pod("p", {"gpu": "c"}))
     await stand.reaches("p", "Running")
     return claim["metadata"]["uid"]
-
-
-async def plugin_of(stand, eventually):
-    """The plugin as a kubelet sees it, for calls in a kubelet's name."""
-    path = registration_socket(stand.group.registry_dir, DRIVER)
-    await eventually(path.exists)
-    return await register(path)
 
 
 def held(claim) -> ClaimInfo:
@@ -81,7 +71,7 @@ async def test_cdi_files_lost_in_a_reboot_are_written_again(stand, eventually):
 async def test_prepare_is_idempotent(stand, eventually):
     async with stand.agent():
         claim = await stand.make_claim("c", [await stand.device()])
-        plugin = await plugin_of(stand, eventually)
+        plugin = await stand.plugin()
         first = await plugin.prepare([held(claim)])
         assert await plugin.prepare([held(claim)]) == first
         await plugin.close()
@@ -90,7 +80,7 @@ async def test_prepare_is_idempotent(stand, eventually):
 async def test_every_claim_of_a_batch_is_answered_and_one_failure_stays_alone(stand, eventually):
     async with stand.agent():
         good = await stand.make_claim("good", [await stand.device()])
-        plugin = await plugin_of(stand, eventually)
+        plugin = await stand.plugin()
         absent = ClaimInfo("no-such-uid", "default", "absent", (DRIVER,))
         with pytest.raises(NotStartedError, match="absent does not exist"):
             await plugin.prepare([held(good), absent])
@@ -105,7 +95,7 @@ async def test_a_claim_created_again_under_its_name_is_not_prepared_as_the_old_o
         old = await stand.make_claim("c", [await stand.device()])
         await stand.kube.delete(CLAIMS, "c", "default")
         await stand.make_claim("c", [await stand.device()])
-        plugin = await plugin_of(stand, eventually)
+        plugin = await stand.plugin()
         with pytest.raises(NotStartedError, match="it was recreated"):
             await plugin.prepare([held(old)])
         assert stand.checkpoint() == {}
@@ -115,7 +105,7 @@ async def test_a_claim_created_again_under_its_name_is_not_prepared_as_the_old_o
 async def test_a_retry_that_arrives_after_unprepare_prepares_nothing(stand, eventually):
     async with stand.agent():
         claim = await stand.make_claim("c", [await stand.device()])
-        plugin = await plugin_of(stand, eventually)
+        plugin = await stand.plugin()
         await plugin.prepare([held(claim)])
         await plugin.unprepare([held(claim)])
         with pytest.raises(NotStartedError, match="a late retry"):
@@ -130,7 +120,7 @@ async def test_a_retry_that_arrives_after_unprepare_prepares_nothing(stand, even
 async def test_unprepare_of_a_claim_nobody_knows_succeeds(stand, eventually):
     async with stand.agent():
         await stand.slices()
-        plugin = await plugin_of(stand, eventually)
+        plugin = await stand.plugin()
         await plugin.unprepare([ClaimInfo("never-seen", "default", "c", (DRIVER,))])
         await plugin.close()
 
@@ -138,7 +128,7 @@ async def test_unprepare_of_a_claim_nobody_knows_succeeds(stand, eventually):
 async def test_the_api_being_away_fails_the_call_and_the_next_one_succeeds(stand, eventually):
     async with stand.agent():
         claim = await stand.make_claim("c", [await stand.device()])
-        plugin = await plugin_of(stand, eventually)
+        plugin = await stand.plugin()
 
         async def away(*_):
             raise KubeUnavailableError("the API server is away")
@@ -158,7 +148,7 @@ async def test_an_agent_killed_while_preparing_leaves_nothing_behind(stand, even
     path = stand.group.state_dir / "checkpoint.json"
     _rewrite(path, lambda data: data["claims"][uid].update(phase="PrepareStarted"))
     async with stand.agent():
-        plugin = await plugin_of(stand, eventually)
+        plugin = await stand.plugin()
         assert stand.checkpoint() == {}
         assert stand.cdi_files() == []
         claim = await stand.kube.get(CLAIMS, "c", "default")
@@ -196,7 +186,7 @@ async def test_a_checkpoint_with_fields_of_a_later_agent_is_read(stand, eventual
     path = stand.group.state_dir / "checkpoint.json"
     _rewrite(path, lambda data: data["claims"][uid].update(invented="later"))
     async with stand.agent():
-        plugin = await plugin_of(stand, eventually)
+        plugin = await stand.plugin()
         await plugin.close()
         assert list(stand.checkpoint()) == [uid]
         assert not list(path.parent.glob("*.corrupt-*"))
@@ -207,7 +197,7 @@ async def test_a_claim_that_vanished_without_unprepare_frees_its_card(stand, eve
     async with stand.agent():
         device = await stand.device()
         lost = await stand.make_claim("lost", [device], tflops="300")
-        plugin = await plugin_of(stand, eventually)
+        plugin = await stand.plugin()
         await plugin.prepare([held(lost)])
         await stand.kube.delete(CLAIMS, "lost", "default")
         following = await stand.make_claim("following", [device], tflops="300")
@@ -220,7 +210,7 @@ async def test_a_claim_that_vanished_without_unprepare_frees_its_card(stand, eve
 async def test_a_call_the_kubelet_gave_up_on_is_carried_to_its_end(stand, eventually):
     async with stand.agent():
         claim = await stand.make_claim("c", [await stand.device()])
-        plugin = await plugin_of(stand, eventually)
+        plugin = await stand.plugin()
         call = asyncio.create_task(plugin.prepare([held(claim)]))
         await asyncio.sleep(0)
         call.cancel()
@@ -228,28 +218,6 @@ async def test_a_call_the_kubelet_gave_up_on_is_carried_to_its_end(stand, eventu
         await plugin.unprepare([held(claim)])
         await eventually(lambda: stand.cdi_files() == [] and stand.checkpoint() == {})
         await plugin.close()
-
-
-def test_two_agents_on_one_state_folder_are_refused(folder):
-    with (
-        sole_user(folder / "s"),
-        pytest.raises(AlreadyServedError, match="held by another node-agent"),
-        sole_user(folder / "s"),
-    ):
-        raise AssertionError("the second one got in")
-    with sole_user(folder / "s"):
-        pass
-
-
-async def test_stale_sockets_of_a_killed_agent_do_not_stop_the_next(stand, eventually):
-    import socket
-
-    path = registration_socket(stand.group.registry_dir, DRIVER)
-    path.parent.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(str(path))
-    async with stand.agent(), stand.kubelet() as kubelets:
-        await kubelets.kubelets[0].plugins.registered(DRIVER)
 
 
 def _rewrite(path, change) -> None:

@@ -167,7 +167,7 @@ async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
 
     async def meanwhile() -> None:
         late.before.clear()
-        fast.inventory(8, ())
+        fast.inventory(8, 8, ())
         await until_reported(8)
 
     async def until_reported(generation: int) -> None:
@@ -176,13 +176,13 @@ async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
                 await asyncio.sleep(0.001)
 
     late.before["request"] = meanwhile
-    slow.inventory(7, ("gpu-0",))
+    slow.inventory(7, 8, ("gpu-0",))
     async with asyncio.timeout(60):
         while not heard:  # noqa: ASYNC110 - the answer has no event of its own
             await asyncio.sleep(0.001)
     assert heard == [8]
     assert (await health_of(stand)).unhealthy == ()
-    slow.inventory(9, ("gpu-1",))
+    slow.inventory(9, 8, ("gpu-1",))
     await until_reported(9)
     for loop in loops:
         loop.cancel()
@@ -191,7 +191,7 @@ async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
 async def test_a_report_is_repeated_until_somebody_leads(stand):
     reporter = NodeReporter(stand.bus.peer("n1"), "n1", "test")
     loop = asyncio.create_task(reporter.report_inventory())
-    reporter.inventory(3, ("gpu-0",))
+    reporter.inventory(3, 8, ("gpu-0",))
     await asyncio.sleep(0)
     assert await health_of(stand) is None
     leading = asyncio.create_task(stand.lead())

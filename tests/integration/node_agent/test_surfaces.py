@@ -5,19 +5,15 @@ import pytest
 
 from dray.api.names import DRIVER
 from dray.runtime.settings import load
-from dray_node_agent.kubelet.sockets import endpoint_socket
 from dray_node_agent.settings import NodeAgentSettings
 from dray_sandbox.kubelet.claims import ClaimInfo, NotStartedError
-from dray_sandbox.kubelet.plugins import Plugin
 
 
 async def test_metrics_tell_cards_claims_and_failures(stand, eventually):
     async with stand.agent() as health:
         claim = await stand.make_claim("c", [await stand.device()])
         (stand.group.state_dir / "unhealthy").write_text("2 xid 79\n")
-        endpoint = endpoint_socket(stand.group.plugins_dir, DRIVER)
-        await eventually(endpoint.exists)
-        plugin = Plugin(DRIVER, str(endpoint), "v1.DRAPlugin")
+        plugin = await stand.plugin()
         await plugin.prepare([ClaimInfo(claim["metadata"]["uid"], "default", "c", (DRIVER,))])
         with pytest.raises(NotStartedError):
             await plugin.prepare([ClaimInfo("u", "default", "absent", (DRIVER,))])
@@ -26,8 +22,8 @@ async def test_metrics_tell_cards_claims_and_failures(stand, eventually):
         def page() -> str:
             return prometheus_client.generate_latest(health.registry).decode()
 
-        await eventually(lambda: 'dray_node_cards{health="sick"} 1.0' in page())
-        assert 'dray_node_cards{health="well"} 3.0' in page()
+        await eventually(lambda: 'dray_node_gpus{health="unhealthy"} 1.0' in page())
+        assert 'dray_node_gpus{health="healthy"} 3.0' in page()
         assert "dray_node_claims_prepared 1.0" in page()
         assert "dray_node_prepare_failures_total 1.0" in page()
 
@@ -36,11 +32,9 @@ async def test_the_share_of_a_device_is_reported_if_the_protocol_has_it(stand, e
     async with stand.agent():
         claim = await stand.make_claim("c", [await stand.device()])
         held = ClaimInfo(claim["metadata"]["uid"], "default", "c", (DRIVER,))
-        endpoint = endpoint_socket(stand.group.plugins_dir, DRIVER)
-        await eventually(endpoint.exists)
         shares = {}
         for version in ("v1.DRAPlugin", "v1beta1.DRAPlugin"):
-            plugin = Plugin(DRIVER, str(endpoint), version)
+            plugin = await stand.plugin(version)
             ((device,),) = (await plugin.prepare([held])).values()
             shares[version] = device.share_id
             assert device.requests == ("gpu",)

@@ -10,11 +10,10 @@ from tests.unit.allocator.reference_search import Reference
 from dray.api import names
 from dray.api.quantities import parse_quantity, rounded_down
 from dray.reasons import Nearest, Reason
-from dray_allocator.devices.device_requests import has_room
 from dray_allocator.explain.nodes import free_amount
-from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import failures
-from dray_allocator.placement.choice import candidates
+from dray_allocator.nodes.tie_break import tie
+from dray_allocator.placement.node_filter import candidates
 from dray_allocator.placement.pod_request import PodRequest
 
 ORDER = ("unsupported", "taint", "capacity", "in-use")
@@ -111,7 +110,7 @@ class Plain:
             return Nearest(named(card), rounded_down(max(0, most), binary=binary))
         if kind == "capacity":
             keys = sorted(ask.request.capacity)
-            totals = {one.name: [one.totals.get(key, -1) for key in keys] for one in cards}
+            totals = {one.name: [one.shape.totals.get(key, -1) for key in keys] for one in cards}
             most = max(totals.values())
             card = least(one for one in cards if totals[one.name] == most)
             has = card.device.capacity
@@ -120,11 +119,11 @@ class Plain:
         return Nearest(named(least(cards)))
 
     def _left(self, card, key) -> int:
-        return card.totals[key] - self.state.device_usage.of(card.id).used.get(key, 0)
+        return card.shape.totals[key] - self.state.device_usage.of(card.id).used.get(key, 0)
 
     def _causes(self, ask, card):
-        if card.fault:
-            yield "unsupported", "unparsable", card.fault
+        if card.shape.fault:
+            yield "unsupported", "unparsable", card.shape.fault
             return
         taint = ask.untolerated(card)
         if taint is not None:
@@ -134,7 +133,7 @@ class Plain:
         if consumed is None:
             asked = ", ".join(f"{key} {one}" for key, one in sorted(ask.request.capacity.items()))
             yield "capacity", f"too small, or without such a capacity ({asked} asked)", ""
-        elif not has_room(self.state.device_usage, card, consumed):
+        elif not self.state.device_usage.has_room(card, consumed):
             if (
                 self.state.device_usage.of(card.id).whole
                 or not card.device.allow_multiple_allocations

@@ -22,7 +22,8 @@ def has_room(device_usage, card, consumed, further=()):
     if use.whole or not card.device.allow_multiple_allocations:
         return not use.shares and not further
     return all(
-        use.used.get(key, 0) + amount + sum(one.nano[key] for one in further) <= card.totals[key]
+        use.used.get(key, 0) + amount + sum(one.nano[key] for one in further)
+        <= card.shape.totals[key]
         for key, amount in consumed.nano.items()
     )
 

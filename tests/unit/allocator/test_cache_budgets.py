@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from dray.api.pods import PodNeeds
-from dray_allocator.state import claim_requirements, pod_requirements
-from dray_allocator.state.pod_requirements import PodPatterns
+from dray_allocator.placement import claim_requirements, pod_request
+from dray_allocator.placement.pod_request import PodPatterns
 from dray_allocator.values.cache_budget import CacheBudget
 
 KIB = 2**10
@@ -25,7 +25,7 @@ def patterns(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """How many patterns are kept of pods that differ in their needs, which say so much each."""
 
     def kept(count: int, length: int) -> int:
-        for module in (pod_requirements, claim_requirements):
+        for module in (pod_request, claim_requirements):
             monkeypatch.setattr(module, "_MOST_BYTES", 1000 * KIB)
         world, kept = make_world().open(), PodPatterns()
         claim = world.a_claim("p", world.ask())

@@ -6,7 +6,7 @@ from dray.api import names
 from dray.api.claims import DeviceRequest
 from dray.api.devices import Capacity, Device, DeviceId, RequestPolicy
 from dray_allocator.devices.device_requests import needed
-from dray_allocator.devices.published_devices import Card
+from dray_allocator.devices.published_devices import Card, shape_of
 
 RANGE = RequestPolicy(default="10", minimum="4", maximum="20", step="4")
 FRACTIONS = RequestPolicy(default="1", minimum="500m", step="250m")
@@ -16,7 +16,9 @@ def taken(asked, capacity, *, is_shared=True, name="m"):
     """What a request for ``asked`` of ``name`` takes of a device with one capacity, m."""
     device = Device("gpu", {}, {"m": capacity}, allow_multiple_allocations=is_shared)
     request = DeviceRequest("r", "class", capacity={} if asked is None else {name: asked})
-    found = needed(request, Card(DeviceId(names.DRIVER, "p", "gpu"), device, "n"))
+    found = needed(
+        request, Card(DeviceId(names.DRIVER, "p", "gpu"), device, node="n", shape=shape_of(device))
+    )
     return None if found is None else dict(found.text)
 
 

@@ -7,7 +7,7 @@ from dray.api.devices import DeviceClass, OpaqueConfig
 from dray.api.placement import placement_of
 from dray.api.pods import PodNeeds, Policy
 from dray.messages.facts import DeviceClassObserved, PolicyObserved, PoolObserved
-from dray_allocator.placement.pod_request import PodRequest, wanted
+from dray_allocator.placement.pod_request import PodPatterns, PodRequest, wanted
 from dray_allocator.scoring.policies import scoring_of
 
 FALSE = 'device.driver == "nobody.example.com"'
@@ -56,7 +56,7 @@ def test_a_policy_that_changes_changes_where_pods_like_before_are_placed(make_wo
 def test_equal_requests_of_two_claims_are_distinguished(make_world):
     world = waiting(make_world)
     claims = [world.a_claim(f"p{number}", world.ask()) for number in range(2)]
-    patterns, facts = world.state.patterns, world.state.facts
+    patterns, facts = PodPatterns(), world.state.facts
     for claim in claims:
         world.claim(claim)
     pod = world.a_pod("p")

@@ -5,8 +5,7 @@ from msgspec.structs import replace
 from dray.api.devices import OpaqueConfig
 from dray.messages.base import decode, encode
 from dray.messages.facts import ClaimObserved
-from dray_allocator.state.claim_specs import ClaimSpecInterner
-from dray_allocator.state.facts import Facts
+from dray_allocator.state.facts import ClaimSpecInterner, Facts
 
 
 def observed(make, uid, revision=1, **asked):
@@ -47,9 +46,9 @@ def test_a_claim_of_which_more_is_read_than_before_is_another_one(make_world):
 def test_specs_that_differ_only_outside_their_requests_stay_apart(make_world):
     specs, one = ClaimSpecInterner(), observed(make_world, "a").claim
     other = replace(one, spec=replace(one.spec, unsupported=("something",)))
-    assert specs.same(one)[0] == one.spec
-    assert specs.same(other)[0] == other.spec
-    assert specs.same(one)[0] == one.spec
+    assert specs.intern(one)[0] == one.spec
+    assert specs.intern(other)[0] == other.spec
+    assert specs.intern(one)[0] == one.spec
 
 
 def test_what_a_claim_configures_is_its_own_down_to_the_types(make_world):

@@ -16,7 +16,8 @@ from dray.messages.base import Delivered, encode
 from dray.messages.decisions import Decided, Waiting, encode_record
 from dray.messages.facts import ClaimObserved, PodObserved
 from dray_allocator.core.handle import reasons, recompute
-from dray_allocator.service.wire import fact_of, record_of
+from dray_allocator.service.decision_logs import record_of
+from dray_allocator.service.facts_consumer import fact_of
 from dray_allocator.values.options import AllocatorOptions
 
 

@@ -10,7 +10,7 @@ from dray.api.pods import HostPort, PodClaim, PodNeeds
 from dray.messages.decisions import Decided
 from dray.messages.facts import PodObserved
 from dray_allocator.nodes.table import NodeTable
-from dray_allocator.state.apply import subjects
+from dray_allocator.state.domain import subjects
 
 NIC = "example.com/nic"
 specs = st.builds(
@@ -40,7 +40,7 @@ def _is_undone(world) -> None:
     before = _follows(world)
     for record in world.logs["pool"]:
         if isinstance(record, Decided):
-            world.state.recompute(subjects(record))
+            world.state.requeue(subjects(record))
     assert _follows(world) == before
 
 

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 from dray.api.claims import first_attempt
 from dray.messages.rpc import Dump, DumpReply
 from dray_allocator.core import dump
-from dray_allocator.core.dump import double_allocations, holdings_of, page
+from dray_allocator.core.dump import answer_to, double_allocations, holdings_of, page
 from dray_allocator.core.handle import handle
-from dray_allocator.service.wire import answer_to
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen, StandBy
 from dray_allocator.values.options import AllocatorOptions

@@ -31,15 +31,15 @@ from dray_allocator.devices.pools import gather
 from dray_allocator.devices.requirements import Planner
 from dray_allocator.devices.selectors import DeviceSelectors
 from dray_allocator.devices.visible_devices import visible_devices
-from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import fits
+from dray_allocator.nodes.tie_break import tie
 from dray_allocator.placement import table_search as choosing
 from dray_allocator.placement.choice import CONNECTED_NODES
 from dray_allocator.placement.class_search import NodeSearch
 from dray_allocator.placement.node_equivalence_cache import node_of
 from dray_allocator.placement.pod_claims import pod_claims
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.table_search import choose, index_of
+from dray_allocator.placement.schedule import choose, index_of
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 
@@ -186,7 +186,7 @@ class FullSearch:
         asks = dict(zip(map(id, plan.alternatives), self.want.asks, strict=True))
 
         def rate(alternative, candidate):
-            ask, card = asks[id(alternative)], state.published.card(candidate.id)
+            ask, card = asks[id(alternative)], state.published.cards.get(candidate.id)
             return card_key(ask.preference, candidate.device), rank(card), tie(card.name)
 
         budget = SearchBudget(100 * MAX_TRIES_PER_NODE)

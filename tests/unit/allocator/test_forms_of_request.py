@@ -134,8 +134,8 @@ def test_whatever_the_forms_no_card_is_sold_beyond_its_budget(make_world, forms)
             for name, amount in device.consumed.items():
                 used[device.id][name] += parse_quantity(amount).nano
     for device, amounts_used in used.items():
-        card = world.state.published.card(device)
-        assert all(nano <= card.totals[name] for name, nano in amounts_used.items())
+        card = world.state.published.cards.get(device)
+        assert all(nano <= card.shape.totals[name] for name, nano in amounts_used.items())
         alone = [uid for uid in holders[device] if forms[int(uid[1:])][0] == "whole"]
         assert not alone or len(holders[device]) == 1
     assert world.oversold() == []

@@ -108,9 +108,9 @@ def test_the_queue_forgets_pods_that_are_gone_although_one_waits_for_ever():
             queue.remove(uid)
     assert queue.unschedulable(signature) == waits
     assert list(queue._unschedulable_as) == waits
-    assert len(queue._unschedulable[signature]) < 10
+    assert len(queue.unschedulable_pods[signature]) < 10
     for uid in waits:
         assert queue.first_unschedulable(signature) == uid
         queue.remove(uid)
     assert queue.first_unschedulable(signature) is None
-    assert not queue.has_unschedulable
+    assert not queue.unschedulable_pods

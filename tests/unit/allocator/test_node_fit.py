@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from dray.api.devices import DeviceClass, Taint, Toleration
 from dray.api.pods import HostPort, Node, NodeExpression, PodNeeds
 from dray.messages.facts import DeviceClassObserved
-from dray_allocator.nodes.assumed_pods import NOTHING, AssumedPods, AssumedResources
+from dray_allocator.devices.usage import NOTHING, AssumedPods, AssumedResources
 from dray_allocator.nodes.predicates import UNSCHEDULABLE, failures, fits
 
 ROOMY = Node("n", "u", cpu_milli=8_000, memory_bytes=2**30, pods=10)

@@ -4,7 +4,7 @@ import pytest
 
 from dray.messages.base import Delivered, UndecodableMessageError
 from dray.messages.decisions import NodeLeft, encode_record, log_stream
-from dray_allocator.service.wire import OwnRecords
+from dray_allocator.service.decision_logs import OwnRecords
 
 
 def record(node: str = "n1") -> NodeLeft:

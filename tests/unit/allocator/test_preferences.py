@@ -14,11 +14,12 @@ from dray.api.devices import OpaqueConfig
 from dray.api.pods import PodNeeds
 from dray.messages.facts import SliceObserved
 from dray_allocator.devices.ordered_search import OrderedSearch, worst_first
+from dray_allocator.devices.usage import MOST_LOAD, load_of
 from dray_allocator.nodes.equivalence import MOST_VALUES
-from dray_allocator.nodes.load import MOST_LOAD, load_of, tie
 from dray_allocator.nodes.predicates import fits
+from dray_allocator.nodes.tie_break import tie
 from dray_allocator.placement.pod_request import wanted
-from dray_allocator.placement.table_search import choose
+from dray_allocator.placement.schedule import choose
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 
@@ -94,7 +95,7 @@ def best_of_all(state, want, mode: str):
     fills, topology = mode == "CompactFirst", want.placement.topology
 
     def rate(ask, card):
-        load = load_of(card.totals, state.device_usage.of(card.id))
+        load = load_of(card.shape.totals, state.device_usage.of(card.id))
         key = card_key(ask.preference, card.device) if ask.preference else ()
         return key, -load if fills else load, tie(card.name)
 
@@ -110,7 +111,7 @@ def best_of_all(state, want, mode: str):
         else:
             shares = search.shares(name)
         if shares is not None:
-            loads = [load_of(card.totals, state.device_usage.of(card.id)) for card in cards]
+            loads = [load_of(card.shape.totals, state.device_usage.of(card.id)) for card in cards]
             load = min(MOST_LOAD, sum(loads) // max(1, len(cards)))
             rank = MOST_LOAD - load if fills else load
             worth = worst_first(card_key(ask.preference, card.device) for ask, card in shares)

@@ -12,8 +12,8 @@ from dray.api.quantities import NANO, parse_quantity, readable, readable_quantit
 from dray.messages.facts import SliceObserved
 from dray.reasons import Reason
 from dray_allocator.explain import formatting
+from dray_allocator.explain.affected_requests import each_once, named
 from dray_allocator.explain.suggest import suggest
-from dray_allocator.placement.affected_requests import each_once, named
 
 OF = f'device.attributes["{names.DRIVER}"]'
 BUSY = Reason("in-use", "in use", 2, 2)
@@ -71,6 +71,10 @@ def test_requests_of_several_claims_are_shown_with_the_number_of_their_claim():
     claims = (object(), object())
     assert named("gpu", 1, claims) == "gpu of claim 2"
     assert named("gpu", 0, claims[:1]) == "gpu"
+
+
+def test_a_pool_without_nodes_says_so(world):
+    assert reasons_of(world, ClaimSpec((small("a"),))) == ["pool pool has no node to allocate on"]
 
 
 def test_other_requests_are_other_news(world):

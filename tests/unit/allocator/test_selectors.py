@@ -5,19 +5,19 @@ import pytest
 from dray.api import names
 from dray.api.devices import Capacity, Device, DeviceId, Version
 from dray.cel.eval.program import Program, compile
-from dray_allocator.devices.published_devices import Card
+from dray_allocator.devices.published_devices import Card, shape_of
 from dray_allocator.devices.selector_cache import SelectorCache, named_reads
 
 D = f'device.attributes["{names.DRIVER}"]'
 
 
+def _card(device: Device) -> Card:
+    return Card(DeviceId(names.DRIVER, "n", device.name), device, node="n", shape=shape_of(device))
+
+
 def _cards(count: int, **attributes: object) -> list[Card]:
     return [
-        Card(
-            DeviceId(names.DRIVER, "n", f"g{n}"),
-            Device(f"g{n}", attributes={"uuid": f"g{n}", "model": "A100", **attributes}),  # type: ignore[dict-item]
-            "n",
-        )
+        _card(Device(f"g{n}", attributes={"uuid": f"g{n}", "model": "A100", **attributes}))  # type: ignore[dict-item]
         for n in range(count)
     ]
 
@@ -82,14 +82,7 @@ def test_a_device_with_a_broken_attribute_is_distinguished():
 def test_equal_amounts_of_different_types_are_distinguished():
     selectors = SelectorCache()
     expression = f'device.capacity["{names.DRIVER}"].cores.isInteger()'
-    cards = [
-        Card(
-            DeviceId(names.DRIVER, "n", text),
-            Device(text, capacity={"cores": Capacity(text)}),
-            "n",
-        )
-        for text in ("1", "1000m")
-    ]
+    cards = [_card(Device(text, capacity={"cores": Capacity(text)})) for text in ("1", "1000m")]
     assert [selectors.matches((expression,), card) for card in cards] == [True, False]
 
 

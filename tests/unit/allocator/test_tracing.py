@@ -19,7 +19,7 @@ from dray.messages.decisions import (
 )
 from dray.reasons import Reason
 from dray.telemetry import parse
-from dray_allocator.service.tracing import Traces
+from dray_allocator.service.telemetry import Traces
 
 POD = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 BEFORE = POD.replace("-0123456789abcdef-", "-00000000000000dd-")

@@ -9,8 +9,9 @@ from tests.unit.allocator.conftest import World, claim_of, fraction, node, pod
 
 from dray.api.claims import AllocatedDevice, Allocation
 from dray.api.devices import DeviceClass, DeviceId, DeviceTaintRule, ResourceSlice
+from dray.api.groups import VOLCANO, GroupQueue, PodGroup
 from dray.api.names import DRIVER
-from dray.api.pods import Node, Policy, Pool
+from dray.api.pods import GroupKey, Node, Policy, Pool
 from dray.messages.base import Delivered, encode
 from dray.messages.facts import (
     FACTS,
@@ -19,11 +20,14 @@ from dray.messages.facts import (
     DeviceClassObserved,
     DomainObserved,
     Fact,
+    GroupObserved,
     InventoryObserved,
     NodeObserved,
     PodObserved,
     PolicyObserved,
     PoolObserved,
+    PriorityClassObserved,
+    QueueObserved,
     SliceObserved,
     Synced,
     TaintRuleObserved,
@@ -32,9 +36,10 @@ from dray.messages.facts import (
     Tick,
 )
 from dray_allocator.core.handle import handle
-from dray_allocator.service.wire import fact_of
+from dray_allocator.service.facts_consumer import fact_of
+from dray_allocator.state.subscriptions import UndecodableFacts
 from dray_allocator.values.events import FactSeen, RecordUndecodable, Subscribe
-from dray_allocator.values.undecodable import UndecodableFact, UndecodableFacts
+from dray_allocator.values.undecodable import UndecodableFact
 
 POOL = "my.pool"
 
@@ -82,6 +87,12 @@ CASES: list[tuple[Fact, UndecodableFact]] = [
         UndecodableFact("", "", pools=(POOL,)),
     ),
     (PolicyObserved(revision=1, policy=Policy("on", "u")), UndecodableFact("", "", policy="on")),
+    (
+        GroupObserved(revision=1, group=PodGroup(key=GroupKey(VOLCANO, "a", "b"), uid="g")),
+        UndecodableFact("", ""),
+    ),
+    (QueueObserved(revision=1, queue=GroupQueue("q")), UndecodableFact("", "")),
+    (PriorityClassObserved(revision=1, name="high", value=1000), UndecodableFact("", "")),
     (
         DeviceClassObserved(revision=1, device_class=DeviceClass("c")),
         UndecodableFact("", "", everywhere=True),
@@ -180,8 +191,8 @@ def test_the_newest_fact_of_each_object_counts(steps: list[object]) -> None:
             for one in newest.values()
         )
         assert bool(kept.stop(pool, members[pool], policy)) == stopped
-    assert bool(kept) == any(one.stops for one in newest.values())
-    assert bool(kept.any()) == bool(kept)
+    assert bool(kept.facts) == any(one.stops for one in newest.values())
+    assert bool(kept.any()) == bool(kept.facts)
 
 
 def two_pools(make_world: type[World]) -> World:
@@ -261,7 +272,7 @@ def test_devices_of_several_nodes_make_it_all_pools(make_world) -> None:
     assert world.state.undecodable_for("other") == ""
     wide = replace(SLICE, name="wide", node="", pool="rack")
     world.see(SliceObserved(revision=world.next(), slice=wide))
-    assert world.state.published.spans_nodes
+    assert world.state.published.shared_pools
     assert world.state.undecodable_for("other") == "a newer record"
 
 
@@ -284,7 +295,7 @@ def test_a_pool_that_is_attended_no_more_is_left_to_others_for_what_was_met_in_i
     world = two_pools(make_world)
     see(world, ClaimObserved(revision=world.next(), claim=claim_of("x", fraction())))
     handle(world.state, Subscribe(("other",)))
-    assert not world.state.facts.undecodable
+    assert not world.state.facts.undecodable.facts
     assert "can't be decoded" in world.state.undecodable_for("pool")
     assert world.state.undecodable_for("other") == ""
 

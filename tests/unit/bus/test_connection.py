@@ -4,14 +4,16 @@ server."""
 import asyncio
 import gc
 import logging
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
+import nats.errors
 import pytest
 from structlog.testing import capture_logs
 
 from dray.bus.connection import Connection
 from dray.bus.ports import BusUnavailableError
-from dray.bus.session import Session
+from dray.bus.session import Session, SessionClient
 
 BOUND_S = 60.0
 
@@ -151,6 +153,44 @@ async def test_a_server_of_shorter_messages_than_recommended_is_named_in_the_log
     assert any("max_payload: 8MB" in line.get("why", "") for line in lines)
 
 
+@asynccontextmanager
+async def asks_a_callout(answer: bytes) -> AsyncIterator[Connection]:
+    """A connection to a server that sends a PING before the callout's ``answer``, as nats-server
+    does after two seconds."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            writer.write(b'INFO {"server_id": "s", "max_payload": 8388608}\r\n')
+            asked = False
+            while line := await reader.readline():
+                if line.startswith(b"PING"):
+                    writer.write(b"PONG\r\n" if asked else b"PING\r\n")
+                    asked = True
+                elif line.startswith(b"PONG"):
+                    writer.write(answer)
+            writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        address = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        connection = Connection(address, name="test")
+        connection.start()
+        async with asyncio.timeout(BOUND_S):
+            yield connection
+            await connection.close(1.0)
+
+
+async def test_a_connection_that_a_slow_callout_accepts_is_up():
+    async with asks_a_callout(b"PONG\r\n") as connection:
+        assert await connection.next_session()
+
+
+async def test_a_connection_that_a_slow_callout_refuses_says_so():
+    async with asks_a_callout(b"-ERR 'Authorization Violation'\r\n") as connection:
+        while "not connected yet" in connection.problem:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert "Authorization Violation" in connection.problem
+
+
 async def test_a_connection_to_a_bad_address_goes_on_until_it_is_closed():
     connection = Connection("nats://nats:port", name="test")
     connection.start()
@@ -175,3 +215,26 @@ async def test_a_request_that_was_never_sent_fails_once(caplog):
         gc.collect()
         await asyncio.sleep(0)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("silent", [TimeoutError(), OSError()])
+async def test_an_error_without_words_is_named_with_the_server(monkeypatch, silent):
+    """A name that is not resolved in time ends in a TimeoutError without a text."""
+
+    async def connect(client, *, error_cb, **_):
+        await error_cb(silent)
+        raise nats.errors.NoServersError
+
+    monkeypatch.setattr(SessionClient, "connect", connect)
+    connection = Connection("nats://user:secret@nats.example:4222", name="test")
+    with capture_logs() as logs:
+        connection.start()
+        async with asyncio.timeout(BOUND_S):
+            while not logs:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    await connection.close(1.0)
+
+    words = "no answer within 5 s" if isinstance(silent, TimeoutError) else "OSError()"
+    assert f"nats://nats.example:4222: {words}" in logs[0]["error"]
+    assert words in (connection.problem or "")
+    assert "secret" not in str(logs)

@@ -12,7 +12,7 @@ from dray.kube.pod_end import PodEnd
 from dray.kube.resources import parse
 from dray.messages.decisions import Waiting
 from dray.reasons import Reason
-from dray_allocator.nodes.assumed_pods import AssumedResources
+from dray_allocator.devices.usage import AssumedResources
 from dray_allocator.nodes.predicates import failures
 from dray_claim_controller.execution.executions import DecisionVersions
 from dray_claim_controller.execution.in_flight_allocations import with_shares

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.api.devices import Device, ResourceSlice
-from dray.api.names import DRIVER
+from dray.api.names import DRIVER, GPU_LABEL
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import BusUnavailableError, Request
 from dray.bus.topology import FACTS_STREAM, STREAMS
-from dray.kube.ports import NODES, SLICES, Changed, Deleted
+from dray.kube.ports import NODES, SLICES, Changed, Deleted, KubeError, KubeUnavailableError
 from dray.messages.base import decode
 from dray.messages.facts import InventoryObserved
 from dray.messages.rpc import Inventory, InventoryReply
@@ -30,8 +30,16 @@ GENERATIONS = st.integers(0, 40)
 UNHEALTHY = st.lists(st.sampled_from(["gpu-0", "gpu-1"]), unique=True).map(tuple)
 
 
-def report(generation: int = 3, *unhealthy: str, node: str = "n.1", driver: str = DRIVER):
-    return Inventory(node=node, driver=driver, generation=generation, unhealthy=unhealthy)
+def report(
+    generation: int = 3,
+    *unhealthy: str,
+    node: str = "n.1",
+    driver: str = DRIVER,
+    devices: int = 0,
+):
+    return Inventory(
+        node=node, driver=driver, generation=generation, devices=devices, unhealthy=unhealthy
+    )
 
 
 def slice_of(generation: int, *devices: str, node: str = "n.1", name: str = "s") -> ResourceSlice:
@@ -156,9 +164,16 @@ class Leader:
             instance="one",
             node_moves=NodeMoves(left=lambda *_: 0, closing=tuple),
         )
+        self.labelled: list[str] = []
+        self.label_error: KubeError | None = None
         self.server = InventoryServer(
-            self.bus, self.cache, self.publisher, self.clock, instance="one"
+            self.bus, self.cache, self.publisher, self.clock, instance="one", label=self.label
         )
+
+    async def label(self, node: str) -> None:
+        if self.label_error is not None:
+            raise self.label_error
+        self.labelled.append(node)
 
     async def begin(self) -> None:
         for spec in STREAMS:
@@ -202,6 +217,31 @@ async def test_an_agents_report_becomes_a_fact(leader: Leader) -> None:
     assert await leader.ask(report(3, "gpu-0")) == InventoryReply(accepted=True, known_generation=3)
     assert await leader.known() == fact(3, "gpu-0")
     assert (await leader.ask(report(3, "gpu-0"))).accepted
+
+
+async def test_a_node_that_reports_devices_is_labelled_once(leader: Leader) -> None:
+    await leader.ask(report(3))
+    assert leader.labelled == []
+
+    await leader.ask(report(3, devices=1))
+    assert leader.labelled == ["n.1"]
+
+    labels = {"labels": {GPU_LABEL: "true"}}
+    node = {"metadata": {**METADATA, **labels, "name": "n.1", "uid": "n", "resourceVersion": "6"}}
+    leader.cache.apply(NODES, Changed(node))
+    await leader.ask(report(3, devices=1))
+    assert leader.labelled == ["n.1"]
+
+
+async def test_a_report_is_repeated_while_its_node_can_not_be_labelled(leader: Leader) -> None:
+    leader.label_error = KubeUnavailableError("away")
+    reply = await leader.ask(report(3, devices=1))
+    assert not reply.accepted
+    assert "gpu-present of node n.1 can't be written: away" in reply.error
+
+    leader.label_error = None
+    assert (await leader.ask(report(3, devices=1))).accepted
+    assert leader.labelled == ["n.1"]
 
 
 async def test_an_agent_that_forgot_its_generation_gets_it(leader: Leader) -> None:

@@ -1,9 +1,11 @@
 """Which nodes a pool selects, and a node's way from one pool to another."""
 
+import pytest
+
 from dray.api.devices import Taint
 from dray.api.names import DEDICATED_TAINT, POOL_LABEL
 from dray.api.pods import Node, Pool
-from dray_claim_controller.cache.pool_selectors import selects
+from dray_claim_controller.cache.pool_selectors import PoolSelectors, selects
 from dray_claim_controller.facts.handover import NodeMembership, next_dray_membership
 from dray_claim_controller.pools.decisions import dedicated_taints
 
@@ -20,6 +22,19 @@ def test_a_selector_replaces_the_label() -> None:
 
     assert selects(pool, {"kind": "h100", "zone": "x"})
     assert not selects(pool, {POOL_LABEL: "gpu"})
+
+
+@pytest.mark.parametrize("selector", [{"gpu": "true"}, {}, None])
+def test_the_default_pool_leaves_nodes_that_are_labelled_for_another(selector) -> None:
+    pool = Pool(name="default", uid="u", default=True, node_selector=selector)
+    selectors = PoolSelectors()
+    labels = {"gpu": "true", POOL_LABEL: "default"}
+
+    assert selects(pool, labels)
+    assert not selects(pool, labels | {POOL_LABEL: "training"})
+    selectors.put_node("mine", labels)
+    selectors.put_node("theirs", labels | {POOL_LABEL: "training"})
+    assert selectors.selected(pool) == ["mine"]
 
 
 def test_a_new_node_enters_at_once() -> None:

@@ -6,7 +6,6 @@ from typing import NoReturn
 
 import pytest
 
-from dray_cli import up
 from dray_cli.__main__ import main
 
 
@@ -53,7 +52,11 @@ def interrupted(*_: object) -> NoReturn:
 
 
 @pytest.mark.parametrize(
-    ("started_by", "arguments"), [("run_until_signal", []), ("start_detached", ["--detach"])]
+    ("started_by", "arguments"),
+    [
+        ("dray_sandbox.supervisor.run_until_signal", []),
+        ("dray_cli.up.start_detached", ["--detach"]),
+    ],
 )
 def test_a_stack_that_is_interrupted_early_says_the_same_as_later(
     monkeypatch: pytest.MonkeyPatch,
@@ -61,7 +64,7 @@ def test_a_stack_that_is_interrupted_early_says_the_same_as_later(
     started_by: str,
     arguments: list[str],
 ) -> None:
-    monkeypatch.setattr(up, started_by, interrupted)
+    monkeypatch.setattr(started_by, interrupted)
 
     text = output(capsys, "up", *arguments)
 

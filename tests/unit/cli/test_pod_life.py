@@ -50,14 +50,20 @@ async def placed(
     return kube, pod
 
 
-async def hold(kube: MemoryKube) -> None:
+async def hold(kube: MemoryKube, results: list[Object] | None = None) -> None:
     labels = {"tensor-fusion.ai/gpupool": "fast"}
     request = {"name": "gpu-request-main", "exactly": {"deviceClassName": "gpu"}}
     spec = {"devices": {"requests": [request]}}
     claim: Object = {"metadata": {"name": "of-train", "labels": labels}, "spec": spec}
     claim = await kube.create(CLAIMS, claim, "default")
-    claim["status"] = {"allocation": ALLOCATION}
+    claim["status"] = {"allocation": {"devices": {"results": results}} if results else ALLOCATION}
     await kube.update(CLAIMS, claim, subresource="status")
+
+
+def slice_of(node: str, devices: list[Object]) -> Object:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+    return {"metadata": {"name": "s"}, "spec": spec}
 
 
 async def failed_prepare(kube: MemoryKube, pod: Object, message: str, count: int) -> None:
@@ -83,17 +89,26 @@ async def test_a_bound_pod_is_being_prepared() -> None:
     ]
 
 
-async def test_a_failed_prepare_is_shown_and_that_the_nodes_agent_is_away() -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        NOT_REGISTERED,
+        "rpc error: code = Unavailable desc = connection error: desc = transport: Error while "
+        "dialing: dial unix /var/lib/kubelet/plugins/d/dra.sock: connect: connection refused",
+        "rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+    ],
+)
+async def test_a_failed_prepare_is_shown_and_that_the_nodes_agent_is_away(message: str) -> None:
     kube, pod = await placed("Pending", CREATING)
     await hold(kube)
-    await failed_prepare(kube, pod, NOT_REGISTERED, 3)
+    await failed_prepare(kube, pod, message, 3)
 
     found = await explained(kube)
 
     assert found.lines()[2:] == [
         f"  The kubelet of sim-2 failed to prepare them 3 times, last at {LATE}:",
-        f"    {NOT_REGISTERED}",
-        "  The node-agent of sim-2 is away: the pod starts some 60 s after it is back",
+        f"    {message}",
+        "  The node-agent of sim-2 does not answer: the pod starts within seconds of its return",
     ]
     assert found.as_json()["failedPrepare"]["nodeAgentAway"] is True
 
@@ -154,15 +169,56 @@ async def test_a_running_pod_names_its_unhealthy_card_and_no_other() -> None:
     await hold(kube)
     taints = [{"key": HEALTH_TAINT, "value": "xid-79", "effect": "NoSchedule"}]
     unknown = {"attributes": {"phase": {"string": "Unknown"}}, "taints": taints}
-    pool = {"name": "sim-2", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": "gpu-1", **unknown}, {"name": "gpu-2", **unknown}]
-    spec = {"driver": DRIVER, "nodeName": "sim-2", "pool": pool, "devices": devices}
-    await kube.create(SLICES, {"metadata": {"name": "s"}, "spec": spec})
+    await kube.create(SLICES, slice_of("sim-2", devices))
 
     found = await explained(kube)
 
     assert found.lines()[2:] == ["  GPU gpu-1 is unhealthy: xid-79; no other pod gets it"]
     assert found.as_json()["unhealthyDevices"] == ["gpu-1 is unhealthy: xid-79"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "line"),
+    [
+        (
+            [{"nvlink_domain": "d", "numa_node": 0}, {"nvlink_domain": "d", "numa_node": 0}],
+            "  The 2 GPUs are connected by NVLink, on one NUMA node",
+        ),
+        (
+            [{"nvlink_domain": "d", "numa_node": 1}, {"numa_node": 1}],
+            "  The 2 GPUs are connected on one NUMA node",
+        ),
+        (
+            [{"nvlink_domain": "d"}, {"nvlink_domain": "e"}],
+            "  The 2 GPUs have no NVLink, no NUMA node and no PCIe root in common",
+        ),
+        ([{}, {}], None),
+        ([{"nvlink_domain": "d"}], None),
+    ],
+)
+async def test_the_gpus_of_a_pod_are_connected_as_their_slices_say(
+    attributes: list[dict[str, Any]], line: str | None
+) -> None:
+    kube, _ = await placed("Running", {"running": {}})
+    results = [RESULT | {"device": f"gpu-{number}"} for number in range(len(attributes))]
+    await hold(kube, results)
+    devices = [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {
+                name: {"int" if isinstance(value, int) else "string": value}
+                for name, value in one.items()
+            },
+        }
+        for number, one in enumerate(attributes)
+    ]
+    await kube.create(SLICES, slice_of("sim-2", devices))
+
+    found = await explained(kube)
+
+    assert found.lines()[1 + len(results) :] == ([line] if line else [])
+    assert (found.as_json()["connectedBy"] is None) is (line is None)
 
 
 async def test_an_ended_pod_says_where_until_when_and_what_it_gave_back() -> None:

@@ -135,4 +135,4 @@ def test_the_plugins_are_built_from_the_control_planes_module(module):
     for minor in building.MINORS:
         program = building.node_fit_of(minor)
         assert (program.module / program.package / "main.go").exists()
-        assert program.kubernetes.startswith(f"{minor}.")
+        assert program.version.startswith(f"{minor}.")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from dray.api.names import DEVICE_CLASS, DRIVER
+from dray.api.names import DEVICE_CLASS, DRAY_NAMESPACE, DRIVER
 from dray.kube.bind_request import BindRequest
 from dray.kube.convert import policy_from, pool_from
 from dray.kube.resource_fields import CustomResource
@@ -19,6 +19,7 @@ from dray.kube.resources import (
     SchedulingConfigTemplate,
     parse,
 )
+from dray.user_guide_form.documents import convert
 from dray_sandbox.apiserver.structural import rule_errors
 from tools.generate import custom_resources
 
@@ -110,6 +111,9 @@ def test_schemas_are_structural(kind: type[CustomResource]) -> None:
     """The rules of apiextensions.k8s.io/v1 that a real API server checks."""
     for path, schema in nodes(served(kind)):
         assert "$ref" not in schema, path
+        if schema.get("x-kubernetes-int-or-string"):
+            assert schema["anyOf"] == [{"type": "integer"}, {"type": "string"}], path
+            continue
         assert "anyOf" not in schema, path
         assert "title" not in schema, path
         assert schema.get("type"), path
@@ -233,6 +237,16 @@ def test_the_device_class_is_the_drivers_and_guards_the_driver() -> None:
     assert selector["cel"]["expression"] == f'device.driver == "{DRIVER}"'
 
 
+def test_the_base_template_in_drays_namespace_is_the_user_guides() -> None:
+    guide = ROOT / "examples/01-quick-start/02-resourceclaim-template.yaml"
+    expected = yaml.safe_load(convert(guide.read_text()).text)
+    expected["metadata"]["namespace"] = DRAY_NAMESPACE
+
+    assert (
+        yaml.safe_load((ROOT / "deploy/helm/dray/files/basetemplate.yaml").read_text()) == expected
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
@@ -273,7 +287,9 @@ def test_default_columns_fit_a_terminal(kind: type[CustomResource], values: dict
 
 
 def test_kinds_have_short_names_of_their_own_and_a_category() -> None:
-    found = [custom_resources.crd(kind)["spec"]["names"] for kind in CUSTOM_RESOURCES]
+    found = [
+        custom_resources.crd(kind)["spec"]["names"] for kind in CUSTOM_RESOURCES if kind.IS_OWN
+    ]
 
     assert [names["shortNames"] for names in found] == [["gp"], ["sct"], ["br"]]
     assert all(names["categories"] == ["dray"] for names in found)

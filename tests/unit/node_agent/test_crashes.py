@@ -78,6 +78,7 @@ def preparer(kube, folder) -> Preparer:
             CheckpointFile(folder / "checkpoint.json", "boot"), CdiFolder(folder / "cdi")
         ),
         clock=ManualClock(),
+        patience_s=0.0,
     )
 
 
@@ -108,8 +109,7 @@ async def test_a_crash_at_any_write_is_repaired_by_restart_and_retry(
 
         second = preparer(kube, folder)
         await second.restore()
-        completed = {u for u, one in second.claims.items() if one.phase == "PrepareCompleted"}
-        assert set(CdiFolder(folder / "cdi").claims()) == completed == set(second.claims)
+        assert set(CdiFolder(folder / "cdi").claims()) == set(second.claims)
         (answer,) = (await second.prepare([ref])).values()
         assert not isinstance(answer, str)
         assert CdiFolder(folder / "cdi").claims() == (ref.uid,)
@@ -117,7 +117,7 @@ async def test_a_crash_at_any_write_is_repaired_by_restart_and_retry(
         assert CdiFolder(folder / "cdi").claims() == ()
         assert not second.claims
         if survived:
-            assert cut > 2
+            assert cut == 3
             return
 
 
@@ -140,7 +140,7 @@ async def test_the_same_claim_prepared_many_times_at_once_is_prepared_once(machi
     machine.count = 0
     answers = await asyncio.gather(*(agent.prepare([ref]) for _ in range(5)))
     assert all(answer == answers[0] for answer in answers)
-    assert machine.count == 3  # started, CDI, completed
+    assert machine.count == 2  # checkpoint, CDI file
 
 
 async def test_unprepare_waits_for_the_prepare_it_overtook(tmp_path):

@@ -1,7 +1,7 @@
 """CDI files, the checkpoint, the record, sockets' paths and the generated messages."""
 
 import json
-import socket
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +15,9 @@ from dray_node_agent.files.atomic_files import remove_unfinished, write_atomical
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint
 from dray_node_agent.files.publication_record import PublicationRecord, PublicationRecordFile
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.kubelet import generate
-from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket, remove_stale
+from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket
 
 
 def entry(uid="u", **more):
@@ -38,6 +39,22 @@ def test_only_real_cards_bring_device_nodes():
     assert "deviceNodes" not in device_entry("a", {}, ())["containerEdits"]
     edits = device_entry("a", {}, ("/dev/nvidia0",))["containerEdits"]
     assert edits["deviceNodes"] == [{"path": "/dev/nvidia0"}]
+
+
+def test_a_device_node_of_another_name_needs_a_newer_cdi_version():
+    entry = device_entry("a", {}, ("/dev/fuse:/dev/nvidia0",))
+    assert entry["containerEdits"]["deviceNodes"] == [
+        {"path": "/dev/nvidia0", "hostPath": "/dev/fuse"}
+    ]
+    assert spec_of([entry])["cdiVersion"] == "0.5.0"
+
+
+def test_simulated_cards_have_the_stand_in_for_their_device_nodes():
+    gpus = SimulatedGpus("n", "A100", 2, stand_in=Path("/dev/fuse")).read().gpus
+    assert [gpu.device_nodes for gpu in gpus] == [
+        ("/dev/fuse:/dev/nvidia0",),
+        ("/dev/fuse:/dev/nvidia1",),
+    ]
 
 
 def test_a_cdi_file_is_written_once_found_and_removed(tmp_path):
@@ -154,26 +171,15 @@ def test_the_record_survives_and_a_broken_one_starts_again(tmp_path):
 
 
 def test_socket_names_are_the_kubelets_and_get_shorter_when_they_must(tmp_path):
-    driver = "tensor-fusion.ai.dra-driver"
-    assert str(endpoint_socket(tmp_path.__class__("/p"), driver)) == f"/p/{driver}/dra.sock"
-    assert str(registration_socket(tmp_path.__class__("/r"), driver)) == f"/r/{driver}-reg.sock"
-    long = tmp_path.__class__("/" + "x" * 75)
-    assert len(str(endpoint_socket(long, driver))) <= 107
-    assert registration_socket(long, driver).name.endswith("-reg.sock")
-    with pytest.raises(InvalidInputError, match="at most 107"):
-        endpoint_socket(tmp_path.__class__("/" + "x" * 110), driver)
-
-
-def test_only_sockets_are_removed_as_stale(tmp_path):
-    path = tmp_path / "s"
-    remove_stale(path)
-    with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(str(path))
-    remove_stale(path)
-    assert not path.exists()
-    path.write_text("a file of somebody's")
-    with pytest.raises(InvalidInputError, match="no socket"):
-        remove_stale(path)
+    driver, path = "tensor-fusion.ai.dra-driver", tmp_path.__class__
+    assert str(endpoint_socket(path("/p"), driver, "1a")) == f"/p/{driver}/dra-1a.sock"
+    assert str(registration_socket(path("/r"), driver, "1a")) == f"/r/{driver}-1a-reg.sock"
+    long = path("/" + "x" * 75)
+    assert len(str(endpoint_socket(long, driver, "0123abcd"))) <= 107
+    assert registration_socket(long, driver, "0123abcd").name.endswith("-0123abcd-reg.sock")
+    for too_long in (endpoint_socket, registration_socket):
+        with pytest.raises(InvalidInputError, match="at most 107 are possible: choose a shorter"):
+            too_long(path("/" + "x" * 110), driver, "1a")
 
 
 def test_the_committed_messages_are_what_the_generator_writes(tmp_path):

@@ -7,6 +7,8 @@ import pynvml
 import pytest
 
 from dray.api.errors import InvalidInputError
+from dray_node_agent.decisions.gpus import GpuSnapshot
+from dray_node_agent.gpus.detected_gpus import LIBRARY, DetectedGpus, load_library
 from dray_node_agent.gpus.nvml import NvmlGpus
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpusUnavailableError
@@ -249,3 +251,51 @@ def test_a_machine_without_a_driver_says_what_to_do(monkeypatch):
     monkeypatch.setattr(pynvml, "_LoadNvmlLibrary", absent)
     with pytest.raises(GpusUnavailableError, match="is the NVIDIA driver installed"):
         NvmlGpus()
+
+
+def pci_device(folder, vendor: str, device_class: str) -> None:
+    folder.mkdir(parents=True)
+    (folder / "vendor").write_text(f"{vendor}\n")
+    (folder / "class").write_text(f"{device_class}\n")
+
+
+def test_a_node_without_nvidias_gpus_needs_no_driver(tmp_path):
+    pci_device(tmp_path / "0000:00:02.0", "0x8086", "0x030000")  # another vendor's
+    pci_device(tmp_path / "0000:00:03.0", "0x10de", "0x068000")  # an NVSwitch
+
+    def no_driver():
+        raise GpusUnavailableError("no driver")
+
+    gpus = DetectedGpus(no_driver, tmp_path)
+    assert gpus.read() == GpuSnapshot(())
+
+    pci_device(tmp_path / "0000:00:04.0", "0x10de", "0x030200")
+    with pytest.raises(GpusUnavailableError, match="no driver"):
+        gpus.read()
+    gpus.close()
+
+
+def test_a_driver_that_comes_later_is_found(tmp_path):
+    pci_device(tmp_path / "0000:00:04.0", "0x10de", "0x030000")
+    drivers = []
+
+    def open_nvml():
+        if not drivers:
+            raise GpusUnavailableError("no driver yet")
+        return drivers[0]
+
+    gpus = DetectedGpus(open_nvml, tmp_path)
+    with pytest.raises(GpusUnavailableError):
+        gpus.read()
+    drivers.append(SimulatedGpus("n", "A100", 2))
+    assert len(gpus.read().gpus) == 2
+
+
+def test_only_nvmls_library_is_loaded_from_a_drivers_folder(tmp_path):
+    load_library(tmp_path)  # there is none: nothing happens
+
+    folder = tmp_path / "usr" / "lib" / "x86_64-linux-gnu"
+    folder.mkdir(parents=True)
+    (folder / LIBRARY).write_bytes(b"no library")
+    with pytest.raises(OSError, match=LIBRARY):
+        load_library(tmp_path)

@@ -88,5 +88,10 @@ async def test_a_lost_checkpoint_is_made_again_of_the_claims_that_can_be_read(tm
     await kube.patch(CLAIMS, "odd", patch, "ns")
     again = preparer(kube, tmp_path)
     await again.restore()
-    assert set(again.claims) == {fine.uid}
+    # Of the other one the CDI file says what its container has.
+    assert set(again.claims) == {fine.uid, later.uid}
     assert set((tmp_path / "cdi").iterdir()) == files
+    (tmp_path / "cdi" / f"tensor-fusion.ai-gpu_{later.uid}.json").unlink()
+    (tmp_path / "checkpoint.json").write_text("lost")
+    await again.restore()
+    assert set(again.claims) == {fine.uid}

@@ -119,8 +119,18 @@ def test_whatever_comes_no_card_is_ever_given_out_beyond_its_budget(asks):
 def test_every_card_of_a_claim_shows_all_its_cards():
     made = claim(result(FIRST), result(SECOND))
     every = device_uses(made, "u1", "n1", CARDS)
-    seen = {environment(one, every, made, "low")["NVIDIA_VISIBLE_DEVICES"] for one in every}
-    assert seen == {",".join(CARDS[name].gpu.uuid for name in (FIRST, SECOND))}
+    entry = prepared_claim(made, every, "low", "")
+    seen = [one for device in entry.cdi["devices"] for one in device["containerEdits"]["env"]]
+    names = ",".join(CARDS[name].gpu.uuid for name in (FIRST, SECOND))
+    assert seen.count(f"NVIDIA_VISIBLE_DEVICES={names}") == 2
+
+
+def test_a_gpu_for_which_no_list_is_right_names_none():
+    made = claim(result(FIRST))
+    (use,) = device_uses(made, "u1", "n1", CARDS)
+    env = environment(use, None, made, "low")
+    assert env["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert "TENSOR_FUSION_GPU_COUNT" not in env
 
 
 def limits(source="FromClaim", requests=(), driver=DRIVER, kind="GPULimits", **fields):
@@ -137,7 +147,7 @@ def test_limits_come_from_opaque_config_and_the_claims_win_over_the_classs():
     )
     made = claim(result(), config=config)
     every = device_uses(made, "u1", "n1", CARDS)
-    env = environment(every[0], every, made, "low")
+    env = environment(every[0], ("GPU-1",), made, "low")
     assert env["TENSOR_FUSION_TFLOPS_LIMIT"] == "300"
     assert env["TENSOR_FUSION_VRAM_LIMIT"] == str(9 * 2**30)
     assert env["TENSOR_FUSION_ISOLATION"] == "soft"
@@ -150,7 +160,7 @@ def test_limits_come_from_opaque_config_and_the_claims_win_over_the_classs():
 def test_amounts_in_the_environment_are_plain_numbers(tflops, variable):
     limited = claim(result(tflops=tflops), config=(limits(tflopsLimit=tflops),))
     every = device_uses(limited, "u1", "n1", CARDS)
-    env = environment(every[0], every, limited, "low")
+    env = environment(every[0], ("GPU-1",), limited, "low")
     assert env["TENSOR_FUSION_TFLOPS_REQUEST"] == variable
     assert env["TENSOR_FUSION_TFLOPS_LIMIT"] == variable
 
@@ -158,6 +168,6 @@ def test_amounts_in_the_environment_are_plain_numbers(tflops, variable):
 def test_without_config_the_nodes_quality_of_service_holds():
     made = claim(result())
     every = device_uses(made, "u1", "n1", CARDS)
-    env = environment(every[0], every, made, "low")
+    env = environment(every[0], ("GPU-1",), made, "low")
     assert env["TENSOR_FUSION_QOS"] == "low"
     assert "TENSOR_FUSION_TFLOPS_LIMIT" not in env

@@ -10,6 +10,7 @@ import pytest
 from dray_node_agent import agent as agents
 from dray_node_agent.agent import NodeAgent
 from dray_node_agent.decisions.gpus import GpuSnapshot
+from dray_node_agent.decisions.inventory import NodeState
 
 BOUND_S = 60.0
 
@@ -35,6 +36,7 @@ async def test_cards_that_do_not_answer_are_a_problem_until_they_do(monkeypatch)
     monkeypatch.setattr(agents, "_SLOW_S", 0.05)
     gpus, node = HungGpuSource(), SimpleNamespace(name="n", poll=0.01)
     agent = NodeAgent(node=node, gpu_source=gpus, publisher=None, reporter=None)  # type: ignore[arg-type]
+    agent.on_state(NodeState("n"))
     watching = asyncio.create_task(agent.watch_gpus())
     await until(lambda: "have not answered" in agent.gpus_problem)
     assert agent.inventory() is None

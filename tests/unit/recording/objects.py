@@ -260,5 +260,18 @@ FIXED: dict[str, Object] = {
         "spec": {"podUID": "p1-uid"},
         "status": {"phase": "Binding"},
     },
+    "podgroups": {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "metadata": _metadata("train", namespace="team"),
+        "spec": {"minMember": 2, "queue": "default"},
+        "status": {"phase": "Inqueue"},
+    },
+    "podgroups.scheduling.k8s.io": {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "metadata": _metadata("native", namespace="team"),
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    },
+    "queues": {"metadata": _metadata("default"), "spec": {"weight": 1}},
+    "priorityclasses": {"metadata": _metadata("high"), "value": 1000},
 }
 """One of each kind that decisions read whole, by plural."""

@@ -29,6 +29,7 @@ from dray_claim_controller.cache.snapshot import take_snapshot
 from dray_claim_controller.execution.adoption import Halfway, StartedHalfway, adopted
 from dray_claim_controller.execution.decisions import NextStep
 from dray_claim_controller.execution.in_flight_allocations import MayCommit
+from dray_claim_controller.execution.joint_decisions import JointStep
 from dray_claim_controller.execution.rollback_decisions import (
     MayTakeBack,
     MayVoid,
@@ -41,6 +42,7 @@ from dray_claim_controller.journal_replayer import JournalReplayer
 from dray_claim_controller.owners.decisions import CameLate, StrandedPods
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
 from dray_claim_controller.pools.usage import PolicyFinalizer, PoolRelease
+from dray_claim_controller.preparation.decisions import AwaitsPreparation
 from dray_claim_controller.templates.decisions import Affected, Template
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeState, slices
@@ -183,6 +185,7 @@ def questions(picture: ObjectCache) -> list[RecordedRule[Any]]:
     asked += [
         Affected(namespace="team", name="base", dray_namespace="dray-system", bases=("team/base",)),
         Cleared(),
+        *(AwaitsPreparation(pod_uid=uid) for uid in picture.pods),
         Refused(after_s=0.0, now_s=5.0, since_s={}),
         StartedHalfway(after_s=0.0, now_s=5.0, since_s={}),
         Halfway(pods=tuple(picture.pods)),
@@ -216,6 +219,7 @@ def questions(picture: ObjectCache) -> list[RecordedRule[Any]]:
             NextStep(decision=decision, epoch=1, committed=(claim.uid,), marked=(claim.uid,)),
             MayCommit(claim=wanted),
             PodVoidAnnotation(decision=decision),
+            JointStep(decisions=(decision,), size=1, timeout_s=60.0, age_s=1.0),
         ]
     asked += [
         NextStep(decision=order.decision, epoch=1)

@@ -11,6 +11,7 @@ from dray_sandbox.kubelet.admission import admit
 from dray_sandbox.kubelet.cdi import resolve
 from dray_sandbox.kubelet.claims import (
     NotStartedError,
+    PluginDevice,
     claim_info,
     claim_names,
     container_devices,
@@ -170,11 +171,18 @@ def test_a_container_gets_the_devices_of_the_requests_it_names():
         {"name": "one", "resources": {"claims": [{"name": "gpu", "request": "r1"}]}},
         {"name": "none"},
     ]
-    prepared = {"gpu": [(("r1",), ("x=1",)), (("r2",), ("x=2",)), ((), ("x=3",))]}
-    assert container_devices(made, prepared) == {
-        "all": ("x=1", "x=2", "x=3"),
-        "one": ("x=1", "x=3"),
-        "none": (),
+    of_request = {"1": ("r1",), "2": ("r2",), "3": ()}
+    prepared = {
+        "gpu": [
+            PluginDevice("driver", "pool", name, requests, (f"x={name}",))
+            for name, requests in of_request.items()
+        ]
+    }
+    found = container_devices(made, prepared)
+    assert {name: sorted(ids) for name, ids in found.items()} == {
+        "all": ["x=1", "x=2", "x=3"],
+        "one": ["x=1", "x=3"],
+        "none": [],
     }
 
 

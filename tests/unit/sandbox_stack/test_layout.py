@@ -9,7 +9,7 @@ from dray.api.names import DRAY_NAMESPACE, POOL_LABEL
 from dray_sandbox.access import CLAIM_CONTROLLER, GROUPS, make_credentials
 from dray_sandbox.chart import SERVICES, cluster_roles, service_roles
 from dray_sandbox.layout import simulated_nodes
-from dray_sandbox.paths import checkout, stack_directory
+from dray_sandbox.paths import FOLDER_VARIABLE, checkout, stack_directory
 
 
 def test_models_and_pools_are_dealt_out_in_turn() -> None:
@@ -44,8 +44,17 @@ def test_no_name_leads_out_of_the_folder_that_a_start_wipes(name: str) -> None:
         stack_directory(name)
 
 
-def test_a_stack_lives_in_the_cache_folder() -> None:
+def test_a_stack_lives_in_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(FOLDER_VARIABLE)
     assert stack_directory("e2e-1").parent == checkout() / ".cache" / "dray"
+
+
+def test_two_sessions_of_tests_have_stacks_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert stack_directory("e2e-1").parent.parent == checkout() / ".cache" / "dray" / "tests"
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    assert stack_directory("e2e-1") == tmp_path / "e2e-1"
 
 
 def test_the_claim_controller_alone_may_change_allocations() -> None:

@@ -76,6 +76,25 @@ def test_somebody_elses_certificate_is_reported_not_replaced(tmp_path, monkeypat
     assert (tmp_path / "tls.crt").read_bytes() == before
 
 
+def test_somebody_elses_certificate_of_thirty_days_serves(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "AUTHORITY", "a company's CA")
+    monkeypatch.setattr(certificates, "VALID_FOR", datetime.timedelta(days=29))
+    before = ensure_certificates(tmp_path, NAMES).certificate.read_bytes()
+    monkeypatch.undo()
+
+    assert ensure_certificates(tmp_path, NAMES).certificate.read_bytes() == before
+
+
+def test_somebody_elses_expired_certificate_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "AUTHORITY", "a company's CA")
+    monkeypatch.setattr(certificates, "VALID_FOR", datetime.timedelta(minutes=-1))
+    ensure_certificates(tmp_path, NAMES)
+    monkeypatch.undo()
+
+    with pytest.raises(CertificateError, match=r"tls\.crt expires at .* UTC; replace it"):
+        ensure_certificates(tmp_path, NAMES)
+
+
 def test_the_error_names_a_folder_that_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("")
 

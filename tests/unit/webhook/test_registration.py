@@ -15,9 +15,9 @@ VALIDATES = {webhook["name"].split(".")[0]: webhook for webhook in VALIDATING["w
 CLAIM_WEBHOOKS = ("claims", "tolerating-claims", "strange-claims")
 
 
-def conditions_hold(webhook, new, old=None, user="alice"):
+def conditions_hold(webhook, new, old=None, user="alice", namespace="default"):
     operation = "CREATE" if old is None else "UPDATE"
-    request = {"operation": operation, "userInfo": {"username": user}}
+    request = {"operation": operation, "namespace": namespace, "userInfo": {"username": user}}
     variables = {"object": new, "oldObject": old, "request": request}
     return all(evaluate(one["expression"], variables) for one in webhook["matchConditions"])
 
@@ -130,6 +130,9 @@ def test_claims_and_templates_of_our_class_are_sent(requests, sent):
     assert conditions_hold(MUTATES["claims"], {"spec": spec}) == sent
     assert conditions_hold(VALIDATES["claims"], {"spec": spec}) == sent
     assert conditions_hold(VALIDATES["templates"], {"spec": {"spec": spec}}) == sent
+    assert not conditions_hold(
+        VALIDATES["templates"], {"spec": {"spec": spec}}, namespace="dray-system"
+    )
 
 
 @pytest.mark.parametrize(

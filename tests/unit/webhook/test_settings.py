@@ -13,7 +13,7 @@ def test_defaults_name_the_local_and_the_installed_claim_controller():
         "system:serviceaccount:dray-system:dray-claim-controller",
         "dray-claim-controller",
     )
-    assert settings.names() == ("127.0.0.1", "localhost")
+    assert settings.webhook.sans == ()
     assert settings.webhook.lookup_timeout == 0.3
 
 
@@ -30,7 +30,7 @@ def test_everything_is_set_by_the_environment(monkeypatch):
 
     settings = load(WebhookSettings)
 
-    assert settings.names() == ("127.0.0.1", "localhost", "dray-webhook.gpu.svc")
+    assert settings.webhook.sans == ("dray-webhook.gpu.svc", "localhost")
     assert settings.webhook.lookup_timeout == 0.15
     assert settings.webhook.body_limit == 4 * 2**20
     assert settings.service_users() == (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dray.api.claims import AllocatedDevice, Allocation
 from dray.api.quantities import parse_quantity
-from dray_allocator.state.decision_log import Reservation, Stage
+from dray_allocator.state.domain import Reservation, Stage
 from dray_claim_controller.cache.abandoned_attempts import with_void
 from dray_cli.doctor.deep.differences import Difference, Side, devices_named, devices_text
 from dray_cli.doctor.deep.snapshot import ClaimStatus, ClusterSnapshot

@@ -16,8 +16,9 @@ from dray.messages.decisions import AnyRecord, log_stream, log_subject
 from dray.messages.facts import ClaimObserved, Fact, NodeObserved, SliceObserved
 from dray.messages.rpc import Dump, DumpReply, Holding
 from dray_allocator.core.handle import handle
-from dray_allocator.service.wire import decoded_fact, record_of
-from dray_allocator.state.apply import subjects
+from dray_allocator.service.decision_logs import record_of
+from dray_allocator.service.facts_consumer import decoded_fact
+from dray_allocator.state.domain import subjects
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
 from dray_allocator.values.options import AllocatorOptions

@@ -13,7 +13,6 @@ import msgspec
 from dray.api.claims import AllocatedDevice
 from dray.api.devices import DeviceId
 from dray.messages.rpc import Dump, DumpReply, Holding
-from dray_allocator.devices.device_requests import oversold
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
@@ -31,10 +30,21 @@ class DoubleAllocation:
     detail: str
 
 
-def served_page(state: AllocatorState, asked: Dump) -> DumpReply | None:
+def _served_page(state: AllocatorState, asked: Dump) -> DumpReply | None:
     """The page, if this replica serves the domain; else None."""
     domain = state.domains.get(asked.domain)
     return page(state, domain, asked.after) if domain is not None and domain.serving else None
+
+
+def answer_to(state: AllocatorState, request: bytes) -> bytes | None:
+    """The encoded DumpReply to an encoded Dump; None if another replica serves the domain."""
+    try:
+        asked = msgspec.json.decode(request, type=Dump)
+    except msgspec.MsgspecError as error:
+        reply = DumpReply(domain="", error=f"the question can't be read: {error}")
+        return msgspec.json.encode(reply)
+    answer = _served_page(state, asked)
+    return msgspec.json.encode(answer) if answer is not None else None
 
 
 def page(state: AllocatorState, domain: SchedulingDomain, after: str = "") -> DumpReply:
@@ -96,7 +106,7 @@ def double_allocations(state: AllocatorState) -> Iterator[DoubleAllocation]:
             if not share.admin_access:
                 users.setdefault(share.id, {})[uid] = None
     for device in sorted(users):
-        detail = oversold(state.device_usage, state.published.card(device), device)
+        detail = state.device_usage.double_allocation(device, state.published.cards.get(device))
         if detail:
             yield DoubleAllocation(device, tuple(users[device]), detail)
 

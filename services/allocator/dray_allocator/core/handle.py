@@ -4,13 +4,17 @@
 ``handle`` folded facts and records.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from dray.api.devices import DeviceId
+from dray.api.pods import Pod
 from dray.messages.decisions import (
     AnyRecord,
     Checkpoint,
     Decided,
+    DecidedGroup,
     NodeLeft,
     PodDecision,
     Released,
@@ -22,22 +26,15 @@ from dray_allocator.cycle import records
 from dray_allocator.cycle.ended_reservations import ends_of, leaving
 from dray_allocator.cycle.records import decision_of, too_large
 from dray_allocator.cycle.step import Step
-from dray_allocator.devices.device_requests import oversold
 from dray_allocator.explain.pods import explain_pod
+from dray_allocator.gangs.decision import GroupStarts, GroupWaits, decide_group, undecidable
+from dray_allocator.gangs.membership import membership
+from dray_allocator.gangs.scheduler import GroupScheduler
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import find
 from dray_allocator.placement.scores import PodScores, scores_of
-from dray_allocator.state.apply import (
-    fold_fact,
-    fold_record,
-    forget_appended,
-    forget_facts,
-    forget_log,
-    lose_log,
-    stop_log,
-    subjects,
-)
-from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.domain import SchedulingDomain, subjects
+from dray_allocator.state.logs import fold_record, forget_appended, forget_log, lose_log, stop_log
 from dray_allocator.state.state import AllocatorState, Suspect
 from dray_allocator.values.events import (
     READ,
@@ -74,10 +71,12 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     if is_followed_by_more(event):
         return effects
     goes_on = isinstance(event, Continue)
-    for domain in tuple(state.domains.values()):
-        if state.ready(domain):
-            effects += Step(state, domain, goes_on=goes_on).take()
-    return [*effects, *_checked(state)]
+    ready = [domain for domain in state.domains.values() if state.ready(domain)]
+    for domain in ready:
+        is_grouped = domain.groups.touched or domain.groups.pending
+        groups = GroupScheduler(state, domain) if is_grouped else None
+        effects += Step(state, domain, goes_on=goes_on, groups=groups).take()
+    return [*effects, *_checked(state, ready)] if state.suspects else effects
 
 
 def is_followed_by_more(event: Event) -> bool:
@@ -89,7 +88,8 @@ def is_followed_by_more(event: Event) -> bool:
 def is_searching(state: AllocatorState) -> bool:
     """Whether only long searches are unfinished; other events need not wait for them."""
     is_active = any(
-        domain.queue.has_active and state.ready(domain) for domain in state.domains.values()
+        (domain.queue.active or domain.groups.active) and state.ready(domain)
+        for domain in state.domains.values()
     )
     return state.unfinished and not is_active
 
@@ -106,10 +106,13 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
     """
     domain = state.domains[record.domain]
     match record:
+        case DecidedGroup(pods=pods):
+            domain.unwritten = record.learned
+            made: AnyRecord = _group_again(state, domain, record)
         case Decided(pods=pods):
             domain.unwritten = record.learned
             again = [_decide_again(state, domain, pod) for pod in pods]
-            made: AnyRecord = records.decided(state, domain, tuple(p for p in again if p))
+            made = records.decided(state, domain, tuple(p for p in again if p))
             _undo(state, domain, made)
         case Waiting(pod_uid=pod_uid):
             uids = [one.pod_uid for one in record.by_pod()]
@@ -131,6 +134,17 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
         case _:
             return record
     return _as_written_by(made, record)
+
+
+def _group_again(
+    state: AllocatorState, domain: SchedulingDomain, record: DecidedGroup
+) -> DecidedGroup:
+    """The same part of the decision on the group, as it would be decided now."""
+    first = record.pods[0].group if record.pods else None
+    found = decide_group(state, domain, first.group) if first is not None else None
+    parts = found.parts if isinstance(found, GroupStarts) else ((),)
+    made = list(records.decided_group(state, domain, parts))
+    return made[min(record.part, len(made)) - 1]
 
 
 def scores_before(state: AllocatorState, record: Decided, pod_uid: str) -> PodScores | None:
@@ -162,6 +176,8 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
     domain = state.domains.get(pod.pool) if pod else None
     if pod is None or domain is None or not state.is_decidable(pod):
         return ()
+    if (why := _group_reasons(state, domain, pod)) is not None:
+        return why
     want = wanted(state, domain.name, pod)
     if not isinstance(want, PodRequest):
         return want
@@ -171,10 +187,25 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
     return too_large(state.rules, decision_of(domain, want, choice))
 
 
+def _group_reasons(
+    state: AllocatorState, domain: SchedulingDomain, pod: Pod
+) -> tuple[Reason, ...] | None:
+    """Why the group of a pod does not start; None if the pod is decided alone."""
+    if pod.member is None:
+        return None
+    key = pod.member.group
+    if reasons := undecidable(state, domain, key):
+        return reasons
+    if membership(state, state.facts.groups.groups[key]).is_met:
+        return None
+    found = decide_group(state, domain, key)
+    return found.reasons if isinstance(found, GroupWaits) else ()
+
+
 def _fold(state: AllocatorState, event: Event) -> list[Effect]:
     match event:
         case FactSeen():
-            return fold_fact(state, event)
+            return _fold_fact(state, event)
         case Subscribe():
             return subscribe(state, event)
         case EarlierFact():
@@ -182,7 +213,7 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
         case EarlierFactsRead():
             earlier_read(state, event)
         case FactsLost():
-            forget_facts(state)
+            state.forget_facts()
         case RecordSeen():
             return fold_record(state, event)
         case RecordUndecodable():
@@ -198,6 +229,15 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
     return []
 
 
+def _fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
+    """Apply a fact, unless it was applied before."""
+    if event.sequence <= state.facts.position:
+        return []
+    state.facts.position = event.sequence
+    state.facts.whole = event.whole
+    return state.apply(event.sequence, event.fact)
+
+
 def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> None:
     domain = state.domains.get(event.domain)
     if domain is None:
@@ -210,7 +250,9 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             forget_appended(state, domain)
             domain.forget_learned()
             domain.fence = last
+            domain.term += 1
             domain.queue.request_full_scan()
+            domain.groups.touch_all()
             domain.settle = True
             domain.asked.clear()
         case AppendFailed(epoch=epoch) if epoch == domain.epoch:
@@ -220,16 +262,18 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             pass
 
 
-def _checked(state: AllocatorState) -> list[Effect]:
+def _checked(state: AllocatorState, ready: Sequence[SchedulingDomain]) -> list[Effect]:
     """Report devices that are allocated beyond their capacity, once all facts are known.
+    ``ready``: domains of which they are known.
 
     A device is checked again later while appends are not confirmed (they may be refused), and if
     kube-scheduler allocated it: its allocation may be published before the fact that the device was
     freed.
     """
-    if not state.suspects or not state.facts.synced:
+    if not state.facts.synced:
         return []
-    if not all(state.complete(domain) for domain in state.domains.values()):
+    known = {domain.name for domain in ready}
+    if not all(name in known or state.complete(one) for name, one in state.domains.items()):
         return []
     confirmed = not any(domain.appended for domain in state.domains.values())
     found: list[Effect] = []
@@ -237,7 +281,7 @@ def _checked(state: AllocatorState) -> list[Effect]:
         if not _is_known(state, device):
             del state.suspects[device]
             continue
-        detail = oversold(state.device_usage, state.published.card(device), device)
+        detail = state.device_usage.double_allocation(device, state.published.cards.get(device))
         if detail and not (confirmed and _is_settled(state, suspect)):
             continue
         if detail:
@@ -260,7 +304,7 @@ def _is_known(state: AllocatorState, device: DeviceId) -> bool:
     it."""
     if state.subscriptions.everything:
         return True
-    card = state.published.card(device)
+    card = state.published.cards.get(device)
     fact = state.facts.nodes.get(card.node if card else device.pool)
     pool = fact.node.pool or fact.node.leaving if fact is not None else ""
     return bool(pool) and state.knows(pool)
@@ -290,7 +334,7 @@ def _undo(state: AllocatorState, domain: SchedulingDomain, made: AnyRecord) -> N
     for sequence, record in appended:
         domain.appended.append((sequence, record))
         domain.current.fold(sequence, record)
-    state.recompute(subjects(made))
+    state.requeue(subjects(made))
 
 
 def _as_written_by(made: AnyRecord, record: AnyRecord) -> AnyRecord:

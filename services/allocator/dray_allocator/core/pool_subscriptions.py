@@ -1,7 +1,7 @@
 """Changes of a replica's subscriptions. Pure."""
 
-from dray_allocator.state.apply import apply
 from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.facts import Changes
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import (
     EarlierFact,
@@ -25,7 +25,7 @@ def subscribe(state: AllocatorState, event: Subscribe) -> list[Effect]:
     if event.pools is not None:
         _forget(state, left)
     for name in joined:
-        state.domains[name] = state.unread_domains.pop(name)
+        state.add(state.unread_domains.pop(name))
     effects: list[Effect] = [Unfollow(name) for name in left]
     follows = (state.domains[name] for name in joined)
     return [*effects, *(Follow(one.name, one.epoch, one.start) for one in follows)]
@@ -34,7 +34,7 @@ def subscribe(state: AllocatorState, event: Subscribe) -> list[Effect]:
 def fold_earlier(state: AllocatorState, event: EarlierFact) -> None:
     """Apply an earlier fact, unless a newer fact of the object is known."""
     if state.subscriptions.awaits(event.fact.subject_pool()):
-        apply(state, event.sequence, event.fact)
+        state.apply(event.sequence, event.fact)
 
 
 def earlier_read(state: AllocatorState, event: EarlierFactsRead) -> None:
@@ -60,8 +60,4 @@ def _forget(state: AllocatorState, left: list[str]) -> None:
             renamed=known.renamed,
             undecodable=undecodable[name],
         )
-    for uid in dict.fromkeys(claims):
-        state.recompute_claim(uid)
-    for uid in dict.fromkeys(pods):
-        state.recompute_assumed_pod(uid)
-        state.recompute_pod(uid)
+    state.requeue(Changes(tuple(dict.fromkeys(claims)), tuple(dict.fromkeys(pods))))

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import Release
-from dray_allocator.state.decision_log import Reservation, Stage, executed_unknown
-from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.domain import Reservation, SchedulingDomain, Stage, executed_unknown
 from dray_allocator.state.pending_allocations import (
     AttemptEnd,
     Surroundings,
@@ -85,9 +84,11 @@ def _busy_nodes(state: AllocatorState, domain: SchedulingDomain) -> dict[str, No
 def _end(
     state: AllocatorState, domain: SchedulingDomain, reservation: Reservation
 ) -> AttemptEnd | VoidRequest | None:
+    decision = domain.current.pods.get(reservation.pod_uid)
+    timeout_s = decision.group.timeout_s if decision is not None and decision.group else 0.0
     around = Surroundings(
         state.facts.age_s(reservation.decided_unix_s),
-        state.rules.uncommitted_after_s,
+        max(state.rules.uncommitted_after_s, timeout_s),
         state.facts.pod_wants(reservation.pod_uid),
         state.facts.serves(reservation.node, domain.name),
     )

@@ -11,6 +11,7 @@ from dray.messages.decisions import (
     Checkpoint,
     ClaimDecision,
     Decided,
+    DecidedGroup,
     ExcludedNode,
     LeftNode,
     NodeLeft,
@@ -25,8 +26,7 @@ from dray.reasons import Reason
 from dray_allocator.cycle.checkpoint_builder import CheckpointBuilder
 from dray_allocator.placement.choice import Choice
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.state.decision_log import Reservation, Stage
-from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.domain import Reservation, SchedulingDomain, Stage
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.options import AllocatorOptions
 
@@ -51,7 +51,7 @@ def _head(state: AllocatorState, domain: SchedulingDomain) -> _Head:
         writer=state.rules.writer,
         facts_sequence=state.reached(domain.name),
         now_unix_s=state.facts.now_unix_s,
-        settings=state.rules.changed(),
+        settings=state.rules.changed,
     )
 
 
@@ -68,6 +68,16 @@ def decided(
         learned=domain.unwritten,
         learned_version=learned.version if learned is not None else 0,
     )
+
+
+def decided_group(
+    state: AllocatorState, domain: SchedulingDomain, parts: Sequence[tuple[PodDecision, ...]]
+) -> Iterator[DecidedGroup]:
+    """A decision on a group, in its parts."""
+    for number, pods in enumerate(parts, start=1):
+        common = msgspec.structs.asdict(decided(state, domain, pods))
+        yield DecidedGroup(**common, part=number, parts=len(parts))
+        domain.unwritten = None
 
 
 def waiting(

@@ -1,5 +1,10 @@
 """One step of a serving replica: end reservations, then schedule active pods."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
 from dray.api.pods import Pod
 from dray.messages.decisions import AnyRecord, PodDecision, Waiting
 from dray.reasons import Reason
@@ -14,7 +19,7 @@ from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import may_fit, schedule_pod
 from dray_allocator.state.domain import SchedulingDomain
-from dray_allocator.state.scheduling_queue import NO_HINT
+from dray_allocator.state.scheduling_queue import NO_HINT, QueueKey
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import Append, Effect, Send
 
@@ -25,13 +30,33 @@ _PODS_PER_RECORD_SINCE = 16
 """How many pods with devices ask for one record more before the next checkpoint."""
 
 
+class Groups(Protocol):
+    """The PodGroups of a domain, whose pods are decided together."""
+
+    def refresh(self, step: "Step") -> None:
+        """Look at the groups that changed, and at those that may fit by now."""
+
+    def first(self) -> QueueKey | None:
+        """The place of the first group to be tried; None: none is."""
+
+    def schedule(self, step: "Step") -> int:
+        """Decide the first group; return the number of searches."""
+
+
 class Step:
     """What one domain appends and sends in answer to one event."""
 
     def __init__(
-        self, state: AllocatorState, domain: SchedulingDomain, *, goes_on: bool = False
+        self,
+        state: AllocatorState,
+        domain: SchedulingDomain,
+        *,
+        goes_on: bool = False,
+        groups: Groups | None = None,
     ) -> None:
-        """``goes_on``: no event is waiting, so that paused searches may continue."""
+        """``goes_on``: no event is waiting, so that paused searches may continue. ``groups``:
+        None: there are none."""
+        self._groups = groups
         self.effects: list[Effect] = []
         self._goes_on = goes_on
         self._budget = SearchBudget(STEP_LOOKS)
@@ -68,6 +93,9 @@ class Step:
             domain.queue.deferred_reasons.clear()
             for pod_uid in again:
                 domain.queue.activate(pod_uid)
+                pod = state.facts.pods.get(pod_uid)
+                if pod is not None and pod.member is not None:
+                    domain.groups.touch(pod.member.group)
 
     def _pods_of_excluded(self) -> list[str]:
         """Pods that wait until a node is no longer excluded."""
@@ -76,26 +104,47 @@ class Step:
 
     def _schedule_active(self) -> None:
         state, queue = self._state, self._domain.queue
-        topology = state.facts.placement(self._domain.name)[0].topology
-        if (
-            queue.topology != topology
-        ):  # Pods of one signature fit the same nodes only in one topology.
-            queue.topology = topology
-            queue.request_full_scan()
         if queue.must_scan:
             self._scan()
             queue.end_scan()
         if self._goes_on:
             queue.resume_paused()
-        searches, rules = 0, state.rules
-        while (
-            queue.has_active and searches < rules.searches_per_step and state.has_room(self._domain)
-        ):
-            if uid := queue.pop():
+        if self._groups is not None:
+            self._groups.refresh(self)
+        searches, rules, appended = 0, state.rules, self._domain.appended
+        while searches < rules.searches_per_step and len(appended) < rules.unconfirmed_records:
+            if self._groups is not None and self._is_next(self._groups):
+                searches += self._groups.schedule(self)
+            elif not queue.active:
+                break
+            elif uid := queue.pop():
                 searches += self._schedule(state.facts.pods[uid])
             if len(self._batch) >= rules.pods_per_record:
-                self._flush()
-        self._flush()
+                self.flush()
+        self.flush()
+
+    def _is_next(self, groups: Groups) -> bool:
+        """Whether a group comes before the first active pod."""
+        group, pod = groups.first(), self._domain.queue.first_active
+        return group is not None and (pod is None or group < pod)
+
+    def decide_group(self, parts: Sequence[tuple[PodDecision, ...]], *, took_us: int) -> None:
+        """Write the decision on a group, which takes effect at once."""
+        self.flush()
+        timed = [
+            tuple(msgspec.structs.replace(pod, took_us=took_us // len(part)) for pod in part)
+            for part in parts
+        ]
+        for part in timed:
+            for decision in part:
+                self._state.assume(self._domain, decision)
+        for record in records.decided_group(self._state, self._domain, timed):
+            self._domain.current.fold_counted(self._next(record), record)
+
+    def wait(self, pods: Sequence[Pod], reasons: Reasons) -> None:
+        """Record why pods are pending, as far as that changed."""
+        for pod in pods:
+            self._wait(pod, reasons)
 
     def _scan(self) -> None:
         """After a change of capacity, activate the pods that may fit now.
@@ -200,7 +249,7 @@ class Step:
             return 1
         self._put_in_record(decision)
         state.assume(domain, decision)
-        if queue.has_unschedulable or queue.stale_reasons:
+        if queue.unschedulable_pods or queue.stale_reasons:
             queue.activate_next(want.signature)
         return 1
 
@@ -208,7 +257,7 @@ class Step:
         self._flush_waits()
         self._batch_bytes += (added_bytes := size_bytes(decision))
         if self._batch and self._batch_bytes > self._state.rules.decided_bytes:
-            self._flush()
+            self.flush()
             self._batch_bytes = added_bytes
         self._batch.append(decision)
 
@@ -218,7 +267,7 @@ class Step:
         if want.pod.uid not in domain.current.waiting:
             observe(domain, want)
         if is_due(self._state, domain):
-            self._flush()
+            self.flush()
             relearn(self._state, domain)
 
     def _reasons(self, want: PodRequest) -> tuple[Reason, ...]:
@@ -243,7 +292,7 @@ class Step:
                 self._append(record)
         self._waits.clear()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """Write what was decided since the last record; decisions are assumed already."""
         self._flush_waits()
         domain = self._domain
@@ -264,7 +313,7 @@ class Step:
                 self._domain.queue.deferred_reasons[pod.uid] = None
                 return
         if self._batch:
-            self._flush()
+            self.flush()
         self._waits.setdefault(reasons, []).append(pod)
 
     def _is_news(self, known: Waiting, reasons: tuple[Reason, ...]) -> bool:
@@ -290,15 +339,16 @@ class Step:
 
     def _append(self, record: AnyRecord) -> None:
         """Queue a record and fold it at once."""
-        self._state.recompute(self._domain.current.fold(self._next(record), record))
+        self._state.requeue(self._domain.current.fold(self._next(record), record))
 
     def _next(self, record: AnyRecord) -> int:
         """Queue a record to be appended; return its sequence."""
         domain = self._domain
-        expected = domain.expected_last()
+        expected = domain.current.sequence
         chained = bool(domain.appended)
         domain.appended.append((expected + 1, record))
-        self.effects.append(Append(domain.name, domain.epoch, record, expected, chained))
+        effect = Append(domain.name, domain.epoch, record, expected, chained, domain.term)
+        self.effects.append(effect)
         return expected + 1
 
 

@@ -8,14 +8,14 @@ requirements  validated requests      selectors         CEL, once per request an
 search        depth-first search      allocation_state  allocate one more device, and undo it
 capacity      request policies        ranges            valid ranges with minimum and step
 counters      shared counters         constraints       attributes that must match or differ
-usage         what claims hold        results           AllocationResults
+usage         what decided pods use   results           AllocationResults
 budget        limit of tried devices  links             how devices are connected
 amounts       quantities as in Go     ordered_search    best devices first; connected devices
 
 The devices that the node table reads (cards), and the requests for them:
 
 published_devices   the cards of each node: devices with values computed from them;
-                    published_capacity, device_usage and device_taints
+                    published_capacity and device_taints
 table_scope         what the node table can decide
 selector_cache      results of selectors, once per distinct device
 driver_parameters   dray's opaque configuration in a claim; percentages

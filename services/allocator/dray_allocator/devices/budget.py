@@ -1,7 +1,8 @@
 """Limits of a search by the number of tried devices, so that all replicas stop at the same one."""
 
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 MAX_TRIES_PER_NODE: Final = 5_000
 """Devices that are tried on one node before it counts as infeasible. Constraints can make a search
@@ -11,32 +12,28 @@ MAX_TRIES_PER_POD: Final = 20_000
 second."""
 
 
-@dataclass(slots=True)
-class SearchBudget:
-    """How many devices a search may still try."""
+class SearchBudget(msgspec.Struct, gc=False):
+    """How many devices a search may try."""
 
     limit: int
     parent: "SearchBudget | None" = None
     """The budget that this one is a part of; devices count against both."""
-    remaining: int = field(init=False)
-    ran_out: bool = field(default=False, init=False)
+    tried: int = 0
+    ran_out: bool = False
     """Whether a search ended because the budget was spent; devices that it did not try may fit."""
-
-    def __post_init__(self) -> None:
-        self.remaining = self.limit
 
     @property
     def is_spent(self) -> bool:
         """Whether no more devices may be tried."""
-        return self.remaining <= 0 or (self.parent is not None and self.parent.is_spent)
+        return self.tried >= self.limit or (self.parent is not None and self.parent.is_spent)
 
     def part(self, limit: int) -> "SearchBudget":
         """A budget for one node, within this one."""
         return SearchBudget(limit, self)
 
     def reset(self) -> None:
-        """Reset to ``limit``. The parent is not reset."""
-        self.remaining, self.ran_out = self.limit, False
+        """Begin again with ``limit``. The parent is not reset."""
+        self.tried, self.ran_out = 0, False
 
     def take(self) -> bool:
         """Count one tried device; False if the budget is spent."""
@@ -48,6 +45,6 @@ class SearchBudget:
 
     def spend(self, devices: int) -> None:
         """Count tried devices, even if they are more than remain."""
-        self.remaining -= devices
+        self.tried += devices
         if self.parent is not None:
             self.parent.spend(devices)

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from dray.api.devices import Device, DeviceId, ResourceSlice
 from dray_allocator.devices.pools import ResourcePool
 
+_SLICE, _POOL = ResourceSlice("", "", "", "", 0, 1, ""), ResourcePool("", "")
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(slots=True, eq=False)
 class Candidate:
-    """A device with the slice and pool that publish it."""
+    """A device with the slice and pool that publish it; empty ones for a card, of which the search
+    reads neither. Read-only."""
 
     id: DeviceId
     device: Device
-    part: ResourceSlice
-    pool: ResourcePool
+    part: ResourceSlice = _SLICE
+    pool: ResourcePool = _POOL
 
 
 def candidates_of(pools: Iterable[ResourcePool]) -> Iterator[Candidate]:

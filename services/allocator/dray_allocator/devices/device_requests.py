@@ -5,12 +5,10 @@ from collections.abc import Mapping
 import msgspec
 
 from dray.api.claims import Constraint, DeviceRequest
-from dray.api.devices import DeviceId, Taint
+from dray.api.devices import Taint
 from dray.api.preference import Preference as Criteria
-from dray.api.quantities import Quantity
 from dray_allocator.devices.allocation_state import untolerated
 from dray_allocator.devices.capacity import WHOLE, Demand, demand
-from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.percentages import amounts
 from dray_allocator.devices.published_devices import Card, NodeDevices
@@ -38,11 +36,11 @@ class DeviceRequirements(msgspec.Struct, frozen=True, gc=False):
     preference: Criteria = ()
     """The criteria of preferred devices."""
     amounts: dict[int, Demand | None] = msgspec.field(default_factory=dict)
-    """A cache of demands by ``Card.capacity_shape``; equal requests share it."""
+    """A cache of demands by ``DeviceShape.number``; equal requests share it."""
 
     def of(self, card: Card) -> Demand | None:
         """How much it consumes of this device; None if a policy or the device's size forbids it."""
-        shape, amounts = card.capacity_shape, self.amounts
+        shape, amounts = card.shape.number, self.amounts
         if shape < 0:
             return needed(self.request, card, self.percents)
         if shape not in amounts:
@@ -74,7 +72,7 @@ def eligible(
         tuple(
             card
             for card in devices.cards
-            if not card.fault
+            if not card.shape.fault
             and ask.untolerated(card) is None
             and selectors.matches(ask.selectors, card)
         ),
@@ -95,27 +93,3 @@ def needed(
     if is_shared or found is None:
         return found
     return WHOLE if found.fits_with({}) else None
-
-
-def has_room(device_usage: DeviceUsage, card: Card, consumed: Demand) -> bool:
-    """Whether the device has ``consumed`` left."""
-    use = device_usage.of(card.id)
-    if use.whole or not card.device.allow_multiple_allocations:
-        return not use.shares
-    return consumed.fits_with(use.used)
-
-
-def oversold(device_usage: DeviceUsage, card: Card | None, device: DeviceId) -> str:
-    """Describe how a device is allocated more than once; empty if it is not."""
-    if not device.is_whole:
-        return ""  # A placeholder for unknown devices.
-    use = device_usage.of(device)
-    if use.shares > 1 and (use.whole or (card and not card.device.allow_multiple_allocations)):
-        return f"{device} is taken whole and yet has {use.shares} users"
-    if card is None:
-        return ""
-    for key, amount in use.used.items():
-        if key in card.totals and amount > card.totals[key]:
-            seen = Quantity(amount, binary=True)
-            return f"{device} has {card.device.capacity[key].value} of {key}, {seen} are in use"
-    return ""

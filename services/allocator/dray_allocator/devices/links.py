@@ -7,8 +7,9 @@ PCIe root.
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
+from dray.api.device_links import links_of, own_attribute
 from dray.api.devices import DeviceId
-from dray.api.names import NUMA_NODE, NVLINK_DOMAIN, PCIE_ROOT, qualified
+from dray.api.names import NVLINK_DOMAIN
 from dray_allocator.devices.candidates import Candidate
 
 _NVLINK, _NUMA, _PCIE = range(3)
@@ -48,7 +49,7 @@ class LinkedDevice(Protocol):
 
 def is_linked(device: LinkedDevice) -> bool:
     """Whether NVLink connects the device to another one."""
-    return _own_attribute(device.id.driver, device.device.attributes, NVLINK_DOMAIN) is not None
+    return own_attribute(device.id.driver, device.device.attributes, NVLINK_DOMAIN) is not None
 
 
 def has_link_attributes(devices: Iterable[LinkedDevice]) -> bool:
@@ -79,24 +80,5 @@ class LinkSets:
         return map(frozenset, sets.values())
 
 
-def links_of(driver: str, attributes: Mapping[str, object]) -> tuple[object, ...]:
-    """The values of the link attributes, in the order of ``_NVLINK``, ``_NUMA`` and ``_PCIE``.
-
-    Devices are connected if a value is equal.
-    """
-    return (
-        _own_attribute(driver, attributes, NVLINK_DOMAIN),
-        _own_attribute(driver, attributes, NUMA_NODE),
-        attributes.get(PCIE_ROOT),
-    )
-
-
 def _links(device: LinkedDevice) -> tuple[object, ...]:
     return links_of(device.id.driver, device.device.attributes)
-
-
-def _own_attribute(driver: str, attributes: Mapping[str, object], name: str) -> object:
-    """An attribute in the driver's domain, which a slice may omit from the name."""
-    if name in attributes:
-        return attributes[name]
-    return attributes.get(qualified(name, driver))

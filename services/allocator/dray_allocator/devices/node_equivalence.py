@@ -3,12 +3,12 @@
 from collections.abc import Hashable, Iterable
 from itertools import groupby
 
+from dray.api.device_links import links_of
 from dray.api.devices import ResourceSlice
 from dray.api.nodes import NodeSelection
 from dray.api.pods import Node
 from dray_allocator.devices.device_equivalence import DeviceEquivalence
 from dray_allocator.devices.errors import AllocationError
-from dray_allocator.devices.links import links_of
 from dray_allocator.devices.node_selection import is_reached
 from dray_allocator.devices.visible_devices import Use, VisibleDevices
 

@@ -2,28 +2,26 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 import msgspec
 
 from dray.api.claims import Claim, ClaimSpec, DeviceRequest
 from dray.api.devices import DeviceClass, DeviceId
 from dray_allocator.devices.budget import SearchBudget
-from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import Demand
 from dray_allocator.devices.device_requests import (
     RULES,
     DeviceRequirements,
     Share,
     eligible,
-    has_room,
 )
-from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.ordered_search import OrderedSearch, Rating, SearchPlan
 from dray_allocator.devices.published_devices import Card, NodeDevices
 from dray_allocator.devices.requirements import Alternative, RequestAlternatives
 from dray_allocator.devices.selector_cache import SelectorCache
-from dray_allocator.devices.usage import Usage
+from dray_allocator.devices.usage import DeviceUsage, Usage
 
 _CLASS: Final = DeviceClass("")
 """A placeholder: requests hold the selectors of their class, and decisions its configuration."""
@@ -76,29 +74,27 @@ class DeviceSearch:
     ) -> FoundDevices | None:
         """See ``OrderedSearch.best``."""
         asks: dict[int, DeviceRequirements] = {}
-        cards: dict[Candidate, Card] = {}
-        fitting: dict[int, list[Candidate]] = {}
+        fitting: dict[int, list[Card]] = {}
         for one, ask in zip(self.plan.alternatives, self.asks, strict=True):
-            found = self._fitting(ask, devices)
+            fitting[id(one)] = found = self._fitting(ask, devices)
             if len(found) < one.count:
                 return None
             asks[id(one)] = asks[id(one.ask)] = ask
-            fitting[id(one)] = [card.candidate for card in found]
-            cards.update(zip(fitting[id(one)], found, strict=True))
 
-        def demand_of(ask: DeviceRequest, candidate: Candidate) -> Demand | None:
-            return asks[id(ask)].of(cards[candidate])
+        # The search calls these with the cards that it gets.
+        def demand_of(ask: DeviceRequest, card: Any) -> Demand | None:
+            return asks[id(ask)].of(card)
 
-        def rate(alternative: Alternative, candidate: Candidate) -> Rating:
-            return self.rate(asks[id(alternative)], cards[candidate])
+        def rate(alternative: Alternative, card: Any) -> Rating:
+            return self.rate(asks[id(alternative)], card)
 
-        usage = usage_of_cards(self.device_usage, cards.values())
+        usage = usage_of_cards(self.device_usage, dict.fromkeys(chain(*fitting.values())))
         search = OrderedSearch(self.plan, RULES, self.budget, usage, demand_of, rate)
         best = search.best(search.in_order(fitting), connects=connects, must=must)
         if best is None:
             return None
         return FoundDevices(
-            tuple([_share(asks[id(one.alternative)], cards[one.candidate]) for one in best.taken]),
+            tuple([_share(asks[id(one.alternative)], one.candidate) for one in best.taken]),
             best.level,
         )
 
@@ -108,11 +104,11 @@ class DeviceSearch:
         return [
             card
             for card in eligible(ask, devices, self.selectors)
-            if (consumed := ask.of(card)) is not None and has_room(device_usage, card, consumed)
+            if (consumed := ask.of(card)) is not None and device_usage.has_room(card, consumed)
         ]
 
 
-def _share(ask: DeviceRequirements, card: Card) -> Share:
+def _share(ask: DeviceRequirements, card: Any) -> Share:
     consumed = ask.of(card)
     assert consumed is not None
     return Share(ask, card, consumed)

@@ -24,7 +24,6 @@ from dray.cel.view import DeviceView
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.device_taints import tainted, without_owner
 from dray_allocator.devices.links import has_link_attributes
-from dray_allocator.devices.pools import ResourcePool
 from dray_allocator.devices.published_capacity import amount_of, quantities_of
 from dray_allocator.devices.table_scope import fields_beyond_table, is_slice_beyond_table
 
@@ -35,14 +34,12 @@ PoolKey = tuple[str, str]
 """Driver and name."""
 
 
-_SLICE, _POOL = ResourceSlice("", "", "", "", 0, 1, ""), ResourcePool("", "")
-"""For cards: the search reads nothing of their slice and pool."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceShape:
     """Values computed from a device's capacities; one object for all devices with equal ones."""
 
+    number: int
+    """Equal for devices from which every request consumes the same amounts; below 0: unknown."""
     totals: Mapping[str, int]
     """Published capacity in billionths of a unit; 0 if it can't be parsed."""
     fault: str
@@ -50,10 +47,11 @@ class DeviceShape:
     node table does not support; empty if there are none."""
 
 
-def shape_of(device: Device) -> DeviceShape:
+def shape_of(device: Device, number: int = -1) -> DeviceShape:
     """The shape of a device."""
     beyond = (f"has {what}" for what in fields_beyond_table(device))
-    return DeviceShape(totals_of(device.capacity), ", ".join((*faults_of(device), *beyond)))
+    fault = ", ".join((*faults_of(device), *beyond))
+    return DeviceShape(number, totals_of(device.capacity), fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,46 +63,20 @@ class ReadablePart:
     """The other devices, and the fields that can't be parsed."""
 
 
-@dataclass(slots=True)
-class Card:
+@dataclass(slots=True, eq=False, kw_only=True)
+class Card(Candidate):
     """A published device that the node table reads, with values computed from it. Read-only."""
 
-    id: DeviceId
-    device: Device
     node: str
-    capacity_shape: int = -1
-    """Equal for devices from which every request consumes the same amounts; below 0: unknown."""
+    shape: DeviceShape
     index: int = 0
     """Its position among the cards of its node."""
-    _shape: DeviceShape | None = field(default=None, repr=False, compare=False)
-    _candidate: Candidate | None = field(default=None, init=False, repr=False, compare=False)
-    _view: DeviceView | None = field(default=None, init=False, repr=False, compare=False)
+    _view: DeviceView | None = field(default=None, init=False, repr=False)
 
     @property
     def name(self) -> str:
         """The device ID as text."""
         return str(self.id)
-
-    @property
-    def totals(self) -> Mapping[str, int]:
-        """See ``DeviceShape``."""
-        return (self._shape or self._read()).totals
-
-    @property
-    def fault(self) -> str:
-        """See ``DeviceShape``."""
-        return (self._shape or self._read()).fault
-
-    def _read(self) -> DeviceShape:
-        self._shape = shape_of(self.device)
-        return self._shape
-
-    @property
-    def candidate(self) -> Candidate:
-        """The candidate for the search."""
-        if self._candidate is None:
-            self._candidate = Candidate(self.id, self.device, _SLICE, _POOL)
-        return self._candidate
 
     @property
     def view(self) -> DeviceView:
@@ -152,7 +124,7 @@ class PublishedDevices:
     def __init__(self, drivers: tuple[str, ...]) -> None:
         self._drivers = drivers
         self._slices: dict[str, ResourceSlice] = {}
-        self._beyond_table: dict[str, None] = {}
+        self.beyond_table: dict[str, None] = {}
         """The slices with fields that the node table does not support."""
         self._rules: tuple[DeviceTaintRule, ...] = ()
         self._untainted: dict[str, ResourceSlice] = {}
@@ -163,13 +135,14 @@ class PublishedDevices:
         self._pools: dict[PoolKey, tuple[str, ...]] = {}
         """By pool, the names of its slices."""
         self._pools_of: dict[str, tuple[PoolKey, ...]] = {}
-        self._shared_pools: dict[PoolKey, None] = {}
-        """Pools with slices for several nodes."""
+        self.shared_pools: dict[PoolKey, None] = {}
+        """Pools with slices for several nodes: an allocation on one affects others."""
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
         self._nodes: dict[str, NodeDevices] = {}
         self.unhealthy_counts: dict[str, int] = {}
         """The number of unhealthy devices per node, for nodes that have some."""
-        self._cards: dict[DeviceId, Card] = {}
+        self.cards: dict[DeviceId, Card] = {}
+        """The cards that are published and whose pools are complete."""
         self._capacities: dict[tuple[tuple[str, Capacity], ...], dict[str, Capacity]] = {}
         self._latest: dict[str, Capacity] | None = None
         """The entry of ``_capacities`` that was used last."""
@@ -182,24 +155,9 @@ class PublishedDevices:
         """The usable cards of a node."""
         return self._nodes.get(node, EMPTY)
 
-    def card(self, device: DeviceId) -> Card | None:
-        """A card by its ID; None if it is not published or its pool is incomplete."""
-        return self._cards.get(device)
-
-    @property
-    def spans_nodes(self) -> bool:
-        """Whether a pool has slices for several nodes, so that an allocation on one affects
-        others."""
-        return bool(self._shared_pools)
-
-    @property
-    def has_slices_beyond_table(self) -> bool:
-        """Whether there are slices with fields that the node table does not support."""
-        return bool(self._beyond_table)
-
     def nodes_beyond_table(self) -> frozenset[str]:
         """The nodes with such slices; an empty name stands for all nodes."""
-        return frozenset(self._slices[name].node for name in self._beyond_table)
+        return frozenset(self._slices[name].node for name in self.beyond_table)
 
     def published_for(self, node: str) -> list[ResourceSlice]:
         """The slices of all pools with a slice for this node or for several nodes, sorted by
@@ -235,7 +193,7 @@ class PublishedDevices:
             if published is not slice_:
                 self._untainted[slice_.name] = published
         if is_slice_beyond_table(slice_):
-            self._beyond_table[slice_.name] = None
+            self.beyond_table[slice_.name] = None
         self._slices[slice_.name] = slice_
         pool = (slice_.driver, slice_.pool)
         self._pools[pool] = (*self._pools.get(pool, ()), slice_.name)
@@ -262,7 +220,7 @@ class PublishedDevices:
     def drop(self, name: str) -> tuple[str, ...]:
         """Remove a slice; returns the nodes whose devices changed."""
         slice_ = self._slices.pop(name, None)
-        self._beyond_table.pop(name, None)
+        self.beyond_table.pop(name, None)
         self._untainted.pop(name, None)
         self._cached.pop(name, None)
         if slice_ is None:
@@ -289,9 +247,9 @@ class PublishedDevices:
     def _rebuild(self, pool: PoolKey) -> tuple[str, ...]:
         nodes = _distinct(self._slices[name].node for name in self._pools[pool])
         if len(nodes) > 1 or "" in nodes:
-            self._shared_pools[pool] = None
+            self.shared_pools[pool] = None
         else:
-            self._shared_pools.pop(pool, None)
+            self.shared_pools.pop(pool, None)
         for node in nodes:
             self._rebuild_node(node)
         return nodes
@@ -299,7 +257,7 @@ class PublishedDevices:
     def _rebuild_node(self, node: str) -> None:
         self.unhealthy_counts.pop(node, None)
         for card in self._nodes.pop(node, EMPTY).cards:
-            self._cards.pop(card.id, None)
+            self.cards.pop(card.id, None)
         if not node:
             return  # The slices of dray's drivers are always for one node.
         cards: list[Card] = []
@@ -315,7 +273,7 @@ class PublishedDevices:
         if unhealthy_count:
             self.unhealthy_counts[node] = unhealthy_count
         for card in cards:
-            self._cards[card.id] = card
+            self.cards[card.id] = card
 
     def _devices_of(self, pool: PoolKey, node: str) -> list[Device]:
         slices = [self._slices[name] for name in sorted(self._pools[pool])]
@@ -339,13 +297,13 @@ class PublishedDevices:
         return replace(device, capacity=shared, taints=taints)
 
     def _card(self, id_: DeviceId, device: Device, node: str, index: int) -> Card:
-        beyond_table = fields_beyond_table(device) if self._beyond_table else ()
+        beyond_table = fields_beyond_table(device) if self.beyond_table else ()
         not_read = (*device.unsupported, *beyond_table)
         key = (id(device.capacity), device.allow_multiple_allocations, not_read)
         number = self._numbers.setdefault(key, len(self._numbers))
         if number == len(self._shapes):
-            self._shapes.append(shape_of(device))
-        return Card(id_, device, node, number, index, self._shapes[number])
+            self._shapes.append(shape_of(device, number))
+        return Card(id_, device, node=node, shape=self._shapes[number], index=index)
 
 
 def _distinct(nodes: Iterable[str]) -> tuple[str, ...]:

@@ -103,8 +103,8 @@ class LenientSelectors(DeviceSelectors):
     def _match(
         self, claim: Claim, ask: DeviceRequest, of_class: DeviceClass, candidate: Candidate
     ) -> bool:
-        card = self._published.card(candidate.id)
-        if card is not None and not card.fault:
+        card = self._published.cards.get(candidate.id)
+        if card is not None and not card.shape.fault:
             return self._cache.matches((*of_class.selectors, *ask.selectors), card)
         try:
             return super()._match(claim, ask, of_class, candidate)

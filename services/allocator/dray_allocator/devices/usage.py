@@ -1,12 +1,208 @@
-"""Devices and capacities that claims hold before an allocation attempt."""
+"""What decided pods use: devices per claim, and resources of nodes per pod.
 
-from collections.abc import Iterable, Mapping, Set
+``DeviceUsage`` counts committed allocations and reservations that have not ended. ``AssumedPods``
+counts pods that the observed sums of their nodes do not contain yet. ``Usage`` is what the search
+on one node finds in use. Loads are whole numbers, for replay.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import lru_cache, reduce
+from typing import Final
 
-from dray.api.claims import AllocatedDevice
+import msgspec
+
+from dray.api.claims import AllocatedDevice, Allocation
 from dray.api.devices import DeviceId
-from dray.api.quantities import parse_quantity
+from dray.api.pods import HostPort
+from dray.api.quantities import Quantity, parse_quantity
+from dray_allocator.devices.capacity import Demand
+from dray_allocator.devices.published_capacity import amount_of
+from dray_allocator.devices.published_devices import Card
 from dray_allocator.devices.versions import SchedulerVersion
+
+FULL: Final = 1_000_000
+"""Loads are in millionths."""
+MOST_LOAD: Final = 2**22 - 1
+"""The upper limit of a load; a device that is allocated twice as a whole has 2 000 000."""
+
+
+@dataclass(slots=True)
+class DeviceUse:
+    """The sum over the shares of one device. Amounts in billionths of a unit."""
+
+    shares: int = 0
+    whole: int = 0
+    """How many of them use the whole device: those without consumed capacity and share ID."""
+    used: dict[str, int] = field(default_factory=dict)
+
+
+UNUSED = DeviceUse()
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Devices of which more, and devices of which less is used than before."""
+
+    taken: tuple[DeviceId, ...] = ()
+    freed: tuple[DeviceId, ...] = ()
+
+
+NO_CHANGE = Change()
+
+
+class DeviceUsage:
+    """Uses by claim. Setting a claim's use again replaces it, so order does not matter."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        """Increases with every change."""
+        self._claims: dict[str, Allocation] = {}
+        self.devices: dict[DeviceId, DeviceUse] = {}
+        """The devices in use. Read-only."""
+
+    def of(self, device: DeviceId) -> DeviceUse:
+        """The use of a device."""
+        return self.devices.get(device, UNUSED)
+
+    def has_room(self, card: Card, demand: Demand) -> bool:
+        """Whether a device has ``demand`` left."""
+        use = self.devices.get(card.id, UNUSED)
+        if use.whole or not card.device.allow_multiple_allocations:
+            return not use.shares
+        used, totals = use.used, demand.totals
+        for name, taken in demand.nano.items():  # noqa: SIM110 - a generator takes twice as long
+            if taken + used.get(name, 0) > totals[name]:
+                return False
+        return True
+
+    def double_allocation(self, device: DeviceId, card: Card | None) -> str:
+        """Describe how a device is allocated more than once; empty if it is not. ``card``: None if
+        it is not published."""
+        if not device.is_whole:
+            return ""  # A placeholder for unknown devices.
+        use = self.of(device)
+        if use.shares > 1 and (use.whole or (card and not card.device.allow_multiple_allocations)):
+            return f"{device} is taken whole and yet has {use.shares} users"
+        if card is None:
+            return ""
+        for key, amount in use.used.items():
+            if amount > card.shape.totals.get(key, amount):
+                seen = Quantity(amount, binary=True)
+                return f"{device} has {card.device.capacity[key].value} of {key}, {seen} are in use"
+        return ""
+
+    def claims(self) -> Iterator[tuple[str, Allocation]]:
+        """Every claim that uses something."""
+        return iter(self._claims.items())
+
+    def has(self, claim_uid: str) -> bool:
+        """Whether a claim has an allocation, even one without devices."""
+        return claim_uid in self._claims
+
+    def of_claim(self, claim_uid: str) -> tuple[AllocatedDevice, ...]:
+        """The devices of a claim's allocation, including those with admin access."""
+        allocation = self._claims.get(claim_uid)
+        return allocation.devices if allocation is not None else ()
+
+    def set(self, claim_uid: str, allocation: Allocation | None) -> Change:
+        """Replace the allocation of a claim; returns the devices of which more or less is used."""
+        before = self._claims.get(claim_uid)
+        if before is None:
+            return self._add_claim(claim_uid, allocation) if allocation is not None else NO_CHANGE
+        if before == allocation:
+            return NO_CHANGE
+        if allocation is None:
+            del self._claims[claim_uid]
+        else:
+            self._claims[claim_uid] = allocation
+        old, new = _shares_of(before), _shares_of(allocation)
+        if old == new:
+            return NO_CHANGE
+        self.version += 1
+        for share in old:
+            self._add(share, -1)
+        for share in new:
+            self._add(share, 1)
+        return Change(
+            tuple([share[0] for share in new if share not in old]),
+            tuple([share[0] for share in old if share not in new]),
+        )
+
+    def _add_claim(self, claim_uid: str, allocation: Allocation) -> Change:
+        self._claims[claim_uid] = allocation
+        shares = _shares_of(allocation)
+        if not shares:
+            return NO_CHANGE
+        self.version += 1
+        for share in shares:
+            self._add(share, 1)
+        return Change(tuple([share[0] for share in shares]))
+
+    def _add(self, share: "DeviceShare", sign: int) -> None:
+        device, whole, amounts = share
+        use = self.devices.get(device)
+        if use is None:
+            use = self.devices[device] = DeviceUse()
+        use.shares += sign
+        if whole:
+            use.whole += sign
+        used = use.used
+        for key, amount in amounts:
+            used[key] = used.get(key, 0) + sign * amount
+        if not use.shares:
+            del self.devices[device]
+
+
+DeviceShare = tuple[DeviceId, bool, tuple[tuple[str, int], ...]]
+
+
+def _shares_of(allocation: Allocation | None) -> list[DeviceShare]:
+    """The device shares of an allocation, with parsed quantities. Devices with admin access are
+    not in use."""
+    if allocation is None:
+        return []
+    found = [_share_of(share) for share in allocation.devices if not share.admin_access]
+    return sorted(found) if len(found) > 1 else found
+
+
+def _share_of(share: AllocatedDevice) -> DeviceShare:
+    consumed = share.consumed
+    if not consumed:
+        return share.id, share.share_id is None, ()
+    whole, amounts = _taken(*consumed, *consumed.values())
+    return share.id, whole, amounts
+
+
+@lru_cache(maxsize=4096)
+def _taken(*consumed: str) -> tuple[bool, tuple[tuple[str, int], ...]]:
+    """Whether the whole device is in use, as with a quantity that can't be parsed, and the amounts
+    by capacity. Negative amounts count as 0.
+
+    ``consumed``: the capacities, then the quantities; this is cached faster than pairs.
+    """
+    half = len(consumed) // 2
+    named = zip(consumed[:half], consumed[half:], strict=True)
+    amounts = sorted([(key, amount_of(text)) for key, text in named])
+    whole = any(amount is None for _, amount in amounts)
+    return whole, tuple([(key, amount) for key, amount in amounts if amount and amount > 0])
+
+
+def load_of(totals: Mapping[str, int], use: DeviceUse) -> int:
+    """The load of a device, in millionths: the used share of its most used capacity.
+
+    ``totals``: its capacities, in billionths.
+    """
+    if use.whole:
+        return FULL
+    load = 0
+    for key, amount in use.used.items():
+        if amount:
+            total = totals.get(key)
+            if total:
+                share = amount * FULL // total
+                if share > load:
+                    load = share
+    return load
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +239,96 @@ def usage_of(held: Iterable[AllocatedDevice], rules: SchedulerVersion) -> Usage:
             for name, amount in share.consumed.items():
                 sums[name] = sums.get(name, 0) + parse_quantity(amount).nano
     return Usage(whole, shared, consumed)
+
+
+class AssumedResources(msgspec.Struct, frozen=True, gc=False):
+    """The resources of assumed pods on one node."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    pods: int = 0
+    resources: dict[str, int] = msgspec.field(default_factory=dict)
+    """All other resources, as in ``dray.api.pods.PodNeeds.resources``."""
+    ports: tuple[HostPort, ...] = ()
+
+
+NOTHING: Final = AssumedResources()
+
+
+class AssumedPods:
+    """The assumed pods with their nodes and resources."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        """Increases with every change."""
+        self._pods: dict[str, tuple[str, AssumedResources]] = {}
+        self._nodes: dict[str, dict[str, AssumedResources]] = {}
+        self.sums: dict[str, AssumedResources] = {}
+        """By node, the sum of the resources of assumed pods. Read-only."""
+
+    def on(self, node: str) -> AssumedResources:
+        """The sum of the resources of assumed pods on a node."""
+        return self.sums.get(node, NOTHING)
+
+    def has(self, pod_uid: str) -> bool:
+        """Whether a pod is assumed."""
+        return pod_uid in self._pods
+
+    def pods(self) -> tuple[str, ...]:
+        """All assumed pods."""
+        return tuple(self._pods)
+
+    def pods_on(self, node: str) -> tuple[str, ...]:
+        """The assumed pods on a node."""
+        return tuple(self._nodes.get(node, ()))
+
+    def add(self, pod_uid: str, node: str, held: AssumedResources) -> bool:
+        """Assume a pod; False if it is assumed already."""
+        if pod_uid in self._pods:
+            return False
+        self.version += 1
+        self._add(pod_uid, node, held)
+        return True
+
+    def set(self, pod_uid: str, node: str, held: AssumedResources | None) -> str:
+        """Assume a pod, replace its resources, or forget it if ``held`` is None. Returns the node
+        on which resources were freed, or an empty string."""
+        before = self._pods.pop(pod_uid, None)
+        if before is None:
+            if held is not None:
+                self.version += 1
+                self._add(pod_uid, node, held)
+            return ""
+        after = None if held is None else (node, held)
+        if before == after:
+            self._pods[pod_uid] = before
+            return ""
+        self.version += 1
+        there = self._nodes[before[0]]
+        del there[pod_uid]
+        self.sums[before[0]] = reduce(_plus, there.values(), NOTHING)
+        if held is not None:
+            self._add(pod_uid, node, held)
+        return before[0]
+
+    def _add(self, pod_uid: str, node: str, held: AssumedResources) -> None:
+        self._pods[pod_uid] = node, held
+        there = self._nodes.get(node)
+        if there is None:
+            there = self._nodes[node] = {}
+        there[pod_uid] = held
+        self.sums[node] = _plus(self.on(node), held)
+
+
+def _plus(some: AssumedResources, more: AssumedResources) -> AssumedResources:
+    return AssumedResources(
+        some.cpu_milli + more.cpu_milli,
+        some.memory_bytes + more.memory_bytes,
+        some.pods + more.pods,
+        _sums(some.resources, more.resources) if more.resources else some.resources,
+        some.ports + more.ports,
+    )
+
+
+def _sums(some: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    return some | {name: some.get(name, 0) + amount for name, amount in more.items()}

@@ -6,9 +6,8 @@ from functools import partial
 from typing import Final
 
 from dray.api.devices import DeviceId, ResourceSlice
-from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.published_devices import PublishedDevices, readable_part
-from dray_allocator.devices.usage import Usage
+from dray_allocator.devices.usage import DeviceUsage, Usage
 from dray_allocator.devices.versions import SchedulerVersion
 
 Use = str | tuple[tuple[str, int], ...] | None

@@ -18,11 +18,11 @@ from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.percentages import PHYSICAL, in_percent
 from dray_allocator.devices.published_capacity import MOST_NANO
 from dray_allocator.devices.published_devices import Card
+from dray_allocator.devices.usage import FULL
 from dray_allocator.explain import formatting
 from dray_allocator.explain.suggest import suggest
 from dray_allocator.nodes import equivalence_keys
 from dray_allocator.nodes.columns import Flags, Places, expand_ranges, flagged
-from dray_allocator.nodes.load import FULL
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.state.state import AllocatorState
 
@@ -141,7 +141,9 @@ class CardReasons:
         which = [at for at in which if sizes[at]]
         if cause[0] == "capacity":
             keys = sorted(ask.request.capacity)
-            totals = {at: [groups.examples[at].totals.get(key, -1) for key in keys] for at in which}
+            totals = {
+                at: [groups.examples[at].shape.totals.get(key, -1) for key in keys] for at in which
+            }
             most = max(totals.values())
             which = [at for at in which if totals[at] == most]
         card = self.nearest(groups.where(flagged(which, len(groups.examples))))
@@ -154,7 +156,7 @@ class CardReasons:
     ) -> Mapping[Cause, tuple[int, Nearest | None]]:
         """Cards that are in use as a whole, or have too little capacity left."""
         takes = [
-            ask.of(card) if fits and not card.fault else None
+            ask.of(card) if fits and not card.shape.fault else None
             for fits, card in zip(matching.tolist(), groups.examples, strict=True)
         ]
         could = groups.where(np.array([one is not None for one in takes], np.bool_))
@@ -200,7 +202,7 @@ class CardReasons:
         return found
 
     def _left(self, key: str, card: Card) -> int:
-        return card.totals.get(key, 0) - self.state.device_usage.of(card.id).used.get(key, 0)
+        return card.shape.totals.get(key, 0) - self.state.device_usage.of(card.id).used.get(key, 0)
 
     def _nearest_short(self, key: str, whole: str, groups: CardGroups, short: Places) -> Nearest:
         """The card with the most left: of capacity ``key``, or as a share of ``whole`` if it is
@@ -208,12 +210,12 @@ class CardReasons:
         where = groups.places[short]
         free = self.table.free[self.table.dimension(key)][where]
         if whole:
-            wholes = [float(max(1, card.totals.get(whole, 1))) for card in groups.examples]
+            wholes = [float(max(1, card.shape.totals.get(whole, 1))) for card in groups.examples]
             free = free / np.array(wholes)[groups.of[short]]
         card = self.nearest(where[free == free.max()])
         left = self._left(key, card)
         if whole:
-            return Nearest(_named(card), formatting.share(left, card.totals[whole]))
+            return Nearest(_named(card), formatting.share(left, card.shape.totals[whole]))
         return Nearest(_named(card), formatting.left(left, card.device.capacity[key].value))
 
 
@@ -242,15 +244,17 @@ class _Clauses:
 
 def _common(ask: DeviceRequirements, card: Card) -> Iterator[Cause]:
     """Why a card does not fit a request, even if it is unused."""
-    if card.fault:
-        yield "unsupported", "unparsable", card.fault
+    if card.shape.fault:
+        yield "unsupported", "unparsable", card.shape.fault
         return
     taint = ask.untolerated(card)
     if taint is not None:
         yield "taint", formatting.untolerated(taint), ""
     if ask.of(card) is None:
         is_shared = card.device.allow_multiple_allocations
-        percents = in_percent(ask.percents, ask.request.capacity, card.totals) if is_shared else {}
+        percents = (
+            in_percent(ask.percents, ask.request.capacity, card.shape.totals) if is_shared else {}
+        )
         asked = formatting.asked(ask.request.capacity, percents)
         yield "capacity", formatting.too_small(asked), ""
 
@@ -262,7 +266,7 @@ def _texts(
     found: dict[int, dict[str, str]] = {}
     for one, card in takes:
         if one is not None and id(one) not in found:
-            percents = in_percent(ask.percents, ask.request.capacity, card.totals)
+            percents = in_percent(ask.percents, ask.request.capacity, card.shape.totals)
             found[id(one)] = {
                 key: formatting.percentage(key, percents[key])
                 if key in percents

@@ -8,14 +8,17 @@ from dray_allocator.devices.budget import MAX_TRIES_PER_NODE
 from dray_allocator.devices.percentages import Share
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.devices.visible_pools import VisiblePools, is_unusable, pools_of
+from dray_allocator.explain.affected_requests import each_once, named
 from dray_allocator.explain.device_reasons import DeviceReasons
 from dray_allocator.explain.representative_devices import RepresentativeDevices
 from dray_allocator.explain.table_reasons import TOO_MANY, constrained, together
 from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.placement.affected_requests import each_once
-from dray_allocator.placement.class_search import MAX_TRIES_AT_FIRST, SLOW_NODES, NodeSearch
+from dray_allocator.placement.choice import SLOW_NODES
+from dray_allocator.placement.class_search import MAX_TRIES_AT_FIRST, NodeSearch
 from dray_allocator.placement.node_equivalence_cache import NodeEquivalence, node_of
+from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.validate_claim import fewest_devices
 from dray_allocator.scoring.topology import must_be_connected
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
@@ -69,7 +72,7 @@ class ClassReasons:
         """What fails on pools and devices, by request."""
         found = [*self._of_pools(), *self._unparsable()]
         alike: dict[Hashable, list[tuple[str, DeviceRequest, Share]]] = {}
-        for one in self._search.pod.named():
+        for one in _named(self._search.pod):
             alike.setdefault(_same(*one[1:]), []).append(one)
         found += each_once(
             [
@@ -84,8 +87,11 @@ class ClassReasons:
         found = [*self._of_error(self._error_at, self._errors)] if self._error_at else []
         meeting = constrained(self._wanted.claims)
         what = f"not enough devices for all its requests together{meeting}"
+        fewest = max(map(fewest_devices, self._wanted.claims), default=0)
+        most = self._most_on_a_node
+        too_many = f"no node has more than {most}" if fewest > most > 0 else ""
         for failed, text, detail in (
-            (self._infeasible, what, ""),
+            (self._infeasible, what, too_many),
             (
                 self._slow,
                 f"no choice of devices among the first {MAX_TRIES_PER_NODE} tried",
@@ -102,6 +108,11 @@ class ClassReasons:
         if self._must_be_connected:
             found += together(self._state, self._domain, self._wanted)
         return found
+
+    @property
+    def _most_on_a_node(self) -> int:
+        """The number of devices of the node that sees most."""
+        return max((pools.devices for _, pools in self._classes.values()), default=0)
 
     def _count_classes(self) -> None:
         accepting, slow = self._search.classes.accepting, self._search.slow_nodes
@@ -184,6 +195,16 @@ class ClassReasons:
         if trial.feasibility.ends_attempt:
             error = f"{error}; as in kube-scheduler, that ends the attempt for all nodes"
         yield Reason("count", "the search for devices failed", failed, self._nodes, "node", error)
+
+
+def _named(pod: PodClaims) -> Iterator[tuple[str, DeviceRequest, Share]]:
+    """Every request and alternative with its name, as results have it: ``main`` or ``main/sub``."""
+    found = (
+        named(request.name if ask is request else f"{request.name}/{ask.name}", number, pod.claims)
+        for number, claim in enumerate(pod.claims)
+        for request, ask in claim.spec.alternatives()
+    )
+    return ((name, *one) for name, one in zip(found, pod.asks(), strict=True))
 
 
 def _same(ask: DeviceRequest, share: Share) -> Hashable:

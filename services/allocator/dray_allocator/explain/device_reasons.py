@@ -83,9 +83,9 @@ class DeviceReasons:
         yield from self._of_causes(ask, dict(share), matching)
 
     def _clauses(self, expression: str, one: Candidate) -> Sequence[ClauseResult]:
-        card = self._state.published.card(one.id)
+        card = self._state.published.cards.get(one.id)
         # The group has the device as it was when its class was made; it may have changed.
-        if card is not None and not card.fault and _is_still(one, card.device):
+        if card is not None and not card.shape.fault and _is_still(one, card.device):
             return self._state.selectors.explain(expression, card)
         try:
             program = compile(expression, self._rules.language)

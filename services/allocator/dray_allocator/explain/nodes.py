@@ -11,11 +11,11 @@ import numpy as np
 
 from dray.api.pods import Node
 from dray.reasons import Nearest, Reason, name_list
-from dray_allocator.nodes.assumed_pods import AssumedResources
+from dray_allocator.devices.usage import AssumedResources
 from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import failures, written
-from dray_allocator.placement.choice import is_reached_by
+from dray_allocator.nodes.tie_break import tie
+from dray_allocator.placement.node_filter import is_reached_by
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.state.state import AllocatorState
 

@@ -1,12 +1,13 @@
 """Why a pod fits on no node: the reasons, on how many devices or nodes, and the nearest one."""
 
+from collections.abc import Iterator
+
 from dray.reasons import Reason, bounded
 from dray_allocator.explain.class_reasons import ClassReasons
 from dray_allocator.explain.nodes import node_reasons, pool_reasons
 from dray_allocator.explain.table_reasons import TableReasons
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.unallocatable_claims import held
-from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.domain import Reservation, SchedulingDomain, Stage
 from dray_allocator.state.state import AllocatorState
 
 _MOST_REASONS = 24
@@ -19,13 +20,13 @@ def explain_pod(
     """The reasons, ordered from the claims' own words to the state of the nodes."""
     of_pool = pool_reasons(state, domain.name)
     found = _of_nodes(state, domain, wanted) if state.facts.served_nodes(domain.name) else []
-    return bounded((*of_pool, *found, *held(state, domain)))
+    return bounded((*of_pool, *found, *_held_devices(state, domain)))
 
 
 def _of_nodes(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> list[Reason]:
     """By the node table, if it reads all that the pod asks for and all that nodes publish."""
     reasons: ClassReasons | TableReasons
-    if wanted.in_full or state.published.has_slices_beyond_table:
+    if wanted.in_full or state.published.beyond_table:
         reasons = ClassReasons(state, domain, wanted)
         if reasons.ended_at:
             return reasons.of_error()
@@ -40,3 +41,29 @@ def _of_nodes(state: AllocatorState, domain: SchedulingDomain, wanted: PodReques
     if not reasons.devices:
         found.append(Reason("count", "no devices", len(nodes), len(nodes), "node", _NO_DEVICES))
     return list(dict.fromkeys(found))[:_MOST_REASONS]
+
+
+def _held_devices(state: AllocatorState, domain: SchedulingDomain) -> Iterator[Reason]:
+    """Devices that no other claim can get while a claim can't be written: an attempt to allocate
+    them may still succeed."""
+    for uid, why in state.facts.given_up.items():
+        for reservation in _reservations(state, uid):
+            devices = len({one.id for one in reservation.allocation.devices})
+            cards = max(devices, state.tables.of(domain.name).cards)
+            where = f"{reservation.namespace}/{reservation.name}"
+            yield Reason(
+                "in-use",
+                f"held for claim {where}",
+                devices,
+                cards,
+                "device",
+                f"Kubernetes refuses to write that claim: {why}",
+            )
+
+
+def _reservations(state: AllocatorState, claim_uid: str) -> Iterator[Reservation]:
+    claim = state.facts.claims[claim_uid]
+    for domain in state.domains.values():
+        known = domain.current.claims.get(claim_uid)
+        if known is not None and known.stage is not Stage.OVER and claim.void < known.attempt:
+            yield known

@@ -10,7 +10,7 @@ from dray_allocator.devices.versions import SchedulerVersion
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.devices.visible_pools import GroupKey, devices_with_keys, pools_of
 from dray_allocator.explain.failure_counts import FailureCounts
-from dray_allocator.nodes.load import tie
+from dray_allocator.nodes.tie_break import tie
 from dray_allocator.placement.node_equivalence_cache import node_of
 from dray_allocator.state.state import AllocatorState
 

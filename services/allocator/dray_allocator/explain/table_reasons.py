@@ -11,13 +11,13 @@ from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_search import DeviceSearch
 from dray_allocator.devices.ordered_search import Rating
 from dray_allocator.devices.published_devices import Card
+from dray_allocator.explain.affected_requests import each_once, named
 from dray_allocator.explain.card_reasons import CardReasons
 from dray_allocator.nodes.columns import expand_ranges
 from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.placement.affected_requests import each_once, named
-from dray_allocator.placement.choice import candidates
+from dray_allocator.placement.node_filter import candidates
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.table_search import index_of
+from dray_allocator.placement.schedule import index_of
 from dray_allocator.scoring.topology import CONNECTED, must_be_connected
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
@@ -111,7 +111,7 @@ def together(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
     if must:
         what, detail = (
             f"{what}, {CONNECTED}",
-            _NOT_CONNECTABLE if state.published.has_slices_beyond_table else detail,
+            _NOT_CONNECTABLE if state.published.beyond_table else detail,
         )
     reasons = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, detail)}
     reasons[f"no choice of {count} devices among the first {MAX_TRIES_PER_NODE} tried"] = (

@@ -7,12 +7,9 @@ equivalence       equivalence classes ("kinds") of nodes and of cards
 equivalence_keys  the properties that distinguish kinds
 plan              what pods of one signature need, as arrays by kind
 index             the nodes in the order of their scores, for one signature
-keys              the minimum of many keys, by row
-tie_break         rows with equal tie breaks
-load              loads of nodes and cards in millionths; tie breaks by a hash
+tie_break         tie breaks by a hash, and rows with equal ones
 ratings           the interface of placement policies
 predicates        kube-scheduler's filters
-assumed_pods      resources of assumed pods that the observed sums do not contain yet
 tables            the tables and indexes of all pools, limited in number
 
 An index never skips a node that fits. The best node is checked again, by ``predicates`` and

@@ -16,7 +16,7 @@ def of_card(card: Card) -> Hashable:
     can't be parsed, and attributes on which every selector may fail."""
     named = card.device.attributes.items()
     failing = tuple(one for one in named if one[1].__class__ is not str and _may_fail(one[1]))
-    return card.id.driver, card.capacity_shape, card.device.taints, card.fault, failing
+    return card.id.driver, card.shape.number, card.device.taints, card.shape.fault, failing
 
 
 def of_node(node: Node) -> Hashable:

@@ -5,27 +5,44 @@ lowest key is the best one; a node that does not fit has the key ``NONE``. A nod
 only after the log of the table says that it changed, so a decision costs time by the number of
 changes, not of nodes.
 
-If the score does not depend on which cards fit, a changed node that is not the best gets its key
-without a check of its cards (it is "unchecked"). It is checked when it becomes the best; most nodes
-change again before that.
+If the score is the load of a node, it does not depend on which cards fit. A changed node then gets
+its key without a check of its cards, unless its best card has too little left (it is "unchecked").
+It is checked when it becomes the best; most nodes change again before that.
 """
 
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 import numpy as np
 
 from dray_allocator.devices.selector_cache import SelectorCache
-from dray_allocator.nodes.columns import Flags, Places, Whole, expand_ranges, flagged
-from dray_allocator.nodes.keys import NONE, Keys
-from dray_allocator.nodes.load import TIE_BITS
+from dray_allocator.devices.usage import MOST_LOAD
+from dray_allocator.nodes.columns import (
+    Flags,
+    Places,
+    Whole,
+    expand_ranges,
+    flagged,
+    flags,
+    longer,
+    wholes,
+)
 from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import LoadScore, NodeBatch, NodeScore
 from dray_allocator.nodes.table import NodeTable
+from dray_allocator.nodes.tie_break import TIE_BITS
 
+NONE: Final = 2**63 - 1
+"""The key of a node that does not fit."""
+BLOCK: Final = 512
+_ONE_BY_ONE: Final = 8
+"""The best nodes are found one by one, the others by sorting."""
 _MAX_ONE_BY_ONE: Final = 16
 """Up to this many changed nodes are evaluated one by one."""
-_MAX_UNCHECKED: Final = 128
-"""The same, if the cards are not checked."""
+_MAX_LOADS_ONE_BY_ONE: Final = 4
+"""The same, if the cards are not checked: NumPy takes longer for a few nodes."""
 _NO_CARDS: Final[list[int]] = []
 _WHOLE_SHARE: Final = 4
 """If at least one node in this many changed, all nodes are evaluated: NumPy indexing costs more per
@@ -47,8 +64,8 @@ class NodeIndex:
         self._scored_at = score.version
         self._by_load = score if isinstance(score, LoadScore) else None
         """The score, if it does not depend on which cards fit."""
-        self._unchecked: dict[int, None] = {}
-        """Rows whose key assumes that the pod fits."""
+        self._unchecked_at, self._unchecked = flags(BLOCK)
+        """By row, whether its key assumes that the pod fits."""
         self._fitting: tuple[int, list[int]] = (-1, [])
         """The row that was evaluated last, and its cards that fit the last request of the plan."""
         self._skipped: dict[int, int] = {}
@@ -67,15 +84,19 @@ class NodeIndex:
         if position == version and not void:
             return
         self._fitting = (-1, [])
-        if table.height > len(self._keys.at):
-            self._keys.grow(table.height)
+        if (height := table.height) > len(self._keys.at):
+            self._keys.grow(height)
+            self._unchecked_at, self._unchecked = longer(self._unchecked_at, len(self._keys.at))
+        changed = None if void else table.changed_since(position)
         if not table.rows:
             self._keys.all[:] = NONE
             self._forget_least()
-        elif void or position < table.log_start:
+        elif changed is None or len(changed) > height:
             self._rebuild()
+        elif self._by_load is not None:
+            self._set_loads(self._by_load, changed)
         else:
-            self._evaluate(dict.fromkeys(table.log[position - table.log_start :]))
+            self._evaluate(dict.fromkeys(changed.tolist()))
 
     def best(self) -> int:
         """The row of the best node that fits by the table; -1 if there is none."""
@@ -83,7 +104,7 @@ class NodeIndex:
             if self._best is None:
                 self._best = self._find_best()
             row = self._best[1]
-            if row not in self._unchecked:
+            if row < 0 or not self._unchecked_at[row]:
                 return row
             self._evaluate_row(row)
 
@@ -97,7 +118,7 @@ class NodeIndex:
 
     def key(self, row: int) -> int:
         """The key of a node; ``NONE`` if it does not fit."""
-        if row in self._unchecked:
+        if self._unchecked_at[row]:
             self._evaluate_row(row)
         return self._keys.at[row]
 
@@ -110,10 +131,26 @@ class NodeIndex:
         self.restore_skipped()
         return found
 
+    def in_order(self, rows: Sequence[int] | None = None) -> Iterator[int]:
+        """All nodes that fit by the table, or those of ``rows``, the best first. Nodes may be
+        excluded meanwhile; the others are skipped, one by one, until ``restore_skipped``."""
+        if rows is None:
+            for row in islice(iter(self.best, -1), _ONE_BY_ONE):
+                yield row
+                if self.key(row) != NONE:
+                    self.skip(row)
+        table, keys = self.table, self.keys()
+        among = np.arange(table.height) if rows is None else np.array(rows, np.intp)
+        among = among[keys[among] != NONE]
+        found = among[np.argsort(keys[among])].tolist()
+        if table.ties.duplicates:
+            found.sort(key=lambda row: (keys.item(row), table.uid(row)))
+        yield from found
+
     def exclude(self, row: int) -> None:
         """Exclude a node until it changes."""
         self._skipped.pop(row, None)
-        self._unchecked.pop(row, None)
+        self._unchecked_at[row] = False
         self._set_key(row, NONE)
 
     def skip(self, row: int) -> None:
@@ -126,6 +163,36 @@ class NodeIndex:
         for row, key in self._skipped.items():
             self._set_key(row, key)
         self._skipped.clear()
+
+    def cards_in_order(self, row: int) -> list[int]:
+        """The cards of a node that fit the last request of the plan, by their index on the node;
+        the best first."""
+        table, fitting = self.table, self._fitting[1]
+        if self._fitting[0] != row:
+            fitting = self.plan.cards[-1].fitting_on(table, row, table.count_at[row])
+        if len(fitting) < 2:
+            return fitting
+        if self._by_load is not None:
+            return table.cards_by_load(row, fitting, fills=self._by_load.card_fills)
+        return self.score.order(table, row, fitting)
+
+    def keys(self) -> Whole:
+        """All keys, by row. A copy."""
+        unchecked = self._unchecked[: self.table.height].nonzero()[0]
+        if unchecked.size:
+            self._evaluate_rows(unchecked)
+        return self._keys.all[: self.table.height].copy()
+
+    def may_run(self, rows: slice | Places) -> Flags:
+        """Which nodes fit the pod by the table, apart from their cards."""
+        table, plan = self.table, self.plan
+        found = table.present[rows] & plan.may_run[table.node_kind[rows]]
+        found &= table.pods[rows] >= 1
+        if plan.cpu_milli:
+            found &= table.cpu_milli[rows] >= plan.cpu_milli
+        if plan.memory_bytes:
+            found &= table.memory_bytes[rows] >= plan.memory_bytes
+        return found
 
     def _set_key(self, row: int, key: int) -> None:
         best = self._best
@@ -141,26 +208,49 @@ class NodeIndex:
             return key, row
         return best if key > best[0] and self._keys.at[best[1]] == best[0] else None
 
-    def fitting_cards(self, row: int) -> list[int]:
-        """The cards of a node that fit the last request of the plan, by their index on the node."""
-        if self._fitting[0] == row:
-            return self._fitting[1]
-        return self.plan.cards[-1].fitting_on(self.table, row, self.table.count_at[row])
-
-    def keys(self) -> Whole:
-        """All keys, by row. A copy."""
-        if self._unchecked:
-            self._evaluate_rows(np.array(list(self._unchecked), np.intp))
-        return self._keys.all[: self.table.height].copy()
-
     def _first_of(self, rows: list[int], key: int) -> int:
         alike = [row for row in rows if self._keys.at[row] == key]
         return min(alike, key=self.table.uid)
 
+    def _set_loads(self, score: LoadScore, rows: Whole) -> None:
+        """Set the keys of changed nodes without a check of their cards."""
+        if len(rows) <= _MAX_LOADS_ONE_BY_ONE:
+            for row in rows.tolist():
+                self._set_load(score, row)
+            return
+        table = self.table
+        load = table.mean_load[rows]
+        keys = ((MOST_LOAD - load if score.node_fills else load) << TIE_BITS) + table.tie[rows]
+        may_fit = table.present[rows]
+        for need in self.plan.cards:
+            for check in need.checks:
+                may_fit = may_fit & (table.most_free[check.column][rows] >= check.least)
+        keys[~may_fit] = NONE
+        self._keys.all[rows] = keys
+        self._keys.written(rows)
+        self._unchecked[rows] = may_fit
+        if self._best is not None:
+            at = int(keys.argmin())
+            best = self._best_of(self._best, keys.item(at), rows.item(at))
+            self._best = None if table.ties.duplicates else best
+
+    def _set_load(self, score: LoadScore, row: int) -> None:
+        table, load = self.table, self.table.mean_load_at[row]
+        key = ((MOST_LOAD - load if score.node_fills else load) << TIE_BITS) + table.tie_at[row]
+        self._unchecked_at[row] = may_fit = table.present_at[row] and self._may_fit(row)
+        self._set_key(row, key if may_fit else NONE)
+
+    def _may_fit(self, row: int) -> bool:
+        """Whether the node's best cards have enough left for each request."""
+        most_free_at = self.table.most_free_at
+        for need in self.plan.cards:
+            for check in need.checks:
+                if most_free_at[check.column][row] < check.least:
+                    return False
+        return True
+
     def _evaluate(self, rows: dict[int, None]) -> None:
-        if self._by_load is not None and len(rows) <= _MAX_UNCHECKED:
-            self._set_unchecked(self._by_load, rows)
-        elif len(rows) <= _MAX_ONE_BY_ONE:
+        if len(rows) <= _MAX_ONE_BY_ONE:
             for row in rows:
                 self._evaluate_row(row)
         elif len(rows) * _WHOLE_SHARE > self.table.height:
@@ -168,27 +258,8 @@ class NodeIndex:
         else:
             self._evaluate_rows(np.array(list(rows), np.intp))
 
-    def _set_unchecked(self, score: LoadScore, rows: dict[int, None]) -> None:
-        """Set the keys of nodes without a check of their cards; nodes at least as good as the best
-        are checked."""
-        table, best, candidates = self.table, self._best, []
-        least, first = best or (-NONE, -1)
-        key_at, present_at, tie_at = self._keys.at, table.present_at, table.tie_at
-        for row in rows:
-            key = (score.of(table, row) << TIE_BITS) + tie_at[row] if present_at[row] else NONE
-            if key < least or (key == least and row != first):
-                candidates.append(row)
-                continue
-            self._unchecked[row] = None
-            if key != key_at[row]:
-                self._keys.put(row, key)
-        if best is not None and key_at[first] != least:
-            self._best = None
-        for row in candidates:
-            self._evaluate_row(row)
-
     def _evaluate_row(self, row: int) -> None:
-        self._unchecked.pop(row, None)
+        self._unchecked_at[row] = False
         self._set_key(row, self._key_of(row))
 
     def _key_of(self, row: int) -> int:
@@ -210,7 +281,12 @@ class NodeIndex:
             if self._by_load is None:
                 fitting.append(flagged(found, count))
         self._fitting = row, found
-        return (self.score.of(table, row, fitting) << TIE_BITS) + table.tie_at[row]
+        if self._by_load is not None:
+            load = table.mean_load_at[row]
+            score = MOST_LOAD - load if self._by_load.node_fills else load
+        else:
+            score = self.score.of(table, row, fitting)
+        return (score << TIE_BITS) + table.tie_at[row]
 
     def _evaluate_rows(self, rows: Places) -> None:
         table = self.table
@@ -228,8 +304,7 @@ class NodeIndex:
             fitting = [need.fitting(table, places) for need in self.plan.cards]
             for need, found in zip(self.plan.cards, fitting, strict=True):
                 enough &= np.bincount(owner[found], minlength=len(rows)) >= need.count
-        for row in rows.tolist() if self._unchecked else ():
-            self._unchecked.pop(row, None)
+        self._unchecked[rows] = False
         self._keys.all[rows] = keys = self._scored(NodeBatch(rows, places, fitting), enough)
         self._keys.written(rows)
         best, at = self._best, int(keys.argmin())
@@ -250,21 +325,70 @@ class NodeIndex:
 
     def _forget_least(self) -> None:
         """All keys were written."""
-        self._unchecked.clear()
+        self._unchecked[:] = False
         self._keys.all_written()
         self._best = None
-
-    def may_run(self, rows: slice | Places) -> Flags:
-        """Which nodes fit the pod by the table, apart from their cards."""
-        table, plan = self.table, self.plan
-        found = table.present[rows] & plan.may_run[table.node_kind[rows]]
-        found &= table.pods[rows] >= 1
-        if plan.cpu_milli:
-            found &= table.cpu_milli[rows] >= plan.cpu_milli
-        if plan.memory_bytes:
-            found &= table.memory_bytes[rows] >= plan.memory_bytes
-        return found
 
     def _scored(self, batch: NodeBatch, enough: Flags) -> Whole:
         scores = self.score.of_many(self.table, batch)
         return np.where(enough, (scores << TIE_BITS) + self.table.tie[batch.rows], NONE)
+
+
+class Keys:
+    """One key per row, initially ``NONE``, with a fast minimum: first within the changed blocks,
+    then over all blocks."""
+
+    def __init__(self) -> None:
+        self.at, self.all = _nones(1)
+        """Two views of the same memory, for one row and for many. A caller that writes to ``all``
+        calls ``written`` or ``all_written``."""
+        self._least, self._first = [NONE], [0]
+        """The lowest key of every block, and its row."""
+        self._stale_at, self._stale = flags(1)
+        """Blocks whose lowest key may have changed."""
+
+    def grow(self, height: int) -> None:
+        """Grow to at least ``height`` rows."""
+        blocks = -(-height // BLOCK)
+        more = blocks - len(self._least)
+        if more > 0:
+            known, stale = self.all, self._stale
+            self.at, self.all = _nones(blocks)
+            self.all[: len(known)] = known
+            self._least += [NONE] * more
+            self._first += [0] * more
+            self._stale_at, self._stale = flags(blocks)
+            self._stale[: len(stale)] = stale
+
+    def put(self, row: int, key: int) -> None:
+        """Set a key that differs from the present one."""
+        self.at[row] = key
+        block = row // BLOCK
+        if key < self._least[block]:
+            self._least[block], self._first[block] = key, row
+        elif row == self._first[block]:
+            self._stale_at[block] = True
+
+    def written(self, rows: Places) -> None:
+        """The keys of these rows were written."""
+        self._stale[rows // BLOCK] = True
+
+    def all_written(self) -> None:
+        """All keys were written."""
+        self._stale[:] = True
+
+    def least(self) -> tuple[int, int]:
+        """The lowest key and a row with it; -1 if all keys are ``NONE``."""
+        for block in self._stale.nonzero()[0].tolist():
+            start = block * BLOCK
+            row = self._first[block] = start + int(self.all[start : start + BLOCK].argmin())
+            self._least[block] = self.at[row]
+        self._stale[:] = False
+        key = min(self._least)
+        return (key, self._first[self._least.index(key)]) if key != NONE else (NONE, -1)
+
+
+def _nones(blocks: int) -> tuple["array[int]", Whole]:
+    each, together = wholes(blocks * BLOCK)
+    together[:] = NONE
+    return each, together

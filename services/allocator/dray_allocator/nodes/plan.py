@@ -12,12 +12,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from dray.api.pods import Node, PodNeeds
+from dray_allocator.devices.capacity import Demand
 from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.published_capacity import MOST_NANO
 from dray_allocator.devices.published_devices import Card
 from dray_allocator.devices.selector_cache import SelectorCache
+from dray_allocator.devices.usage import NOTHING
 from dray_allocator.nodes import equivalence_keys
-from dray_allocator.nodes.assumed_pods import NOTHING
 from dray_allocator.nodes.columns import Amounts, Flags, Places
 from dray_allocator.nodes.predicates import fits
 from dray_allocator.nodes.table import NodeTable
@@ -33,6 +34,8 @@ class Check(NamedTuple):
     amounts: Amounts | None
     """By kind; None: ``amount`` for every matching kind."""
     amount: float
+    least: float
+    """The least of ``amounts``: a card with less left fits no kind."""
 
 
 @dataclass(slots=True)
@@ -53,6 +56,8 @@ class CardNeed:
     matches_all: bool = False
     matching_at: Sequence[int] = ()
     """``matching``, for single elements."""
+    demands: list[Demand | None] = field(default_factory=list)
+    """By kind, what it consumes; None: it does not match."""
     checks: tuple[Check, ...] = ()
     """``amounts``, in the form that ``fitting`` needs."""
 
@@ -72,16 +77,19 @@ class CardNeed:
 
     def _check(self, column: int, amounts: Amounts) -> Check:
         taken = amounts[self.matching]
-        is_one = bool((taken == taken[0]).all())
-        return Check(column, None, float(taken[0])) if is_one else Check(column, amounts, 0.0)
+        least = float(taken.min())
+        is_one = bool((taken == least).all())
+        return Check(column, None if is_one else amounts, least if is_one else 0.0, least)
 
     def _evaluate(self, table: NodeTable, kind: int, card: Card, selectors: SelectorCache) -> None:
-        if card.fault or self.ask.untolerated(card) is not None:
+        self.demands.append(None)
+        if card.shape.fault or self.ask.untolerated(card) is not None:
             return
         consumed = self.ask.of(card)
         if consumed is None or not selectors.matches(self.selectors, card):
             return
         self.matching[kind] = True
+        self.demands[kind] = consumed
         for key, amount in consumed.nano.items():
             if amount > 0:
                 self._column(table.dimension(key))[kind] = min(amount, MOST_NANO)
@@ -99,7 +107,7 @@ class CardNeed:
             found = (
                 found & self.matching[table.kind[places]] if self.matching.size else found & False
             )
-        for column, amounts, amount in self.checks:
+        for column, amounts, amount, _ in self.checks:
             free = table.free[column][places]
             found = found & (free >= (amount if amounts is None else amounts[table.kind[places]]))
         return found
@@ -115,7 +123,7 @@ class CardNeed:
                 matches_all or (matching_at and matching_at[kind_at[place]])
             ):
                 continue
-            for column, amounts, amount in checks:
+            for column, amounts, amount, _ in checks:
                 least = amount if amounts is None else amounts[kind_at[place]]
                 if free_at[column][place] < least:
                     break

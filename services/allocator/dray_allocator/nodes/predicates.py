@@ -12,7 +12,7 @@ from dray.api.names import DEDICATED_TAINT
 from dray.api.pods import HostPort, Node, NodeExpression, NodeTerm, PodNeeds
 from dray.api.quantities import NANO, readable, rounded_down
 from dray.reasons import not_enough
-from dray_allocator.nodes.assumed_pods import AssumedResources
+from dray_allocator.devices.usage import AssumedResources
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")

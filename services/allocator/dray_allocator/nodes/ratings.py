@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from dray_allocator.devices.published_devices import Card
+from dray_allocator.devices.usage import MOST_LOAD
 from dray_allocator.nodes.columns import Flags, Places, Whole
-from dray_allocator.nodes.load import MOST_LOAD
 from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.table import NodeTable
 
@@ -106,22 +106,9 @@ class LoadScore(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
         """By load, then by tie break."""
-        loads = table.load_at[table.card_slice(row)].tolist()
-        return by_load(table, row, cards, loads, self.card_fills)
+        return table.cards_by_load(row, cards, fills=self.card_fills)
 
     def rank(self, table: NodeTable, row: int) -> Rank:
         """The load."""
         loads, sign = table.load_at[table.card_slice(row)], -1 if self.card_fills else 1
         return lambda card: sign * loads[card.index]
-
-
-def by_load(
-    table: NodeTable, row: int, cards: Sequence[int], loads: Sequence[int], fills: bool
-) -> list[int]:
-    """Sort cards of a node by load, the lowest or the highest (``fills``) first, then by tie break.
-    ``cards`` is in ascending order."""
-    found = list(cards)
-    if len(found) > 1:
-        found.sort(key=table.card_tie_at[table.card_slice(row)].tolist().__getitem__)
-        found.sort(key=loads.__getitem__, reverse=fills)  # Both sorts are stable.
-    return found

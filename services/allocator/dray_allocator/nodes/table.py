@@ -13,16 +13,23 @@ import numpy as np
 
 from dray.api.devices import DeviceId
 from dray.api.pods import Node
-from dray_allocator.devices.device_usage import DeviceUse
 from dray_allocator.devices.links import is_linked
 from dray_allocator.devices.published_devices import Card
+from dray_allocator.devices.usage import (
+    MOST_LOAD,
+    NOTHING,
+    UNUSED,
+    AssumedResources,
+    DeviceUse,
+    load_of,
+)
 from dray_allocator.nodes import equivalence_keys
-from dray_allocator.nodes.assumed_pods import AssumedResources
 from dray_allocator.nodes.columns import (
     Amounts,
     Flags,
     IndexRanges,
     Places,
+    Whole,
     amounts,
     expand_ranges,
     flags,
@@ -31,8 +38,7 @@ from dray_allocator.nodes.columns import (
     wholes,
 )
 from dray_allocator.nodes.equivalence import EquivalenceClasses
-from dray_allocator.nodes.load import load_of, tie
-from dray_allocator.nodes.tie_break import TieRows
+from dray_allocator.nodes.tie_break import TieRows, tie
 
 _FIRST: Final = 64
 _NO_NODE: Final = Node("", "", "")
@@ -42,12 +48,14 @@ _MOST: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Functions that return the current values."""
+    """The current values."""
 
     node: Callable[[str], Node]
-    held: Callable[[str], AssumedResources]
+    held: Mapping[str, AssumedResources]
+    """By node; none for a node without assumed pods."""
     cards: Callable[[str], Sequence[Card]]
-    use: Callable[[DeviceId], DeviceUse]
+    uses: Mapping[DeviceId, DeviceUse]
+    """By device; none for a device that is not in use."""
 
 
 class NodeTable:
@@ -81,8 +89,12 @@ class NodeTable:
         """Increases when there may be new kinds."""
         self.dimensions: dict[str, int] = {}
         """By capacity that a plan needs, its column in ``free``."""
-        self.log: list[int] = []
-        self.log_start = 0
+        self._log_at, self._log = wholes(4096)
+        self.version = 0
+        """The position after the last entry of the log."""
+        self._logged = 0
+        """How many entries of the log are in use."""
+        self._log_start = 0
         """The number of entries that were removed from the start of the log."""
         self.ties = TieRows()
 
@@ -101,10 +113,23 @@ class NodeTable:
         first = self.first_at[row]
         return slice(first, first + self.count_at[row])
 
-    @property
-    def version(self) -> int:
-        """The position after the last entry of the log."""
-        return self.log_start + len(self.log)
+    def cards_by_load(
+        self, row: int, cards: Sequence[int], *, fills: bool, loads: Sequence[int] = ()
+    ) -> list[int]:
+        """Sort cards of a node by load, the lowest or the highest (``fills``) first, then by tie
+        break. ``cards``, by their index on the node, are in ascending order; ``loads``: of all
+        cards of the node, if other ones than the table's count."""
+        here = self.card_slice(row)
+        found = sorted(cards, key=self.card_tie_at[here].__getitem__)
+        # Both sorts are stable.
+        found.sort(key=(loads or self.load_at[here]).__getitem__, reverse=fills)
+        return found
+
+    def changed_since(self, position: int) -> Whole | None:
+        """The rows that changed since a position of the log, in order; a row that changed twice is
+        there twice. None: the log does not reach back so far. Not to be kept."""
+        start = position - self._log_start
+        return self._log[start : self._logged] if start >= 0 else None
 
     def put(self, name: str, *, cards: bool = True) -> None:
         """Add or update a node; without ``cards``, the cards of a known node are not read."""
@@ -119,7 +144,7 @@ class NodeTable:
         self.all_cpu_milli_at[row] = bounded(node.cpu_milli)
         self.all_memory_bytes_at[row] = bounded(node.memory_bytes)
         self.nodes_in[row] = node
-        self._set_free(row, self._source.held(name))
+        self._set_free(row, self._source.held.get(name, NOTHING))
         self.kinds_version += 1
         self._log_change(row)
 
@@ -127,7 +152,7 @@ class NodeTable:
         """Update the assumed resources of a node, and the use of these cards."""
         row = self.rows.get(name)
         if row is not None:
-            self._set_free(row, self._source.held(name))
+            self._set_free(row, self._source.held.get(name, NOTHING))
             for card in cards:
                 self._set_use(row, card)
             self._log_change(row)
@@ -179,14 +204,20 @@ class NodeTable:
         known = self.dimensions.get(key)
         if known is None:
             known = self.dimensions[key] = len(self.free)
-            free, all_free = amounts(len(self.row))
-            self.free_at.append(free)
-            self.free.append(all_free)
+            for each, together, length in (
+                (self.free_at, self.free, len(self.row)),
+                (self.most_free_at, self.most_free, len(self.first)),
+            ):
+                both = amounts(length)
+                each.append(both[0])
+                together.append(both[1])
+            free = self.free_at[known]
             for name, row in self.rows.items():
                 for place, card in enumerate(self._source.cards(name), self.first_at[row]):
-                    if key in card.totals:
-                        used = self._source.use(card.id).used.get(key, 0)
-                        free[place] = card.totals[key] - used
+                    if key in card.shape.totals:
+                        used = self._source.uses.get(card.id, UNUSED).used.get(key, 0)
+                        free[place] = card.shape.totals[key] - used
+                self._set_most_free(row)
         return known
 
     def uid(self, row: int) -> str:
@@ -194,11 +225,17 @@ class NodeTable:
         return self.nodes_in[row].uid
 
     def _log_change(self, row: int) -> None:
-        self.log.append(row)
-        if len(self.log) > 4 * len(self.names) + 4096:
-            lost = len(self.log) // 2
-            del self.log[:lost]
-            self.log_start += lost
+        if self._logged == len(self._log):
+            if self._logged <= 4 * len(self.names):
+                self._log_at, self._log = longer(self._log_at, self._logged + 1)
+            else:
+                lost = self._logged // 2
+                self._log[: self._logged - lost] = self._log[lost : self._logged].copy()
+                self._log_start += lost
+                self._logged -= lost
+        self._log_at[self._logged] = row
+        self._logged += 1
+        self.version += 1
 
     def _set_free(self, row: int, held: AssumedResources) -> None:
         node = self.nodes_in[row]
@@ -210,17 +247,34 @@ class NodeTable:
 
     def _set_use(self, row: int, card: Card) -> None:
         place = self.first_at[row] + card.index
-        use = self._source.use(card.id)
-        load, before = load_of(card.totals, use), self.load_at[place]
-        if load != before:
+        use = self._source.uses.get(card.id, UNUSED)
+        load, former = load_of(card.shape.totals, use), self.load_at[place]
+        if load != former:
             self.load_at[place] = load
-            self.load_sum_at[row] += load - before
-        self.open_at[place] = is_open(card, use)
-        used, totals, free_at = use.used, card.totals, self.free_at
+            self._set_load(row, self.load_sum_at[row] + load - former)
+        was_open, self.open_at[place] = self.open_at[place], (opens := is_open(card, use))
+        used, totals, free_at = use.used, card.shape.totals, self.free_at
         for key, column in self.dimensions.items():
             total = totals.get(key)
             if total is not None:
-                free_at[column][place] = total - used.get(key, 0)
+                before = free_at[column][place] if was_open else -1.0
+                free_at[column][place] = free = float(total - used.get(key, 0))
+                most = self.most_free_at[column][row]
+                if opens and free >= most:
+                    self.most_free_at[column][row] = free
+                elif before >= most:
+                    self._set_most_free(row)
+
+    def _set_load(self, row: int, total: int) -> None:
+        self.load_sum_at[row] = total
+        self.mean_load_at[row] = min(total // (self.count_at[row] or 1), MOST_LOAD)
+
+    def _set_most_free(self, row: int) -> None:
+        here = self.card_slice(row)
+        is_open = self.open_at[here]
+        for free_at, most_free_at in zip(self.free_at, self.most_free_at, strict=True):
+            open_amounts = [free for free, one in zip(free_at[here], is_open, strict=True) if one]
+            most_free_at[row] = max(open_amounts, default=-1.0)
 
     def _set_cards(self, row: int, cards: Sequence[Card]) -> None:
         """Allocate places for the cards of a node, and fill their columns."""
@@ -236,20 +290,21 @@ class NodeTable:
         self.linked_at[row] = linked
         self.cards_in[row] = cards
         here = self.card_slice(row)
-        uses = [self._source.use(card.id) for card in cards]
-        loads = [load_of(card.totals, use) for card, use in zip(cards, uses, strict=True)]
+        uses = [self._source.uses.get(card.id, UNUSED) for card in cards]
+        loads = [load_of(card.shape.totals, use) for card, use in zip(cards, uses, strict=True)]
         self.row[here] = row
         self.has_card[here] = True
         self.kind[here] = [self.card_kinds.of(card) for card in cards]
         self.open[here] = [is_open(card, use) for card, use in zip(cards, uses, strict=True)]
         self.load[here] = loads
-        self.load_sum_at[row] = sum(loads)
+        self._set_load(row, sum(loads))
         self.card_tie[here] = [tie(str(card.id)) for card in cards]
         for key, column in self.dimensions.items():
             self.free[column][here] = [
-                card.totals.get(key, 0) - use.used.get(key, 0)
+                card.shape.totals.get(key, 0) - use.used.get(key, 0)
                 for card, use in zip(cards, uses, strict=True)
             ]
+        self._set_most_free(row)
 
     def _release_cards(self, row: int) -> None:
         here, count = self.card_slice(row), self.count_at[row]
@@ -258,7 +313,8 @@ class NodeTable:
         self._card_ranges.release(here.start, count)
         self.cards -= count
         self.linked -= self.linked_at[row]
-        self.count_at[row] = self.linked_at[row] = self.load_sum_at[row] = 0
+        self.count_at[row] = self.linked_at[row] = 0
+        self._set_load(row, 0)
         self.cards_in[row] = ()
 
     def _make_columns(self) -> None:
@@ -267,6 +323,8 @@ class NodeTable:
         self.count_at, self.count = wholes(_FIRST)
         self.load_sum_at, self.load_sum = wholes(_FIRST)
         """The sum of the loads of the node's cards, in millionths."""
+        self.mean_load_at, self.mean_load = wholes(_FIRST)
+        """At most ``MOST_LOAD``."""
         self.tie_at, self.tie = wholes(_FIRST)
         self.linked_at, _ = wholes(_FIRST)
         self.present_at, self.present = flags(_FIRST)
@@ -279,6 +337,9 @@ class NodeTable:
         self.all_cpu_milli_at, self.all_cpu_milli = wholes(_FIRST)
         """Allocatable, as in the next column."""
         self.all_memory_bytes_at, self.all_memory_bytes = wholes(_FIRST)
+        self.most_free_at: list[array[float]] = []
+        self.most_free: list[Amounts] = []
+        """By capacity as in ``free``, how much is left on the best of the node's open cards."""
         # By place.
         self.row: Places = np.zeros(_FIRST, np.intp)
         self.kind_at, self.kind = wholes(_FIRST)
@@ -323,6 +384,7 @@ class NodeTable:
         self.first_at, self.first = longer(self.first_at, length)
         self.count_at, self.count = longer(self.count_at, length)
         self.load_sum_at, self.load_sum = longer(self.load_sum_at, length)
+        self.mean_load_at, self.mean_load = longer(self.mean_load_at, length)
         self.tie_at, self.tie = longer(self.tie_at, length)
         self.linked_at, _ = longer(self.linked_at, length)
         self.present_at, self.present = longer(self.present_at, length)
@@ -332,6 +394,8 @@ class NodeTable:
         self.pods_at, self.pods = longer(self.pods_at, length)
         self.all_cpu_milli_at, self.all_cpu_milli = longer(self.all_cpu_milli_at, length)
         self.all_memory_bytes_at, self.all_memory_bytes = longer(self.all_memory_bytes_at, length)
+        both = [longer(free, length) for free in self.most_free_at]
+        self.most_free_at, self.most_free = [each for each, _ in both], [free for _, free in both]
 
     def _grow_places(self, length: int) -> None:
         self.row, self.has_card = grown(self.row, length, 0), grown(self.has_card, length, False)

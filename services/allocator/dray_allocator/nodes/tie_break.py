@@ -1,4 +1,15 @@
-"""Rows with equal tie breaks. They are rare, but their order must be deterministic."""
+"""Tie breaks by a hash, which is deterministic for replay, and rows with equal ones. Equal ones are
+rare, but their order must be deterministic, too."""
+
+from hashlib import sha256
+from typing import Final
+
+TIE_BITS: Final = 40
+
+
+def tie(identity: str) -> int:
+    """The tie break of a node (by uid) or card (by ID): the same for every claim and replica."""
+    return int.from_bytes(sha256(identity.encode()).digest()[: TIE_BITS // 8])
 
 
 class TieRows:

@@ -1,31 +1,36 @@
-"""A node with devices for a pod, and which of several is the best."""
+"""The best node for a pod: one loop over the nodes that may fit."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from dray.api.claims import Allocation
-from dray.api.nodes import NodeSelection
 from dray_allocator.devices.device_requests import Share
-from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.links import BEYOND_NVLINK
-from dray_allocator.devices.node_selection import is_reached
 from dray_allocator.devices.ordered_search import PreferenceKey
-from dray_allocator.nodes.table import NodeTable
-from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.state.domain import SchedulingDomain
-from dray_allocator.state.state import AllocatorState
 
 CONNECTED_NODES: Final = 8
 """Nodes compared for devices that NVLink connects: those with the best scores."""
+SLOW_NODES: Final = 4
+"""Slow nodes that are searched longer for one pod, if no other node fits: the best of them."""
 
 
 class Pause(Enum):
     """No answer yet."""
 
     UNFINISHED = "unfinished"
+
+
+class Outcome(Enum):
+    """Why a node offers nothing."""
+
+    UNFIT = "unfit"
+    SLOW = "slow"
+    """The first search of the node did not end within its budget."""
+    STOPPED = "stopped"
+    """No further node is to be evaluated."""
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
@@ -42,51 +47,73 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     """Preference keys of the devices, as ``worst_first``."""
     passed_over: int = 0
     """How many alternatives with a higher priority did not fit."""
+    order: tuple[int, str] = (0, "")
+    """Key and uid of the node, if nodes do not come in the order of the score."""
 
     @property
-    def rank(self) -> tuple[int, tuple[PreferenceKey, ...], int]:
-        """The lowest is best. Of equal ranks, the node with the better score wins."""
-        return self.passed_over, self.worth, self.link_level
+    def rank(self) -> tuple[int, tuple[PreferenceKey, ...], int, tuple[int, str]]:
+        """The lowest is best. Of equal ranks, the first one wins."""
+        return self.passed_over, self.worth, self.link_level, self.order
 
 
-def best_choice(
-    choices: Iterable[Choice], table: NodeTable, *, prefers: bool, connects: bool
-) -> Choice | None:
-    """The best of ``choices``, which come in the order of the score.
+class CandidateNodes(Protocol):
+    """The nodes that may fit a pod."""
+
+    best: Choice | None
+    """The best so far."""
+    compared: int | None
+    """How many nodes that fit are compared; None: all of them."""
+
+    def rows(self) -> Iterator[int]:
+        """The rows of the nodes, the best first. Ends when none of the others can be better than
+        ``best``."""
+
+    def evaluate(self, row: int, *, longer: bool = False) -> Choice | Outcome:
+        """What a node offers. ``longer``: the first search did not end."""
+
+    def exclude(self, row: int) -> None:
+        """Leave out a node that is unfit, until it changes."""
+
+
+def best_choice(nodes: CandidateNodes) -> Choice | None:
+    """The best of what the nodes offer; slow nodes only if no other fits.
 
     With a preference all are compared, link levels among the first few, and alternatives until the
     first alternative fits.
     """
-    best: Choice | None = None
-    compared = CONNECTED_NODES if connects and table.linked else 1
-    for number, choice in enumerate(choices, 1):
-        if best is None or choice.rank < best.rank:
-            best = choice
-        if prefers or best.passed_over:
-            continue
-        if number >= compared or best.link_level < BEYOND_NVLINK:
-            break
-    return best
+    slow: list[int] = []
+    count = 0
+    for row in nodes.rows():
+        found = nodes.evaluate(row)
+        if isinstance(found, Choice):
+            count += 1
+            if nodes.best is None or found.rank < nodes.best.rank:
+                nodes.best = found
+            if _is_enough(nodes.best, nodes.compared, count):
+                return nodes.best
+        elif found is Outcome.UNFIT:
+            nodes.exclude(row)
+        elif found is Outcome.SLOW:
+            slow.append(row)
+        else:
+            return nodes.best
+    return nodes.best or _best_of_slow(nodes, slow)
 
 
-def candidates(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> list[str]:
-    """Nodes of the domain that the pod's claims and its node name or selector allow."""
-    facts = state.facts
-    if wanted.fixed_node:
-        return [wanted.fixed_node] if facts.serves(wanted.fixed_node, domain.name) else []
-    if wanted.named_nodes is None:
-        nodes = facts.served_nodes(domain.name)
-    else:
-        nodes = [node for node in wanted.named_nodes if facts.serves(node, domain.name)]
-    if wanted.reach:
-        nodes = [node for node in nodes if is_reached_by(state, wanted, node)]
-    return [node for node in nodes if node not in wanted.excluded] if wanted.excluded else nodes
-
-
-def is_reached_by(state: AllocatorState, wanted: PodRequest, name: str) -> bool:
-    """Whether a node can use the devices that the pod's allocated claims have."""
-    node = state.facts.nodes[name].node
-    try:
-        return all(is_reached(NodeSelection(selector=one), node) for one in wanted.reach)
-    except AllocationError:
+def _is_enough(best: Choice, compared: int | None, count: int) -> bool:
+    if compared is None or best.passed_over:
         return False
+    return count >= compared or best.link_level < BEYOND_NVLINK
+
+
+def _best_of_slow(nodes: CandidateNodes, slow: list[int]) -> Choice | None:
+    """The first slow node that fits."""
+    for row in slow[:SLOW_NODES]:
+        found = nodes.evaluate(row, longer=True)
+        if isinstance(found, Choice):
+            return found
+        if found is Outcome.UNFIT:
+            nodes.exclude(row)
+        elif found is Outcome.STOPPED:
+            break
+    return None

@@ -2,32 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from dray.api.claims import Allocation
 from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, SearchBudget
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.devices.visible_pools import VisiblePools, count_pools
-from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.nodes.keys import NONE
-from dray_allocator.placement.choice import Choice, Pause, best_choice, candidates
+from dray_allocator.nodes.index import NONE, NodeIndex
+from dray_allocator.placement.choice import CONNECTED_NODES, Choice, Outcome, Pause, best_choice
 from dray_allocator.placement.node_equivalence_cache import (
     NodeEquivalence,
     NodeEquivalenceCache,
     index_of_classes,
     node_of,
 )
-from dray_allocator.placement.node_search import (
-    Feasibility,
-    NodeProblem,
-    NodeTrial,
-    evaluate_node,
-    filter_node,
-)
+from dray_allocator.placement.node_filter import candidates, passes
+from dray_allocator.placement.node_trial import Feasibility, NodeProblem, NodeTrial, evaluate_node
 from dray_allocator.placement.pod_claims import PodClaims, pod_claims
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.state.domain import SchedulingDomain
@@ -36,19 +28,15 @@ from dray_allocator.state.state import AllocatorState
 MAX_TRIES_AT_FIRST: Final = 500
 """Devices tried on one node before other nodes are searched. A search may also try each device
 of the node four times."""
-SLOW_NODES: Final = 4
-"""Slow nodes that are searched longer for one pod: the best of those where ``MAX_TRIES_AT_FIRST``
-devices were not enough."""
 STEP_LOOKS: Final = 64
 """Devices tried before other pods may continue: some milliseconds."""
 _LOOKS_PER_DEVICE: Final = 4
-_ONE_BY_ONE: Final = 8
 _INFEASIBLE: Final = Feasibility()
 
 
 @dataclass(slots=True)
 class NodeSearch:
-    """One pod's search over the nodes.
+    """One pod's search over the nodes (``CandidateNodes``).
 
     If ``budget`` is used up before there is a result, the results of classes are kept, and the same
     search continues later. The result does not depend on the number of pauses.
@@ -58,6 +46,8 @@ class NodeSearch:
     domain: SchedulingDomain
     wanted: PodRequest
     budget: SearchBudget | None = None
+    best: Choice | None = field(init=False, default=None)
+    compared: int | None = field(init=False, default=None)
     pod: PodClaims = field(init=False)
     index: NodeIndex = field(init=False)
     classes: NodeEquivalenceCache = field(init=False)
@@ -72,6 +62,9 @@ class NodeSearch:
     def __post_init__(self) -> None:
         self.pod = pod_claims(self.state, self.wanted)
         self.index, self.classes = index_of_classes(self.state, self.domain, self.wanted, self.pod)
+        if not self.pod.prefers:
+            is_linked = self.pod.connects and self.index.table.linked
+            self.compared = CONNECTED_NODES if is_linked else 1
 
     def nodes_by_class(self) -> Iterator[tuple[str, NodeEquivalence, VisiblePools]]:
         """All nodes that the pod's node name or selector allows, with their classes, in the
@@ -99,8 +92,7 @@ class NodeSearch:
 
     def choice(self) -> Choice | Pause | None:
         """The best node, None if none fits, or a pause."""
-        table, pod = self.index.table, self.pod
-        best = best_choice(self._feasible(), table, prefers=pod.prefers, connects=pod.connects)
+        best = best_choice(self)
         self.index.restore_skipped()
         if self.is_paused:
             return Pause.UNFINISHED
@@ -109,68 +101,34 @@ class NodeSearch:
         results = self._results.get(best.node) or self._results_on(best.node)
         return msgspec.structs.replace(best, results=results) if results else None
 
-    def _feasible(self) -> Iterator[Choice]:
-        """The nodes that fit, the best score first; slow nodes only if no other fits."""
-        is_found = False
-        for node in self._nodes():
-            result = self._result(node)
-            if result is None:
-                self.is_paused = True
-                return
-            if result.ends_attempt:
-                self.ended_at = node
-                return
-            if result.is_feasible:
-                is_found = True
-                yield self._choice(node, result)
-            elif result.is_slow:
-                self.slow_nodes.append(node)
-            else:
-                self.index.exclude(self.index.table.rows[node])
-        if not is_found:
-            yield from self._slow()
+    def rows(self) -> Iterator[int]:
+        """See ``CandidateNodes``."""
+        nodes, rows = self._limits(), self.index.table.rows
+        return self.index.in_order(None if nodes is None else [rows[name] for name in nodes])
 
-    def _slow(self) -> Iterator[Choice]:
-        """The first slow node that fits."""
-        for node in self.slow_nodes[:SLOW_NODES]:
-            equivalence = self.classes.of(self.state, node)
-            if equivalence.long_result is None:
-                if self._is_spent():
-                    self.is_paused = True
-                    return
-                equivalence.long_result = self._search(node, MAX_TRIES_PER_NODE)
-            if equivalence.long_result.is_feasible:
-                yield self._choice(node, equivalence.long_result)
-                return
+    def evaluate(self, row: int, *, longer: bool = False) -> Choice | Outcome:
+        """See ``CandidateNodes``. Nodes of one class share the result."""
+        node = self.index.table.names[row]
+        result = self._long_result(node) if longer else self._result(node)
+        if result is None:
+            self.is_paused = True
+            return Outcome.STOPPED
+        if result.ends_attempt:
+            self.ended_at = node
+            return Outcome.STOPPED
+        if result.is_feasible:
+            cards = self.index.table.cards
+            return Choice(node, (), cards, result.link_level, (), result.worth, result.passed_over)
+        if longer:
+            return Outcome.SLOW
+        if result.is_slow:
+            self.slow_nodes.append(node)
+            return Outcome.SLOW
+        return Outcome.UNFIT
 
-    def _choice(self, node: str, result: Feasibility) -> Choice:
-        cards = self.index.table.cards
-        level, worth, passed_over = result.link_level, result.worth, result.passed_over
-        return Choice(node, (), cards, level, (), worth, passed_over)
-
-    def _nodes(self) -> Iterator[str]:
-        """The nodes that may fit, the best first. The index skips the nodes that were yielded."""
-        index, table = self.index, self.index.table
-        nodes = self._limits()
-        if nodes is not None:
-            yield from self._sorted([table.rows[name] for name in nodes])
-            return
-        for row in islice(iter(index.best, -1), _ONE_BY_ONE):
-            yield table.names[row]
-            if index.key(row) != NONE:
-                index.skip(row)
-        yield from self._sorted()
-
-    def _sorted(self, rows: Sequence[int] | None = None) -> Iterator[str]:
-        """The nodes of these rows, or of all rows, that may fit."""
-        table, keys = self.index.table, self.index.keys()
-        among = np.arange(table.height) if rows is None else np.array(rows, np.intp)
-        among = among[keys[among] != NONE]
-        found = among[np.argsort(keys[among])].tolist()
-        if table.ties.duplicates:
-            found.sort(key=lambda row: (keys.item(row), table.uid(row)))
-        for row in found:
-            yield table.names[row]
+    def exclude(self, row: int) -> None:
+        """See ``CandidateNodes``."""
+        self.index.exclude(row)
 
     def _limits(self) -> Sequence[str] | None:
         """The only candidate nodes; None: all of the pool. For a pod in the scope of the node
@@ -190,7 +148,7 @@ class NodeSearch:
             if self._is_spent():
                 return None
             self._use_up(1)
-            if not filter_node(self.state, self.wanted, node):
+            if not passes(self.state, self.wanted, node):
                 return _INFEASIBLE
             classes.accepting[node] = None
         equivalence = self._class(node)
@@ -199,6 +157,14 @@ class NodeSearch:
                 return None
             equivalence.result = self._search(node, MAX_TRIES_AT_FIRST)
         return equivalence.result if equivalence is not None else None
+
+    def _long_result(self, node: str) -> Feasibility | None:
+        equivalence = self.classes.of(self.state, node)
+        if equivalence.long_result is None:
+            if self._is_spent():
+                return None
+            equivalence.long_result = self._search(node, MAX_TRIES_PER_NODE)
+        return equivalence.long_result
 
     def _class(self, node: str) -> NodeEquivalence | None:
         known = self.classes.known(node)

@@ -26,7 +26,7 @@ from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.plan import filter_plan
 from dray_allocator.nodes.ratings import NodeBatch, NodeScore, Rank, Scoring
 from dray_allocator.nodes.table import NodeTable
-from dray_allocator.placement.node_search import Feasibility
+from dray_allocator.placement.node_trial import Feasibility
 from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.preference import MODEL
@@ -69,12 +69,13 @@ class NodeEquivalenceCache:
     def catch_up(self, table: NodeTable, shared_version: int) -> None:
         """Forget the nodes that changed; all nodes, if devices that many nodes see changed
         (``shared_version``)."""
-        if self._shared_version != shared_version or self._position < table.log_start:
+        changed = table.changed_since(self._position)
+        if self._shared_version != shared_version or changed is None:
             self._of.clear()
             self.accepting.clear()
             self._classes.clear()
         else:
-            for row in table.log[self._position - table.log_start :]:
+            for row in changed.tolist():
                 self._of.pop(table.names[row], None)
                 self.accepting.pop(table.names[row], None)
         self._position, self._shared_version = table.version, shared_version

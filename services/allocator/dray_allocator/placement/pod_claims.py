@@ -20,12 +20,11 @@ from dray_allocator.devices.versions import (
     rules_for,
     rules_of,
 )
-from dray_allocator.placement import affected_requests
 from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.validate_claim import most_devices
 from dray_allocator.scoring.preference import preference_of
 from dray_allocator.scoring.topology import may_be_connected
 from dray_allocator.state.state import AllocatorState
-from dray_allocator.state.validate_claim import most_devices
 
 Preferences = tuple[dict[str, Preference], ...]
 """Per claim, the preferences of its requests that have one."""
@@ -60,19 +59,6 @@ class PodClaims:
         """Every request and alternative, and the share of a device that it asks for."""
         found = (ask for claim in self.claims for _, ask in claim.spec.alternatives())
         return zip(found, self.shares, strict=True)
-
-    def named(self) -> Iterator[tuple[str, DeviceRequest, Share]]:
-        """The same with their names, as results have them: ``main`` or ``main/sub``."""
-        named = (
-            affected_requests.named(
-                request.name if ask is request else f"{request.name}/{ask.name}",
-                number,
-                self.claims,
-            )
-            for number, claim in enumerate(self.claims)
-            for request, ask in claim.spec.alternatives()
-        )
-        return ((name, *one) for name, one in zip(named, self.asks(), strict=True))
 
     def requested_capacity(self) -> RequestedCapacity:
         """The amounts that these requests ask of a device: a percentage is an amount of that device

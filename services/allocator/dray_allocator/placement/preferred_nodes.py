@@ -13,8 +13,7 @@ from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.ordered_search import PreferenceKey
 from dray_allocator.devices.published_devices import Card
 from dray_allocator.nodes.columns import Flags, Places, Whole, expand_ranges
-from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.nodes.keys import NONE
+from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.scoring.preference import card_key, model_of
 
 _MODEL: Final = "preferred model"
@@ -34,9 +33,9 @@ class PreferredNode(NamedTuple):
     uid: str
     row: int
 
-    def at_best(self, level: int) -> tuple[tuple[PreferenceKey, ...], int, int, str]:
-        """The best rating that is possible with this link level."""
-        return self.bound, level, self.key, self.uid
+    def at_best(self, level: int) -> tuple[int, tuple[PreferenceKey, ...], int, tuple[int, str]]:
+        """The best ``Choice.rank`` that is possible with this link level."""
+        return 0, self.bound, level, (self.key, self.uid)
 
 
 def in_order(

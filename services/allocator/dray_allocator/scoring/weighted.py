@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from dray.api.names import TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
+from dray_allocator.devices.usage import FULL, MOST_LOAD
 from dray_allocator.nodes.columns import Amounts, Flags, Places, Whole
-from dray_allocator.nodes.load import FULL, MOST_LOAD
 from dray_allocator.nodes.plan import FilterPlan
-from dray_allocator.nodes.ratings import LoadScore, NodeBatch, Rank, by_load
+from dray_allocator.nodes.ratings import LoadScore, NodeBatch, Rank
 from dray_allocator.nodes.table import NodeTable
 
 CPU: Final = "cpu"
@@ -116,7 +116,8 @@ class WeightedScore:
 
     def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
         """By load, then by tie break."""
-        return by_load(table, row, cards, self._card_loads(table, row), self._load.card_fills)
+        loads = self._card_loads(table, row)
+        return table.cards_by_load(row, cards, fills=self._load.card_fills, loads=loads)
 
     def rank(self, table: NodeTable, row: int) -> Rank:
         """The load."""
@@ -170,7 +171,7 @@ class WeightedScore:
             cards = [kinds.example(kind) for kind in range(kinds.count)]
             taken = [[need.ask.of(card) for card in cards] for need in self._plan.cards]
             self._tables[name] = _CapacityTable(
-                _milli([card.totals.get(name, 0) for card in cards]),
+                _milli([card.shape.totals.get(name, 0) for card in cards]),
                 tuple(_milli([one.nano.get(name, 0) if one else 0 for one in of]) for of in taken),
             )
         return self._tables[name]

@@ -6,7 +6,7 @@ subscribed pools are read at the same time. See docs/adr/0026.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iterable, Sequence
 from contextlib import aclosing
 from typing import Final, cast
 
@@ -15,10 +15,15 @@ import structlog
 from dray.bus.gap_tracker import GapTracker
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
-from dray.messages.base import Delivered, subject_prefix, token
+from dray.messages.base import (
+    Delivered,
+    UndecodableMessageError,
+    decode,
+    subject_prefix,
+    token,
+)
 from dray.messages.facts import FACTS, ClaimObserved, Fact, PodObserved, Synced
 from dray.runtime.backoff import Backoff
-from dray_allocator.service.wire import fact_of
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import (
     Continue,
@@ -29,7 +34,7 @@ from dray_allocator.values.events import (
     FactsLost,
     Subscribe,
 )
-from dray_allocator.values.undecodable import UndecodableFact
+from dray_allocator.values.undecodable import UndecodableFact, undecodable
 
 _MOST_FOLDED: Final = 256
 """Facts folded before the next decisions, while more are buffered."""
@@ -37,6 +42,7 @@ _OF_POOLS: Final = (ClaimObserved, PodObserved)
 """Facts whose subjects name a pool; all others are read by every replica."""
 _AT_ONCE: Final = 64
 """Facts folded in one step of the event loop."""
+_FACT_TYPES: Final = {tuple(subject_prefix(fact).split(".")): fact for fact in FACTS}
 Pools = tuple[str, ...] | None
 """None: all pools."""
 
@@ -199,7 +205,7 @@ class FactsReader:
             if more:
                 self._fold(seen)
             else:
-                await self._handle(seen, id_of(delivered))
+                await self._handle(seen, delivered.id)
             if isinstance(fact, UndecodableFact):
                 self._undecodable(fact)
 
@@ -296,6 +302,29 @@ def _subjects_of(pools: Pools) -> tuple[str, ...]:
     return tuple(f"{subject_prefix(kind)}.{name}" for kind in _OF_POOLS for name in names)
 
 
-def id_of(delivered: Delivered) -> str:
-    """Id of the message, recorded as the cause of what follows from it."""
-    return delivered.headers.get("ce-id", "")
+def fact_of(delivered: Delivered, drivers: Container[str]) -> Fact | UndecodableFact | None:
+    """The fact; its subject and pools if this release can't decode it; None for an unknown type.
+
+    ``drivers``: those whose devices dray allocates.
+    """
+    kind = _FACT_TYPES.get(tuple(delivered.subject.split(".", 4)[:4]))
+    if kind is None:
+        return None
+    try:
+        return decode(delivered, kind)
+    except UndecodableMessageError as error:
+        return undecodable(kind, delivered.subject, delivered.payload, str(error), drivers)
+
+
+def decoded_fact(delivered: Delivered, drivers: Container[str]) -> Fact | None:
+    """As ``fact_of``, for readers that need every fact; None if no decision depends on it.
+
+    Raises:
+        UndecodableMessageError: a decision may depend on a fact that can't be decoded.
+    """
+    fact = fact_of(delivered, drivers)
+    if not isinstance(fact, UndecodableFact):
+        return fact
+    if fact.stops:
+        raise UndecodableMessageError(fact.why)
+    return None

@@ -52,7 +52,7 @@ class LeaseHolder:
         self._lease_ttl_s = lease_ttl_s
         self._lease_renewal_s = lease_renewal_s
         self._log = structlog.get_logger()
-        self._served: dict[str, int] = {}
+        self._served: dict[str, None] = {}
         self._leased: dict[str, None] = {}
         self._leaving: dict[str, None] = {}
         """Domains that are being released: nothing is decided, but appends are not answered yet."""
@@ -68,16 +68,11 @@ class LeaseHolder:
         """When the leases are to be renewed, by the loop's clock."""
         self._counted_s = -lease_renewal_s
         """When replicas were counted last."""
-        self._terms = 0
         self._wake = asyncio.Event()
         self._not_renewed: dict[str, None] = {}
         """Domains whose failed renewal was logged."""
-        self._passed_over: tuple[str, ...] = ()
+        self.passed_over: tuple[str, ...] = ()
         """Domains that could not be served at the last turn."""
-
-    def term_of(self, domain: str) -> int:
-        """Number of the present term of serving; 0: none. Answers of earlier terms are ignored."""
-        return self._served.get(domain, 0)
 
     def give_up(self, domain: str) -> None:
         """Stop serving after a failed append or a lost domain, until the log is read again."""
@@ -89,12 +84,10 @@ class LeaseHolder:
         self._wake.set()
 
     def look(self) -> None:
-        """After an event, start the next turn if another domain can be served now."""
-        if not self._passed_over:
-            return
+        """After an event, start the next turn if a domain that was passed over can be served."""
         domains = self._domains()
-        if any(name in domains and self._may_serve(domains[name]) for name in self._passed_over):
-            self._passed_over = ()
+        if any(name in domains and self._may_serve(domains[name]) for name in self.passed_over):
+            self.passed_over = ()
             self._wake.set()
 
     async def run(self) -> None:
@@ -105,7 +98,7 @@ class LeaseHolder:
             if self._others is not None:
                 self._subscribe(self._wanted(self._others))
             domains = self._domains().items()
-            self._passed_over = tuple(name for name, one in domains if not self._may_serve(one))
+            self.passed_over = tuple(name for name, one in domains if not self._may_serve(one))
             try:
                 async with asyncio.timeout(self._lease_renewal_s / _LOOKS):
                     await self._wake.wait()
@@ -226,7 +219,7 @@ class LeaseHolder:
         ours = {**self._leased, **self._served, **self._leaving}
         served = [name for name in domains if name in ours]
         idle = not served and 0 < len(domains) <= others
-        unclear = state.published.spans_nodes or any(one.unnamed for one in domains.values())
+        unclear = state.published.shared_pools or any(one.unnamed for one in domains.values())
         if not others or idle or unclear or 0 < len(served) == len(domains):
             return None
         return tuple(sorted({pool for name in served for pool in state.pool_dependencies.of(name)}))
@@ -315,12 +308,12 @@ class LeaseHolder:
         if state is None:
             await self._hand(LogLost(domain.name, domain.epoch))
             return
-        self._terms += 1
-        self._served[domain.name] = self._terms
+        self._served[domain.name] = None
         self._log.info("serving a domain", domain=domain.name, epoch=domain.epoch)
         await self._hand(Serve(domain.name, domain.epoch, state.last_sequence))
 
     async def _stand_by(self, domain: str) -> None:
-        if self._served.pop(domain, None) is not None:
+        if domain in self._served:
+            del self._served[domain]
             self._log.info("stopped serving a domain", domain=domain)
             await self._hand(StandBy(domain))

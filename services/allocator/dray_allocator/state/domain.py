@@ -1,13 +1,267 @@
-"""A scheduling domain: its decision log and its queue."""
+"""A scheduling domain: the fold of its decision log, the appends that are not read back, its queue.
+
+The fold has reservations, exclusions, reasons and nodes that left. Its values are immutable, so
+copying dicts copies it.
+"""
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
-from dray.messages.decisions import AnyRecord, Learned
+import msgspec
+
+from dray.api.claims import Allocation, Claim
+from dray.messages.checkpoints import NO_PARTS, CheckpointParts
+from dray.messages.decisions import (
+    AnyRecord,
+    Checkpoint,
+    ClaimDecision,
+    Decided,
+    DecidedGroup,
+    Learned,
+    NodeLeft,
+    PodDecision,
+    Release,
+    Released,
+    ReservedClaim,
+    Waiting,
+)
 from dray_allocator.scoring.fragmentation.score import NodeWorths
 from dray_allocator.scoring.fragmentation.workload_model import WorkloadModel
-from dray_allocator.state.decision_log import LogFold
+from dray_allocator.state.facts import NOTHING, Changes
+from dray_allocator.state.pending_groups import PendingGroups
 from dray_allocator.state.scheduling_queue import SchedulingQueue
+
+
+class Stage(StrEnum):
+    """Stage of a reservation."""
+
+    HELD = "held"
+    COMMITTED = "committed"
+    """Released because ``status.allocation`` was seen."""
+    OVER = "over"
+    """Voided, or withdrawn after its allocation was cleared."""
+
+
+class Reservation(msgspec.Struct, frozen=True, gc=False):
+    """The latest attempt of a claim."""
+
+    claim_uid: str
+    namespace: str
+    name: str
+    attempt: int
+    pod_uid: str
+    allocation: Allocation
+    decided_unix_s: float
+    node: str
+    """The pod's node; other nodes may be able to use the allocation, too."""
+    stage: Stage = Stage.HELD
+
+
+@dataclass(slots=True)
+class LogFold:
+    """The fold of one log up to ``sequence``."""
+
+    sequence: int = 0
+    facts_sequence: int = 0
+    """Highest position of facts of any writer; a replica decides on this log only from that
+    position on."""
+    checkpoint_unix_s: float = 0.0
+    """Time of the log's start or of its last checkpoint."""
+    since_checkpoint: int = 0
+    claims: dict[str, Reservation] = field(default_factory=dict)
+    pods: dict[str, PodDecision] = field(default_factory=dict)
+    """The latest decision of each pod that still has a live claim."""
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    excluded: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Per claim, excluded nodes and since when."""
+    left: dict[str, int] = field(default_factory=dict)
+    """Per node, the revision with which it left the domain."""
+    learned: Learned | None = None
+    """The workload model of the last decisions, if the policy learns."""
+    parts: CheckpointParts = NO_PARTS
+    """Parts of a checkpoint of which further ones are to come."""
+    group_parts: tuple[DecidedGroup, ...] = ()
+    """The same of a decision on a group."""
+    is_whole: bool = True
+    """Whether everything up to ``sequence`` is known: the reader began with the first record, or
+    has read a whole checkpoint since."""
+
+    def copy(self) -> "LogFold":
+        """An independent fold of the same records."""
+        return replace(
+            self,
+            claims=dict(self.claims),
+            pods=dict(self.pods),
+            waiting=dict(self.waiting),
+            excluded={uid: dict(nodes) for uid, nodes in self.excluded.items()},
+            left=dict(self.left),
+        )
+
+    def fold(self, sequence: int, record: AnyRecord) -> Changes:
+        """Fold the next record; return the claims and pods that it changes."""
+        self._advance(sequence, record)
+        match record:
+            case DecidedGroup():
+                return self._decided_group(record)
+            case Decided(pods=pods, now_unix_s=now_unix_s):
+                self.learned = record.learned or self.learned
+                return self.count(pods, now_unix_s)
+            case Released():
+                return self._released(record)
+            case Waiting():
+                self.waiting |= {one.pod_uid: one for one in record.by_pod()}
+                return NOTHING
+            case NodeLeft():
+                self.left[record.node] = max(record.node_revision, self.left.get(record.node, 0))
+                return NOTHING
+            case Checkpoint():
+                return self._checkpoint(record)
+            case _:
+                return NOTHING
+
+    def fold_counted(self, sequence: int, record: Decided) -> None:
+        """Fold the next record, whose decisions are assumed already."""
+        self._advance(sequence, record)
+        self.learned = record.learned or self.learned
+
+    def _decided_group(self, record: DecidedGroup) -> Changes:
+        """Count a decision once its last part is read."""
+        last = self.group_parts[-1] if self.group_parts else None
+        if not record.follows(last):
+            return NOTHING  # Its first parts are trimmed, or were never written.
+        parts = (record,) if record.part == 1 else (*self.group_parts, record)
+        if record.part < record.parts:
+            self.group_parts = parts
+            return NOTHING
+        self.group_parts = ()
+        self.learned = record.learned or self.learned
+        pods = tuple(pod for part in parts for pod in part.pods)
+        return self.count(pods, record.now_unix_s)
+
+    def _advance(self, sequence: int, record: AnyRecord) -> None:
+        if self.sequence == 0:
+            self.checkpoint_unix_s = record.now_unix_s
+            self.is_whole = sequence == 1
+        self.sequence = sequence
+        self.parts = self.parts.followed_by(record)
+        if not isinstance(record, DecidedGroup):
+            self.group_parts = ()
+        self.facts_sequence = max(self.facts_sequence, record.facts_sequence)
+        self.since_checkpoint += 1
+
+    def count(self, pods: tuple[PodDecision, ...], now_unix_s: float) -> Changes:
+        """Assume decisions, written or not."""
+        claims: list[str] = []
+        for pod in pods:
+            claims += self.take(pod, now_unix_s)
+        return Changes(tuple(claims), tuple([pod.pod_uid for pod in pods]))
+
+    def take(self, pod: PodDecision, now_unix_s: float) -> list[str]:
+        """Assume one decision; return the claims whose latest attempt it is."""
+        pod_uid, node, reservations = pod.pod_uid, pod.node, self.claims
+        self.pods[pod_uid] = pod
+        self.waiting.pop(pod_uid, None)
+        latest = []
+        for claim in pod.claims:
+            uid, attempt = claim.uid, claim.attempt
+            known = reservations.get(uid)
+            if known is None or known.attempt < attempt:
+                latest.append(uid)
+                reservations[uid] = Reservation(
+                    uid,
+                    claim.namespace,
+                    claim.name,
+                    attempt,
+                    pod_uid,
+                    claim.allocation,
+                    now_unix_s,
+                    node,
+                )
+        return latest
+
+    def _released(self, record: Released) -> Changes:
+        claims, pods = [], []
+        for release in record.releases:
+            known = self.claims.get(release.claim_uid)
+            if known is None or release.attempt < known.attempt:
+                continue
+            self._end(known, release, record.now_unix_s)
+            claims.append(known.claim_uid)
+            pods.append(known.pod_uid)
+        return Changes(tuple(claims), tuple(dict.fromkeys(pods)))
+
+    def _end(self, known: Reservation, release: Release, now_unix_s: float) -> None:
+        if release.exclude_node:
+            excluded = self.excluded.setdefault(known.claim_uid, {})
+            excluded[release.exclude_node] = now_unix_s
+        if release.why == "deleted":
+            del self.claims[known.claim_uid]
+            self.excluded.pop(known.claim_uid, None)
+        else:
+            stage = Stage.COMMITTED if release.why == "committed" else Stage.OVER
+            self.claims[known.claim_uid] = msgspec.structs.replace(known, stage=stage)
+        pod = self.pods.get(known.pod_uid)
+        if pod is not None and not any(self._lives(claim.uid) for claim in pod.claims):
+            del self.pods[known.pod_uid]
+
+    def _lives(self, claim_uid: str) -> bool:
+        reservation = self.claims.get(claim_uid)
+        return reservation is not None and reservation.stage is not Stage.OVER
+
+    def _checkpoint(self, record: Checkpoint) -> Changes:
+        """Continue from a checkpoint once its last part is read: every reader, whether it begins
+        here or read all records before, then knows the same."""
+        if not self.parts.is_complete:
+            return NOTHING
+        whole, self.parts, self.is_whole = self.parts, NO_PARTS, True
+        self.checkpoint_unix_s = record.now_unix_s
+        self.since_checkpoint = 0
+        self.learned = whole.learned
+        self.left = {one.node: one.node_revision for one in whole.left_nodes}
+        self.waiting = {one.pod_uid: one for one in whole.waiting}
+        self.excluded = {}
+        for excluded in whole.excluded_nodes:
+            nodes = self.excluded.setdefault(excluded.claim_uid, {})
+            nodes[excluded.node] = excluded.since_unix_s
+        claims, pods = self.claims, self.pods
+        self.claims = _reservations(whole, claims)
+        self.pods = {pod.pod_uid: pods.get(pod.pod_uid, pod) for pod in whole.in_flight}
+        return Changes(_changed(claims, self.claims), _changed(pods, self.pods))
+
+
+def _reservations(
+    whole: CheckpointParts, known: Mapping[str, Reservation]
+) -> dict[str, Reservation]:
+    """The reservations of a checkpoint, as they are known where they are."""
+    decided = whole.decisions()
+    found = {}
+    for one in whole.reserved:
+        before = known.get(one.uid)
+        if before is None or (before.attempt, before.stage) != (one.attempt, one.stage):
+            pod, claim = decided[one.uid, one.attempt]
+            before = _reservation(one, pod, claim)
+        found[one.uid] = before
+    return found
+
+
+def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(uid for uid in {**before, **after} if before.get(uid) is not after.get(uid))
+
+
+def _reservation(one: ReservedClaim, pod: PodDecision, claim: ClaimDecision) -> Reservation:
+    return Reservation(
+        one.uid,
+        claim.namespace,
+        claim.name,
+        one.attempt,
+        pod.pod_uid,
+        claim.allocation,
+        one.decided_unix_s,
+        pod.node,
+        Stage(one.stage),
+    )
 
 
 @dataclass(slots=True)
@@ -26,6 +280,8 @@ class SchedulingDomain:
     """Sequence and record of appends not read back yet."""
     fence: int | None = None
     """While serving: the log's last sequence when the lease was taken."""
+    term: int = 0
+    """How often this replica began to serve the domain."""
     lost: bool = False
     """The log's stream is missing."""
     undecodable: str = ""
@@ -40,6 +296,8 @@ class SchedulingDomain:
     """A lower epoch that the new facts name. It is followed as soon as this log is known to be
     lost."""
     queue: SchedulingQueue = field(default_factory=SchedulingQueue)
+    groups: PendingGroups = field(default_factory=PendingGroups)
+    """PodGroups whose pods are decided together."""
     unsettled: dict[str, None] = field(default_factory=dict)
     """Claims with a reservation that has not ended."""
     asked: dict[str, int] = field(default_factory=dict)
@@ -66,10 +324,6 @@ class SchedulingDomain:
         """Whether this replica may append, once it is caught up."""
         return self.fence is not None
 
-    def expected_last(self) -> int:
-        """The sequence that the next append expects to be the log's last."""
-        return self.current.sequence
-
     def forget_appended(self) -> list[AnyRecord]:
         """Return to the confirmed log; return the forgotten records."""
         forgotten = [record for _, record in self.appended]
@@ -81,3 +335,46 @@ class SchedulingDomain:
     def forget_learned(self) -> None:
         """Drop the workload model that is not in the log."""
         self.unwritten = self.workload_model = None
+
+
+def counts(reservation: Reservation, claim: Claim | None, gone: bool) -> bool:
+    """Whether a claim without ``status.allocation`` still uses what is reserved for it.
+
+    A void of the attempt, or the claim's deletion, proves that it can never be committed.
+    An allocation that was committed and cleared counts until the void, because a paused executor
+    could still write it.
+    """
+    if gone or reservation.stage is Stage.OVER:
+        return False
+    return claim is None or claim.void < reservation.attempt
+
+
+def merely_held(reservation: Reservation | None, claim: Claim | None) -> bool:
+    """Whether the claim needs no action before the next tick."""
+    return (
+        reservation is not None
+        and reservation.stage is Stage.HELD
+        and claim is not None
+        and claim.void < reservation.attempt
+    )
+
+
+def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:
+    """Whether an execution has begun that is neither voided nor in this log: an older epoch's,
+    or one whose record was trimmed. It could still be committed, so it is voided first."""
+    known = reservation.attempt if reservation else 0
+    return claim.allocation is None and claim.decision > max(claim.void, known)
+
+
+def subjects(record: AnyRecord) -> Changes:
+    """The claims and pods that a record is about."""
+    match record:
+        case Decided(pods=pods):
+            claims = tuple(claim.uid for pod in pods for claim in pod.claims)
+            return Changes(claims, tuple(pod.pod_uid for pod in pods))
+        case Released(releases=releases):
+            return Changes(tuple(release.claim_uid for release in releases))
+        case Waiting(pod_uid=pod_uid):
+            return Changes(pods=(pod_uid,))
+        case _:
+            return NOTHING

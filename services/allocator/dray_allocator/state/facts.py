@@ -1,22 +1,40 @@
-"""The latest fact of every object, and the look-ups that decisions need.
+"""The latest fact of every object, what a fact changes, and the look-ups that decisions need.
 
 A fact never replaces a newer one: older revisions are ignored, and so are tombstones of a subject
 that the object has left (its pool changed).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from dray.api import names
-from dray.api.claims import Claim
+from dray.api.claims import Claim, ClaimSpec, DeviceRequest
 from dray.api.devices import DeviceClass, DeviceTaintRule
 from dray.api.placement import Placement, policy_placement
-from dray.api.pods import Node, Pod, Policy, Pool
-from dray.messages.facts import ClaimObserved, ClusterObserved, NodeObserved, PodObserved, Tick
-from dray_allocator.state.claim_specs import ClaimSpecInterner
-from dray_allocator.values.undecodable import UndecodableFacts
+from dray.api.pods import GroupKey, Node, Pod, Policy, Pool
+from dray.messages.facts import (
+    ClaimObserved,
+    ClusterObserved,
+    DeviceClassObserved,
+    Fact,
+    GroupObserved,
+    NodeObserved,
+    PodObserved,
+    PolicyObserved,
+    PoolObserved,
+    Synced,
+    TaintRuleObserved,
+    Tick,
+)
+from dray_allocator.devices.percentages import percents, shares_of
+from dray_allocator.state.group_index import GroupIndex
+from dray_allocator.state.subscriptions import UndecodableFacts
+
+T = TypeVar("T")
 
 GONE_KEPT_S = 600.0
 """How long a deletion is remembered: longer than a log may be behind the facts. Later, an object
@@ -25,6 +43,44 @@ _FINISHED = ("Succeeded", "Failed")
 _NONE_COUNTED: frozenset[str] = frozenset()
 ClaimName = tuple[str, str]
 """Namespace and name."""
+_SPECS_KEPT: Final = 1024
+_Part = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
+"""Of a request: selectors and capacity."""
+_Key = tuple[tuple[_Part, ...], bytes]
+Signature = tuple[bytes, bytes]
+"""Equal for claims with equal specs: one part for the requests, one for the rest."""
+
+
+class Changes(msgspec.Struct, frozen=True, gc=False):
+    """What a fact or a record changes: from it follows what must be computed again."""
+
+    claims: tuple[str, ...] = ()
+    """Claims whose allocation, reservation or void changed."""
+    pods: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    cards: tuple[str, ...] = ()
+    """Nodes whose devices changed; an empty name for devices of several nodes."""
+    capacity: tuple[str, ...] = ()
+    """Pools in which pods may fit that did not fit before, or have other reasons to wait."""
+    is_capacity_everywhere: bool = False
+    """The same for all pools."""
+    unsettled: tuple[str, ...] = ()
+    """Pools whose reservations may end."""
+    lost: tuple[str, ...] = ()
+    """Pools that lost a node."""
+    counted: tuple[str, ...] = ()
+    """Pods that the sums of a node contain now, or no longer."""
+    ended: tuple[str, ...] = ()
+    """Pods that no longer want what is reserved for them."""
+    groups: tuple[GroupKey, ...] = ()
+    """PodGroups that changed, or whose members did."""
+    are_requirements: bool = False
+    """Whether the requirements of pods change."""
+    are_matches: bool = False
+    """Whether devices may match other selectors."""
+
+
+NOTHING: Final = Changes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +92,47 @@ class NodeFact:
     counted: frozenset[str]
     also_selected_by: tuple[str, ...] = ()
     """Pools that select the node and don't have it."""
+
+
+class ClaimSpecInterner:
+    """A bounded set of specs with their signatures: equal specs share one object, which saves cache
+    misses. A thousand pods of one template have a thousand claims with equal specs."""
+
+    def __init__(self) -> None:
+        self._kept: dict[_Key, tuple[ClaimSpec, Signature]] = {}
+        """By the part that differs most. Equality alone is not enough: 1 equals true."""
+
+    def intern(self, claim: Claim) -> tuple[ClaimSpec, Signature]:
+        """The first spec that equals the claim's, and its signature."""
+        rest = _rest(claim.spec)
+        key = tuple([_part(request) for request in claim.spec.requests]), rest
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] == claim.spec:
+            return kept
+        if len(self._kept) >= _SPECS_KEPT:
+            self._kept.clear()
+        made = self._kept[key] = claim.spec, (_of_requests(claim), rest)
+        return made
+
+
+def _of_requests(claim: Claim) -> bytes:
+    """Equal for claims with equal requests."""
+    shares = [percents(claim, request.name) for request in claim.spec.requests]
+    asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
+    if any(request.first_available for request in claim.spec.requests):
+        asked = (*asked, tuple(shares_of(claim)))
+    return msgspec.json.encode(asked, order="deterministic")
+
+
+def _rest(spec: ClaimSpec) -> bytes:
+    """The part of a spec in which claims with equal requests may differ."""
+    if not spec.config and not spec.unsupported:
+        return b""
+    return msgspec.json.encode((spec.config, spec.unsupported), order="deterministic")
+
+
+def _part(request: DeviceRequest) -> _Part:
+    return request.selectors, tuple(request.capacity.items())
 
 
 @dataclass(slots=True)
@@ -52,14 +149,16 @@ class Facts:
     undecodable: UndecodableFacts = field(default_factory=UndecodableFacts)
     now_unix_s: float = 0.0
     """Time of the first tick plus the steps of all later ticks; 0: no tick was read."""
+    is_dated: bool = False
+    """Whether a tick was read: without one, records would have no time."""
     claims: dict[str, Claim] = field(default_factory=dict)
     gone_claims: dict[str, float] = field(default_factory=dict)
     """Deleted claims and when; remembered for a while."""
     claim_uids: dict[ClaimName, str] = field(default_factory=dict)
     given_up: dict[str, str] = field(default_factory=dict)
     """By UID, why the last attempt of a claim was given up; such claims are not decided for now."""
-    signatures: dict[str, bytes] = field(default_factory=dict)
-    """Per claim, equal for equal specs."""
+    signatures: dict[str, Signature] = field(default_factory=dict)
+    """Per claim."""
     pods: dict[str, Pod] = field(default_factory=dict)
     gone_pods: dict[str, float] = field(default_factory=dict)
     pods_of: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
@@ -77,6 +176,7 @@ class Facts:
     """Extended resources for which kube-scheduler allocates devices of a class."""
     cluster: ClusterObserved | None = None
     """Fields that the API server keeps; None: not known yet."""
+    groups: GroupIndex = field(default_factory=GroupIndex)
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     _served: dict[str, list[str]] = field(default_factory=dict)
@@ -88,58 +188,85 @@ class Facts:
     _node_revisions: dict[str, int] = field(default_factory=dict)
     _last_tick: Tick | None = None
 
-    def put_claim(self, fact: ClaimObserved) -> bool:
-        """Apply a claim or its tombstone; False if it is old."""
-        claim = fact.claim
-        known = self.claims.get(claim.uid)
-        if not _is_news(self._claim_revisions, claim.uid, fact.revision):
-            return False
-        if fact.deleted and known is not None and known.pool != claim.pool:
-            return False
-        if fact.moved_to is not None:
-            if known is not None:
-                self.claims[claim.uid] = replace(known, pool=fact.moved_to)
-            return True
-        name = (claim.namespace, claim.name)
-        self.given_up.pop(claim.uid, None)
-        if fact.deleted:
-            self.claims.pop(claim.uid, None)
-            self.signatures.pop(claim.uid, None)
-            self.gone_claims[claim.uid] = self.now_unix_s
-            if self.claim_uids.get(name) == claim.uid:
-                del self.claim_uids[name]
-            return True
-        self.gone_claims.pop(claim.uid, None)
-        spec, signature = self._specs.same(claim)
-        self.claims[claim.uid] = claim if claim.spec is spec else replace(claim, spec=spec)
-        self.signatures[claim.uid] = signature
-        self.claim_uids[name] = claim.uid
-        if fact.given_up is not None and fact.given_up.message:
-            self.given_up[claim.uid] = fact.given_up.message
-        return True
+    def apply(self, fact: Fact) -> Changes:
+        """Apply a fact of the configuration; return what it changes."""
+        put = _PUTS.get(type(fact))
+        return NOTHING if put is None else put(self, fact)
 
-    def put_pod(self, fact: PodObserved) -> bool:
-        """Apply a pod or its tombstone; False if it is old."""
-        pod = fact.pod
-        known = self.pods.get(pod.uid)
-        if not _is_news(self._pod_revisions, pod.uid, fact.revision):
-            return False
+    def put_claim(self, fact: ClaimObserved) -> Changes:
+        """Apply a claim or its tombstone."""
+        claim = fact.claim
+        uid, name = claim.uid, (claim.namespace, claim.name)
+        known, given_up = self.claims.get(uid), self.given_up.get(uid)
+        if not _is_news(self._claim_revisions, uid, fact.revision):
+            return NOTHING
+        if fact.deleted and known is not None and known.pool != claim.pool:
+            return NOTHING
+        if fact.moved_to is not None:
+            if known is None:
+                return Changes((uid,), self.pods_named(name))
+            self.claims[uid] = replace(known, pool=fact.moved_to)
+            return Changes((uid,))
+        if fact.deleted:
+            self.claims.pop(uid, None)
+            self.signatures.pop(uid, None)
+            self.given_up.pop(uid, None)
+            self.gone_claims[uid] = self.now_unix_s
+            if self.claim_uids.get(name) == uid:
+                del self.claim_uids[name]
+            pods = self.pods_named(name)
+            return Changes((uid,), pods, is_capacity_everywhere=given_up is not None)
+        self.gone_claims.pop(uid, None)
+        spec, signature = self._specs.intern(claim)
+        self.claims[uid] = claim if claim.spec is spec else replace(claim, spec=spec)
+        self.signatures[uid] = signature
+        self.claim_uids[name] = uid
+        why = fact.given_up.message if fact.given_up is not None else ""
+        if why:
+            self.given_up[uid] = why
+        elif given_up is not None:
+            del self.given_up[uid]
+        # Reasons may name the claims that have the devices.
+        return Changes((uid,), is_capacity_everywhere=(why or None) != given_up)
+
+    def put_pod(self, fact: PodObserved) -> Changes:
+        """Apply a pod or its tombstone."""
+        pod, uid = fact.pod, fact.pod.uid
+        known = self.pods.get(uid)
+        if not _is_news(self._pod_revisions, uid, fact.revision):
+            return NOTHING
         if fact.deleted and known is not None and known.pool != pod.pool:
-            return False
+            return NOTHING
         if fact.moved_to is not None:
             if known is not None:
-                self.pods[pod.uid] = replace(known, pool=fact.moved_to)
-            return True
-        if known is not None:
-            self._refer(known, False)
-        if fact.deleted:
-            self.pods.pop(pod.uid, None)
-            self.gone_pods[pod.uid] = self.now_unix_s
+                self.groups.leave(known)
+                moved = self.pods[uid] = replace(known, pool=fact.moved_to)
+                self.groups.join(moved)
         else:
-            self.gone_pods.pop(pod.uid, None)
-            self.pods[pod.uid] = pod
-            self._refer(pod, True)
-        return True
+            if known is not None:
+                self._refer(known, False)
+                self.groups.leave(known)
+            if fact.deleted:
+                self.pods.pop(uid, None)
+                self.gone_pods[uid] = self.now_unix_s
+            else:
+                self.gone_pods.pop(uid, None)
+                self.pods[uid] = pod
+                self._refer(pod, True)
+                self.groups.join(pod)
+        ended = () if self.pod_wants(uid) else (uid,)
+        groups = _groups_of(known, pod)
+        return Changes(self._without_pool(pod), (uid,), ended=ended, groups=groups)
+
+    def _without_pool(self, pod: Pod) -> tuple[str, ...]:
+        """The pod's claims whose pool is the pool of the pods that refer to them."""
+        found: tuple[str, ...] = ()
+        for reference in pod.claims:
+            uid = self.claim_uids.get((pod.namespace, reference.claim), "")
+            claim = self.claims.get(uid)
+            if claim is not None and not claim.pool:
+                found = (*found, uid)
+        return found
 
     def forget_pools(self, keep: Callable[[str], bool]) -> tuple[list[str], list[str]]:
         """Forget the claims and pods of all pools except those to keep; return their UIDs. They
@@ -157,14 +284,15 @@ class Facts:
             del self.pods[pod.uid]
             self._pod_revisions.pop(pod.uid, None)
             self._refer(pod, False)
+            self.groups.leave(pod)
         return [claim.uid for claim in claims], [pod.uid for pod in pods]
 
-    def put_node(self, fact: NodeObserved) -> NodeFact | None:
-        """Apply a node or its tombstone; return its earlier fact."""
+    def put_node(self, fact: NodeObserved) -> Changes:
+        """Apply a node or its tombstone."""
         node = fact.node
         known = self.nodes.get(node.name)
         if not _is_news(self._node_revisions, node.name, fact.revision):
-            return known
+            return NOTHING
         self.nodes_version += 1
         if known is None or fact.deleted or _membership(known.node) != _membership(node):
             self._served.clear()
@@ -174,14 +302,49 @@ class Facts:
                 self.in_other_pools[pool].pop(node.name, None)
         if fact.deleted:
             self.nodes.pop(node.name, None)
-            return known
+            return _changes_of_node(node.name, known, None)
         counted = frozenset(fact.counted_pods) if fact.counted_pods else _NONE_COUNTED
         also = fact.also_selected_by
-        self.nodes[node.name] = NodeFact(node, fact.revision, counted, also)
+        made = self.nodes[node.name] = NodeFact(node, fact.revision, counted, also)
         self.members.setdefault(node.pool, {})[node.name] = None
         for pool in also:
             self.in_other_pools.setdefault(pool, {})[node.name] = None
-        return known
+        return _changes_of_node(node.name, known, made)
+
+    def put_class(self, fact: DeviceClassObserved) -> Changes:
+        """Apply a DeviceClass."""
+        _keep(self.classes, fact.device_class.name, fact.device_class, fact.deleted)
+        stand_for = (one.stands_for for one in self.classes.values())
+        self.given = frozenset(name for some in stand_for for name in some)
+        return Changes(are_requirements=True, are_matches=True, is_capacity_everywhere=True)
+
+    def put_taint_rule(self, fact: TaintRuleObserved) -> None:
+        """Apply a DeviceTaintRule."""
+        _keep(self.taint_rules, fact.rule.name, fact.rule, fact.deleted)
+
+    def put_pool(self, fact: PoolObserved) -> Changes:
+        """Apply a GPUPool."""
+        name = fact.pool.name
+        _keep(self.pools, name, fact.pool, fact.deleted)
+        pods = tuple([uid for uid, pod in self.pods.items() if pod.pool == name])
+        return Changes(pods=pods, are_requirements=True, is_capacity_everywhere=True)
+
+    def put_policy(self, fact: PolicyObserved) -> Changes:
+        """Apply the policy of pools."""
+        _keep(self.policies, fact.policy.name, fact.policy, fact.deleted)
+        return Changes(are_requirements=True, is_capacity_everywhere=True)
+
+    def put_group(self, fact: GroupObserved) -> Changes:
+        """Apply a PodGroup or its tombstone."""
+        group = fact.group
+        if not self.groups.put(group, fact.revision, deleted=fact.deleted):
+            return NOTHING
+        return Changes(groups=(group.key,))
+
+    def put_synced(self, fact: Synced) -> Changes:
+        """All facts are published, or no longer."""
+        self.synced = not fact.deleted
+        return NOTHING
 
     def served_nodes(self, pool: str) -> list[str]:
         """The pool's nodes on which dray allocates, by name. Not to be changed."""
@@ -220,7 +383,7 @@ class Facts:
             step_s = fact.now_unix_s - self._last_tick.now_unix_s
             ticks = max(1, fact.revision - self._last_tick.revision)
             self.now_unix_s += min(max(0.0, step_s), ticks * fact.most_step_s)
-        self._last_tick = fact
+        self._last_tick, self.is_dated = fact, True
         for gone, revisions in (
             (self.gone_claims, self._claim_revisions),
             (self.gone_pods, self._pod_revisions),
@@ -256,11 +419,6 @@ class Facts:
         if read is None or read[0] is not policy:
             read = self._placements[policy.name] = (policy, policy_placement(policy))
         return read[1], policy.version
-
-    @property
-    def is_dated(self) -> bool:
-        """Whether a tick was read: without one, records would have no time."""
-        return self._last_tick is not None
 
     @property
     def list_attributes(self) -> bool:
@@ -332,3 +490,88 @@ _DEFAULT = policy_placement(None)
 
 def _membership(node: Node) -> tuple[str, str]:
     return node.pool, node.owner
+
+
+def _keep(known: dict[str, T], name: str, value: T, deleted: bool) -> None:
+    if deleted:
+        known.pop(name, None)
+    else:
+        known[name] = value
+
+
+def _changes_of_node(name: str, before: NodeFact | None, after: NodeFact | None) -> Changes:
+    """What a node's fact changes. Lost capacity counts, too: reasons change."""
+    pools = dict.fromkeys(
+        pool
+        for fact in (before, after)
+        if fact is not None
+        for pool in (fact.node.pool, fact.node.leaving if fact is after else "")
+        if pool
+    )
+    elsewhere = _also(before) ^ _also(after)
+    capacity = [pool for pool in sorted(elsewhere) if pool not in pools]
+    if after is None or _may_fit_more(before, after):
+        capacity += pools
+    is_lost = before is not None and before.node.ready and (after is None or not after.node.ready)
+    return Changes(
+        nodes=(name,),
+        # Pods that left the sums, too: who folds their decision now assumes them until they end.
+        counted=tuple(sorted(_counted(before) ^ _counted(after))),
+        capacity=tuple(capacity),
+        unsettled=tuple(pools),
+        lost=tuple(pools) if is_lost else (),
+    )
+
+
+def _counted(fact: NodeFact | None) -> frozenset[str]:
+    return fact.counted if fact else _NONE_COUNTED
+
+
+def _also(fact: NodeFact | None) -> frozenset[str]:
+    return frozenset(fact.also_selected_by) if fact else frozenset()
+
+
+def _may_fit_more(before: NodeFact | None, after: NodeFact) -> bool:
+    """Whether a change of a node may free capacity: any change except a growing sum of requests."""
+    if before is None:
+        return True
+    old, new = before.node, after.node
+    frees = (
+        new.used_cpu_milli < old.used_cpu_milli
+        or new.used_memory_bytes < old.used_memory_bytes
+        or new.used_pods < old.used_pods
+        or any(new.used_resources.get(name, 0) < used for name, used in old.used_resources.items())
+        or any(port not in new.used_ports for port in old.used_ports)
+    )
+    return frees or _described(old) != _described(new)
+
+
+def _described(node: Node) -> tuple[object, ...]:
+    return (
+        node.pool,
+        node.owner,
+        node.dedicated,
+        node.cpu_milli,
+        node.memory_bytes,
+        node.pods,
+        node.resources,
+        node.labels,
+        node.taints,
+        node.unschedulable,
+        node.ready,
+    )
+
+
+def _groups_of(*pods: Pod | None) -> tuple[GroupKey, ...]:
+    members = (pod.member for pod in pods if pod is not None)
+    return tuple(dict.fromkeys(one.group for one in members if one is not None))
+
+
+_PUTS: Final[Mapping[type[Fact], Callable[[Facts, Any], Changes]]] = {
+    DeviceClassObserved: Facts.put_class,
+    PoolObserved: Facts.put_pool,
+    PolicyObserved: Facts.put_policy,
+    GroupObserved: Facts.put_group,
+    Synced: Facts.put_synced,
+}
+"""How facts are applied on which nothing else depends, by type."""

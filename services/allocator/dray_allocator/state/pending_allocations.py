@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dray.api.claims import Claim
 from dray.messages.decisions import WhyReleased
-from dray_allocator.state.decision_log import Reservation, Stage
+from dray_allocator.state.domain import Reservation, Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class SchedulingQueue:
     node_lost_unix_s: float = -1.0
     """When the last node was deleted or no longer ready; below 0: never."""
     topology: str = ""
-    """The pool's topology setting at the last scan."""
+    """The pool's topology setting."""
     paused: dict[str, None] = field(default_factory=dict)
     """Pods whose search is not finished."""
     resumed: dict[str, None] = field(default_factory=dict)
@@ -48,26 +48,21 @@ class SchedulingQueue:
     """Per signature: reasons, and the versions of what they were computed from."""
     allowances: dict[bytes, TokenBucket] = field(default_factory=dict)
     """Per signature."""
-    _active: list[QueueKey] = field(default_factory=list)
+    active: list[QueueKey] = field(default_factory=list)
     """Heap; an entry counts only while it equals the pod's in ``pending``."""
     _last_scan: int = -1
     """The ``capacity_version`` of the last scan; below 0: the next scan activates all pods."""
-    _unschedulable: dict[bytes, list[QueueKey]] = field(default_factory=dict)
+    unschedulable_pods: dict[bytes, list[QueueKey]] = field(default_factory=dict)
     """Heaps per signature: pods of equal signature fit the same nodes."""
     _unschedulable_as: dict[str, tuple[bytes, QueueKey]] = field(default_factory=dict)
-    """Per pod uid, the entry of ``_unschedulable`` that counts."""
+    """Per pod uid, the entry of ``unschedulable_pods`` that counts."""
     _removed: dict[bytes, int] = field(default_factory=dict)
     """Per signature, about how many entries of its heap are of pods that were removed."""
 
     @property
-    def has_active(self) -> bool:
-        """Whether entries are active; their pods may be gone."""
-        return bool(self._active)
-
-    @property
-    def has_unschedulable(self) -> bool:
-        """Whether pods may be unschedulable."""
-        return bool(self._unschedulable)
+    def first_active(self) -> QueueKey | None:
+        """The place of the first active entry; its pod may be gone."""
+        return self.active[0] if self.active else None
 
     @property
     def activates_all(self) -> bool:
@@ -83,7 +78,7 @@ class SchedulingQueue:
         """Add a pending pod, or change its place."""
         self.pending[pod_uid] = key
         if activate:
-            heapq.heappush(self._active, key)
+            heapq.heappush(self.active, key)
 
     def remove(self, pod_uid: str) -> None:
         """Remove a pod that is decided, gone or not decidable."""
@@ -95,7 +90,7 @@ class SchedulingQueue:
     def _forget_removed(self, signature: bytes) -> None:
         """Note that a pod of a signature was removed; forget such entries where they are many: a
         first pod that fits nowhere for ever would keep them."""
-        heap = self._unschedulable.get(signature, [])
+        heap = self.unschedulable_pods.get(signature, [])
         removed = self._removed.get(signature, 0) + 1
         if removed <= len(heap) // 2:
             self._removed[signature] = removed
@@ -110,12 +105,12 @@ class SchedulingQueue:
         """Try a pod soon, if it is pending."""
         key = self.pending.get(pod_uid)
         if key is not None:
-            heapq.heappush(self._active, key)
+            heapq.heappush(self.active, key)
 
     def pop(self) -> str:
         """The uid of the next active pod; empty for an entry that no longer counts."""
-        key = heapq.heappop(self._active)
-        if self._active and self._active[0] == key:
+        key = heapq.heappop(self.active)
+        if self.active and self.active[0] == key:
             return ""  # Activated more than once: by the pod's fact and by each claim's.
         uid = key[2]
         return uid if self.pending.get(uid) == key and uid not in self.paused else ""
@@ -125,17 +120,17 @@ class SchedulingQueue:
         entry = (signature, self.pending[pod_uid])
         if self._unschedulable_as.get(pod_uid) != entry:
             self._unschedulable_as[pod_uid] = entry
-            heapq.heappush(self._unschedulable.setdefault(signature, []), entry[1])
+            heapq.heappush(self.unschedulable_pods.setdefault(signature, []), entry[1])
 
     def unschedulable_signatures(self) -> tuple[bytes, ...]:
         """Signatures of the unschedulable pods."""
-        return tuple(self._unschedulable)
+        return tuple(self.unschedulable_pods)
 
     def unschedulable(self, signature: bytes) -> list[str]:
         """Uids of the pods under a signature, in their order."""
         keys = sorted(
             key
-            for key in self._unschedulable.get(signature, ())
+            for key in self.unschedulable_pods.get(signature, ())
             if self._unschedulable_as.get(key[2]) == (signature, key)
             and self.pending.get(key[2]) == key
         )
@@ -147,7 +142,7 @@ class SchedulingQueue:
         return None if key is None else key[2]
 
     def _first_unschedulable(self, signature: bytes) -> QueueKey | None:
-        heap = self._unschedulable.get(signature, [])
+        heap = self.unschedulable_pods.get(signature, [])
         while heap:
             key = heap[0]
             if self._unschedulable_as.get(key[2]) == (signature, key):
@@ -155,7 +150,7 @@ class SchedulingQueue:
                     return key
                 del self._unschedulable_as[key[2]]
             heapq.heappop(heap)
-        self._unschedulable.pop(signature, None)
+        self.unschedulable_pods.pop(signature, None)
         self._removed.pop(signature, None)
         self.stale_reasons.pop(signature, None)
         return None
@@ -164,9 +159,9 @@ class SchedulingQueue:
         """Activate the first unschedulable pod under a signature, if there is one."""
         key = self._first_unschedulable(signature)
         if key is not None:
-            heapq.heappop(self._unschedulable[signature])
+            heapq.heappop(self.unschedulable_pods[signature])
             del self._unschedulable_as[key[2]]
-            heapq.heappush(self._active, key)
+            heapq.heappush(self.active, key)
 
     def resume_paused(self) -> None:
         """Activate the pods whose search is not finished."""
@@ -185,12 +180,12 @@ class SchedulingQueue:
     def move_all_to_active(self) -> None:
         """Activate every pending pod."""
         self.paused.clear()
-        self._unschedulable.clear()
+        self.unschedulable_pods.clear()
         self._unschedulable_as.clear()
         self._removed.clear()
         self.stale_reasons.clear()
-        self._active = list(self.pending.values())
-        heapq.heapify(self._active)
+        self.active = list(self.pending.values())
+        heapq.heapify(self.active)
 
     def take_report(self, signature: bytes, now_unix_s: float, *, every_s: float) -> bool:
         """Whether changed reasons of a signature may be recorded now."""
@@ -203,12 +198,12 @@ class SchedulingQueue:
 
     def clear_active(self) -> None:
         """Try nothing: this replica no longer serves the domain."""
-        self._active.clear()
+        self.active.clear()
         self.paused.clear()
 
     def snapshot(self) -> list[object]:
         """What decides which pod is tried when, for comparisons of states."""
-        active = {key for key in self._active if self.pending.get(key[2]) == key}
+        active = {key for key in self.active if self.pending.get(key[2]) == key}
         unschedulable = [
             uid for uid, (_, key) in self._unschedulable_as.items() if self.pending.get(uid) == key
         ]

@@ -1,42 +1,66 @@
 """The allocator's state: facts and logs as far as they are read, and what follows from both.
 
-``recompute_*`` derive the state of one object from its latest fact and the latest records about it.
-They may be called at any time and any number of times: the state is a function of facts and
-records, not of the order in which they were read.
+A fact or a record is applied, which gives its ``Changes``; ``requeue`` then computes again what
+follows from the changed objects: use of devices, assumed pods, and the queues. It may be called at
+any time and any number of times: the state is a function of facts and records, not of the order in
+which they were read.
 
 A replica reads the pools that it serves and those that they depend on (docs/adr/0026). It decides
 in a pool only when it has read everything that the records of that pool were based on.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Protocol
 
 from dray.api import names
 from dray.api.claims import Allocation, Claim
 from dray.api.devices import DeviceId
-from dray.api.pods import Pod
+from dray.api.pods import GroupKey, Pod
+from dray.cel.environment import Environment, Mode, environment_of_server
+from dray.messages.base import subject_of
 from dray.messages.decisions import PodDecision
-from dray_allocator.devices.device_usage import DeviceUsage
+from dray.messages.facts import (
+    ClaimObserved,
+    ClusterObserved,
+    DomainObserved,
+    Fact,
+    InventoryObserved,
+    NodeObserved,
+    PodObserved,
+    SliceObserved,
+    TaintRuleObserved,
+    Tick,
+)
 from dray_allocator.devices.published_devices import Card, PublishedDevices
 from dray_allocator.devices.selector_cache import SelectorCache
-from dray_allocator.nodes.assumed_pods import AssumedPods, AssumedResources
+from dray_allocator.devices.usage import AssumedPods, AssumedResources, DeviceUsage
 from dray_allocator.nodes.table import Source
 from dray_allocator.nodes.tables import NodeTables, Pools
-from dray_allocator.state.decision_log import (
-    AffectedObjects,
+from dray_allocator.scoring.fragmentation.score import NodeWorths
+from dray_allocator.state.domain import (
     Reservation,
+    SchedulingDomain,
     Stage,
     counts,
     executed_unknown,
     merely_held,
 )
-from dray_allocator.state.domain import SchedulingDomain
-from dray_allocator.state.facts import ClaimName, Facts
-from dray_allocator.state.pod_requirements import PodPatterns
+from dray_allocator.state.facts import NOTHING, Changes, Facts
+from dray_allocator.state.pending_groups import PendingGroups
 from dray_allocator.state.subscriptions import PoolDependencies, Subscriptions
+from dray_allocator.values.events import Effect, Follow, Unfollow
 from dray_allocator.values.options import AllocatorOptions
+from dray_allocator.values.undecodable import UndecodableFact
 
 _CACHES = ("tables", "patterns")
+
+
+class RequirementsCache(Protocol):
+    """A cache of what claims and pods require."""
+
+    def forget(self) -> None:
+        """Forget everything: a class, a pool or a policy changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +93,8 @@ class AllocatorState:
     device_usage: DeviceUsage = field(default_factory=DeviceUsage)
     assumed_pods: AssumedPods = field(default_factory=AssumedPods)
     selectors: SelectorCache = field(default_factory=SelectorCache)
-    patterns: PodPatterns = field(default_factory=PodPatterns)
+    patterns: RequirementsCache | None = None
+    """Requirements of pods (``placement.pod_request``); made on first use."""
     shared_version: int = 0
     """Increases when devices that many nodes see, or their use, change."""
     suspects: dict[DeviceId, Suspect] = field(default_factory=dict)
@@ -87,15 +112,15 @@ class AllocatorState:
     def __setstate__(self, copied: dict[str, object]) -> None:
         for name, value in copied.items():
             setattr(self, name, value)
-        self.patterns = PodPatterns()
+        self.patterns = None
         self._make_tables()
 
     def _make_tables(self) -> None:
         source = Source(
             node=lambda name: self.facts.nodes[name].node,
-            held=self.assumed_pods.on,
+            held=self.assumed_pods.sums,
             cards=lambda name: self.published.of(name).cards,
-            use=self.device_usage.of,
+            uses=self.device_usage.devices,
         )
         pools = Pools(
             nodes=lambda pool: self.facts.served_nodes(pool),
@@ -119,7 +144,7 @@ class AllocatorState:
             return False
         if self.subscriptions.knows_all(position):
             return self.has_read_all_logs()
-        return not self.published.spans_nodes and all(
+        return not self.published.shared_pools and all(
             self.subscriptions.knows(one, position) and self._has_read_log(one)
             for one in self.pool_dependencies.of(pool)
         )
@@ -127,13 +152,13 @@ class AllocatorState:
     def undecodable_for(self, pool: str) -> str:
         """Why this replica must not decide in the pool, although others may: a message of a newer
         release that it can't decode, of this pool or of one that it depends on. Empty if it may."""
-        facts, spans = self.facts, self.published.spans_nodes
+        facts, spans = self.facts, self.published.shared_pools
         pools = (*self.domains, *self.unread_domains) if spans else self.pool_dependencies.of(pool)
         for one in pools:
             domain = self.domains.get(one) or self.unread_domains.get(one)
             if domain is not None and domain.undecodable:
                 return domain.undecodable
-        if not facts.undecodable:
+        if not facts.undecodable.facts:
             return ""
         if spans:
             return facts.undecodable.any()
@@ -147,7 +172,7 @@ class AllocatorState:
     def reached(self, pool: str) -> int:
         """Sequence of the last fact applied on which decisions in the pool depend. It is equal in
         replicas that read different pools."""
-        if self.published.spans_nodes:
+        if self.published.shared_pools:
             return self.facts.position
         reached = self.facts.reached
         return max(reached.get(one, 0) for one in ("", *self.pool_dependencies.of(pool)))
@@ -168,20 +193,16 @@ class AllocatorState:
             domain.fence is not None
             and not domain.lost
             and domain.current.sequence >= max(1, domain.fence)
-            and self.has_room(domain)
+            and len(domain.appended) < self.rules.unconfirmed_records
             and self.complete(domain)
         )
-
-    def has_room(self, domain: SchedulingDomain) -> bool:
-        """Whether another record may be appended before the pending appends are read back. Nothing
-        else of ``ready`` changes during a step."""
-        return len(domain.appended) < self.rules.unconfirmed_records
 
     @property
     def unfinished(self) -> bool:
         """Whether ``Continue`` has something to do."""
         return any(
-            (one.queue.has_active or one.queue.paused) and self.ready(one)
+            (one.queue.active or one.queue.paused or one.groups.touched or one.groups.active)
+            and self.ready(one)
             for one in self.domains.values()
         )
 
@@ -196,28 +217,28 @@ class AllocatorState:
             and not pod.node
             and pod.phase == "Pending"
             and not pod.deleting
-            and bool(self.open_claims(pod) or self.claims_of_others(pod))
+            and any(self.claims_to_decide(pod))
         )
 
-    def claims_of_others(self, pod: Pod) -> tuple[Claim, ...]:
-        """Claims that are allocated for other pods, so that the pod can't be bound. dray reserves a
-        claim for one pod, together with its allocation; kube-scheduler for each pod."""
-        if pod.binder != names.OWNER_DRAY:
-            return ()
+    def claims_to_decide(self, pod: Pod) -> tuple[tuple[Claim, ...], tuple[Claim, ...]]:
+        """The pod's open claims and those of others.
+
+        Open claims are to be allocated together; there are none unless all are known and free.
+        Claims of others are allocated for other pods, so that the pod can't be bound: dray reserves
+        a claim for one pod, together with its allocation; kube-scheduler for each pod.
+        """
         claims = self.facts.claims_of(pod) or ()
-        return tuple(one for one in claims if one.reserved_for and pod.uid not in one.reserved_for)
+        opened = [one for one in claims if one.allocation is None]
+        if opened and any(map(self.is_claimed, opened)):
+            opened.clear()
+        others: tuple[Claim, ...] = ()
+        if pod.binder == names.OWNER_DRAY:
+            others = tuple(
+                [one for one in claims if one.reserved_for and pod.uid not in one.reserved_for]
+            )
+        return tuple(opened), others
 
-    def open_claims(self, pod: Pod) -> tuple[Claim, ...]:
-        """The pod's claims to be allocated together; empty unless all are known and free."""
-        found = []
-        for claim in self.facts.claims_of(pod) or ():
-            if claim.allocation is None:
-                if self._is_taken(claim):
-                    return ()
-                found.append(claim)
-        return tuple(found)
-
-    def _is_taken(self, claim: Claim) -> bool:
+    def is_claimed(self, claim: Claim) -> bool:
         """Whether an earlier attempt of the claim is not over yet."""
         for domain in self.domains.values():
             reservation = domain.current.claims.get(claim.uid)
@@ -232,15 +253,133 @@ class AllocatorState:
     ) -> bool:
         return executed_unknown(claim, known) and self.facts.pool_of(claim) == domain.name
 
+    def apply(self, sequence: int, fact: Fact | UndecodableFact) -> list[Effect]:
+        """Apply a fact that has no pool, or whose pool is subscribed to."""
+        pool = fact.subject_pool()
+        if not self.subscriptions.takes(pool):
+            return []
+        reached = self.facts.reached
+        if sequence > reached.get(pool, 0):
+            reached[pool] = sequence
+        if isinstance(fact, UndecodableFact):
+            self.facts.undecodable.put(fact)
+            return []
+        if self.facts.undecodable.facts:
+            self.facts.undecodable.drop(subject_of(fact))
+        if type(fact) is DomainObserved:
+            return self._name_epoch(fact)
+        apply = _APPLIES.get(type(fact))
+        self.requeue(self.facts.apply(fact) if apply is None else apply(self, fact))
+        return []
+
+    def _claim(self, fact: ClaimObserved) -> Changes:
+        changes = self.facts.put_claim(fact)
+        if changes is not NOTHING or _is_moved(fact.moved_to, fact.claim.uid, self.facts.claims):
+            self.pool_dependencies.claim(fact)
+        return changes
+
+    def _pod(self, fact: PodObserved) -> Changes:
+        changes = self.facts.put_pod(fact)
+        if changes is not NOTHING or _is_moved(fact.moved_to, fact.pod.uid, self.facts.pods):
+            self.pool_dependencies.pod(fact)
+        return changes
+
+    def _node(self, fact: NodeObserved) -> Changes:
+        changes = self.facts.put_node(fact)
+        if changes is not NOTHING:
+            self.pool_dependencies.node(fact)
+        return changes
+
+    def _slice(self, fact: SliceObserved) -> Changes:
+        one = fact.slice
+        return _of_cards(self.published.drop(one.name) if fact.deleted else self.published.put(one))
+
+    def _inventory(self, fact: InventoryObserved) -> Changes:
+        unhealthy = () if fact.deleted else fact.unhealthy
+        is_changed = self.published.set_unhealthy(fact.node, fact.driver, unhealthy)
+        return _of_cards((fact.node,)) if is_changed else NOTHING
+
+    def _cluster(self, fact: ClusterObserved) -> Changes:
+        self.facts.cluster = fact
+        is_changed = self.selectors.set_environment(_stored_language(fact))
+        return Changes(are_matches=True, is_capacity_everywhere=True) if is_changed else NOTHING
+
+    def _taint_rule(self, fact: TaintRuleObserved) -> Changes:
+        self.facts.put_taint_rule(fact)
+        cards = self.published.taint(tuple(self.facts.taint_rules.values()))
+        return Changes(cards=cards, is_capacity_everywhere=True)
+
+    def _tick(self, fact: Tick) -> Changes:
+        """Advance the time, also of devices that are to be checked, and let domains act on it."""
+        self.facts.tick(fact)
+        for device, suspect in self.suspects.items():
+            self.suspects[device] = replace(suspect, ticks=suspect.ticks + 1)
+        for domain in self.domains.values():
+            domain.ticked = True
+        return NOTHING
+
+    def _name_epoch(self, fact: DomainObserved) -> list[Effect]:
+        """Follow an epoch. An epoch that is not above the known one is new only if facts and log
+        are both lost: the pool was deleted and created again."""
+        known = self.domains.get(fact.domain) or self.unread_domains.get(fact.domain)
+        if fact.deleted:
+            if known is None or fact.epoch < known.epoch:
+                if known is not None:
+                    known.renamed = 0
+                return []
+            if self.unread_domains.pop(fact.domain, None) is not None:
+                return []
+            del self.domains[fact.domain]
+            self.requeue_all()
+            return [Unfollow(fact.domain)]
+        if known is not None and fact.epoch <= known.epoch and not (known.unnamed and known.lost):
+            known.unnamed = known.unnamed and fact.epoch < known.epoch
+            known.renamed = fact.epoch if known.unnamed else 0
+            if fact.epoch == known.epoch:
+                known.start = fact.start
+            return []
+        return self.follow(fact.domain, fact.epoch, fact.start)
+
+    def follow(self, name: str, epoch: int, start: int) -> list[Effect]:
+        """Begin another epoch of a domain."""
+        domain = SchedulingDomain(name, epoch, start=start)
+        if not self.subscriptions.takes(name):
+            self.unread_domains[name] = domain
+            return []
+        self.add(domain)
+        self.requeue_all()
+        return [Follow(name, epoch, start)]
+
+    def add(self, domain: SchedulingDomain) -> None:
+        """Add a domain that is subscribed to, or replace it."""
+        self.domains[domain.name] = domain
+        self._set_topology(domain)
+
+    def forget_facts(self) -> None:
+        """Start again: the facts stream was re-created. The logs stay until new epochs."""
+        self.facts = Facts()
+        self.pool_dependencies = PoolDependencies()
+        self.subscriptions.restart()
+        self.published = PublishedDevices(self.rules.drivers)
+        self.tables.forget()
+        self.patterns = None  # They have the capacity shapes of the old fleet.
+        self.selectors = SelectorCache()
+        for domain in (*self.domains.values(), *self.unread_domains.values()):
+            domain.queue.request_full_scan()
+            domain.unnamed = True
+            domain.renamed = 0
+            domain.node_worths = NodeWorths()  # It has the numbers of the old tables.
+            domain.groups = PendingGroups()
+        self.requeue_all()
+
     def assume(self, domain: SchedulingDomain, decision: PodDecision) -> None:
         """Assume a decision before it is written: charge its devices and dequeue its pods."""
         pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
         domain.current.take(decision, self.facts.now_unix_s)
         domain.queue.remove(pod_uid)
-        if self.assumed_pods.has(pod_uid):  # An earlier attempt has not ended in a log yet.
-            self.recompute_assumed_pod(pod_uid)
-        elif not self._is_counted(pod_uid, node):
-            self.assumed_pods.set(pod_uid, node, _held(decision))
+        is_counted = self._is_counted(pod_uid, node)
+        if is_counted or not self.assumed_pods.add(pod_uid, node, _held(decision)):
+            self._recompute_assumed_pod(pod_uid)  # An earlier attempt has not ended in a log yet.
         devices: list[DeviceId] = []
         for claim in decision.claims:
             uid = claim.uid
@@ -251,43 +390,105 @@ class AllocatorState:
             pods = pods_of.get((claim.namespace, claim.name), ())
             for other in pods if len(pods) > 1 else ():
                 if other != pod_uid:
-                    self.recompute_pod(other)
+                    self._recompute_pod(other)
         self._use_changed(devices, node)
 
-    def recompute(self, affected: AffectedObjects) -> None:
-        """Recompute the objects that a record affects."""
-        pods = dict.fromkeys(affected.pods)
-        for claim_uid in affected.claims:
-            self._recompute_use(claim_uid)
-            pods.update(dict.fromkeys(self._pods_of(claim_uid)))
-        for pod_uid in affected.pods:
-            self.recompute_assumed_pod(pod_uid)
-        for pod_uid in pods:
-            self.recompute_pod(pod_uid)
+    def charge(self, decision: PodDecision) -> None:
+        """Charge devices and node for a decision that may not be made."""
+        pod_uid, node = decision.pod_uid, decision.node
+        devices: list[DeviceId] = []
+        for claim in decision.claims:
+            devices += self.device_usage.set(claim.uid, claim.allocation).taken
+        self.assumed_pods.set(pod_uid, node, _held(decision))
+        self._use_changed(devices, node)
 
-    def recompute_all(self) -> None:
-        """Recompute everything, after facts or a log were lost."""
+    def discharge(self, decision: PodDecision) -> None:
+        """Undo ``charge``."""
+        devices: list[DeviceId] = []
+        for claim in decision.claims:
+            devices += self.device_usage.set(claim.uid, self._use(claim.uid)).freed
+        self.assumed_pods.set(decision.pod_uid, decision.node, None)
+        self._use_changed(devices, decision.node)
+
+    def requeue(self, changes: Changes) -> None:
+        """Compute again what follows from the changed objects."""
+        if changes is NOTHING:
+            return
+        pods = dict.fromkeys(changes.pods)
+        for claim_uid in changes.claims:
+            if not self._is_untouched(claim_uid):
+                self._recompute_use(claim_uid)
+            pods.update(dict.fromkeys(self._pods_of(claim_uid)))
+        for pod_uid in changes.pods:
+            self._recompute_assumed_pod(pod_uid)
+        for pod_uid in pods:
+            self._recompute_pod(pod_uid)
+        for group in changes.groups:
+            self._touch_group(group)
+        if changes.nodes or changes.cards:
+            self._requeue_nodes(changes)
+        self._requeue_domains(changes)
+        if changes.are_requirements:
+            self._requirements_changed()
+        if changes.are_matches:
+            self.published.clear_eligible()
+            self.tables.forget_indexes()
+
+    def _requeue_nodes(self, changes: Changes) -> None:
+        for name in changes.nodes:
+            self.tables.node_changed(name)
+            for pod_uid in (*self.assumed_pods.pods_on(name), *changes.counted):
+                self._recompute_assumed_pod(pod_uid)
+        for name in changes.cards:
+            if name:
+                self.tables.node_changed(name, cards=True)
+                self._capacity_changed_on(name)
+            else:
+                self.shared_version += 1
+                self._capacity_changed_everywhere()
+
+    def _requeue_domains(self, changes: Changes) -> None:
+        """Let queues be scanned, and reservations be settled."""
+        if changes.is_capacity_everywhere:
+            self._capacity_changed_everywhere()
+        for pool in changes.capacity:
+            if (domain := self.domains.get(pool)) is not None:
+                domain.queue.capacity_version += 1
+        for pool in changes.unsettled:
+            if (domain := self.domains.get(pool)) is not None:
+                domain.settle = True
+        for pool in changes.lost:
+            if (domain := self.domains.get(pool)) is not None:
+                domain.queue.node_lost_unix_s = self.facts.now_unix_s
+        for pod_uid in changes.ended:
+            for domain in self.domains.values():
+                domain.settle = domain.settle or pod_uid in domain.current.pods
+
+    def _requirements_changed(self) -> None:
+        if self.patterns is not None:
+            self.patterns.forget()
+        for domain in self.domains.values():
+            self._set_topology(domain)
+
+    def _set_topology(self, domain: SchedulingDomain) -> None:
+        """Pods of one signature fit the same nodes only in one topology."""
+        topology = self.facts.placement(domain.name)[0].topology
+        if domain.queue.topology != topology:
+            domain.queue.topology = topology
+            domain.queue.request_full_scan()
+
+    def requeue_all(self) -> None:
+        """Compute everything again, after facts or a log were lost."""
         claims = [uid for uid, _ in self.device_usage.claims()]
         claims += [*self.facts.claims, *(r.claim_uid for r in self.reservations())]
-        for claim_uid in dict.fromkeys(claims):
-            self.recompute_claim(claim_uid)
         pods = [*self.facts.pods, *self.assumed_pods.pods()]
         pods += [uid for domain in self.domains.values() for uid in domain.current.pods]
-        for pod_uid in dict.fromkeys(pods):
-            self.recompute_assumed_pod(pod_uid)
-            self.recompute_pod(pod_uid)
+        self.requeue(Changes(tuple(dict.fromkeys(claims)), tuple(dict.fromkeys(pods))))
 
     def reservations(self) -> Iterator[Reservation]:
         """Every reservation of every log, whatever its stage."""
         for domain in self.domains.values():
             yield from domain.current.claims.values()
-
-    def recompute_claim(self, claim_uid: str) -> None:
-        """Recompute what the claim uses, whether a reservation of it must end, and its pods."""
-        if not self._is_untouched(claim_uid):
-            self._recompute_use(claim_uid)
-        for pod_uid in self._pods_of(claim_uid):
-            self.recompute_pod(pod_uid)
 
     def _is_untouched(self, claim_uid: str) -> bool:
         """Whether the claim uses nothing and is in no log, as a new claim."""
@@ -312,7 +513,7 @@ class AllocatorState:
             self._suspect(device, claim_uid)
         self._use_changed((*change.taken, *change.freed))
         for device in change.freed:
-            self.capacity_freed_on(device)
+            self._capacity_freed_on(device)
 
     def _suspect(self, device: DeviceId, claim_uid: str) -> None:
         before = self.suspects.get(device)
@@ -323,16 +524,11 @@ class AllocatorState:
         known = (domain.current.claims.get(claim_uid) for domain in self.domains.values())
         return any(one is not None and one.stage is not Stage.OVER for one in known)
 
-    def tick(self) -> None:
-        """Count a tick for devices that are to be checked."""
-        for device, suspect in self.suspects.items():
-            self.suspects[device] = replace(suspect, ticks=suspect.ticks + 1)
-
     def _use_changed(self, devices: Sequence[DeviceId], node: str = "") -> None:
         """Use of devices changed, and perhaps of a node."""
         changed: dict[str, list[Card]] = {node: []} if node else {}
         for device in devices:
-            card = self.published.card(device)
+            card = self.published.cards.get(device)
             if card is not None:
                 changed.setdefault(card.node, []).append(card)
             elif device.driver in self.rules.drivers:
@@ -343,12 +539,11 @@ class AllocatorState:
     def _pods_of(self, claim_uid: str) -> tuple[str, ...]:
         """The pods that refer to a claim, while it is known."""
         claim = self.facts.claims.get(claim_uid)
-        return () if claim is None else self.facts.pods_named((claim.namespace, claim.name))
-
-    def recompute_pods_of(self, claim: ClaimName) -> None:
-        """Recompute the pods that refer to a claim, which may be deleted."""
-        for pod_uid in self.facts.pods_named(claim):
-            self.recompute_pod(pod_uid)
+        return (
+            ()
+            if claim is None
+            else tuple(self.facts.pods_of.get((claim.namespace, claim.name), ()))
+        )
 
     def _use(self, claim_uid: str) -> Allocation | None:
         """``status.allocation``, else what the logs reserve."""
@@ -383,7 +578,7 @@ class AllocatorState:
             domain.unsettled.pop(claim_uid, None)
             domain.asked.pop(claim_uid, None)
 
-    def recompute_assumed_pod(self, pod_uid: str) -> None:
+    def _recompute_assumed_pod(self, pod_uid: str) -> None:
         """Assume the pod on its node while a log reserves it and the node's sums lack it."""
         node, held = "", None
         for domain in self.domains.values():
@@ -402,7 +597,7 @@ class AllocatorState:
             self.tables.use_changed(node)
         if freed_on:
             self.tables.use_changed(freed_on)
-            self.capacity_changed_on_node(freed_on)
+            self._capacity_changed_on(freed_on)
 
     def _is_held(self, pod_uid: str, node: str) -> bool:
         pod = self.facts.pods.get(pod_uid)
@@ -416,40 +611,87 @@ class AllocatorState:
         fact = self.facts.nodes.get(node)
         return fact is not None and pod_uid in fact.counted
 
-    def recompute_pod(self, pod_uid: str) -> None:
+    def _recompute_pod(self, pod_uid: str) -> None:
         """Queue the pod if a decision could help it; else dequeue it."""
         pod = self.facts.pods.get(pod_uid)
         pool = pod.pool if pod is not None and self.is_decidable(pod) else ""
+        if pod is not None and pod.member is not None:
+            self._touch_group(pod.member.group)  # It queues the pod if that is decided alone.
         for domain in self.domains.values():
             if pod is not None and domain.name == pool:
+                if pod.member is not None:
+                    continue
                 key = (-pod.priority, pod.created_unix_s, pod.uid)
                 # A replica that begins to serve activates all pods.
-                domain.queue.add(pod_uid, key, activate=domain.serving)
+                domain.queue.add(pod_uid, key, activate=domain.fence is not None)
             else:
                 domain.queue.remove(pod_uid)
 
-    def capacity_freed_on(self, device: DeviceId) -> None:
-        """Something of a device was freed."""
-        card = self.published.card(device)
-        if card is None and device.driver in self.rules.drivers:
-            self.capacity_changed_everywhere()
-        else:
-            self.capacity_changed_on_node(card.node if card else device.pool)
+    def _touch_group(self, group: GroupKey) -> None:
+        """Have a group looked at again in the domains of its pods."""
+        pools = self.facts.groups.pools(group)
+        for domain in self.domains.values():
+            if domain.name in pools:
+                domain.groups.touch(group)
+            else:
+                domain.groups.remove(group)
 
-    def capacity_changed_on_node(self, node: str) -> None:
+    def _capacity_freed_on(self, device: DeviceId) -> None:
+        """Something of a device was freed."""
+        card = self.published.cards.get(device)
+        if card is None and device.driver in self.rules.drivers:
+            self._capacity_changed_everywhere()
+        else:
+            self._capacity_changed_on(card.node if card else device.pool)
+
+    def _capacity_changed_on(self, node: str) -> None:
         """Something of a node was freed, added or changed."""
         fact = self.facts.nodes.get(node)
         domain = self.domains.get(fact.node.pool) if fact else None
         if domain is not None:
             domain.queue.capacity_version += 1
 
-    def capacity_changed_everywhere(self) -> None:
+    def _capacity_changed_everywhere(self) -> None:
         """Something changed that all domains read."""
         for domain in self.domains.values():
             domain.queue.capacity_version += 1
+
+
+def _is_moved(moved_to: str | None, uid: str, known: Container[str]) -> bool:
+    """Whether a tombstone, also an old one, is about an object that is known in another pool: then
+    the pools depend on each other."""
+    return moved_to is not None and uid in known
+
+
+def _of_cards(nodes: tuple[str, ...]) -> Changes:
+    """Devices of these nodes changed; an empty name: of several nodes."""
+    return Changes(cards=nodes) if nodes else NOTHING
+
+
+def _stored_language(cluster: ClusterObserved) -> Environment:
+    """The CEL environment of the selectors of stored claims and classes."""
+    return environment_of_server(
+        cluster.version,
+        Mode.STORED,
+        consumable_capacity=cluster.consumable_capacity,
+        list_attributes=cluster.list_attributes,
+    )
 
 
 def _held(decision: PodDecision) -> AssumedResources:
     """What a pod takes of its node once it is there."""
     cpu_milli, memory_bytes = decision.cpu_milli, decision.memory_bytes
     return AssumedResources(cpu_milli, memory_bytes, 1, decision.resources, decision.ports)
+
+
+_APPLIES: Final[Mapping[type[Fact], Callable[[AllocatorState, Any], Changes]]] = {
+    ClaimObserved: AllocatorState._claim,
+    PodObserved: AllocatorState._pod,
+    NodeObserved: AllocatorState._node,
+    SliceObserved: AllocatorState._slice,
+    InventoryObserved: AllocatorState._inventory,
+    ClusterObserved: AllocatorState._cluster,
+    TaintRuleObserved: AllocatorState._taint_rule,
+    Tick: AllocatorState._tick,
+}
+"""How facts are applied that change more than ``Facts``, by type."""

@@ -1,20 +1,25 @@
-"""The pools that a replica reads: those that it subscribes to, and those that they depend on.
+"""The pools that a replica reads: those that it subscribes to, those that they depend on, and those
+that undecodable facts stop.
 
 Every replica folds all facts without a pool. Earlier facts of a newly subscribed pool are read from
 the first one, while new facts are read in order: the pool is caught up when the new facts reach the
 position at which the earlier ones ended.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved
+from dray_allocator.values.undecodable import UndecodableFact
 
 Object = tuple[str, str]
 """Kind of dependency, and the name or uid of the object that causes it."""
 Pair = tuple[str, str]
 """Deciding in the first pool depends on the second."""
+
+Stopped = dict[str, dict[str, None]]
+"""Subjects of undecodable facts, by the name of the pool, node or policy."""
 
 _REFERENCE: Final = "reference"
 _MOVED: Final = "moved from"
@@ -165,3 +170,65 @@ class PoolDependencies:
                         found[other] = None
                         ahead.append(other)
         return tuple(found)
+
+
+@dataclass(slots=True)
+class UndecodableFacts:
+    """The undecodable facts, and what they stop."""
+
+    facts: dict[str, UndecodableFact] = field(default_factory=dict)
+    """By subject."""
+    _pools: Stopped = field(default_factory=dict)
+    _nodes: Stopped = field(default_factory=dict)
+    _policies: Stopped = field(default_factory=dict)
+    _everywhere: dict[str, None] = field(default_factory=dict)
+
+    def put(self, fact: UndecodableFact) -> None:
+        """Add: the newest fact of an object can't be decoded."""
+        self.drop(fact.subject)
+        if not fact.stops:
+            return
+        self.facts[fact.subject] = fact
+        for stopped, name in self._entries(fact):
+            stopped.setdefault(name, {})[fact.subject] = None
+        if fact.everywhere:
+            self._everywhere[fact.subject] = None
+
+    def drop(self, subject: str) -> None:
+        """Remove: the newest fact of an object can be decoded."""
+        fact = self.facts.pop(subject, None)
+        if fact is None:
+            return
+        self._everywhere.pop(subject, None)
+        for stopped, name in self._entries(fact):
+            del stopped[name][subject]
+            if not stopped[name]:
+                del stopped[name]
+
+    def forget_pools(self, keep: Callable[[str], bool]) -> None:
+        """Remove the facts of pools that are no longer read."""
+        for fact in tuple(self.facts.values()):
+            if not keep(fact.pool):
+                self.drop(fact.subject)
+
+    def stop(self, pool: str, members: Container[str], policy: str) -> str:
+        """Why the pool is stopped; empty: it is not. ``members``: the pool's nodes."""
+        if not self.facts:
+            return ""
+        subjects = (
+            self._everywhere
+            or self._pools.get(pool)
+            or self._policies.get(policy)
+            or next((found for name, found in self._nodes.items() if name in members), None)
+        )
+        return self.facts[next(iter(subjects))].why if subjects else ""
+
+    def any(self) -> str:
+        """Why a pool with devices that span nodes is stopped; empty: it is not."""
+        return next((fact.why for fact in self.facts.values()), "")
+
+    def _entries(self, fact: UndecodableFact) -> Iterable[tuple[Stopped, str]]:
+        yield from ((self._pools, pool) for pool in fact.pools)
+        yield from ((self._nodes, node) for node in fact.nodes)
+        if fact.policy:
+            yield self._policies, fact.policy

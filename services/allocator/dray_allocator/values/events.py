@@ -1,7 +1,5 @@
 """Events that the pure core handles, and effects that the replica executes."""
 
-from dataclasses import dataclass
-
 import msgspec
 
 from dray.messages.commands import VoidClaim
@@ -10,7 +8,7 @@ from dray.messages.facts import Fact
 from dray_allocator.values.undecodable import UndecodableFact
 
 
-class FactSeen(msgspec.Struct, frozen=True):
+class FactSeen(msgspec.Struct, frozen=True, gc=False):
     """The next fact of the facts stream."""
 
     sequence: int
@@ -22,35 +20,31 @@ class FactSeen(msgspec.Struct, frozen=True):
     What is folded is then no state that the cluster ever had, and nothing is decided."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(msgspec.Struct, frozen=True, gc=False):
     """Fold the facts and logs of these pools from now on, and no others; None: of all pools."""
 
     pools: tuple[str, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierFact:
+class EarlierFact(msgspec.Struct, frozen=True, gc=False):
     """A fact of a newly subscribed pool, read apart from those in order."""
 
     sequence: int
     fact: Fact | UndecodableFact
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierFactsRead:
+class EarlierFactsRead(msgspec.Struct, frozen=True, gc=False):
     """All earlier facts of these pools (None: all) were read; the last has ``sequence``."""
 
     pools: tuple[str, ...] | None
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class FactsLost:
+class FactsLost(msgspec.Struct, frozen=True, gc=False):
     """The facts stream was re-created: everything known from it is forgotten."""
 
 
-class RecordSeen(msgspec.Struct, frozen=True):
+class RecordSeen(msgspec.Struct, frozen=True, gc=False):
     """The next record of a domain's decision log."""
 
     domain: str
@@ -60,8 +54,7 @@ class RecordSeen(msgspec.Struct, frozen=True):
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RecordUndecodable:
+class RecordUndecodable(msgspec.Struct, frozen=True, gc=False):
     """The next record of a domain's log is one that this release can't decode: it may be an
     allocation, and all behind it build on it."""
 
@@ -70,24 +63,21 @@ class RecordUndecodable:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogLost:
+class LogLost(msgspec.Struct, frozen=True, gc=False):
     """The log's stream is missing: nothing is decided until a new epoch is announced."""
 
     domain: str
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogShortened:
+class LogShortened(msgspec.Struct, frozen=True, gc=False):
     """The log lost its newest records; the others are read from the start."""
 
     domain: str
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Serve:
+class Serve(msgspec.Struct, frozen=True, gc=False):
     """This replica holds the domain's lease; it may decide once it folded ``last_sequence``."""
 
     domain: str
@@ -95,15 +85,13 @@ class Serve:
     last_sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class StandBy:
+class StandBy(msgspec.Struct, frozen=True, gc=False):
     """This replica no longer serves the domain."""
 
     domain: str
 
 
-@dataclass(frozen=True, slots=True)
-class AppendFailed:
+class AppendFailed(msgspec.Struct, frozen=True, gc=False):
     """An append failed or its outcome is unknown: what was decided since is forgotten."""
 
     domain: str
@@ -111,8 +99,7 @@ class AppendFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Continue:
+class Continue(msgspec.Struct, frozen=True, gc=False):
     """Continue with active pods and unfinished searches."""
 
 
@@ -136,8 +123,7 @@ Event = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True, gc=False):
     """Append to the domain's log, if its last sequence is ``expected_last``.
 
     ``chained``: it builds on the append before it, which is not confirmed yet. A record of
@@ -150,17 +136,18 @@ class Append:
     record: AnyRecord
     expected_last: int
     chained: bool = False
+    term: int = 0
+    """``SchedulingDomain.term``: the failure of an append of an earlier term says nothing of this
+    one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True, gc=False):
     """Send a command."""
 
     command: VoidClaim
 
 
-@dataclass(frozen=True, slots=True)
-class Follow:
+class Follow(msgspec.Struct, frozen=True, gc=False):
     """Read the domain's log of this epoch, and no other one."""
 
     domain: str
@@ -169,23 +156,20 @@ class Follow:
     """Sequence of the first record to read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unfollow:
+class Unfollow(msgspec.Struct, frozen=True, gc=False):
     """The domain is gone, or others serve it."""
 
     domain: str
 
 
-@dataclass(frozen=True, slots=True)
-class StopServing:
+class StopServing(msgspec.Struct, frozen=True, gc=False):
     """What was appended is forgotten, because records that were not read are trimmed: serve the
     domain again once its log is read."""
 
     domain: str
 
 
-@dataclass(frozen=True, slots=True)
-class DoublyAllocated:
+class DoublyAllocated(msgspec.Struct, frozen=True, gc=False):
     """A device is allocated beyond its capacity: an alarm."""
 
     device: str

@@ -1,6 +1,6 @@
 """Options that decisions depend on, from the settings."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dray.api import names
@@ -17,6 +17,8 @@ class AllocatorOptions:
     uncommitted_after_s: float = 30.0
     void_repeat_s: float = 5.0
     exclusion_s: float = 300.0
+    group_exclusion_s: float = 10.0
+    """The same for pods of a group: all of them were rolled back because of one."""
     checkpoint_interval_s: float = 600.0
     waiting_repeat_s: float = 10.0
     """A waiting pod whose reasons changed only in their counts is recorded again after this."""
@@ -28,15 +30,24 @@ class AllocatorOptions:
     decided_bytes: int = 900_000
     """Limit of the decisions in one record. Every bus takes messages of 1 MiB (``MINIMUM_BYTES``);
     the rest is for the record's other fields."""
+    group_parts: int = 8
+    """Records in which the decision on one PodGroup may be written."""
+    group_pods: int = 4096
+    """Pods of one PodGroup; a larger group is not decided."""
+    group_trials: int = 2_000
+    """Nodes searched again for pods of one PodGroup together, after no node was left for one."""
+    group_timeout_s: float = 300.0
+    """How long after its decision the minimum of a PodGroup may lack running pods, unless the
+    PodGroup has its own."""
 
-    def changed(self) -> dict[str, Any]:
-        """Options that differ from the defaults, by name, as JSON values; without the writer."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name in _SETTINGS
-            if (value := getattr(self, name)) != getattr(_DEFAULT, name)
+    changed: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+    """Options that differ from the defaults, by name, as JSON values; without the writer."""
+
+    def __post_init__(self) -> None:
+        settings = [one for one in fields(self) if one.init and one.name != "writer"]
+        changed = {
+            one.name: list(value) if isinstance(value, tuple) else value
+            for one in settings
+            if (value := getattr(self, one.name)) != one.default
         }
-
-
-_DEFAULT = AllocatorOptions()
-_SETTINGS = tuple(field.name for field in fields(AllocatorOptions) if field.name != "writer")
+        object.__setattr__(self, "changed", changed)

@@ -16,8 +16,8 @@ If not even the object can be read, all pools are stopped. A replica that can de
 serve them, and a later decodable fact of the object starts them again.
 """
 
-from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -28,21 +28,30 @@ from dray.messages.facts import (
     ClaimObserved,
     DomainObserved,
     Fact,
+    GroupObserved,
     InventoryObserved,
     NodeObserved,
     PodObserved,
     PolicyObserved,
     PoolObserved,
+    PriorityClassObserved,
+    QueueObserved,
     SliceObserved,
     TemplateObserved,
     TermBegun,
 )
 
-Stopped = dict[str, dict[str, None]]
-"""Subjects of the facts, by the name of the pool, node or policy."""
 _OF_POOLS: Final = (ClaimObserved, PodObserved)
-_UNUSED: Final = (InventoryObserved, TemplateObserved, TermBegun)
-"""Allocators ignore them; a node's health only removes devices, and its last state stays."""
+_UNUSED: Final = (
+    GroupObserved,
+    InventoryObserved,
+    PriorityClassObserved,
+    QueueObserved,
+    TemplateObserved,
+    TermBegun,
+)
+"""Allocators ignore them, or their last state stays: a node's health only removes devices, and pods
+of a group that is not known wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,67 +183,3 @@ def _named(*names: str) -> tuple[str, ...]:
 def _name(token: str) -> str:
     """The name encoded in a token of a subject; DNS names have no underscores."""
     return "" if token == "-" else token.replace("_", ".")
-
-
-@dataclass(slots=True)
-class UndecodableFacts:
-    """The undecodable facts, and what they stop."""
-
-    _facts: dict[str, UndecodableFact] = field(default_factory=dict)
-    _pools: Stopped = field(default_factory=dict)
-    _nodes: Stopped = field(default_factory=dict)
-    _policies: Stopped = field(default_factory=dict)
-    _everywhere: dict[str, None] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self._facts)
-
-    def put(self, fact: UndecodableFact) -> None:
-        """Add: the newest fact of an object can't be decoded."""
-        self.drop(fact.subject)
-        if not fact.stops:
-            return
-        self._facts[fact.subject] = fact
-        for stopped, name in self._entries(fact):
-            stopped.setdefault(name, {})[fact.subject] = None
-        if fact.everywhere:
-            self._everywhere[fact.subject] = None
-
-    def drop(self, subject: str) -> None:
-        """Remove: the newest fact of an object can be decoded."""
-        fact = self._facts.pop(subject, None)
-        if fact is None:
-            return
-        self._everywhere.pop(subject, None)
-        for stopped, name in self._entries(fact):
-            del stopped[name][subject]
-            if not stopped[name]:
-                del stopped[name]
-
-    def forget_pools(self, keep: Callable[[str], bool]) -> None:
-        """Remove the facts of pools that are no longer read."""
-        for fact in tuple(self._facts.values()):
-            if not keep(fact.pool):
-                self.drop(fact.subject)
-
-    def stop(self, pool: str, members: Container[str], policy: str) -> str:
-        """Why the pool is stopped; empty: it is not. ``members``: the pool's nodes."""
-        if not self._facts:
-            return ""
-        subjects = (
-            self._everywhere
-            or self._pools.get(pool)
-            or self._policies.get(policy)
-            or next((found for name, found in self._nodes.items() if name in members), None)
-        )
-        return self._facts[next(iter(subjects))].why if subjects else ""
-
-    def any(self) -> str:
-        """Why a pool with devices that span nodes is stopped; empty: it is not."""
-        return next((fact.why for fact in self._facts.values()), "")
-
-    def _entries(self, fact: UndecodableFact) -> Iterable[tuple[Stopped, str]]:
-        yield from ((self._pools, pool) for pool in fact.pools)
-        yield from ((self._nodes, node) for node in fact.nodes)
-        if fact.policy:
-            yield self._policies, fact.policy

@@ -90,6 +90,8 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     pod: Pod | None = None
     text: bytes = b""
     """Of the object; empty without claims."""
+    has_sandbox: bool = False
+    """Whether the kubelet has made its sandbox, after it prepared its claims."""
     has_shape: bool = False
     """Whether the webhook has seen that it asks for GPUs."""
     templates: tuple[str, ...] = ()
@@ -101,6 +103,11 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     ports: tuple[HostPort, ...] = ()
     fills_node: bool = False
     """Its requests can't be read, so it counts as using the whole node."""
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the webhook has seen that it belongs to a PodGroup."""
+        return self.pod is not None and self.pod.member is not None and bool(self.pod.request_id)
 
     @property
     def object(self) -> Object:
@@ -144,6 +151,7 @@ def cached_pod(obj: Object, pod: Pod | None, revision: int, *, text: bytes = b""
         revision=revision,
         pod=pod,
         text=b"" if pod is None else text or text_of(obj),
+        has_sandbox=pod is not None and _has_sandbox(obj),
         has_shape=pod is not None and _has_shape(obj),
         templates=() if terminal else _templates(obj),
         repels=anti_affinity_terms(obj) if spec.get("affinity") else (),
@@ -154,8 +162,13 @@ def cached_pod(obj: Object, pod: Pod | None, revision: int, *, text: bytes = b""
 
 def with_object(cached: CachedPod, obj: Object) -> CachedPod:
     """A pod that refers to claims, with what its object adds to the other fields."""
-    templates = () if cached.terminal else _templates(obj)
-    return replace(cached, text=text_of(obj), has_shape=_has_shape(obj), templates=templates)
+    return replace(
+        cached,
+        text=text_of(obj),
+        has_sandbox=_has_sandbox(obj),
+        has_shape=_has_shape(obj),
+        templates=() if cached.terminal else _templates(obj),
+    )
 
 
 def _has_shape(obj: Object) -> bool:
@@ -176,6 +189,15 @@ def checked_pod(cached: CachedPod) -> CachedPod:
     msgspec.ValidationError."""
     json_codec.checked((cached.node, cached.resources, cached.ports, cached.pod), _READ)
     return cached
+
+
+def _has_sandbox(obj: Object) -> bool:
+    """By the condition; by the phase if a kubelet does not write it."""
+    status = obj.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodReadyToStartContainers":
+            return bool(condition.get("status") == "True")
+    return status.get("phase") not in (None, "", "Pending")
 
 
 def is_ours(claim: Claim) -> bool:

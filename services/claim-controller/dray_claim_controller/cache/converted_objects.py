@@ -9,6 +9,7 @@ from dray.kube.convert import (
     UNREADABLE,
     claim_from,
     claim_from_fields,
+    group_key,
     pod_from,
     revision_of,
     why_unreadable,
@@ -81,7 +82,7 @@ def convert_text(resource: Resource, text: bytes) -> ConvertedObject | None:
     name, revision, uid = name_of(fields), revision_of(fields), fields["metadata"]["uid"]
     try:
         if resource is PODS:
-            pod = _pod_with_claims(fields)
+            pod = _pod_of_concern(fields)
             cached = cached_pod(fields, pod, revision, text=kept)
             return ConvertedObject(name, ObjectText(uid, revision, b""), cached)
         value = claim_from_fields(fields) if resource is CLAIMS else None
@@ -90,14 +91,16 @@ def convert_text(resource: Resource, text: bytes) -> ConvertedObject | None:
     return ConvertedObject(name, ObjectText(uid, revision, kept), value)
 
 
-def _pod_with_claims(obj: Object) -> Pod | None:
-    return pod_from(obj) if obj["spec"].get("resourceClaims") else None
+def _pod_of_concern(obj: Object) -> Pod | None:
+    """A pod, if it refers to claims or is in a group."""
+    concerns = obj["spec"].get("resourceClaims") or group_key(obj) is not None
+    return pod_from(obj) if concerns else None
 
 
 def _converted_pod(obj: Object, version: ObjectText) -> ConvertedObject:
     name = name_of(obj)
     try:
-        cached = checked_pod(cached_pod(obj, _pod_with_claims(obj), version.revision))
+        cached = checked_pod(cached_pod(obj, _pod_of_concern(obj), version.revision))
     except UNREADABLE as error:
         unreadable = unreadable_pod(obj, version.revision)
         return ConvertedObject(name, version, unreadable, why_unreadable(error))

@@ -10,8 +10,6 @@ from dray.api.claims import Claim, GivenUp
 from dray.kube.ports import (
     CLAIMS,
     PODS,
-    TAINT_RULES,
-    TAINT_RULES_BETA,
     Deleted,
     Kube,
     KubeError,
@@ -27,11 +25,11 @@ from dray.kube.ports import (
 from dray.recording.journal import Notes
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
-from dray_claim_controller.cache.resources import WATCHED
+from dray_claim_controller.cache.resources import OPTIONAL, WATCHED
 from dray_claim_controller.cache.rule_recorder import A, RecordedRule, RuleRecorder
 
 _MOST_CAUSES = 10_000
-_RULES_ASKED_EVERY_S = 60.0
+_LOOKED_FOR_EVERY_S = 60.0
 _AGAIN_S = 1.0
 Listener = Callable[[Resource, WatchEvent], None]
 
@@ -48,14 +46,15 @@ class Informers:
         self._causes: OrderedDict[str, str] = OrderedDict()
         self._complained: dict[FactKey, str] = {}
         self._changed = asyncio.Event()
-        self._rules: Resource | None = None
-        """The served version of DeviceTaintRules; None: not served."""
+        self._served: dict[str, Resource] = {}
+        """The served versions of optional kinds, by plural."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             for resource in WATCHED:
-                watch = self._watch_rules if resource is TAINT_RULES else self._watch
+                is_optional = resource.plural in OPTIONAL
+                watch = self._watch_if_served if is_optional else self._watch
                 group.create_task(watch(resource), name=f"watch-{resource.plural}")
 
     async def synced(self) -> None:
@@ -66,7 +65,8 @@ class Informers:
     async def relist(self) -> None:
         """List all kinds again, because watches may be behind."""
         for resource in WATCHED:
-            served = self._rules if resource is TAINT_RULES else resource
+            is_optional = resource.plural in OPTIONAL
+            served = self._served.get(resource.plural) if is_optional else resource
             if served is not None:
                 transform = self._recorder.transform(served)
                 await self._apply(resource, await self._kube.list(served, transform=transform))
@@ -165,24 +165,30 @@ class Informers:
                     why=known.why,
                 )
 
-    async def _watch_rules(self, resource: Resource) -> None:
-        """Watch DeviceTaintRules once they are served; until then there are none."""
-        while self._rules is None:
+    async def _watch_if_served(self, resource: Resource) -> None:
+        """Watch a kind once it is served; until then there are no such objects."""
+        while (served := self._served.get(resource.plural)) is None:
             try:
-                self._rules = await self._served_rules()
+                served = await self._version_served(resource)
             except KubeError as error:
-                structlog.get_logger().warning("DeviceTaintRules are unknown", error=str(error))
+                structlog.get_logger().warning(
+                    "it is unknown whether a kind is served",
+                    resource=resource.plural,
+                    error=str(error),
+                )
                 await asyncio.sleep(_AGAIN_S)
                 continue
-            if self._rules is None:
-                if resource.plural not in self.cache.listed:
-                    self._recorder.apply(resource, Listed((), 0))
-                    self._wake()
-                await asyncio.sleep(_RULES_ASKED_EVERY_S)
-        await self._watch(self._rules)
+            if served is not None:
+                self._served[resource.plural] = served
+                break
+            if resource.plural not in self.cache.listed:
+                self._recorder.apply(resource, Listed((), 0))
+                self._wake()
+            await asyncio.sleep(_LOOKED_FOR_EVERY_S)
+        await self._watch(served)
 
-    async def _served_rules(self) -> Resource | None:
-        for version in (TAINT_RULES, TAINT_RULES_BETA):
+    async def _version_served(self, resource: Resource) -> Resource | None:
+        for version in OPTIONAL[resource.plural]:
             try:
                 await self._kube.list(version)
             except (NotFoundError, RefusedError):

@@ -10,14 +10,18 @@ from typing import Any, Generic, TypeGuard, TypeVar
 from msgspec.structs import replace
 
 from dray.api.claims import UNREAD, Claim, GivenUp
-from dray.api.pods import Pod
+from dray.api.pods import GroupKey, Pod
 from dray.kube.convert import pod_from, revision_of
 from dray.kube.ports import (
     CLAIMS,
+    NATIVE_POD_GROUPS,
     NODES,
+    POD_GROUPS,
     PODS,
     POLICIES,
     POOLS,
+    PRIORITY_CLASSES,
+    QUEUES,
     SLICES,
     Changed,
     Deleted,
@@ -46,6 +50,12 @@ from dray_claim_controller.cache.converted_objects import (
     convert_text,
 )
 from dray_claim_controller.cache.devices import DeviceCache, is_vague, nodes_of
+from dray_claim_controller.cache.group_members import (
+    ForeignMember,
+    GroupMembers,
+    fact_key,
+    resource_of,
+)
 from dray_claim_controller.cache.object_texts import ObjectText, ObjectTexts
 from dray_claim_controller.cache.pool_selectors import PoolSelectors
 from dray_claim_controller.cache.resources import FACTS_OF, WATCHED, name_of
@@ -54,6 +64,7 @@ _RESOURCES = {
     FACTS_OF[resource.plural]: resource for resource in WATCHED if resource.plural in FACTS_OF
 } | {"claim": CLAIMS, "pod": PODS, "slice": SLICES}
 """The resource that a fact is built from, by the fact's name."""
+_GROUPS = (POD_GROUPS, NATIVE_POD_GROUPS)
 _PUT_AT_ONCE = 200
 """Objects of a first list that are applied in one step."""
 _COMPARED_AT_ONCE = 2000
@@ -114,6 +125,12 @@ def _key_of(resource: Resource, uid: str, name: str) -> FactKey:
     return FactKey(resource.plural, uid if resource in (CLAIMS, PODS) else name)
 
 
+def _group_named(resource: Resource, name: str) -> GroupKey:
+    """The PodGroup of a name as ``name_of`` makes it."""
+    namespace, _, own = name.partition("/")
+    return GroupKey(resource.group, namespace, own)  # type: ignore[arg-type]
+
+
 class ObjectCache:
     """Claims and pods by UID, by name and by node; other kinds by name; UIDs of deleted objects.
 
@@ -131,6 +148,7 @@ class ObjectCache:
         }
         """Objects of the other kinds, by plural and ``namespace/name``."""
         self.pool_selectors = PoolSelectors()
+        self.group_members = GroupMembers()
         self.users = ClaimUsers()
         self.foreign_users = ClaimUsers()
         """Pods without dray's claims."""
@@ -286,6 +304,9 @@ class ObjectCache:
             yield from (FactKey(kind, name) for name in tuple(self.plain[plural]))
         yield from (FactKey("slice", name) for name in tuple(self.devices.slices))
         yield from (FactKey("claim", uid) for uid in tuple(self.claims))
+        for resource in _GROUPS:
+            names = tuple(self.plain[resource.plural])
+            yield from (fact_key(_group_named(resource, name)) for name in names)
         yield from (FactKey("pod", uid) for uid in tuple(self.pods))
 
     def take_dirty(self, most: int | None = None) -> list[tuple[FactKey, int]]:
@@ -333,7 +354,8 @@ class ObjectCache:
     def restore_pod(self, cached: CachedPod) -> None:
         """Restore a pod of a snapshot."""
         is_foreign = cached.pod is None and bool(cached.text)
-        self.note_foreign(cached.uid, pod_from(cached.object) if is_foreign else None)
+        pod = pod_from(cached.object) if is_foreign else None
+        self.note_foreign(cached.uid, pod, ended=cached.terminal)
         self._use(self.pods.get(cached.uid), cached)
         self.keep_pod(cached)
 
@@ -420,7 +442,7 @@ class ObjectCache:
         if resource is POOLS and (known is None or spec != new.object.get("spec")):
             self._touch_nodes(concerned, revision)
         if resource is not POLICIES or known is None:
-            self._tell_plain(resource, name)
+            self._tell_plain(resource, name, revision)
         if why:
             return
         if resource is SLICES:
@@ -534,10 +556,10 @@ class ObjectCache:
         """Store a pod, as one of ours only if it is."""
         uid, pod = cached.uid, cached.pod
         known = self.pods.get(uid)
-        if pod is not None and not (cached.has_shape or self.claims_of(pod)):
+        if pod is not None and not (cached.has_shape or cached.is_member or self.claims_of(pod)):
             cached = replace(cached, pod=None)
         if is_readable:
-            self.note_foreign(uid, pod if cached.pod is None else None)
+            self.note_foreign(uid, pod if cached.pod is None else None, ended=cached.terminal)
         self._use(known, cached)
         self.keep_pod(cached)
         if cached.node:
@@ -548,8 +570,11 @@ class ObjectCache:
             self.changed_pods.put(uid)
 
     def _use(self, before: CachedPod | None, after: CachedPod | None) -> None:
-        """Mark claims that a pod of another pool refers to: their facts name that pool."""
+        """Mark claims that a pod of another pool refers to: their facts name that pool. Mark the
+        pod's group if its fact depends on what changed."""
         pods = [cached.pod if cached is not None else None for cached in (before, after)]
+        for group in self.group_members.put(*pods):
+            self.mark(fact_key(group))
         for name in self.users.put(*pods):
             claim = self.claim_named(*name)
             if claim is not None:
@@ -609,7 +634,7 @@ class ObjectCache:
             self._forget_node(name)
         if resource is POOLS:
             self._touch_nodes(self.pool_selectors.drop_pool(name), revision)
-        self._tell_plain(resource, name)
+        self._tell_plain(resource, name, revision)
 
     def _touch_node(self, name: str, revision: int) -> None:
         self.node_revision[name] = max(self.node_revision.get(name, 0), revision)
@@ -620,7 +645,7 @@ class ObjectCache:
         if name not in self.plain[NODES.plural] and name not in self._pods_of_node:
             self.node_revision.pop(name, None)
 
-    def _tell_plain(self, resource: Resource, name: str) -> None:
+    def _tell_plain(self, resource: Resource, name: str, revision: int) -> None:
         """An object came, changed or went."""
         if resource is NODES:
             self.changed_nodes.put(name)
@@ -629,6 +654,19 @@ class ObjectCache:
         elif resource is POLICIES:
             pools = self.pool_selectors.pools().values()
             self.changed_pools.put(*(pool.name for pool in pools if pool.template == name))
+        elif resource in _GROUPS:
+            self._tell_groups(resource, (name,), revision)
+        elif resource in (QUEUES, PRIORITY_CLASSES):
+            # There are few of them, and they change rarely.
+            for kind in _GROUPS:
+                self._tell_groups(kind, tuple(self.plain[kind.plural]))
+
+    def _tell_groups(self, resource: Resource, names: Iterable[str], revision: int = 0) -> None:
+        """PodGroups came, changed or went, or what their facts depend on did."""
+        for name in names:
+            group = _group_named(resource, name)
+            self.mark(fact_key(group), revision)
+            self.group_members.changed.put(group)
 
     def _touch_nodes(self, names: Iterable[str], revision: int) -> None:
         for name in names:
@@ -678,8 +716,22 @@ class ObjectCache:
                 leave(self._pods_of_node, known.node, uid)
         return known
 
-    def note_foreign(self, uid: str, pod: Pod | None) -> None:
-        """Store a pod that refers to claims, none of them dray's; None: no longer such a pod."""
+    def group(self, key: GroupKey) -> Object | None:
+        """A PodGroup."""
+        return self.plain[resource_of(key)].get(f"{key.namespace}/{key.name}")
+
+    def members_of(self, group: GroupKey) -> list[CachedPod]:
+        """The pods of a group that dray schedules, in the order in which they were first seen."""
+        return [self.pods[uid] for uid in self.in_order(self.group_members.of(group))]
+
+    def note_foreign(self, uid: str, pod: Pod | None, *, ended: bool = False) -> None:
+        """Store a pod that refers to claims or a group, and is not dray's; None: no longer such a
+        pod."""
+        foreign = None
+        if pod is not None and pod.member is not None and not ended:
+            foreign = ForeignMember(pod.member.group, pod.scheduler)
+        for group in self.group_members.put_foreign(uid, foreign):
+            self.mark(fact_key(group))
         self.foreign_users.put(self._foreign_pods.pop(uid, None), pod)
         if pod is not None:
             self._foreign_pods[uid] = pod

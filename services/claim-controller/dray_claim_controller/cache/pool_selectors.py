@@ -11,7 +11,10 @@ _Label = tuple[str, str]
 
 
 def selects(pool: Pool, labels: Mapping[str, str]) -> bool:
-    """Whether the pool has nodes with these labels (protocol: Pools and nodes)."""
+    """Whether the pool has nodes with these labels (protocol: Pools and nodes). The default pool
+    leaves nodes that are labelled for another pool."""
+    if pool.default and labels.get(POOL_LABEL, pool.name) != pool.name:
+        return False
     return all(labels.get(name) == value for name, value in _labels_of(pool))
 
 
@@ -64,9 +67,8 @@ class PoolSelectors:
     def selected(self, pool: Pool) -> list[str]:
         """The nodes that a pool would select if it were there."""
         labels = _labels_of(pool)
-        if not labels:
-            return list(self._nodes)
-        fewest = min((self._nodes_with.get(label, {}) for label in labels), key=len)
+        every = list(self._nodes)
+        fewest = min((self._nodes_with.get(label, {}) for label in labels), key=len, default=every)
         return [node for node in fewest if selects(pool, self._nodes[node])]
 
     def may_be_contested(self, node: str) -> bool:

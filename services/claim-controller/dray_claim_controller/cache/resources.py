@@ -6,14 +6,17 @@ from typing import Any
 from msgspec.json import Decoder
 
 from dray.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from dray.api.groups import GroupQueue, PodGroup
 from dray.api.json_codec import checked
 from dray.api.pods import Node, Policy, Pool
 from dray.kube.convert import (
     UNREADABLE,
     class_from,
     node_from,
+    pod_group_from,
     policy_from,
     pool_from,
+    queue_from,
     slice_from,
     taint_rule_from,
     why_unreadable,
@@ -22,12 +25,17 @@ from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
     CLASSES,
+    NATIVE_POD_GROUPS,
     NODES,
+    POD_GROUPS,
     PODS,
     POLICIES,
     POOLS,
+    PRIORITY_CLASSES,
+    QUEUES,
     SLICES,
     TAINT_RULES,
+    TAINT_RULES_BETA,
     TEMPLATES,
     Object,
     Resource,
@@ -41,10 +49,22 @@ WATCHED: tuple[Resource, ...] = (
     SLICES,
     TAINT_RULES,
     TEMPLATES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    POD_GROUPS,
+    NATIVE_POD_GROUPS,
     CLAIMS,
     PODS,
     BIND_REQUESTS,
 )
+OPTIONAL: Mapping[str, tuple[Resource, ...]] = {
+    TAINT_RULES.plural: (TAINT_RULES, TAINT_RULES_BETA),
+    QUEUES.plural: (QUEUES,),
+    POD_GROUPS.plural: (POD_GROUPS,),
+    NATIVE_POD_GROUPS.plural: (NATIVE_POD_GROUPS,),
+}
+"""By plural, kinds that some clusters do not serve, and the versions that dray reads, the preferred
+one first."""
 FACTS_OF = {
     CLASSES.plural: "deviceclass",
     TAINT_RULES.plural: "taintrule",
@@ -52,6 +72,8 @@ FACTS_OF = {
     POLICIES.plural: "policy",
     TEMPLATES.plural: "template",
     NODES.plural: "node",
+    PRIORITY_CLASSES.plural: "priorityclass",
+    QUEUES.plural: "queue",
 }
 """By plural, the facts that are made of one object alone."""
 _READ_AS: Mapping[str, tuple[Callable[[Object], Any], Decoder[Any]]] = {
@@ -61,6 +83,10 @@ _READ_AS: Mapping[str, tuple[Callable[[Object], Any], Decoder[Any]]] = {
     NODES.plural: (node_from, Decoder(Node)),
     SLICES.plural: (slice_from, Decoder(ResourceSlice)),
     TAINT_RULES.plural: (taint_rule_from, Decoder(DeviceTaintRule)),
+    PRIORITY_CLASSES.plural: (lambda obj: int(obj["value"]), Decoder(int)),
+    QUEUES.plural: (queue_from, Decoder(GroupQueue)),
+    POD_GROUPS.plural: (pod_group_from, Decoder(PodGroup)),
+    NATIVE_POD_GROUPS.plural: (pod_group_from, Decoder(PodGroup)),
     TEMPLATES.plural: (lambda obj: obj.get("spec") or {}, Decoder(dict[str, Any])),
 }
 """By plural, what facts are made of."""

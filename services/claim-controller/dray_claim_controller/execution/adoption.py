@@ -7,6 +7,7 @@ The log of an epoch that is over says nothing any more, but what it committed st
 from dray.api.names import OWNER_DRAY
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
+from dray_claim_controller.cache.groups import may_start
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.execution.decisions import (
@@ -31,6 +32,8 @@ def adopted(cache: ObjectCache, cached: CachedPod) -> Execution | None:
         return None
     if dray_binds and any(pod.uid not in held.claim.reserved_for for held in claims):
         return None
+    if pod.member is not None and not may_start(cache, pod.member.group):
+        return None  # Its group is decided again once this allocation is taken back.
     return Execution(
         domain=pod.pool,
         decision=PodDecision(

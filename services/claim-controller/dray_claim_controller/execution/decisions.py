@@ -27,6 +27,10 @@ from dray_claim_controller.execution.binding_conditions import (
     readiness,
 )
 
+GO, WAIT = "go", "wait"
+"""Whether the pods of a group's decision may be bound."""
+GROUP_STOPPED = "group-stopped"
+_STOP = "stop: "
 REFUSED, NOT_WRITTEN = "refused", "not-written"
 """Reasons of attempts that Kubernetes does not let dray carry out."""
 
@@ -57,6 +61,8 @@ class Observed:
     """Whether the decision's node does not exist (any more)."""
     given_up: Mapping[str, int] = field(default_factory=dict)
     """By claim UID, the highest attempt that is given up although the claim can't be written."""
+    joint: str = GO
+    """Whether the pod's group may be bound, or why not (``stop_jointly``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,15 @@ class AwaitDevices:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitGroup:
+    """Wait until all pods of the decision have their devices."""
+
+    detail: str
+    until_unix_s: float = 0.0
+    """The latest time to check again, in the facts' time."""
+
+
+@dataclass(frozen=True, slots=True)
 class LiftGate:
     """Remove dray's scheduling gate: kube-scheduler binds."""
 
@@ -114,7 +129,12 @@ class Stop:
     """Claims that an earlier decision allocated to the pod, to be rolled back with this one."""
 
 
-Step = Mark | Commit | AwaitWatch | AwaitDevices | LiftGate | BindPod | Done | Stop
+Step = Mark | Commit | AwaitWatch | AwaitDevices | AwaitGroup | LiftGate | BindPod | Done | Stop
+
+
+def stop_jointly(why: str) -> str:
+    """The verdict on a group's decision that none of its pods is bound."""
+    return _STOP + why
 
 
 def epoch_of(attempt: int) -> int:
@@ -130,15 +150,21 @@ def next_step(observed: Observed, decision: PodDecision) -> Step:
     assert pod is not None
     if not pod.node and (stop := _siblings_stop(observed)) is not None:
         return stop
+    is_unbound = not pod.node and (decision.binder == OWNER_DRAY or pod.gated)
+    if is_unbound and observed.joint.startswith(_STOP):
+        why = observed.joint.removeprefix(_STOP)
+        return Stop(GROUP_STOPPED, why, True, _decided_before(observed))
     for claim in decision.claims:
         if (step := _claim_step(observed, decision, claim)) is not None:
             return step
     if pod.node:
         return Done()
+    if decision.binder != OWNER_DRAY and not pod.gated:
+        return Done()
+    if observed.joint == WAIT and decision.group is not None:
+        return AwaitGroup(f"waits for the {decision.group.size} pods of its group")
     if decision.binder == OWNER_DRAY:
         return _bind(observed, decision)
-    if not pod.gated:
-        return Done()
     watched = all(observed.claims[claim.uid].allocation_watched for claim in decision.claims)
     return LiftGate() if watched else AwaitWatch()
 
@@ -337,6 +363,8 @@ class NextStep(RecordedRule[Step], frozen=True, kw_only=True, tag="next-step"):
     """When it was decided, or, if no log has that, when its execution began."""
     binding_timeout_s: float = 600.0
     """How long after that a device may lack a binding condition."""
+    joint: str = GO
+    """See ``Observed``."""
 
     def answer(self, cache: ObjectCache) -> Step:
         cached = cache.pods.get(self.decision.pod_uid)
@@ -357,6 +385,7 @@ class NextStep(RecordedRule[Step], frozen=True, kw_only=True, tag="next-step"):
             voids={} if cached is None else voids_of(cached),
             repelled="" if cached is None else excluding_pod(cache, cached, self.decision.node),
             node_gone=self.decision.node not in cache.plain[NODES.plural],
+            joint=self.joint,
             given_up={uid: cache.given_up[uid].attempt for uid in claims if uid in cache.given_up},
             devices=readiness(
                 [] if pod is None else cache.every_claim_of(pod),

@@ -6,6 +6,7 @@ from dray.messages.checkpoints import NO_PARTS, CheckpointParts
 from dray.messages.decisions import (
     AnyRecord,
     Decided,
+    DecidedGroup,
     NodeLeft,
     PodDecision,
     Release,
@@ -71,6 +72,10 @@ class OpenExecutions:
     """Highest ``node_revision`` of the node-left records of each node."""
     checkpoints: tuple[CheckpointPosition, ...] = ()
     """Complete checkpoints of the log, oldest first: where readers may begin."""
+    decided: tuple[str, ...] = ()
+    """UIDs of the pods that the last record has decided."""
+    _group_parts: tuple[DecidedGroup, ...] = ()
+    """Parts of a decision on a group of which further ones are to come."""
     _pod_of_claim: dict[str, str] = field(default_factory=dict)
     _parts: CheckpointParts = NO_PARTS
     _is_whole: bool = True
@@ -90,20 +95,20 @@ class OpenExecutions:
         if sequence > self.sequence + 1:
             self._begin_again()
         self.sequence = sequence
+        self.decided = ()
+        group_parts, self._group_parts = self._group_parts, ()
         match record:
-            case Decided():
-                by = DecisionVersions(record.policy_version, record.learned_version)
-                for pod in record.pods:
-                    self._decide(
-                        Execution(
-                            self.domain,
-                            pod,
-                            traceparent=traceparent,
-                            cause=cause,
-                            by=by,
-                            decided_unix_s=record.now_unix_s,
-                        )
-                    )
+            case DecidedGroup() if record.follows(group_parts[-1] if group_parts else None):
+                parts = (record,) if record.part == 1 else (*group_parts, record)
+                if record.part < record.parts:
+                    self._group_parts = parts
+                else:
+                    pods = tuple(pod for part in parts for pod in part.pods)
+                    self._decide_all(record, pods, traceparent, cause)
+            case DecidedGroup():
+                pass  # Its first parts are trimmed, or were never written.
+            case Decided(pods=pods):
+                self._decide_all(record, pods, traceparent, cause)
             case Waiting():
                 self.waiting |= {one.pod_uid: one for one in record.by_pod()}
             case Released():
@@ -166,6 +171,23 @@ class OpenExecutions:
         del self.open[pod_uid]
         for claim in execution.decision.claims:
             self._pod_of_claim.pop(claim.uid, None)
+
+    def _decide_all(
+        self, record: Decided, pods: tuple[PodDecision, ...], traceparent: str, cause: str
+    ) -> None:
+        by = DecisionVersions(record.policy_version, record.learned_version)
+        for pod in pods:
+            self._decide(
+                Execution(
+                    self.domain,
+                    pod,
+                    traceparent=traceparent,
+                    cause=cause,
+                    by=by,
+                    decided_unix_s=record.now_unix_s,
+                )
+            )
+        self.decided = tuple(pod.pod_uid for pod in pods)
 
     def _decide(self, execution: Execution) -> None:
         pod = execution.decision

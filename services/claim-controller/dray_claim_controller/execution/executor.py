@@ -1,7 +1,7 @@
 """Runs the steps of decisions: serially per pod, for a limited number of pods at a time."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -14,6 +14,7 @@ from dray_claim_controller.execution.decisions import (
     NOT_WRITTEN,
     REFUSED,
     AwaitDevices,
+    AwaitGroup,
     AwaitWatch,
     BindPod,
     Commit,
@@ -26,6 +27,7 @@ from dray_claim_controller.execution.decisions import (
     same_allocation,
 )
 from dray_claim_controller.execution.executions import Execution
+from dray_claim_controller.execution.joint_executions import JointExecutions
 from dray_claim_controller.execution.progress import ExecutorEnvironment
 from dray_claim_controller.execution.rollback import Rollback
 from dray_claim_controller.execution.steps import Hook, Steps
@@ -42,6 +44,9 @@ _MOST_S: Final = 5.0
 """The longest backoff between tries."""
 _LONGEST_S: Final = 300.0
 """The longest backoff between tries to roll back what was given up."""
+
+
+_Awaited = AwaitDevices | AwaitGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,7 @@ class PodExecutor:
         self._binding_timeout_s = binding_timeout_s
         self._give_up_after_s = give_up_after_s
         self._waiters = WatchWaiters(informers, clock)
+        self._joint = JointExecutions(informers, environment.now_unix_s, self._waiters.wake)
         self._newest: dict[str, Execution] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._alarms: dict[str, asyncio.Event] = {}
@@ -144,7 +150,11 @@ class PodExecutor:
         known = self._newest.get(pod_uid)
         if known is not None and known.attempt > execution.attempt:
             return
+        if known is not None and known.decision.group != execution.decision.group:
+            self._joint.fail(known, "it was decided again")
+            self._joint.leave(known)
         self._newest[pod_uid] = execution
+        self._joint.join(execution)
         self._waiters.wake(pod_uid)
         if (alarm := self._alarms.get(pod_uid)) is not None:
             alarm.set()
@@ -181,7 +191,7 @@ class PodExecutor:
         while (execution := self._newest[pod_uid]) is not done:
             unreported = await self._follow(execution, unreported)
             done = execution
-        del self._newest[pod_uid]
+        self._joint.leave(self._newest.pop(pod_uid))
 
     async def _follow(self, execution: Execution, unreported: Stop | None) -> Stop | None:
         """Carry out, wait while the devices aren't ready, carry on.
@@ -204,7 +214,7 @@ class PodExecutor:
             rest_s = awaited.until_unix_s - self._environment.now_unix_s()
             await self._waiters.until_changed(about, max(rest_s, _LEAST_REST_S))
 
-    async def _traced(self, execution: Execution, memory: _Memory) -> AwaitDevices | None:
+    async def _traced(self, execution: Execution, memory: _Memory) -> _Awaited | None:
         step = self._next(execution, memory)
         if self._adds_no_span(step, memory):
             return await self._carry_out(execution, memory)
@@ -218,12 +228,12 @@ class PodExecutor:
         """Whether the step adds nothing to the trace: repeated on restart, or still waiting."""
         if isinstance(step, Stop):
             return step.reason in _MISSING
-        if isinstance(step, AwaitDevices):
+        if isinstance(step, _Awaited):
             return step.detail == memory.awaited
         return isinstance(step, Done)
 
-    async def _carry_out(self, execution: Execution, memory: _Memory) -> AwaitDevices | None:
-        """Run until the end or a replacement, or until it has to wait for devices."""
+    async def _carry_out(self, execution: Execution, memory: _Memory) -> _Awaited | None:
+        """Run until the end or a replacement, or until it has to wait for devices or its group."""
         while self._is_newest(execution):
             async with self._slots.held(execution.decision.namespace):
                 outcome = await self._go_on(execution, memory)
@@ -237,7 +247,7 @@ class PodExecutor:
                     return outcome
         return None
 
-    async def _go_on(self, execution: Execution, memory: _Memory) -> AwaitDevices | _Rest | None:
+    async def _go_on(self, execution: Execution, memory: _Memory) -> _Awaited | _Rest | None:
         """Run steps without a pause; None: it has ended, or was replaced."""
         if memory.is_behind and (rest := await self._refresh(execution, memory)) is not None:
             return rest
@@ -247,7 +257,11 @@ class PodExecutor:
             step = memory.stop or self._next(execution, memory)
             if isinstance(step, AwaitWatch):
                 return _Rest()
-            if isinstance(step, AwaitDevices):
+            if isinstance(step, AwaitGroup):
+                if self._joint.arrive(execution):
+                    continue
+                step = replace(step, until_unix_s=self._joint.deadline_unix_s(execution))
+            if isinstance(step, _Awaited):
                 if step.detail != memory.awaited:
                     memory.awaited = step.detail
                     self._steps.report(execution, "awaiting", detail=step.detail)
@@ -298,6 +312,7 @@ class PodExecutor:
                 now_unix_s=self._environment.now_unix_s(),
                 since_unix_s=memory.since_unix_s,
                 binding_timeout_s=self._binding_timeout_s,
+                joint=self._joint.verdict(execution),
             )
         )
 
@@ -316,9 +331,11 @@ class PodExecutor:
                 await self._steps.bind(execution)
                 return True
             case Done():
+                self._joint.go(execution)
                 self._steps.report(execution, "done")
                 return True
             case Stop():
+                self._joint.fail(execution, step.detail)
                 is_last_try = memory.failing_s >= self._give_up_after_s
                 await self._steps.take_back(step, execution, is_last_try=is_last_try)
                 self._report_end(step, execution, memory)

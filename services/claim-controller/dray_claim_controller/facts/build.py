@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dray.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice, Taint
+from dray.api.groups import GroupQueue
 from dray.api.names import (
     BASE_TEMPLATE,
     DEDICATED_TAINT,
@@ -18,22 +19,37 @@ from dray.api.names import (
 )
 from dray.api.pods import Node, Policy, Pool
 from dray.kube.convert import revision_of
-from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, TAINT_RULES, TEMPLATES, Object
+from dray.kube.ports import (
+    CLASSES,
+    NODES,
+    POLICIES,
+    POOLS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    TAINT_RULES,
+    TEMPLATES,
+    Object,
+)
 from dray.messages.facts import (
     ClaimObserved,
     DeviceClassObserved,
     Fact,
+    GroupObserved,
     NodeObserved,
     PodObserved,
     PolicyObserved,
     PoolObserved,
+    PriorityClassObserved,
+    QueueObserved,
     SliceObserved,
     TaintRuleObserved,
     TemplateObserved,
 )
 from dray_claim_controller.cache.cached_objects import CachedPod, FactKey
+from dray_claim_controller.cache.group_members import key_from
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import read
+from dray_claim_controller.facts.groups import group_fact
 from dray_claim_controller.facts.handover import (
     MembershipInputs,
     NodeMembership,
@@ -80,6 +96,10 @@ def uid_of(fact: Fact) -> str:
             return pool.uid
         case PolicyObserved(policy=policy):
             return policy.uid
+        case GroupObserved(group=group):
+            return group.uid
+        case QueueObserved(queue=queue):
+            return queue.uid
         case _:
             return ""
 
@@ -114,6 +134,8 @@ def fact_of(cache: ObjectCache, key: FactKey, known: NodeHistory) -> Fact | None
             if holder := cache.devices.possible_holder(observed):
                 observed = _withheld(observed, holder)
             return SliceObserved(revision=revision, slice=observed)
+        case "group":
+            return group_fact(cache, key_from(key))
         case "node":
             return _node_fact(cache, key.identity, known)
         case _:
@@ -142,6 +164,8 @@ def _plain_fact(cache: ObjectCache, key: FactKey) -> Fact | None:
         "pool": POOLS,
         "policy": POLICIES,
         "template": TEMPLATES,
+        "priorityclass": PRIORITY_CLASSES,
+        "queue": QUEUES,
     }.get(key.kind)
     obj = None if resource is None else cache.plain[resource.plural].get(key.identity)
     if resource is None or obj is None:
@@ -150,6 +174,15 @@ def _plain_fact(cache: ObjectCache, key: FactKey) -> Fact | None:
         return template_fact(obj) if is_base_template(obj) else None
     revision = revision_of(obj)
     match read(resource, obj)[0]:
+        case int() as value:
+            return PriorityClassObserved(
+                revision=revision,
+                name=key.identity,
+                value=value,
+                preemption_policy=obj.get("preemptionPolicy") or "",
+            )
+        case GroupQueue() as queue:
+            return QueueObserved(revision=revision, queue=queue)
         case DeviceClass() as known:
             return DeviceClassObserved(revision=revision, device_class=known)
         case DeviceTaintRule() as rule:

@@ -15,7 +15,7 @@ from dray.messages.facts import ClaimObserved, Fact, PodObserved
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.facts.build import key_of, uid_of
 
-_DERIVED = ("node", "slice", "cluster", "domain")
+_DERIVED = ("node", "slice", "cluster", "domain", "group")
 """Facts made of several objects: their revision is raised where the content changed."""
 
 

@@ -4,10 +4,12 @@ A pool's status is written every second, and of thousands of cards only a few ch
 one DRA pool are kept until one of its devices, or who holds it, changes (``DeviceCache.sums``).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dray.api.claims import AllocatedDevice
+from dray.api.device_links import own_attribute
 from dray.api.devices import Device, DeviceId
 from dray.api.health import is_unhealthy
 from dray.api.names import (
@@ -22,6 +24,8 @@ from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity, 
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache
 
+_MODEL = "model"
+_MOST_MODELS = 8
 _PAIRS = ((TFLOPS, VIRTUAL_TFLOPS), (VRAM, VIRTUAL_VRAM))
 
 
@@ -33,6 +37,8 @@ class _Amounts:
     budget: int = 0
     free: int = 0
     """What is left of the budget of healthy cards; below zero if more is taken."""
+    partly: int = 0
+    """Of that, on cards of which something is taken."""
     total_binary: bool | None = None
     """Whether the last part was spelt with a binary suffix, as the sum is then; None: no part."""
     budget_binary: bool | None = None
@@ -44,9 +50,13 @@ class PoolTotals:
 
     gpus: int
     unhealthy: int
+    models: str
+    """Such as ``8 A100, 4 H100``, the most frequent first."""
     tflops: dict[str, str]
     """``total``, ``virtual`` and ``free``, as quantities rounded to hundredths."""
     vram: dict[str, str]
+    fragmentation: float = 0.0
+    """The share of the free virtual TFLOPS that lies on cards which are partly used, 0 to 1."""
 
 
 def pool_totals(cache: ObjectCache, nodes: Iterable[str]) -> PoolTotals:
@@ -62,13 +72,29 @@ def pool_totals(cache: ObjectCache, nodes: Iterable[str]) -> PoolTotals:
         _as_quantities([part.amounts[index] for part in parts]) for index in range(len(_PAIRS))
     )
     gpus, unhealthy = (sum(part.gpus for part in parts), sum(part.unhealthy for part in parts))
-    return PoolTotals(gpus, unhealthy, tflops, vram)
+    free = sum(part.amounts[0].free for part in parts)
+    partly = sum(part.amounts[0].partly for part in parts)
+    return PoolTotals(
+        gpus, unhealthy, _models(parts), tflops, vram, partly / free if free > 0 else 0.0
+    )
+
+
+def _models(parts: Iterable["_NodeTotals"]) -> str:
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update(part.models)
+    known = [one for one in sorted(counts.items(), key=lambda one: (-one[1], one[0])) if one[0]]
+    named = [f"{count} {model}" for model, count in known[:_MOST_MODELS]]
+    more = sum(count for _, count in known[_MOST_MODELS:])
+    return ", ".join([*named, f"{more} others"] if more else named)
 
 
 @dataclass(frozen=True, slots=True)
 class _NodeTotals:
     gpus: int
     unhealthy: int
+    models: Mapping[str, int]
+    """How many cards of each model."""
     amounts: tuple[_Amounts, ...]
     """Of each of ``_PAIRS``."""
 
@@ -87,6 +113,7 @@ def _sums(cache: ObjectCache, pool: str, node: str) -> _NodeTotals:
     found = kept[node] = _NodeTotals(
         len(cards),
         sum(map(is_unhealthy, cards.values())),
+        Counter(_model(device) for device in cards.values()),
         tuple(_amounts(cache, cards, *pair) for pair in _PAIRS),
     )
     return found
@@ -95,7 +122,7 @@ def _sums(cache: ObjectCache, pool: str, node: str) -> _NodeTotals:
 def _amounts(
     cache: ObjectCache, cards: dict[DeviceId, Device], physical: str, virtual: str
 ) -> _Amounts:
-    totals, budgets, free = [], [], 0
+    totals, budgets, free, partly = [], [], 0, 0
     for name, device in cards.items():
         total = _capacity(device, physical)
         own = _capacity(device, virtual) or total
@@ -103,17 +130,25 @@ def _amounts(
         budgets += [] if own is None else [own]
         if is_unhealthy(device):
             continue
-        free += 0 if own is None else own.nano
-        for share in _shares(cache, name):
-            amount = _taken(share, virtual, own)
-            free -= 0 if amount is None else amount.nano
+        budget = 0 if own is None else own.nano
+        amounts = [_taken(share, virtual, own) for share in _shares(cache, name)]
+        taken = sum(0 if amount is None else amount.nano for amount in amounts)
+        free += budget - taken
+        partly += max(0, budget - taken) if taken > 0 else 0
     return _Amounts(
         sum(one.nano for one in totals),
         sum(one.nano for one in budgets),
         free,
+        partly,
         totals[-1].binary if totals else None,
         budgets[-1].binary if budgets else None,
     )
+
+
+def _model(device: Device) -> str:
+    """Empty if the card does not say."""
+    model = own_attribute(DRIVER, device.attributes, _MODEL)
+    return model if isinstance(model, str) else ""
 
 
 def _as_quantities(parts: Sequence[_Amounts]) -> dict[str, str]:
@@ -172,6 +207,8 @@ def waiting_in(cache: ObjectCache, cached: CachedPod) -> str | None:
 
 def waits_for_devices(cache: ObjectCache, cached: CachedPod, pod: Pod) -> bool:
     """Whether a pod of ours is going to run and lacks devices."""
+    if pod.member is not None and not pod.claims:
+        return False
     if cached.node or cached.terminal or pod.deleting:
         return False
     claims = cache.claims_of(pod)

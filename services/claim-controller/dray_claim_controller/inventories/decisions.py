@@ -1,10 +1,10 @@
 """Whether a node-agent's report becomes a fact. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dray.api.devices import ResourceSlice
-from dray.api.names import DRIVER
+from dray.api.names import DRIVER, GPU_LABEL, GPU_PRESENT
 from dray.messages.base import token
 from dray.messages.facts import Fact, InventoryObserved
 from dray.messages.rpc import Inventory
@@ -49,6 +49,12 @@ def doubt(asked: Inventory, slices: Sequence[ResourceSlice], *, node_exists: boo
             f"as {unknown[0]!r}"
         )
     return None
+
+
+def lacks_label(asked: Inventory, labels: Mapping[str, str]) -> bool:
+    """Whether the reporting node is to be labelled as one with GPUs. The label stays where a report
+    names none any more: a pool must not lose a node for a driver that is being replaced."""
+    return asked.devices > 0 and labels.get(GPU_LABEL) != GPU_PRESENT
 
 
 def next_fact(

@@ -1,21 +1,22 @@
 """Takes node-agents' reports while leading, and publishes those that are their nodes' own."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 import structlog
 
-from dray.api.names import DRIVER
+from dray.api.names import DRIVER, GPU_LABEL
 from dray.bus.ports import Bus, MessageTooLargeError, Request
-from dray.kube.ports import NODES
+from dray.kube.ports import NODES, KubeError
 from dray.messages.facts import InventoryObserved
 from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.publisher import Publisher
-from dray_claim_controller.inventories.decisions import doubt, forgery, next_fact
+from dray_claim_controller.inventories.decisions import doubt, forgery, lacks_label, next_fact
 
 SUBJECT: Final = f"{INVENTORY_SUBJECT}.*"
 
@@ -34,8 +35,18 @@ class InventoryServer:
         clock: Clock,
         *,
         instance: str,
+        label: Callable[[str], Awaitable[None]],
+        on_registered: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """``label`` writes onto a node that it has GPUs; it may raise KubeError.
+
+        ``on_registered`` is called with a node whose agent was registered by its kubelet since
+        it reported before, or since the term began."""
         self._bus = bus
+        self._label = label
+        self._on_registered = on_registered
+        self._registered: dict[str, float] = {}
+        """When each node's agent was registered, by its last report."""
         self._cache = cache
         self._publisher = publisher
         self._instance = instance
@@ -69,6 +80,7 @@ class InventoryServer:
             structlog.get_logger().error("an inventory was refused", why=why)
             return _encoded(InventoryReply(error=why))
         self._note_heard(asked.node)
+        self._note_registered(asked)
         async with self._one_by_one:
             return _encoded(await self._take(asked))
 
@@ -76,7 +88,13 @@ class InventoryServer:
         nodes = self._cache.plain[NODES.plural]
         if len(self._heard_s) > 2 * len(nodes) + _MOST_GONE:
             self._heard_s = {name: at_s for name, at_s in self._heard_s.items() if name in nodes}
+            self._registered = {n: at for n, at in self._registered.items() if n in nodes}
         self._heard_s[node] = self._clock.monotonic_s()
+
+    def _note_registered(self, asked: Inventory) -> None:
+        if self._registered.get(asked.node) != asked.registered_unix_s:
+            self._registered[asked.node] = asked.registered_unix_s
+            self._on_registered(asked.node)
 
     async def _take(self, asked: Inventory) -> InventoryReply:
         slices = self._cache.devices.slices_of(DRIVER, asked.node)
@@ -97,7 +115,16 @@ class InventoryServer:
             if asked.node not in self._cache.plain[NODES.plural]:
                 # It went meanwhile: the next publication makes the tombstone.
                 self._cache.mark(key)
-        return InventoryReply(accepted=revision == asked.generation, known_generation=revision)
+        accepted = revision == asked.generation
+        node = self._cache.plain[NODES.plural].get(asked.node, {"metadata": {}})
+        if accepted and lacks_label(asked, node["metadata"].get("labels") or {}):
+            try:
+                await self._label(asked.node)
+            except KubeError as error:
+                # The agent repeats its report.
+                why = f"the label {GPU_LABEL} of node {asked.node} can't be written: {error}"
+                return InventoryReply(error=why, known_generation=revision)
+        return InventoryReply(accepted=accepted, known_generation=revision)
 
 
 def _encoded(reply: InventoryReply) -> bytes:

@@ -265,13 +265,11 @@ class Followers:
         if sequence == live or (begins and sequence > live):
             self._submit_all(executions)
         elif sequence > live:
-            match record:
-                case Decided():
-                    for pod in record.pods:
-                        self._decided(executions.open[pod.pod_uid])
-                case Waiting():
-                    for one in record.by_pod():
-                        self._waiting(one)
+            for pod_uid in executions.decided if isinstance(record, Decided) else ():
+                self._decided(executions.open[pod_uid])
+            if isinstance(record, Waiting):
+                for one in record.by_pod():
+                    self._waiting(one)
         if isinstance(record, NodeLeft):
             enter(self._left_by, record.node, executions.domain)
             self._forget_node(record.node)

@@ -1,7 +1,7 @@
 """Writes what observation leads to: pools' status and nodes' dedicated taints."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from dray.api.names import DRIVER, OWNER_DRAY, POOL_FINALIZER
@@ -124,6 +124,11 @@ class PoolReconciler:
             if (pool := self._members.get(node)) is not None:
                 self._dirty[pool] = None
         self._silent = silent
+
+    @property
+    def members(self) -> Mapping[str, Iterable[str]]:
+        """Nodes by pool, as published."""
+        return self._nodes_of
 
     @property
     def backlog(self) -> int:

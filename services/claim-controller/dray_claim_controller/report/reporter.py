@@ -228,6 +228,11 @@ class Reporter:
         if cached.pod is not None:
             self._warn(cached.pod, reason, message)
 
+    def note(self, cached: CachedPod, reason: str, message: str) -> None:
+        """A normal event about the pod."""
+        if cached.pod is not None:
+            self._warn(cached.pod, reason, message, warning=False)
+
     def warn_pool(self, pool: Object, reason: str, message: str) -> None:
         """A warning event about a GPUPool."""
         self._warn_about(event_messages.pool_reference(pool), reason, message)

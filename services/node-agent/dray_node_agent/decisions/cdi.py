@@ -30,21 +30,31 @@ def cdi_id(claim_uid: str, device: str, container: str = "") -> str:
 
 
 def device_entry(name: str, env: Mapping[str, str], nodes: Sequence[str]) -> Spec:
-    """One device of a specification with its edits."""
+    """One device of a specification with its edits; ``nodes`` are those of ``Gpu``."""
     edits: Spec = {"env": [f"{key}={value}" for key, value in sorted(env.items())]}
     if nodes:
-        edits["deviceNodes"] = [{"path": path} for path in nodes]
+        edits["deviceNodes"] = [_device_node(node) for node in nodes]
     return {"name": name, "containerEdits": edits}
+
+
+def _device_node(node: str) -> Spec:
+    host_path, colon, path = node.partition(":")
+    return {"path": path, "hostPath": host_path} if colon else {"path": node}
 
 
 def spec_of(devices: Sequence[Spec]) -> Spec:
     """The specification, of the oldest version with the features it uses.
 
-    0.5.0 allows names that begin with a digit; the rest is in 0.3.0.
+    0.5.0 allows names that begin with a digit, and device nodes of another name than the host's;
+    the rest is in 0.3.0.
     """
-    digits = any(device["name"][0].isdigit() for device in devices)
+    newer = any(device["name"][0].isdigit() or _is_renamed(device) for device in devices)
     return {
-        "cdiVersion": "0.5.0" if digits else "0.3.0",
+        "cdiVersion": "0.5.0" if newer else "0.3.0",
         "kind": KIND,
         "devices": list(devices),
     }
+
+
+def _is_renamed(device: Spec) -> bool:
+    return any("hostPath" in node for node in device["containerEdits"].get("deviceNodes", ()))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from dray.api.claims import AllocatedDevice, Claim
 from dray.api.devices import OpaqueConfig
@@ -24,8 +25,11 @@ from dray.api.quantities import (
 from dray_node_agent.decisions.cdi import Spec, cdi_device, cdi_id, device_entry, spec_of
 from dray_node_agent.decisions.inventory import PublishedGpu
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
+from dray_node_agent.decisions.visible_gpus import ClaimPart
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+NO_DEVICES = "void"
+"""For NVIDIA's container runtime: add nothing to what CDI gives the container."""
 _CONFIG_ENV = {
     "tflopsLimit": "TENSOR_FUSION_TFLOPS_LIMIT",
     "vramLimit": "TENSOR_FUSION_VRAM_LIMIT",
@@ -133,15 +137,15 @@ def require_capacity(wanted: Sequence[ClaimedDevice], held: Iterable[PreparedCla
 
 
 def environment(
-    use: ClaimedDevice, every: Sequence[ClaimedDevice], claim: Claim, qos: str
+    use: ClaimedDevice, gpus: Sequence[str] | None, claim: Claim, qos: str
 ) -> dict[str, str]:
     """Environment of a container that gets this GPU.
 
-    ``NVIDIA_VISIBLE_DEVICES`` names all of ``every``, because the environments of all devices of a
-    container are merged and the last one wins. ``every`` has the claim's GPUs, or those of one
-    container with its own requests. Amounts are plain numbers: TFLOPS, bytes, percent.
+    ``gpus``: UUIDs of all GPUs of the container, because the environments of all its devices are
+    merged; None: no single list is right for all containers that get this GPU. Amounts are plain
+    numbers: TFLOPS, bytes, percent.
     """
-    env = {VISIBLE_DEVICES: ",".join(one.published.gpu.uuid for one in every)}
+    env = {VISIBLE_DEVICES: NO_DEVICES if gpus is None else ",".join(gpus)}
     env |= {_REQUEST_ENV[name]: plain_number(amount.nano) for name, amount in use.consumed.items()}
     env["TENSOR_FUSION_QOS"] = qos
     config = claim.allocation.config if claim.allocation else ()
@@ -149,31 +153,66 @@ def environment(
         if entry.driver == DRIVER and _applies_to(entry, use):
             env |= _limits(entry)
     env["TENSOR_FUSION_CLAIM_UID"] = claim.uid
-    env["TENSOR_FUSION_GPU_COUNT"] = str(len(every))
+    if gpus is not None:
+        env["TENSOR_FUSION_GPU_COUNT"] = str(len(gpus))
     return env
 
 
 def prepared_claim(
-    claim: Claim, wanted: Sequence[ClaimedDevice], qos: str, traceparent: str
+    claim: Claim,
+    wanted: Sequence[ClaimedDevice],
+    qos: str,
+    traceparent: str,
+    visible: Mapping[str, tuple[str, ...] | None] = MappingProxyType({}),
 ) -> PreparedClaim:
-    """The entry of a claim whose preparation starts."""
+    """The entry of a claim. ``visible``: see ``visible_gpus``; a device that is not in it names the
+    claim's GPUs, or those of one container with its own requests."""
     entries, devices, env = list[Spec](), list[PreparedDevice](), dict[str, str]()
     for container, parts in _by_container(wanted, claim).items():
+        own = tuple(part.published.gpu.uuid for part in parts)
         for part in parts:
-            gpu = part.published.gpu
-            env = environment(part, parts, claim, qos)
+            one_id = cdi_id(claim.uid, part.published.device, container)
+            env = environment(part, visible.get(one_id, own), claim, qos)
             name = cdi_device(claim.uid, part.published.device, container)
-            entries.append(device_entry(name, env, gpu.device_nodes))
-            devices += _prepared_devices(part, cdi_id(claim.uid, part.published.device, container))
+            entries.append(device_entry(name, env, part.published.gpu.device_nodes))
+            devices += _prepared_devices(part, one_id)
     return PreparedClaim(
         uid=claim.uid,
         namespace=claim.namespace,
         name=claim.name,
-        phase="PrepareStarted",
+        phase="PrepareCompleted",
         devices=tuple(devices),
         cdi=spec_of(entries),
         env=env,
         traceparent=traceparent,
+    )
+
+
+def claim_parts(claim: Claim, wanted: Sequence[ClaimedDevice]) -> tuple[ClaimPart, ...]:
+    """The CDI devices that the claim has, or will have once it is prepared."""
+    return tuple(
+        ClaimPart(
+            cdi_id(claim.uid, part.published.device, container),
+            part.published.gpu.uuid,
+            part.requests,
+        )
+        for container, parts in _by_container(wanted, claim).items()
+        for part in parts
+    )
+
+
+def prepared_parts(
+    claim: PreparedClaim, published_gpus: Mapping[str, PublishedGpu]
+) -> tuple[ClaimPart, ...]:
+    """The same of a prepared claim; GPUs that are gone are left out."""
+    requests: dict[tuple[str, str], list[str]] = {}
+    for device in claim.devices:
+        for one_id in device.cdi_ids:
+            requests.setdefault((one_id, device.device), []).append(device.request)
+    return tuple(
+        ClaimPart(one_id, published_gpus[device].gpu.uuid, tuple(names))
+        for (one_id, device), names in requests.items()
+        if device in published_gpus
     )
 
 

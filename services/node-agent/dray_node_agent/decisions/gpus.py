@@ -22,7 +22,7 @@ class Gpu(msgspec.Struct, frozen=True):
     nvlink_domain: str = ""
     """Equal for the node's GPUs that NVLink connects; empty: connected to none."""
     device_nodes: tuple[str, ...] = ()
-    """Device files that a container needs; none for simulated GPUs."""
+    """Device files that a container needs, as ``HOST_PATH:PATH`` if it sees one by another path."""
     health_error: str = msgspec.field(default="", name="trouble")
     """Why the GPU must not be allocated; empty: healthy."""
 

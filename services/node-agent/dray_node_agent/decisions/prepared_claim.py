@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 Phase = Literal["PrepareStarted", "PrepareCompleted"]
+"""Earlier releases wrote an entry in two steps; the first one of a killed agent is undone."""
 
 
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,6 +33,7 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     namespace: str
     name: str
     phase: Phase
+    """``PrepareCompleted``: an entry has all that a restart needs to write its CDI file."""
     devices: tuple[PreparedDevice, ...]
     cdi: dict[str, Any]
     """The CDI specification, written again after a reboot."""

@@ -9,12 +9,13 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 from dray.kube.convert import claim_from
-from dray.kube.ports import CLAIMS, SLICES, Object
+from dray.kube.ports import CLAIMS, PODS, SLICES, Object
 from dray.recording.questions import RuleInput, by_name
 from dray.recording.redaction import redacted
 from dray_node_agent.decisions.claim_devices import (
     DeviceFullError,
     NotPreparedError,
+    claim_parts,
     device_uses,
     prepared_claim,
     require_capacity,
@@ -29,6 +30,7 @@ from dray_node_agent.decisions.slice_diff import (
     generation_of,
     is_published,
 )
+from dray_node_agent.decisions.visible_gpus import ClaimPart, claim_entries, visible_gpus
 
 A = TypeVar("A")
 
@@ -122,6 +124,10 @@ class PrepareClaim(AgentRule[PreparedClaim | Refusal], frozen=True, kw_only=True
     was_unprepared: bool = False
     """Whether the kubelet has unprepared this claim before."""
     traceparent: str = ""
+    pod: Object | None = None
+    """The only pod that the claim is reserved for; None: there are several, or it is unknown."""
+    siblings: dict[str, tuple[ClaimPart, ...]] = msgspec.field(default_factory=dict)
+    """CDI devices of the pod's other claims, by entry of ``spec.resourceClaims``."""
 
     def answer(self) -> PreparedClaim | Refusal:
         claim = claim_from(self.claim)
@@ -139,10 +145,25 @@ class PrepareClaim(AgentRule[PreparedClaim | Refusal], frozen=True, kw_only=True
             require_capacity(wanted, self.held)
         except NotPreparedError as error:
             return Refusal(why=str(error), full=isinstance(error, DeviceFullError))
-        return prepared_claim(claim, wanted, inventory.qos, self.traceparent)
+        visible = self._visible(claim_parts(claim, wanted))
+        return prepared_claim(claim, wanted, inventory.qos, self.traceparent, visible)
+
+    def _visible(self, own: tuple[ClaimPart, ...]) -> dict[str, tuple[str, ...] | None]:
+        if self.pod is None:
+            return {}
+        name = self.claim["metadata"]["name"]
+        parts = {
+            entry: own if claim == name else self.siblings.get(entry, ())
+            for entry, claim in claim_entries(self.pod).items()
+        }
+        return visible_gpus(self.pod, parts)
 
     def redacted(self) -> Self:
-        return msgspec.structs.replace(self, claim=redacted(CLAIMS.plural, self.claim))
+        return msgspec.structs.replace(
+            self,
+            claim=redacted(CLAIMS.plural, self.claim),
+            pod=self.pod and redacted(PODS.plural, self.pod),
+        )
 
 
 class IsClaimLive(AgentRule[bool], frozen=True, kw_only=True, tag="is-live"):

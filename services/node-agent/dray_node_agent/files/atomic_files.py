@@ -1,31 +1,30 @@
 """Atomic file writes: a crash leaves the old content or the new."""
 
-import contextlib
-import fcntl
 import os
-from collections.abc import Iterator
+import secrets
 from pathlib import Path
+from typing import Final
 
-from dray.api.errors import PermanentError
-
-
-class AlreadyServedError(PermanentError):
-    """Another node-agent uses the same state folder."""
+_TOKEN_BYTES: Final = 8
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Temporary file in the same folder, fsync, rename, fsync of the folder. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, sync: bool = True) -> None:
+    """Write a temporary file in the same folder and rename it; with ``sync``, file and folder are
+    on the disk before it returns. Raises OSError."""
+    # Process ids repeat: the agents of a rolling update have process namespaces of their own.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(_TOKEN_BYTES)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)  # there is none once it was renamed
-    _sync_folder(path.parent)
+    if sync:
+        _sync_folder(path.parent)
 
 
 def remove_unfinished(folder: Path, name: str = "*") -> None:
@@ -34,33 +33,14 @@ def remove_unfinished(folder: Path, name: str = "*") -> None:
     Call it only if no other process writes such files. Raises OSError.
     """
     for path in folder.glob(f".{name}.*.tmp"):
-        if path.name.split(".")[-2].isdecimal():
+        if _is_token(path.name.split(".")[-2]):
             path.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def sole_user(folder: Path) -> Iterator[None]:
-    """Lock the state folder until the end of the block; the kernel releases it if the process dies.
-
-    Raises:
-        AlreadyServedError: another process has the lock.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "agent.lock"
-    with path.open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            holder = lock.read().strip() or "unknown"
-            raise AlreadyServedError(
-                f"{folder} is held by another node-agent (pid {holder}): two on one node would "
-                "undo each other's work; stop that one, or give this one its own state folder"
-            ) from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        yield
+def _is_token(text: str) -> bool:
+    """Whether a temporary file has such a name; earlier releases wrote the process id."""
+    is_own = len(text) == 2 * _TOKEN_BYTES and all(one in "0123456789abcdef" for one in text)
+    return is_own or text.isdecimal()
 
 
 def _sync_folder(folder: Path) -> None:

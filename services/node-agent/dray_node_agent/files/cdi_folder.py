@@ -1,5 +1,6 @@
 """The folder of CDI files that the container runtime reads."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -11,7 +12,8 @@ from dray_node_agent.files.atomic_files import remove_unfinished, write_atomical
 class CdiFolder:
     """The folder of transient specifications that the container runtime reads.
 
-    Methods block for the time of an fsync, and raise OSError.
+    Methods block for the disk, and raise OSError. Files are not flushed: the folder is empty after
+    a reboot, and an agent that starts compares them with its checkpoint.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -25,9 +27,9 @@ class CdiFolder:
         """Write a claim's file, unless it exists with the same content."""
         text = json.dumps(spec, indent=2, sort_keys=True) + "\n"
         path = self.path(claim_uid)
-        if not path.exists() or path.read_text() != text:
+        if not path.exists() or path.read_bytes() != text.encode():
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text.encode(), mode=0o644)
+            write_atomically(path, text.encode(), mode=0o644, sync=False)
 
     def remove(self, claim_uid: str) -> None:
         """Remove a claim's file, if it exists."""
@@ -36,6 +38,16 @@ class CdiFolder:
     def remove_unfinished(self) -> None:
         """Remove temporary files of killed agents; files of other vendors stay."""
         remove_unfinished(self._folder, f"{VENDOR}-{CLASS}_*.json")
+
+    def specs(self) -> dict[str, Spec]:
+        """The files by claim uid; those that are no JSON objects are left out."""
+        found: dict[str, Spec] = {}
+        for uid in self.claims():
+            with contextlib.suppress(ValueError, FileNotFoundError):
+                spec = json.loads(self.path(uid).read_bytes())
+                if isinstance(spec, dict):
+                    found[uid] = spec
+        return found
 
     def claims(self) -> tuple[str, ...]:
         """UIDs of the claims with a file, sorted."""

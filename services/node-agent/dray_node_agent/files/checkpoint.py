@@ -1,8 +1,7 @@
 """The checkpoint: the claims prepared on this node, with all that Unprepare needs.
 
 A JSON envelope with format version, SHA-256 of the data's bytes as written (so that later fields
-do not change it), and data. An entry is written before its CDI file (``PrepareStarted``) and after
-it (``PrepareCompleted``).
+do not change it), and data.
 """
 
 import hashlib

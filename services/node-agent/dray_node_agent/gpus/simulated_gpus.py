@@ -34,11 +34,21 @@ MODELS = tuple(_PRODUCTS)
 class SimulatedGpus:
     """``count`` GPUs of ``model`` on ``node``, on two NUMA nodes, two per PCIe root.
 
+    ``stand_in``: path of a device file that containers see as ``/dev/nvidia0`` and so on; without
+    it they see none.
+
     Raises:
         InvalidInputError: the model is unknown.
     """
 
-    def __init__(self, node: str, model: str, count: int, health_file: Path | None = None) -> None:
+    def __init__(
+        self,
+        node: str,
+        model: str,
+        count: int,
+        health_file: Path | None = None,
+        stand_in: Path | None = None,
+    ) -> None:
         if model not in _PRODUCTS:
             raise InvalidInputError(
                 f"model {model!r} can't be simulated: choose one of {', '.join(MODELS)}"
@@ -55,6 +65,7 @@ class SimulatedGpus:
                 pcie_root=_root(index, half),
                 numa_node=0 if index < half else 1,
                 nvlink_domain="0000:01:00.0" if model in _LINKED and count > 1 else "",
+                device_nodes=(f"{stand_in}:/dev/nvidia{index}",) if stand_in else (),
             )
             for index in range(count)
         )

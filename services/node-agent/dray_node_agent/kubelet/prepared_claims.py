@@ -1,103 +1,207 @@
-"""The claims prepared on this node: in memory, in the checkpoint and in the CDI folder."""
+"""The claims prepared on this node: in memory, in the checkpoint and in the CDI folder.
+
+All agents of a node share checkpoint and folder. A change is applied under their lock, to what the
+last one of them wrote. Changes that wait for the disk are written together.
+"""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
 
-import msgspec
 import structlog
 
+from dray.api.errors import DrayError, TemporaryError
+from dray_node_agent.decisions.cdi import Spec
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
+from dray_node_agent.files.agent_locks import AgentLock, HeldLock
 from dray_node_agent.files.cdi_folder import CdiFolder
-from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
+from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint, boot_id
+
+Claims = Mapping[str, PreparedClaim]
+"""By claim uid."""
+Change = Callable[[Claims], Claims]
+"""The next claims. Pure; raises a DrayError to change nothing."""
+LOCK_TIMEOUT_S: Final = 20.0
+"""How long a call waits for another agent; below the kubelet's time-out of a call, 45 s."""
+
+
+class UnwrittenError(TemporaryError):
+    """A change of the claims was not written, for an unforeseen reason."""
 
 
 class PreparedClaims:
-    """The prepared claims. A write that raises OSError changes nothing in memory.
+    """The prepared claims. ``lock``: of all agents of the node; None: there is only this one."""
 
-    Hold ``changing`` from reading the claims until the write that depends on it.
-    """
-
-    def __init__(self, checkpoint: CheckpointFile, cdi: CdiFolder) -> None:
+    def __init__(
+        self, checkpoint: CheckpointFile, cdi: CdiFolder, lock: AgentLock | None = None
+    ) -> None:
         self._checkpoint = checkpoint
         self._cdi = cdi
+        self._lock = lock
         self._claims: dict[str, PreparedClaim] = {}
-        self.changing = asyncio.Lock()
+        self._written = -1
+        """The lock's counter at the last write that is in memory."""
+        self._queue: list[_Queued] = []
+        self._busy = asyncio.Lock()
 
     @property
-    def claims(self) -> Mapping[str, PreparedClaim]:
-        """By claim uid."""
+    def claims(self) -> Claims:
+        """As this agent knows them; another one may have changed them."""
         return dict(self._claims)
 
     def others(self, uid: str) -> list[PreparedClaim]:
         """All claims but one."""
         return [claim for claim in self._claims.values() if claim.uid != uid]
 
-    def completed(self, uid: str) -> PreparedClaim | None:
-        """The claim if its preparation is complete."""
-        claim = self._claims.get(uid)
-        return claim if claim is not None and claim.phase == "PrepareCompleted" else None
+    async def change(self, change: Change) -> None:
+        """Apply a change and write it to the checkpoint.
 
-    async def load(self) -> dict[str, PreparedClaim] | None:
-        """The claims on disk; None if they are unknown and must be rebuilt."""
-        loaded = await asyncio.to_thread(self._checkpoint.load)
-        if loaded.corrupt:
-            structlog.get_logger().error(
-                "the checkpoint could not be used; rebuilding it from allocated claims",
-                why=loaded.corrupt,
-                lost="which of the allocated claims were really prepared",
-            )
-            return None
-        if loaded.fresh and self._cdi.claims():
-            structlog.get_logger().warning("CDI files without a checkpoint; rebuilding it")
-            return None
-        if not loaded.fresh and loaded.boot_id != boot_id():
-            structlog.get_logger().info("the node was restarted; writing CDI files again")
-        return loaded.claims
-
-    async def adopt(self, claims: Mapping[str, PreparedClaim]) -> None:
-        """Restore claims of an earlier process; incomplete preparations are undone."""
-        async with self.changing:
-            for claim in claims.values():
-                if claim.phase == "PrepareCompleted":
-                    await self.write_file(claim)
-                else:
-                    await asyncio.to_thread(self._cdi.remove, claim.uid)
-            await self._save(
-                {uid: one for uid, one in claims.items() if one.phase == "PrepareCompleted"}
-            )
-
-    async def begin(self, claim: PreparedClaim) -> None:
-        """Record that a claim's preparation starts. ``changing`` must be held."""
-        await self._save(self._claims | {claim.uid: claim})
-
-    async def complete(self, claim: PreparedClaim) -> PreparedClaim:
-        """Write a claim's file, then record that it is complete."""
-        await self.write_file(claim)
-        done = msgspec.structs.replace(claim, phase="PrepareCompleted")
-        async with self.changing:
-            await self._save(self._claims | {done.uid: done})
-        return done
+        Raises what ``change`` raises, LockHeldError, and OSError; then nothing has changed.
+        """
+        own = _Queued(change)
+        self._queue.append(own)
+        async with self._busy:
+            # Who waited before may have written this change with its own.
+            if own in self._queue:
+                await self._write_queue()
+        if own.error is not None:
+            raise own.error
 
     async def remove(self, uid: str) -> None:
-        """Remove a claim, if it is known. ``changing`` must be held.
+        """Remove a claim, if it is known.
 
         The file is removed first: an entry without a file is repaired, a file without an entry is
         not.
         """
         await asyncio.to_thread(self._cdi.remove, uid)
-        if uid in self._claims:
-            await self._save({key: one for key, one in self._claims.items() if key != uid})
+        await self.change(lambda claims: {key: one for key, one in claims.items() if key != uid})
 
     async def write_file(self, claim: PreparedClaim) -> None:
         """Write a claim's CDI file if it is not there."""
         await asyncio.to_thread(self._cdi.write, claim.uid, claim.cdi)
 
-    async def remove_files_except(self, known: set[str]) -> None:
-        """Remove the files of claims that are not ``known``."""
-        for uid in self._cdi.claims():
+    async def restore(self, rebuild: Callable[[], Awaitable[Claims]]) -> Claims:
+        """Restore the claims of earlier agents, and their CDI files, which a reboot deletes.
+
+        ``rebuild`` is awaited for the claims if the checkpoint can't be used. Raises what it
+        raises, LockHeldError and OSError.
+        """
+        async with self._exclusive() as lock:
+            loaded = await asyncio.to_thread(self._checkpoint.load)
+            if _is_unknown(loaded, self._cdi):
+                claims = await rebuild()
+            else:
+                claims = {
+                    uid: one
+                    for uid, one in loaded.claims.items()
+                    if one.phase == "PrepareCompleted"
+                }
+            await self._save(dict(claims), lock)
+            for claim in claims.values():
+                await self.write_file(claim)
+            await self._remove_files_except(set(claims))
+        return claims
+
+    async def files(self) -> dict[str, Spec]:
+        """The CDI files that can be read, by claim uid."""
+        return await asyncio.to_thread(self._cdi.specs)
+
+    async def remove_leftovers(self) -> None:
+        """Remove the CDI files of claims that are not prepared. Raises LockHeldError, OSError."""
+        async with self._exclusive() as lock:
+            await self._refresh(lock)
+            await self._remove_files_except(set(self._claims))
+
+    async def _remove_files_except(self, known: set[str]) -> None:
+        for uid in await asyncio.to_thread(self._cdi.claims):
             if uid not in known:
                 await asyncio.to_thread(self._cdi.remove, uid)
 
-    async def _save(self, claims: dict[str, PreparedClaim]) -> None:
+    async def _write_queue(self) -> None:
+        queued: list[_Queued] = []
+        try:
+            async with self._among_agents() as lock:
+                await self._refresh(lock)
+                queued = self._take_queue()
+                claims = _applied(self._claims, queued)
+                if claims != self._claims:
+                    await self._save(dict(claims), lock)
+        except (DrayError, OSError) as error:
+            for one in queued or self._take_queue():
+                one.error = one.error or error
+        except BaseException as error:
+            why = UnwrittenError(f"the checkpoint was not written: {error!r}")
+            for one in queued:
+                one.error = one.error or why
+            raise
+
+    def _take_queue(self) -> list["_Queued"]:
+        queued, self._queue = self._queue, []
+        return queued
+
+    async def _refresh(self, lock: HeldLock | None) -> None:
+        """Read again what another agent has written."""
+        if lock is None or lock.counter == self._written:
+            return
+        loaded = await asyncio.to_thread(self._checkpoint.load)
+        if loaded.corrupt:
+            # What this agent knows replaces it.
+            structlog.get_logger().error("the checkpoint was damaged", why=loaded.corrupt)
+        else:
+            self._claims = loaded.claims
+        self._written = lock.counter
+
+    async def _save(self, claims: dict[str, PreparedClaim], lock: HeldLock | None) -> None:
+        counter = lock.raise_counter() if lock is not None else 0
         await asyncio.to_thread(self._checkpoint.save, claims)
-        self._claims = claims
+        self._claims, self._written = claims, counter
+
+    @asynccontextmanager
+    async def _exclusive(self) -> AsyncIterator[HeldLock | None]:
+        async with self._busy, self._among_agents() as lock:
+            yield lock
+
+    @asynccontextmanager
+    async def _among_agents(self) -> AsyncIterator[HeldLock | None]:
+        if self._lock is None:
+            yield None
+            return
+        async with self._lock.held(within_s=LOCK_TIMEOUT_S) as lock:
+            yield lock
+
+
+@dataclass(slots=True, eq=False)
+class _Queued:
+    """A change that waits for the disk."""
+
+    change: Change
+    error: DrayError | OSError | None = None
+
+
+def _applied(claims: Claims, queued: Sequence[_Queued]) -> Claims:
+    """The claims after all changes; one that raises a DrayError changes nothing."""
+    for one in queued:
+        try:
+            claims = one.change(claims)
+        except DrayError as error:
+            one.error = error
+    return claims
+
+
+def _is_unknown(loaded: LoadedCheckpoint, cdi: CdiFolder) -> bool:
+    """Whether the prepared claims must be rebuilt."""
+    if loaded.corrupt:
+        structlog.get_logger().error(
+            "the checkpoint could not be used; rebuilding it from allocated claims",
+            why=loaded.corrupt,
+            lost="which of the allocated claims were really prepared",
+        )
+        return True
+    if loaded.fresh and cdi.claims():
+        structlog.get_logger().warning("CDI files without a checkpoint; rebuilding it")
+        return True
+    if not loaded.fresh and loaded.boot_id != boot_id():
+        structlog.get_logger().info("the node was restarted; writing CDI files again")
+    return False

@@ -1,8 +1,9 @@
 """Prepares and unprepares claims, in an order of writes that survives a crash at any point.
 
-PrepareClaim: verify against the API → checkpoint ``PrepareStarted`` → CDI file → checkpoint
-``PrepareCompleted``. Unprepare: remove the CDI file → remove the entry. One task
-at a time works on a claim, and completes even if the kubelet closes the connection.
+Prepare: verify against the API → entry in the checkpoint, with all that the CDI file says → CDI
+file → answer. Unprepare: remove the CDI file → remove the entry. An entry whose file is missing is
+repaired by the next start and by the kubelet's retry. One task at a time works on a claim, and
+completes even if the kubelet closes the connection.
 """
 
 import asyncio
@@ -19,18 +20,34 @@ from dray.api.claims import Claim
 from dray.api.errors import DrayError, PermanentError, TemporaryError
 from dray.api.names import TRACEPARENT
 from dray.kube.convert import claim_from
-from dray.kube.ports import CLAIMS, Kube, KubeError, NotFoundError, NotServedError, Object
+from dray.kube.ports import CLAIMS, PODS, Kube, KubeError, NotFoundError, NotServedError, Object
+from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray.telemetry import spans
-from dray_node_agent.decisions.claim_devices import NotPreparedError, device_uses, prepared_claim
+from dray_node_agent.decisions.claim_devices import (
+    DeviceFullError,
+    NotPreparedError,
+    claim_parts,
+    device_uses,
+    prepared_claim,
+    prepared_parts,
+)
 from dray_node_agent.decisions.inventory import NodeInventory
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.decisions.rules import IsClaimLive, PrepareClaim, Refusal
-from dray_node_agent.kubelet.prepared_claims import PreparedClaims
+from dray_node_agent.decisions.visible_gpus import ClaimPart, claim_entries
+from dray_node_agent.kubelet.prepared_claims import Claims, PreparedClaims
 from dray_node_agent.rule_recorder import AgentRuleRecorder
 
 T = TypeVar("T")
 REMEMBERED_UNPREPARES = 1024
+PATIENCE_S = 10.0
+"""How long an error that may pass is retried here before the kubelet gets it: the kubelet itself
+retries only after 60 to 90 s."""
+
+
+class NotReadyError(TemporaryError):
+    """The agent can't prepare claims yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +57,17 @@ class ClaimRef:
     namespace: str
     uid: str
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareRequest:
+    """A claim to be prepared, with what its environment depends on."""
+
+    claim: Object
+    ref: ClaimRef
+    traceparent: str
+    pod: Object | None
+    siblings: dict[str, tuple[ClaimPart, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +90,19 @@ class Preparer:
         inventory: Callable[[], NodeInventory | None],
         prepared_claims: PreparedClaims,
         clock: Clock,
+        patience_s: float = PATIENCE_S,
+        pods: Callable[[str], Object | None] = lambda _: None,
         on_prepared: Callable[[NewlyPrepared], None] = lambda _: None,
         recorder: AgentRuleRecorder | None = None,
     ) -> None:
+        """``pods``: a pod of this node by UID, if it is known."""
         self._kube = kube
         self._node = node
+        self._pods = pods
         self._inventory = inventory
         self._prepared_claims = prepared_claims
         self._clock = clock
+        self._patience_s = patience_s
         self._on_prepared = on_prepared
         self._recorder = recorder or AgentRuleRecorder()
         self._unprepared: OrderedDict[str, None] = OrderedDict()
@@ -95,22 +128,20 @@ class Preparer:
         return dict(zip((ref.uid for ref in refs), answers, strict=True))
 
     async def restore(self) -> None:
-        """Restore the claims of an earlier process; undo incomplete preparations.
+        """Restore the claims of an earlier process.
 
         An unreadable checkpoint is kept and rebuilt from the API server's claims.
 
         Raises:
             KubeError: the checkpoint must be rebuilt, and the API does not list claims; call again.
+            TemporaryError, OSError: call again.
         """
-        claims = await self._prepared_claims.load()
-        if claims is None:
-            claims = await self._rebuilt()
-        await self._prepared_claims.adopt(claims)
-        self._log.info("claims restored", prepared=len(self.claims), found=len(claims))
+        claims = await self._prepared_claims.restore(self._rebuilt)
+        self._log.info("claims restored", prepared=len(claims))
 
     async def sweep(self) -> tuple[str, ...]:
-        """Remove claims that are deleted or deallocated; returns their uids. One that can't be read
-        stays, and does not delay others."""
+        """Remove claims that are deleted or deallocated, and files of no claim; the claims' uids.
+        One that can't be read stays, and does not delay others."""
         gone = []
         for uid in sorted(self.claims):
             try:
@@ -120,6 +151,7 @@ class Preparer:
                 self._log.info("claim not swept", uid=uid, error=str(error))
         if gone:
             self._log.warning("claims ended without Unprepare", uids=gone)
+        await self._prepared_claims.remove_leftovers()
         return tuple(gone)
 
     async def drain(self) -> None:
@@ -139,23 +171,32 @@ class Preparer:
         return self._of_claim.setdefault(uid, asyncio.Lock())
 
     async def _prepare_or_error(self, ref: ClaimRef) -> PreparedClaim | str:
-        try:
-            async with self._lock_of(ref.uid):
-                return await self._prepare(ref)
-        except (DrayError, OSError) as error:
+        until_s = self._clock.monotonic_s() + self._patience_s
+        backoff = Backoff(0.05, 1.0)
+        while True:
+            try:
+                async with self._lock_of(ref.uid):
+                    return await self._prepare(ref)
+            except (DrayError, OSError) as error:
+                problem: Exception = error
+            rest_s = backoff.next_s()
+            is_temporary = isinstance(problem, TemporaryError)
+            if is_temporary and self._clock.monotonic_s() + rest_s < until_s:
+                await self._clock.sleep(rest_s)
+                continue
             self.failures += 1
             self._log.warning(
                 "claim not prepared",
                 claim=f"{ref.namespace}/{ref.name}",
                 uid=ref.uid,
-                error=str(error),
-                temporary=isinstance(error, TemporaryError),
+                error=str(problem),
+                temporary=is_temporary,
             )
-            return str(error)
+            return str(problem)
 
     async def _prepare(self, ref: ClaimRef) -> PreparedClaim:
         started_s = self._clock.monotonic_s()
-        if (known := self._prepared_claims.completed(ref.uid)) is not None:
+        if (known := self.claims.get(ref.uid)) is not None:
             await self._prepared_claims.write_file(known)
             return known
         obj, claim = await self._fetch(ref)
@@ -168,12 +209,56 @@ class Preparer:
             "dray.devices": len(claim.allocation.devices) if claim.allocation else 0,
         }
         with spans.start("prepare", traceparent, attributes, kind="server") as span:
-            entry = await self._reserve(obj, ref, span.traceparent)
-            done = await self._prepared_claims.complete(entry)
+            pod = await self._pod_of(obj)
+            asked = PrepareRequest(
+                obj, ref, span.traceparent, pod, await self._siblings(pod, ref.name) if pod else {}
+            )
+            done = await self._enter(asked)
+            await self._prepared_claims.write_file(done)
         took_us = int((self._clock.monotonic_s() - started_s) * 1e6)
         self._log.info("claim prepared", claim=f"{ref.namespace}/{ref.name}", uid=ref.uid)
         self._on_prepared(NewlyPrepared(done, self._clock.now_unix_s(), took_us))
         return done
+
+    async def _pod_of(self, obj: Object) -> Object | None:
+        """The pod that the claim is reserved for, if there is only one."""
+        reserved = list((obj.get("status") or {}).get("reservedFor") or ())
+        if len(reserved) != 1 or reserved[0].get("resource", "pods") != "pods":
+            return None
+        uid, namespace = reserved[0].get("uid", ""), obj["metadata"]["namespace"]
+        if (known := self._pods(uid)) is not None:
+            return known
+        try:
+            pod = await self._kube.get(PODS, reserved[0].get("name", ""), namespace)
+        except NotServedError:
+            raise
+        except NotFoundError:
+            return None
+        return pod if pod["metadata"]["uid"] == uid else None
+
+    async def _siblings(self, pod: Object, name: str) -> dict[str, tuple[ClaimPart, ...]]:
+        """The CDI devices of the pod's other claims, by entry of ``spec.resourceClaims``."""
+        entries = {entry: one for entry, one in claim_entries(pod).items() if one != name}
+        namespace, inventory = pod["metadata"]["namespace"], self._known_inventory()
+        prepared = {
+            claim.name: prepared_parts(claim, inventory.published_gpus)
+            for claim in self.claims.values()
+            if claim.namespace == namespace
+        }
+        found: dict[str, tuple[ClaimPart, ...]] = {}
+        for entry, one in entries.items():
+            found[entry] = prepared[one] if one in prepared else await self._parts(namespace, one)
+        return found
+
+    async def _parts(self, namespace: str, name: str) -> tuple[ClaimPart, ...]:
+        try:
+            claim = claim_from(await self._kube.get(CLAIMS, name, namespace))
+            gpus = self._known_inventory().published_gpus
+            return claim_parts(claim, device_uses(claim, claim.uid, self._node, gpus))
+        except NotServedError:
+            raise
+        except (NotFoundError, NotPreparedError):
+            return ()  # it is not there, or has no device of ours
 
     async def _fetch(self, ref: ClaimRef) -> tuple[Object, Claim]:
         try:
@@ -189,34 +274,51 @@ class Preparer:
     def _known_inventory(self) -> NodeInventory:
         inventory = self._inventory()
         if inventory is None:
-            raise NotPreparedError(f"the GPUs of node {self._node} have not been read yet")
+            raise NotReadyError(f"the GPUs of node {self._node} have not been read yet")
         return inventory
 
-    async def _reserve(self, obj: Object, ref: ClaimRef, traceparent: str) -> PreparedClaim:
-        """Checkpoint the claim as started, if its devices have capacity left."""
-        async with self._prepared_claims.changing:
-            decided = self._decide(obj, ref, traceparent)
-            if isinstance(decided, Refusal) and decided.full:
-                # Claims may have ended without Unprepare; only existing ones count.
-                await self._remove_ended_claims(claim_from(obj), ref.uid)
-                decided = self._decide(obj, ref, traceparent)
-            if isinstance(decided, Refusal):
-                raise NotPreparedError(decided.why)
-            await self._prepared_claims.begin(decided)
-        return decided
+    async def _enter(self, asked: PrepareRequest) -> PreparedClaim:
+        """Write the claim's entry, if its devices have capacity left."""
+        try:
+            return await self._try_to_enter(asked)
+        except DeviceFullError:
+            # Claims may have ended without Unprepare; only existing ones count.
+            await self._remove_ended_claims(claim_from(asked.claim), asked.ref.uid)
+            return await self._try_to_enter(asked)
 
-    def _decide(self, obj: Object, ref: ClaimRef, traceparent: str) -> PreparedClaim | Refusal:
+    async def _try_to_enter(self, asked: PrepareRequest) -> PreparedClaim:
+        entered: list[PreparedClaim] = []
+        uid = asked.ref.uid
+
+        def enter(claims: Claims) -> Claims:
+            if (known := claims.get(uid)) is not None:
+                entered.append(known)  # by another agent of this node
+                return claims
+            decided = self._decide(asked, tuple(claims.values()))
+            if isinstance(decided, Refusal):
+                raise (DeviceFullError if decided.full else NotPreparedError)(decided.why)
+            entered.append(decided)
+            return {**claims, uid: decided}
+
+        await self._prepared_claims.change(enter)
+        return entered[0]
+
+    def _decide(
+        self, asked: PrepareRequest, held: tuple[PreparedClaim, ...]
+    ) -> PreparedClaim | Refusal:
         inventory = self._known_inventory()
         return self._recorder.evaluate(
             PrepareClaim(
-                claim=obj,
-                uid=ref.uid,
+                claim=asked.claim,
+                uid=asked.ref.uid,
                 node=self._node,
                 snapshot=inventory.snapshot,
                 state=inventory.state,
-                held=tuple(self._prepared_claims.others(ref.uid)),
-                was_unprepared=ref.uid in self._unprepared,
-                traceparent=traceparent,
+                held=held,
+                was_unprepared=asked.ref.uid in self._unprepared,
+                traceparent=asked.traceparent,
+                pod=asked.pod,
+                siblings=asked.siblings,
             )
         )
 
@@ -238,9 +340,9 @@ class Preparer:
 
     async def _unprepare_or_error(self, ref: ClaimRef) -> str:
         try:
-            async with self._lock_of(ref.uid), self._prepared_claims.changing:
+            async with self._lock_of(ref.uid):
                 await self._prepared_claims.remove(ref.uid)
-        except OSError as error:
+        except (TemporaryError, OSError) as error:
             self._log.error("claim not unprepared", uid=ref.uid, error=str(error))
             return f"claim {ref.namespace}/{ref.name}: {error}"
         self._unprepared[ref.uid] = None
@@ -253,8 +355,7 @@ class Preparer:
             claim = self.claims.get(uid)
             if claim is None or await self._is_live(claim):
                 return False
-            async with self._prepared_claims.changing:
-                await self._prepared_claims.remove(uid)
+            await self._prepared_claims.remove(uid)
             return True
 
     async def _is_live(self, entry: PreparedClaim) -> bool:
@@ -268,28 +369,29 @@ class Preparer:
             obj = None
         return self._recorder.evaluate(IsClaimLive(uid=entry.uid, claim=obj))
 
-    async def _rebuilt(self) -> dict[str, PreparedClaim]:
-        """The claims allocated here according to the API server, as if all had been prepared."""
+    async def _rebuilt(self) -> Claims:
+        """The claims that the API server has allocated here and reserved for pods, as if all had
+        been prepared; a CDI file that is there is taken as it is."""
+        inventory = self._known_inventory()
         listed = await self._kube.list(CLAIMS)
+        files = await self._prepared_claims.files()
         rebuilt: dict[str, PreparedClaim] = {}
         for obj in listed.objects:
             claim = claim_from(obj)
             if not claim.reserved_for:
                 continue
             try:
-                inventory = self._known_inventory()
                 wanted = device_uses(claim, claim.uid, self._node, inventory.published_gpus)
                 entry = prepared_claim(claim, wanted, inventory.qos, _traceparent(obj))
             except PermanentError:
                 continue  # not on this node, or its devices are gone
-            if claim.spec.unreadable:
-                # Its file stays; its configuration is unknown.
+            if (spec := files.get(claim.uid)) is not None:
+                entry = msgspec.structs.replace(entry, cdi=spec)
+            elif claim.spec.unreadable:
                 self._log.error("claim not restored", uid=claim.uid, why=claim.spec.unreadable)
                 continue
-            rebuilt[claim.uid] = msgspec.structs.replace(entry, phase="PrepareCompleted")
-        await self._prepared_claims.remove_files_except(
-            {obj["metadata"]["uid"] for obj in listed.objects}
-        )
+            rebuilt[claim.uid] = entry
+        self._log.info("checkpoint rebuilt", claims=len(rebuilt), with_files=len(files))
         return rebuilt
 
 

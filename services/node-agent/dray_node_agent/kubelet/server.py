@@ -1,26 +1,30 @@
 """The kubelet's gRPC services on unix sockets; the only module of the agent that imports grpc.
 
 ``pluginregistration.Registration`` tells the kubelet where ``DRAPlugin`` is; v1 and v1beta1
-of the latter differ in one field and share their handlers.
+of the latter differ in one field and share their handlers. ``DRAResourceHealth`` is optional; its
+versions v1 and v1alpha1 are the same.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final, Protocol
 
 import grpc
 import structlog
 
 from dray.api.errors import PermanentError
+from dray_node_agent.decisions.device_health import GpuHealth
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 from dray_node_agent.kubelet.generated import (
+    dra_health_pb2,
     dra_v1_pb2,
     dra_v1beta1_pb2,
     plugin_registration_pb2,
 )
 from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
-from dray_node_agent.kubelet.sockets import remove_stale
 
 PLUGIN_TYPE = "DRAPlugin"
 REGISTRATION_SERVICE = "pluginregistration.Registration"
@@ -29,6 +33,10 @@ SERVICES: dict[str, tuple[str, ModuleType]] = {
     "v1beta1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", dra_v1beta1_pb2),
 }
 """The kubelet's name of each version of the service, its full name and its messages."""
+HEALTH_SERVICES: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+REPEAT_HEALTH_S: Final = 5.0
+"""How often the kubelet gets an unchanged list. It forgets a device after 30 s, and all devices
+when the stream of another agent of this driver ends."""
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
@@ -37,9 +45,19 @@ class SocketError(PermanentError):
     """A socket can't be served."""
 
 
+class HealthFeed(Protocol):
+    """The health of the driver's devices."""
+
+    def device_health(self) -> Sequence[GpuHealth]:
+        """All devices now."""
+
+    async def health_changed(self) -> None:
+        """Wait for the next change."""
+
+
 class KubeletServer:
     """Serves ``preparer`` to the kubelet. ``on_registered`` gets the registration's error, or an
-    empty text."""
+    empty text. Without ``health``, that service is not offered."""
 
     def __init__(
         self,
@@ -49,28 +67,32 @@ class KubeletServer:
         endpoint: Path,
         registration: Path,
         on_registered: Callable[[str], None] = lambda _: None,
+        health: HealthFeed | None = None,
     ) -> None:
         self._preparer = preparer
+        self._health = health
         self._driver = driver
         self._endpoint = endpoint
         self._registration = registration
         self._on_registered = on_registered
         self._plugin_server: Any = None
         self._registrar: Any = None
+        self._stopping = asyncio.Event()
 
     async def start(self) -> None:
         """Serve; the registration socket comes last, because the kubelet calls at once.
 
-        Raises:
-            SocketError: a socket can't be bound.
-            InvalidInputError: a socket's path is another file.
+        Raises SocketError if a socket can't be bound.
         """
         plugin = [self._plugin_handler(name, messages) for name, messages in SERVICES.values()]
+        if self._health is not None:
+            plugin += [self._health_handler(name, self._health) for name in HEALTH_SERVICES]
         self._plugin_server = await _serving(self._endpoint, plugin)
         self._registrar = await _serving(self._registration, [self._registration_handler()])
 
     async def stop(self, grace_s: float) -> None:
         """Remove the registration, then finish the calls in flight. Idempotent."""
+        self._stopping.set()  # a stream would last for the whole grace
         if self._registrar is not None:
             await self._registrar.stop(grace_s)
             self._registration.unlink(missing_ok=True)
@@ -88,7 +110,7 @@ class KubeletServer:
                 type=PLUGIN_TYPE,
                 name=self._driver,
                 endpoint=str(self._endpoint),
-                supported_versions=list(SERVICES),
+                supported_versions=[*SERVICES, *(HEALTH_SERVICES if self._health else ())],
             )
 
         async def notify(status: Any, _: Any) -> Any:
@@ -106,6 +128,39 @@ class KubeletServer:
             {
                 "GetInfo": (get_info, messages.InfoRequest),
                 "NotifyRegistrationStatus": (notify, messages.RegistrationStatus),
+            },
+        )
+
+    def _health_handler(self, service: str, feed: HealthFeed) -> Any:
+        messages = dra_health_pb2
+
+        async def watch(_: Any, __: Any) -> AsyncIterator[Any]:
+            stopping = asyncio.ensure_future(self._stopping.wait())
+            try:
+                while not stopping.done():
+                    changed = asyncio.ensure_future(feed.health_changed())
+                    try:
+                        devices = [_device_health(one) for one in feed.device_health()]
+                        yield messages.NodeWatchResourcesResponse(devices=devices)
+                        await asyncio.wait(
+                            [changed, stopping],
+                            timeout=REPEAT_HEALTH_S,
+                            return_when=asyncio.FIRST_COMPLETED,
+                        )
+                    finally:
+                        changed.cancel()
+            finally:
+                stopping.cancel()
+
+        request = messages.NodeWatchResourcesRequest
+        return grpc.method_handlers_generic_handler(
+            service,
+            {
+                "NodeWatchResources": grpc.unary_stream_rpc_method_handler(
+                    watch,
+                    request_deserializer=request.FromString,
+                    response_serializer=lambda answer: answer.SerializeToString(),
+                )
             },
         )
 
@@ -136,7 +191,6 @@ class KubeletServer:
 
 async def _serving(path: Path, handlers: list[Any]) -> Any:
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_stale(path)
     server = grpc.aio.server()
     for handler in handlers:
         server.add_generic_rpc_handlers((handler,))
@@ -146,6 +200,17 @@ async def _serving(path: Path, handlers: list[Any]) -> Any:
         raise SocketError(f"can't serve on {path}: {error}; is its folder writable?") from error
     await server.start()
     return server
+
+
+def _device_health(one: GpuHealth) -> Any:
+    messages = dra_health_pb2
+    health = {None: messages.UNKNOWN, True: messages.HEALTHY, False: messages.UNHEALTHY}
+    return messages.DeviceHealth(
+        device=messages.DeviceIdentifier(pool_name=one.pool, device_name=one.device),
+        health=health[one.is_healthy],
+        last_updated_time=int(time.time()),
+        message=one.message,
+    )
 
 
 def _handlers(service: str, methods: dict[str, tuple[Handler, Any]]) -> Any:

@@ -1,55 +1,81 @@
-"""Paths of the sockets on which the kubelet finds and calls the agent."""
+"""Paths of the sockets on which the kubelet finds and calls the agent.
 
+Each process has sockets of its own, so that a new agent serves before the old one ends: the kubelet
+calls the connected one that registered last.
+"""
+
+import contextlib
 import hashlib
 import os
+import socket
 import stat
 from pathlib import Path
+from typing import Final
 
 from dray.api.errors import InvalidInputError
 
-LONGEST_PATH = 107
+LONGEST_PATH: Final = 107
 """``sockaddr_un.sun_path`` has 108 bytes, one of them for the final NUL."""
 
 
-def endpoint_socket(plugins_dir: Path, driver: str) -> Path:
+def plugin_dir(plugins_dir: Path, driver: str) -> Path:
+    """The driver's folder below the kubelet's plugins."""
+    longest = plugins_dir / driver / "dra-01234567.sock"
+    return plugins_dir / (driver if _fits(longest) else _short(driver))
+
+
+def endpoint_socket(plugins_dir: Path, driver: str, instance: str) -> Path:
     """Socket of the plugin's own services. Raises InvalidInputError if the path is too long."""
-    return _first_that_fits(
-        plugins_dir / driver / "dra.sock", plugins_dir / _short(driver) / "dra.sock"
-    )
+    return _checked(plugin_dir(plugins_dir, driver) / f"dra-{instance}.sock")
 
 
-def registration_socket(registry_dir: Path, driver: str) -> Path:
-    """Socket by which the kubelet finds the plugin; any name ending in ``.sock`` will do."""
-    return _first_that_fits(
-        registry_dir / f"{driver}-reg.sock", registry_dir / f"{_short(driver)}-reg.sock"
-    )
+def registration_socket(registry_dir: Path, driver: str, instance: str) -> Path:
+    """Socket by which the kubelet finds the plugin; any name that ends in ``.sock`` will do.
 
-
-def remove_stale(path: Path) -> None:
-    """Remove the socket of an earlier process; never another kind of file.
-
-    Call it with the state folder locked: then no other agent serves there.
-
-    Raises:
-        InvalidInputError: the path is another kind of file.
+    Raises InvalidInputError if the path is too long.
     """
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise InvalidInputError(f"{path} is in the way and no socket: remove it")
-    path.unlink(missing_ok=True)
+    path = registry_dir / f"{driver}-{instance}-reg.sock"
+    return _checked(path if _fits(path) else registry_dir / f"{_short(driver)}-{instance}-reg.sock")
 
 
-def _first_that_fits(*paths: Path) -> Path:
-    for path in paths:
-        if len(os.fsencode(path)) <= LONGEST_PATH:
-            return path
-    raise InvalidInputError(
-        f"socket path {paths[-1]} has {len(os.fsencode(paths[-1]))} bytes, at most "
-        f"{LONGEST_PATH} are possible: choose a shorter folder"
-    )
+def remove_abandoned(plugins_dir: Path, registry_dir: Path, driver: str) -> tuple[Path, ...]:
+    """Remove the driver's sockets that no process serves, of killed agents and earlier releases.
+
+    Raises OSError.
+    """
+    names = [registry_dir.glob(f"{one}*-reg.sock") for one in (driver, _short(driver))]
+    own = plugin_dir(plugins_dir, driver).glob("dra*.sock")
+    abandoned = [path for paths in (*names, own) for path in paths if _is_abandoned(path)]
+    for path in abandoned:
+        path.unlink(missing_ok=True)
+    return tuple(abandoned)
+
+
+def _is_abandoned(path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
+            try:
+                client.connect(str(path))
+            except ConnectionRefusedError:
+                return True
+            except BlockingIOError:
+                return False  # its queue is full: somebody listens
+    return False
+
+
+def _fits(path: Path) -> bool:
+    return len(os.fsencode(path)) <= LONGEST_PATH
+
+
+def _checked(path: Path) -> Path:
+    if not _fits(path):
+        raise InvalidInputError(
+            f"socket path {path} has {len(os.fsencode(path))} bytes, at most {LONGEST_PATH} are "
+            "possible: choose a shorter folder"
+        )
+    return path
 
 
 def _short(driver: str) -> str:

@@ -20,6 +20,7 @@ from dray.api.names import (
     GPU_TOPOLOGY,
     GPUPOOL,
     OWNER_KUBE_SCHEDULER,
+    PREPARE_AGAIN,
     REQUEST_ID,
     SHAPE,
     TEMPLATE_READY,
@@ -36,7 +37,14 @@ Object = dict[str, Any]
 Uses = Mapping[str, tuple[str, ...]]
 """The claim's requests by container; an empty tuple is the whole claim."""
 _DERIVED = re.compile(rf"(?P<base>.+)-[0-9a-f]{{{HASH_DIGITS}}}")
-NEVER_ON_CREATED_PODS = (DECISION, VOID, ALLOCATED, TEMPLATE_READY, CONTAINER_GPU_IDS)
+NEVER_ON_CREATED_PODS = (
+    DECISION,
+    VOID,
+    ALLOCATED,
+    TEMPLATE_READY,
+    PREPARE_AGAIN,
+    CONTAINER_GPU_IDS,
+)
 
 
 @dataclass(frozen=True, slots=True)

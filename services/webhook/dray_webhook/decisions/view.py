@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from dray.api.devices import DeviceClass
+from dray.api.groups import GroupQueue
 from dray.api.pods import Policy, Pool
 from dray.cel.environment import Environment, Mode, environment_of_server
 from dray.messages.facts import (
@@ -14,6 +15,8 @@ from dray.messages.facts import (
     Fact,
     PolicyObserved,
     PoolObserved,
+    PriorityClassObserved,
+    QueueObserved,
     Synced,
     TemplateObserved,
 )
@@ -23,6 +26,8 @@ READ_FACTS: tuple[type[Fact], ...] = (
     PoolObserved,
     PolicyObserved,
     TemplateObserved,
+    QueueObserved,
+    PriorityClassObserved,
     DeviceClassObserved,
     ClusterObserved,
     Synced,
@@ -44,6 +49,8 @@ class View:
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     templates: dict[tuple[str, str], TemplateObserved] = field(default_factory=dict)
+    queues: dict[str, GroupQueue] = field(default_factory=dict)
+    priority_classes: dict[str, PriorityClassObserved] = field(default_factory=dict)
     classes: dict[str, DeviceClass] = field(default_factory=dict)
     cluster: ClusterObserved = field(default_factory=lambda: ClusterObserved(revision=0))
     synced: bool = False
@@ -71,6 +78,10 @@ class View:
             case TemplateObserved():
                 key = (fact.namespace, fact.name)
                 _put(self.templates, key, None if fact.deleted else fact)
+            case QueueObserved(queue=queue):
+                _put(self.queues, queue.name, None if fact.deleted else queue)
+            case PriorityClassObserved():
+                _put(self.priority_classes, fact.name, None if fact.deleted else fact)
             case DeviceClassObserved(device_class=known):
                 _put(self.classes, known.name, None if fact.deleted else known)
             case ClusterObserved():

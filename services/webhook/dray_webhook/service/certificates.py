@@ -1,4 +1,4 @@
-"""The webhook's serving certificates: read from a folder, or created there."""
+"""The webhook's serving certificates: files in a folder, which are created there if absent."""
 
 import datetime
 import os
@@ -34,28 +34,39 @@ class Certificates:
     certificate: Path
     key: Path
 
+    def read(self) -> Issued:
+        """What they hold now. Raises OSError."""
+        return Issued(self.ca.read_bytes(), self.certificate.read_bytes(), self.key.read_bytes())
+
+
+LOCAL_NAMES = ("127.0.0.1", "localhost")
+"""Names that certificates which are made here have in addition."""
+
 
 def ensure_certificates(folder: Path, names: Sequence[str]) -> Certificates:
     """The certificates in ``folder``, created if absent.
 
-    Those that were created here are replaced if they expire soon or lack one of ``names`` (DNS
-    names and IP addresses).
+    Those that were created here are replaced if they expire within RENEW_BEFORE or lack one of
+    ``names`` (DNS names and IP addresses) or LOCAL_NAMES. Those of another issuer serve until they
+    expire.
 
     Raises:
         CertificateError: the folder can't be used, or a certificate of another issuer is there
-            and lacks a name or expires.
+            and lacks one of ``names`` or has expired.
     """
+    own_names = tuple(dict.fromkeys((*LOCAL_NAMES, *names)))
     found = Certificates(folder / CA_FILE, folder / CERTIFICATE_FILE, folder / KEY_FILE)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not all(path.exists() for path in (found.ca, found.certificate, found.key)):
-            _make(found, names)
+            _make(found, own_names)
             return found
-        held = Issued(found.ca.read_bytes(), found.certificate.read_bytes(), found.key.read_bytes())
-        if wrong := problem(held, names, lasting=RENEW_BEFORE):
-            if not is_issued_by(AUTHORITY, held.certificate):
-                raise CertificateError(f"{found.certificate} {wrong}; replace it")
-            _make(found, names)
+        held, now = found.read(), datetime.datetime.now(datetime.UTC)
+        if is_issued_by(AUTHORITY, held.certificate):
+            if problem(held, own_names, at=now + RENEW_BEFORE):
+                _make(found, own_names)
+        elif wrong := problem(held, names, at=now):
+            raise CertificateError(f"{found.certificate} {wrong}; replace it")
     except (OSError, ValueError) as error:
         raise CertificateError(f"certificates in {folder} can't be used: {error}") from error
     return found

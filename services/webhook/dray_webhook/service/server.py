@@ -12,6 +12,7 @@ from aiohttp import web
 
 from dray.api.errors import DrayError
 from dray.runtime.units import parse_duration
+from dray.telemetry import trace_id
 from dray_webhook.decisions.review import (
     AdmissionAnswer,
     AdmissionRequest,
@@ -105,7 +106,10 @@ class AdmissionServer:
             answer = await handler(request, timeout_s=_timeout_s(http))
             outcome = "allowed" if answer.allowed else "denied"
             took_s = time.monotonic() - started
-            self._latency.labels(path, outcome).observe(took_s)
+            trace = trace_id(answer.requested.traceparent) if answer.requested else ""
+            self._latency.labels(path, outcome).observe(
+                took_s, {"trace_id": trace} if trace else None
+            )
             _log(path, request, answer, took_s)
             return web.json_response(write_review(request.uid, answer))
 

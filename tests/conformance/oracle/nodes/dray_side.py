@@ -7,7 +7,7 @@ from dray.api.pods import Node
 from dray.kube.convert import class_from, pod_from
 from dray.kube.ports import NODES, PODS, Changed
 from dray.messages.facts import NodeObserved
-from dray_allocator.nodes.assumed_pods import NOTHING
+from dray_allocator.devices.usage import NOTHING
 from dray_allocator.nodes.predicates import failures, fits
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache

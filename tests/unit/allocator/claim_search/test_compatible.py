@@ -15,7 +15,7 @@ from dray_allocator.devices.errors import AllocationError, NodeAllocationError
 from dray_allocator.devices.published_devices import readable_part
 from dray_allocator.devices.usage import usage_of
 from dray_allocator.devices.versions import DEVICE_BINDING, rules_for
-from dray_allocator.nodes.load import tie
+from dray_allocator.nodes.tie_break import tie
 from dray_allocator.values.options import AllocatorOptions
 
 NVIDIA = "gpu.nvidia.com"

@@ -8,7 +8,7 @@ from dray.api import names
 from dray.api.devices import DeviceId
 from dray.api.pods import PodNeeds
 from dray.reasons import Nearest
-from dray_allocator.nodes.load import tie
+from dray_allocator.nodes.tie_break import tie
 
 NVIDIA = "gpu.nvidia.com"
 OF = f'device.attributes["{NVIDIA}"]'

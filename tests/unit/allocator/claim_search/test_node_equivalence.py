@@ -17,7 +17,7 @@ from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement import class_search, node_equivalence_cache
 from dray_allocator.placement.choice import Pause
 from dray_allocator.placement.class_search import NodeSearch
-from dray_allocator.placement.node_search import evaluate_node
+from dray_allocator.placement.node_trial import evaluate_node
 from dray_allocator.placement.pod_request import wanted
 from dray_allocator.placement.schedule import find, may_fit, schedule_pod
 from dray_allocator.values.events import Continue

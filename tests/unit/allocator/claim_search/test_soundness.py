@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from dray.api import names
 from dray.api.quantities import parse_quantity
 from dray.kube.convert import allocation_to
-from dray_allocator.devices.device_requests import oversold
 from dray_allocator.values.options import AllocatorOptions
 
 NVIDIA = "gpu.nvidia.com"
@@ -85,9 +84,9 @@ def is_sound(kube: Any, kinds_by_node: list[list[str]]) -> None:
     for number, kinds in enumerate(kinds_by_node):
         cards = state.published.of(f"n{number}").cards
         assert not [
-            oversold(state.device_usage, card, card.id)
+            state.device_usage.double_allocation(card.id, card)
             for card in cards
-            if oversold(state.device_usage, card, card.id)
+            if state.device_usage.double_allocation(card.id, card)
         ]
         kind_of = {f"d{at}": kind for at, kind in enumerate(kinds)}
         counting = [one for one in cards if kind_of[one.id.device] == "counting"]

@@ -11,12 +11,12 @@ from dray.api.devices import DeviceId
 from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.decisions import Learned, TypicalPod
 from dray.messages.facts import PodObserved
-from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.nodes.keys import NONE
-from dray_allocator.nodes.load import FULL, TIE_BITS
+from dray_allocator.devices.usage import FULL
+from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.nodes.plan import filter_plan
+from dray_allocator.nodes.tie_break import TIE_BITS
 from dray_allocator.placement.pod_request import wanted
-from dray_allocator.placement.table_search import choose, index_of
+from dray_allocator.placement.schedule import choose, index_of
 from dray_allocator.scoring.fragmentation.cost import UNIT
 from dray_allocator.scoring.fragmentation.shapes import CARD, class_of, consumed_milli
 

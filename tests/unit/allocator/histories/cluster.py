@@ -13,9 +13,8 @@ from dray.messages.checkpoints import NO_PARTS
 from dray.messages.decisions import Checkpoint, Decided, NodeLeft, Opened
 from dray_allocator.core.handle import handle, recompute
 from dray_allocator.cycle.records import next_attempt
-from dray_allocator.devices.device_requests import oversold
-from dray_allocator.devices.device_usage import DeviceUsage
-from dray_allocator.state.decision_log import Stage
+from dray_allocator.devices.usage import DeviceUsage
+from dray_allocator.state.domain import Stage
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
 
@@ -97,7 +96,7 @@ class Cluster(Replicas):
         self.catch_up(fresh)
         for node in NODES:
             for one in fresh.state.published.of(node).cards:
-                assert oversold(fresh.state.device_usage, one, one.id) == ""
+                assert fresh.state.device_usage.double_allocation(one.id, one) == ""
         for replica in self.replicas:
             assert dict(replica.state.device_usage.claims()) == dict(
                 fresh.state.device_usage.claims()
@@ -200,7 +199,9 @@ def what_counts(state: AllocatorState, pool: str) -> dict[str, Any]:
         "left": {
             node: revision
             for node, revision in log.left.items()
-            if node in facts.nodes and facts.nodes[node].node.leaving == pool
+            if node in facts.nodes
+            and facts.nodes[node].node.leaving == pool
+            and revision >= facts.nodes[node].node.leaving_since  # not of an earlier leave
         },
         "learned": domain.learned,
     }

@@ -153,10 +153,12 @@ class Truth:
             self.publish_devices(node, self.flaws[node])
 
     def lose_node(self, random: Random) -> None:
-        """A node goes, whatever runs on it, or comes back."""
+        """A node goes, whatever runs on it, or comes back. One that comes back leaves no pool."""
         node = next(iter(self.gone_nodes), random.choice(NODES))
         if node in self.gone_nodes:
             del self.gone_nodes[node]
+            if (leaving := self.leaving.pop(node, None)) is not None:
+                self.membership[node] = leaving[1]
         else:
             self.gone_nodes[node] = None
         self.publish_node(node)

@@ -4,8 +4,9 @@ cards by a plain search.
 
 from tests.unit.allocator.reference_search import Reference
 
-from dray_allocator.nodes.load import MOST_LOAD, load_of, tie
+from dray_allocator.devices.usage import MOST_LOAD, load_of
 from dray_allocator.nodes.predicates import fits
+from dray_allocator.nodes.tie_break import tie
 from dray_allocator.placement.pod_request import PodRequest
 
 
@@ -45,19 +46,19 @@ def node_load_by_hand(state, want: PodRequest, node: str, weights) -> int:
         )
         used = sum(in_use(state, card, name) for card in cards)
         if asked:
-            total = sum(card.totals[name] // 10**6 for card in cards)
+            total = sum(card.shape.totals[name] // 10**6 for card in cards)
             parts.append((weights[name], used + asked, total))
-    loads = [load_of(card.totals, state.device_usage.of(card.id)) for card in cards]
+    loads = [load_of(card.shape.totals, state.device_usage.of(card.id)) for card in cards]
     return mean(parts, sum(loads) // max(len(cards), 1))
 
 
 def card_load_by_hand(state, want: PodRequest, card, weights) -> int:
     parts = [
-        (weights[name], in_use(state, card, name), card.totals[name] // 10**6)
+        (weights[name], in_use(state, card, name), card.shape.totals[name] // 10**6)
         for name in sorted({*weights} - {"cpu", "memory"})
         if any(taken(ask, card, name) for ask in want.asks)
     ]
-    return mean(parts, load_of(card.totals, state.device_usage.of(card.id)))
+    return mean(parts, load_of(card.shape.totals, state.device_usage.of(card.id)))
 
 
 def taken(ask, card, name: str) -> int:
@@ -68,7 +69,7 @@ def taken(ask, card, name: str) -> int:
 def in_use(state, card, name: str) -> int:
     use = state.device_usage.of(card.id)
     if use.shares and (use.whole or not card.device.allow_multiple_allocations):
-        return card.totals[name] // 10**6
+        return card.shape.totals[name] // 10**6
     return -(-use.used.get(name, 0) // 10**6)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from dray.api.devices import DeviceId
 from dray.cel.reads import Read
-from dray_allocator.devices.published_devices import Card
+from dray_allocator.devices.published_devices import Card, shape_of
 from dray_allocator.nodes import equivalence, equivalence_keys
 from dray_allocator.nodes.equivalence import EquivalenceClasses
 
@@ -67,7 +67,7 @@ def test_values_are_distinguished_by_their_type(make_world, one, other):
     def value(published: object) -> object:
         device = make_world.a_card("c")
         device.attributes.update({"d/x": published} if published is not None else {})
-        return read(Card(DeviceId("d", "n", "c"), device, "n"))
+        return read(Card(DeviceId("d", "n", "c"), device, node="n", shape=shape_of(device)))
 
     assert value(one) != value(other)
     assert value(one) == value(one)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray_allocator.nodes.keys import BLOCK, NONE, Keys
+from dray_allocator.nodes.index import BLOCK, NONE, Keys
 
 ROWS = 3 * BLOCK
 rows = st.sampled_from([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, ROWS - 1])

@@ -4,7 +4,7 @@ import numpy as np
 
 from dray.api.pods import NodeExpression, PodNeeds
 from dray_allocator.nodes.ratings import Scoring
-from dray_allocator.placement import table_search as choosing
+from dray_allocator.placement import schedule as choosing
 
 
 class Rated:

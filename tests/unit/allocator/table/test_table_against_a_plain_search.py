@@ -13,12 +13,11 @@ from dray.api.claims import ClaimSpec, Constraint, DeviceRequest, DeviceTolerati
 from dray.api.devices import Taint, Toleration
 from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
-from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.nodes.keys import NONE
+from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.nodes.plan import filter_plan
-from dray_allocator.placement.choice import candidates
+from dray_allocator.placement.node_filter import candidates
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.table_search import _scoring, choose, index_of
+from dray_allocator.placement.schedule import _scoring, choose, index_of
 
 DOMAIN = f'device.attributes["{names.DRIVER}"]'
 SELECTORS = (
@@ -163,7 +162,7 @@ def asking(world, random: Random) -> PodRequest:
     pod = world.a_pod(uid, needs=needs(random))
     state.facts.claims[claim.uid] = claim
     state.facts.claim_uids[claim.namespace, claim.name] = claim.uid
-    state.facts.signatures[claim.uid] = repr(claim.spec).encode()
+    state.facts.signatures[claim.uid] = (repr(claim.spec).encode(), b"")
     found = wanted(state, "pool", pod)
     del state.facts.claims[claim.uid], state.facts.signatures[claim.uid]
     del state.facts.claim_uids[claim.namespace, claim.name]

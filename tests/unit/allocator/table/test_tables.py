@@ -10,9 +10,10 @@ from dray.api.claims import AllocatedDevice, Allocation
 from dray.api.devices import DeviceId
 from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import SliceObserved
+from dray_allocator.devices import usage
 from dray_allocator.devices.device_requests import DeviceRequirements, eligible
-from dray_allocator.nodes import columns, equivalence, index, keys, load, tables
-from dray_allocator.nodes.load import load_of
+from dray_allocator.devices.usage import load_of
+from dray_allocator.nodes import columns, equivalence, index, tables, tie_break
 from dray_allocator.nodes.table import NodeTable
 
 
@@ -35,7 +36,7 @@ def test_a_device_s_identity_is_enough_to_find_its_place_after_the_fleet_grew(ma
     table = world.state.tables.of("pool")
     loads = table.load[table.card_slice(table.rows[node])].tolist()
     used = [
-        load_of(one.totals, world.state.device_usage.of(one.id))
+        load_of(one.shape.totals, world.state.device_usage.of(one.id))
         for one in world.state.published.of(node).cards
     ]
     assert loads == used
@@ -78,7 +79,7 @@ def test_an_index_that_lags_behind_the_log_is_built_again(make_world):
     node = chosen(world, "a")
     for number in range(9_000):
         world.state.tables.of("pool").use_changed("n1" if number % 2 else "n0")
-    assert world.state.tables.of("pool").log_start > 0
+    assert world.state.tables.of("pool")._log_start > 0
     assert chosen(world, "b") == node
 
 
@@ -108,7 +109,7 @@ def world_of(make_world, changed, cards):
 @pytest.mark.parametrize("then", [0, 1, 20, 200])
 def test_a_node_taken_on_trust_is_not_chosen_unless_the_pod_fits(make_world, monkeypatch, then):
     """Three would be next, had they the cpu; in between so many others change."""
-    monkeypatch.setattr(index, "_MAX_UNCHECKED", 5)
+    monkeypatch.setattr(index, "_MAX_LOADS_ONE_BY_ONE", 5)
     world = make_world().open()
     world.nodes(*(world.a_node(f"n{i}") for i in range(300)), cards=1)
     asked, needs = world.ask("100", "10Gi"), PodNeeds(cpu_milli=200)
@@ -146,8 +147,8 @@ def test_a_pod_that_names_its_nodes_goes_to_the_better_one(make_world):
 
 
 def test_loads_and_ties_fit_into_a_key():
-    assert load.MOST_LOAD > 2 * load.FULL
-    assert (load.MOST_LOAD << load.TIE_BITS) + 2**load.TIE_BITS - 1 < keys.NONE
+    assert usage.MOST_LOAD > 2 * usage.FULL
+    assert (usage.MOST_LOAD << tie_break.TIE_BITS) + 2**tie_break.TIE_BITS - 1 < index.NONE
 
 
 def test_a_table_without_nodes_offers_none(make_world):
@@ -175,7 +176,7 @@ def test_a_use_that_changes_before_its_node_is_read_again_lands_on_its_card(make
     world.claim(replace(claim, allocation=Allocation((used,))))
     world.state.tables.of("pool")
     assert table.load[table.card_slice(table.rows[other])].tolist() == before
-    assert table.load[table.card_slice(table.rows[first])].tolist()[3] == load.FULL
+    assert table.load[table.card_slice(table.rows[first])].tolist()[3] == usage.FULL
 
 
 def test_the_best_node_stays_the_best_until_it_is_worse_or_another_one_is_better(make_world):

@@ -28,8 +28,8 @@ from dray.messages.base import Outgoing, encode
 from dray.messages.decisions import Release, encode_record, log_subject
 from dray.messages.facts import SliceObserved
 from dray.messages.rpc import DUMP_SUBJECT
+from dray_allocator.core.dump import answer_to
 from dray_allocator.core.handle import handle
-from dray_allocator.service.wire import answer_to
 from dray_allocator.values.events import Serve
 from dray_cli.doctor.deep.differences import Difference
 from dray_cli.doctor.deep.run import run_deep

@@ -11,10 +11,10 @@ import numpy as np
 
 from dray.cel.reads import Read
 from dray_allocator.devices.published_devices import Card
+from dray_allocator.devices.usage import FULL
 from dray_allocator.nodes import equivalence_keys
 from dray_allocator.nodes.columns import Places, Whole, expand_ranges, grown
 from dray_allocator.nodes.equivalence import EquivalenceClasses
-from dray_allocator.nodes.load import FULL
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.scoring.fragmentation.shapes import CARD, class_of
 from dray_allocator.scoring.fragmentation.table import code_of
@@ -81,11 +81,12 @@ class PoolNodes:
         if len(self._number_of) > _MOST_NUMBERS + 4 * table.height:
             self._number_of, self._keys, self._position = {}, [], -1
             self.generation += 1
-        if self._position < table.log_start:
+        changed = table.changed_since(self._position)
+        if changed is None:
             rows: Iterable[int] = range(table.height)
             self.codes[: table.places] = self._read_all()
         else:
-            rows = dict.fromkeys(table.log[self._position - table.log_start :])
+            rows = dict.fromkeys(changed.tolist())
             for row in rows:
                 self._read(row)
         for row in rows:

@@ -37,7 +37,7 @@ def consumed_milli(ask: DeviceRequirements, card: Card) -> int:
         return 0
     if not card.device.allow_multiple_allocations:
         return CARD
-    totals, most = card.totals, 1
+    totals, most = card.shape.totals, 1
     for key, amount in consumed.nano.items():
         total = totals.get(key, 0)
         if amount > 0 and total > 0:
@@ -57,7 +57,7 @@ def shape_of(
     """
     milli: dict[str, int] = {}
     for card in examples:
-        if card.fault:
+        if card.shape.fault:
             continue
         most = max((_consumed_if_matching(ask, card, selectors) for ask in asks), default=0)
         if most:

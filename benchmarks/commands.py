@@ -1,0 +1,136 @@
+"""What a newcomer waits for: ``python -m benchmarks.commands``.
+
+Starts a stack on each control plane and times `dray up`, `dray explain` and `dray --help` from
+outside, as processes. CPU is the process's own and its children's, as the kernel counts it. Exit
+code 1: a median is over its limit, which holds on a machine of 2 cores that does nothing else.
+"""
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from benchmarks.end_to_end import configure, pod
+from benchmarks.machine import machine
+from dray.api.errors import PermanentError
+from dray.api.names import TFLOPS_REQUEST
+from dray.kube.api import connect
+from dray.kube.ports import PODS
+from dray_cli.explain import explain_pod
+from dray_sandbox.stack_file import read_stack_file
+
+_NAME = "bench"
+_DRAY = str(Path(sys.executable).with_name("dray"))
+_PLANES = ("sandbox", "real")
+_WAITING = "waits"
+_EXPLAINED_WITHIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The medians of a command, and their limits; None: it has none."""
+
+    what: str
+    wall_s: float
+    cpu_s: float
+    most_wall_s: float | None = None
+    most_cpu_s: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a limit is not held."""
+        return self.wall_s > (self.most_wall_s or self.wall_s) or self.cpu_s > (
+            self.most_cpu_s or self.cpu_s
+        )
+
+    def line(self) -> str:
+        """The row as text."""
+        wall, cpu = (
+            f" (≤ {most:g})" if most else "" for most in (self.most_wall_s, self.most_cpu_s)
+        )
+        mark = "  OVER ITS LIMIT" if self.is_over else ""
+        return f"{self.what:<24} {self.wall_s:6.2f} s{wall:<8} CPU {self.cpu_s:5.2f} s{cpu}{mark}"
+
+
+def _run(*arguments: str, **environment: str) -> tuple[float, float]:
+    """Wall time and CPU of a command in seconds; its output is thrown away."""
+    began, used = time.monotonic(), os.times()
+    subprocess.run(
+        [_DRAY, *arguments], env=os.environ | environment, check=True, capture_output=True
+    )
+    now = os.times()
+    cpu_s = now.children_user + now.children_system - used.children_user - used.children_system
+    return time.monotonic() - began, cpu_s
+
+
+def _row(what: str, runs: list[tuple[float, float]], **limits: float) -> Row:
+    walls, cpus = zip(*runs, strict=True)
+    return Row(what, statistics.median(walls), statistics.median(cpus), **limits)
+
+
+def measure(plane: str, times: int) -> list[Row]:
+    """Start a stack ``times`` times; explain a pod of the last one."""
+    ups = []
+    for _ in range(times):
+        ups.append(_run("up", "--detach", "--control-plane", plane, "--stack", _NAME))
+        explained = [] if len(ups) < times else _explained(times)
+        _run("down", "--stack", _NAME)
+    return [
+        _row(f"dray up, {plane}", ups, most_wall_s=6.0 if plane == "sandbox" else 9.0),
+        _row(f"dray explain, {plane}", explained, most_cpu_s=0.4),
+    ]
+
+
+def _explained(times: int) -> list[tuple[float, float]]:
+    """Of a pod that waits, because no GPU has so many TFLOPS."""
+    stack = read_stack_file(_NAME)
+    if stack is None:
+        raise PermanentError("the stack has ended")
+    asyncio.run(_create_pod(stack.kubeconfig))
+    explain = ("explain", f"pod/{_WAITING}", "--kubeconfig", stack.kubeconfig)
+    _run(*explain)
+    return [_run(*explain) for _ in range(times)]
+
+
+async def _create_pod(kubeconfig: str) -> None:
+    kube = await connect(kubeconfig, user_agent="dray-bench")
+    try:
+        await configure(kube)
+        waits = pod(_WAITING, "my-gpu-pool")
+        waits["metadata"]["annotations"][TFLOPS_REQUEST] = "1000000"
+        await kube.create(PODS, waits, "default")
+        async with asyncio.timeout(_EXPLAINED_WITHIN_S):
+            found = await explain_pod(kube, "default", _WAITING)
+            while not found.reasons:
+                await asyncio.sleep(0.1)
+                found = await explain_pod(kube, "default", _WAITING)
+    finally:
+        await kube.close()
+
+
+@click.command()
+@click.option("--times", default=5, show_default=True, help="How often each command is run.")
+@click.option("--real/--no-real", default=True, help="Also on the real control plane (needs Go).")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+def main(times: int, real: bool, output: str) -> None:
+    """Time `dray --help`, `dray up` and `dray explain` on this machine."""
+    _run("--help")
+    rows = [_row("dray --help", [_run("--help") for _ in range(times)], most_wall_s=0.15)]
+    for plane in _PLANES if real else _PLANES[:1]:
+        rows += measure(plane, times)
+    if output == "json":
+        click.echo(json.dumps({"machine": machine(), "rows": [asdict(row) for row in rows]}))
+    else:
+        click.echo("\n".join([machine(), *(row.line() for row in rows)]))
+    raise SystemExit(any(row.is_over for row in rows))
+
+
+if __name__ == "__main__":
+    main()

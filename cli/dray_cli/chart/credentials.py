@@ -1,0 +1,37 @@
+"""The passwords and keys of an installation's NATS. Pure, but for randomness."""
+
+import secrets
+from collections.abc import Mapping
+
+from dray.bus.topology import ACCESS, READER, RECORDER
+from dray_claim_controller.identities.signing import AccountKey, new_seed
+
+ADMIN, SYSTEM = "admin", "system"
+USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN, SYSTEM)
+ISSUER, ISSUER_SEED = "issuer", "issuer-seed"
+OPERATOR_USERS = (READER, RECORDER)
+"""Whose passwords people get, in a Secret of their own."""
+
+
+def password_key(user: str) -> str:
+    """The key of a user's password in the Secret."""
+    return f"{user}-password"
+
+
+def completed(held: Mapping[str, str]) -> dict[str, str]:
+    """The Secret's data with what it lacks. Nothing that is there is replaced."""
+    data = dict(held)
+    for user in USERS:
+        if not data.get(password_key(user)):
+            # NATS would read a value that begins with a digit as a number.
+            data[password_key(user)] = f"p{secrets.token_hex(24)}"
+    if not data.get(ISSUER_SEED):
+        data[ISSUER_SEED] = new_seed()
+    data[ISSUER] = AccountKey(data[ISSUER_SEED]).public
+    return data
+
+
+def operators(held: Mapping[str, str], url: str, authorities: str) -> dict[str, str]:
+    """The data of the Secret for people with ``dray doctor``, ``trace``, ``top`` and ``record``."""
+    passwords = {password_key(user): held[password_key(user)] for user in OPERATOR_USERS}
+    return {"url": url, "ca.crt": authorities, **passwords}

@@ -1,0 +1,101 @@
+"""Secrets of an installation: read, and written where something is missing or to be renewed."""
+
+import base64
+import datetime
+from collections.abc import Mapping, Sequence
+
+import click
+
+from dray.kube.ports import Kube, NotFoundError, Object, Resource
+from dray.runtime.certificates import CA_FILE
+from dray_cli.chart import credentials, tls
+
+SECRETS = Resource("", "v1", "secrets", "Secret")
+NATS, NATS_TLS, WEBHOOK_TLS, OPERATOR = (
+    "dray-nats",
+    "dray-nats-tls",
+    "dray-webhook-tls",
+    "dray-operator",
+)
+LABELS = {"app.kubernetes.io/part-of": "dray", "app.kubernetes.io/managed-by": "dray-chart"}
+"""Those of Secrets that these jobs made, and may delete."""
+_TLS_TYPE = "kubernetes.io/tls"
+
+
+async def keep_credentials(kube: Kube, namespace: str) -> dict[str, str]:
+    """The passwords and keys of NATS, made where they are missing."""
+    held = await read(kube, namespace, NATS)
+    wanted = credentials.completed(held)
+    await _write(kube, namespace, NATS, held, wanted)
+    return wanted
+
+
+async def keep_certificate(
+    kube: Kube, namespace: str, name: str, subject: str, names: Sequence[str]
+) -> str:
+    """The authorities of the certificate in the Secret, which is made or renewed if need be."""
+    held = await read(kube, namespace, name)
+    now = datetime.datetime.now(datetime.UTC)
+    wanted = tls.renewed(held, subject, names, now) or held
+    await _write(kube, namespace, name, held, wanted, kind=_TLS_TYPE)
+    return wanted[CA_FILE]
+
+
+async def keep_operator(
+    kube: Kube, namespace: str, passwords: Mapping[str, str], url: str, authorities: str
+) -> None:
+    """The Secret from which people's command line gets its credentials."""
+    held = await read(kube, namespace, OPERATOR)
+    await _write(
+        kube, namespace, OPERATOR, held, credentials.operators(passwords, url, authorities)
+    )
+
+
+async def read(kube: Kube, namespace: str, name: str) -> dict[str, str]:
+    """The Secret's data; empty if there is none."""
+    try:
+        found = await kube.get(SECRETS, name, namespace)
+    except NotFoundError:
+        return {}
+    data: Mapping[str, str] = found.get("data") or {}
+    return {key: base64.b64decode(text).decode() for key, text in data.items()}
+
+
+async def _write(
+    kube: Kube,
+    namespace: str,
+    name: str,
+    held: Mapping[str, str],
+    wanted: Mapping[str, str],
+    *,
+    kind: str = "Opaque",
+) -> None:
+    if held == wanted:
+        click.echo(f"Secret {name}: nothing to do")
+        return
+    if not held:
+        await kube.create(SECRETS, _secret(name, namespace, wanted, kind), namespace)
+        click.echo(f"Secret {name}: created")
+        return
+    changes: dict[str, str | None] = {key: _encoded(text) for key, text in wanted.items()}
+    changes |= {key: None for key in held if key not in wanted}
+    await kube.patch(SECRETS, name, {"data": changes}, namespace)
+    click.echo(f"Secret {name}: updated ({', '.join(sorted(_changed(held, wanted)))})")
+
+
+def _changed(held: Mapping[str, str], wanted: Mapping[str, str]) -> set[str]:
+    return {key for key in held.keys() | wanted.keys() if held.get(key) != wanted.get(key)}
+
+
+def _secret(name: str, namespace: str, data: Mapping[str, str], kind: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace, "labels": LABELS},
+        "type": kind,
+        "data": {key: _encoded(text) for key, text in data.items()},
+    }
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

@@ -1,0 +1,96 @@
+"""A server's certificate in a Secret, and how it is renewed before it expires. Pure, but for keys.
+
+Its clients must trust a new authority before the server uses it. So a renewal has two steps: the
+new authority joins ``ca.crt``, and a later run, when every client has read that, puts the new
+certificate into ``tls.crt``. The authorities' keys are thrown away.
+"""
+
+import datetime
+from collections.abc import Mapping, Sequence
+
+from dray.runtime.certificates import (
+    CA_FILE,
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    Issued,
+    issue,
+    problem,
+    still_valid,
+)
+
+STAGED_CERTIFICATE, STAGED_KEY, STAGED_AT = "staged.crt", "staged.key", "staged-at"
+VALID_FOR = datetime.timedelta(days=365)
+RENEW_BEFORE = datetime.timedelta(days=60)
+DISTRIBUTION = datetime.timedelta(minutes=10)
+"""After so long every client has a changed Secret: a kubelet updates its volumes each minute or
+two."""
+
+
+def renewed(
+    held: Mapping[str, str], subject: str, names: Sequence[str], now: datetime.datetime
+) -> dict[str, str] | None:
+    """The Secret's next data, or None if it is to stay as it is. Every certificate is good for
+    servers that call each other, as those of NATS do."""
+    current = _issued(held, CERTIFICATE_FILE, KEY_FILE)
+    if not _serves(current, names, now):
+        return _fresh(subject, names, held.get(CA_FILE, ""), now)
+    if STAGED_AT in held:
+        return _swapped(held, names, now)
+    if _serves(current, names, now + RENEW_BEFORE):
+        return None
+    made = issue(f"{subject} CA", subject, names, VALID_FOR, mutual=True)
+    return {
+        **held,
+        CA_FILE: _joined(made.authority.decode(), held[CA_FILE], now),
+        STAGED_CERTIFICATE: made.certificate.decode(),
+        STAGED_KEY: made.key.decode(),
+        STAGED_AT: now.isoformat(timespec="seconds"),
+    }
+
+
+def _swapped(
+    held: Mapping[str, str], names: Sequence[str], now: datetime.datetime
+) -> dict[str, str] | None:
+    """With the staged certificate in use, once every client knows its authority."""
+    if now < datetime.datetime.fromisoformat(held[STAGED_AT]) + DISTRIBUTION:
+        return None
+    kept = {
+        key: text
+        for key, text in held.items()
+        if key not in (STAGED_CERTIFICATE, STAGED_KEY, STAGED_AT)
+    }
+    if not _serves(_issued(held, STAGED_CERTIFICATE, STAGED_KEY), names, now):
+        return kept  # It is made again in the next run.
+    return {
+        **kept,
+        CERTIFICATE_FILE: held[STAGED_CERTIFICATE],
+        KEY_FILE: held[STAGED_KEY],
+    }
+
+
+def _fresh(
+    subject: str, names: Sequence[str], known: str, now: datetime.datetime
+) -> dict[str, str]:
+    """There is nothing that could serve: all at once."""
+    made = issue(f"{subject} CA", subject, names, VALID_FOR, mutual=True)
+    return {
+        CA_FILE: _joined(made.authority.decode(), known, now),
+        CERTIFICATE_FILE: made.certificate.decode(),
+        KEY_FILE: made.key.decode(),
+    }
+
+
+def _joined(authority: str, known: str, now: datetime.datetime) -> str:
+    return authority + still_valid(known.encode(), at=now).decode()
+
+
+def _issued(held: Mapping[str, str], certificate: str, key: str) -> Issued | None:
+    texts = [held.get(name, "").encode() for name in (CA_FILE, certificate, key)]
+    return Issued(*texts) if all(texts) else None
+
+
+def _serves(issued: Issued | None, names: Sequence[str], at: datetime.datetime) -> bool:
+    try:
+        return issued is not None and not problem(issued, names, at=at)
+    except ValueError:
+        return False

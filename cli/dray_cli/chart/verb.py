@@ -1,0 +1,108 @@
+"""``dray chart``: the commands of the chart's jobs. The only place that opens an adapter."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+
+from dray.api.names import DRAY_NAMESPACE
+from dray.kube.api import connect
+from dray.kube.ports import Kube
+from dray_cli.chart import registration, removal, secrets
+
+_NATS_SERVICE, _WEBHOOK_SERVICE = "dray-nats", "dray-webhook"
+
+namespace_option = click.option(
+    "--namespace", envvar="DRAY_NAMESPACE", default=DRAY_NAMESPACE, help="dray's own namespace."
+)
+
+
+@click.group()
+def chart() -> None:
+    """Do what the Helm chart's jobs do; they call it, people need not."""
+
+
+@chart.command()
+@namespace_option
+@click.option(
+    "--crds",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of custom resources to bring to this release.",
+)
+@click.option("--nats/--no-nats", default=True, help="Whether NATS is part of the installation.")
+@click.option(
+    "--certificates/--no-certificates", default=True, help="Whether to issue certificates here."
+)
+@click.option("--nats-url", default="", help="The bus, for people's command line.")
+def prepare(
+    namespace: str, crds: Path | None, nats: bool, certificates: bool, nats_url: str
+) -> None:
+    """Make what is missing, and renew what expires: custom resources, passwords, certificates.
+
+    Before and after each installation and upgrade, and every day. Whatever is right stays.
+    """
+
+    custom_resources = registration.read_custom_resources(crds) if crds is not None else []
+
+    async def work(kube: Kube) -> None:
+        await registration.apply_custom_resources(kube, custom_resources)
+        passwords = await secrets.keep_credentials(kube, namespace) if nats else {}
+        if not certificates:
+            return
+        names = service_names(_WEBHOOK_SERVICE, namespace)
+        authorities = await secrets.keep_certificate(
+            kube, namespace, secrets.WEBHOOK_TLS, _WEBHOOK_SERVICE, names
+        )
+        await registration.trust(kube, authorities)
+        if nats:
+            names = (*service_names(_NATS_SERVICE, namespace), "localhost", "127.0.0.1")
+            authorities = await secrets.keep_certificate(
+                kube, namespace, secrets.NATS_TLS, _NATS_SERVICE, names
+            )
+            await secrets.keep_operator(kube, namespace, passwords, nats_url, authorities)
+
+    _run(work)
+
+
+@chart.command()
+@namespace_option
+def uninstall(namespace: str) -> None:
+    """Take back what dray wrote, before it is uninstalled; refused while pods use its GPUs."""
+
+    async def work(kube: Kube) -> None:
+        await removal.refuse_while_in_use(kube)
+        await removal.stop_controllers(kube, namespace)
+        await removal.take_back(kube)
+
+    _run(work)
+
+
+@chart.command()
+@namespace_option
+def forget(namespace: str) -> None:
+    """Delete what is left after the rest is gone: ResourceSlices, and what these jobs made."""
+
+    async def work(kube: Kube) -> None:
+        await removal.take_back_slices(kube, namespace)
+        names = (secrets.NATS, secrets.NATS_TLS, secrets.WEBHOOK_TLS, secrets.OPERATOR)
+        await removal.forget(kube, namespace, names)
+
+    _run(work)
+
+
+def service_names(service: str, namespace: str) -> tuple[str, ...]:
+    """The DNS names of a Service, and of the pods behind a headless one of the same name."""
+    whole = f"{service}.{namespace}.svc"
+    return (service, f"{service}.{namespace}", whole, f"*.{service}-pods.{namespace}.svc")
+
+
+def _run(work: Callable[[Kube], Awaitable[None]]) -> None:
+    async def run() -> None:
+        kube = await connect(None, user_agent="dray-chart")
+        try:
+            await work(kube)
+        finally:
+            await kube.close()
+
+    asyncio.run(run())

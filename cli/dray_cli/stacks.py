@@ -1,0 +1,42 @@
+"""Which local stack a verb means."""
+
+import click
+
+from dray.api.errors import InvalidInputError
+from dray_sandbox.paths import stack_directory
+from dray_sandbox.stack_file import NAME_VARIABLE, StackFile, read_stack_file, running_stacks
+
+
+def stack_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    """The callback of an option that names a stack. Raises click.BadParameter."""
+    try:
+        if name is not None:
+            stack_directory(name)
+    except InvalidInputError as error:
+        raise click.BadParameter(str(error)) from error
+    return name
+
+
+stack_option = click.option(
+    "--stack",
+    metavar="NAME",
+    envvar=NAME_VARIABLE,
+    callback=stack_name,
+    help="Which local stack, if several run; else $DRAY_STACK, else the default one.",
+)
+"""The stack of a verb about stacks."""
+
+
+def running_stack(name: str | None) -> StackFile:
+    """The running local stack of that name, else the default one.
+
+    Raises:
+        InvalidInputError: it does not run; the error names those that do.
+    """
+    if (stack := read_stack_file(name)) is not None:
+        return stack
+    running = ", ".join(one.name for one in running_stacks())
+    sought = f"no local stack {name!r} runs" if name else "no local stack runs, or several do"
+    raise InvalidInputError(
+        f"{sought}; " + (f"there is {running}" if running else "start one with: dray up --detach")
+    )

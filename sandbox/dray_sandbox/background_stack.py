@@ -1,0 +1,88 @@
+"""Start a stack that runs on after this process: ``dray_sandbox.supervisor`` as a process."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from dray.api.errors import PermanentError
+from dray_sandbox.layout import StackOptions
+from dray_sandbox.paths import stack_directory
+from dray_sandbox.secret_files import write_secret
+from dray_sandbox.stack_file import StackFile, StackRunsError, read_stack_file
+
+_POLL_S = 0.05
+_STAMP_WIDTH = len("   0.0 s  ")
+
+
+class InterruptedStartError(PermanentError):
+    """A signal came before the stack was ready; the stack was stopped."""
+
+
+class DetachedStartError(PermanentError):
+    """The supervisor ended before its stack was ready."""
+
+
+def supervisor_log(name: str) -> Path:
+    """Where a detached supervisor prints; it says there what ended and was started again."""
+    return stack_directory(name).parent / f"{name}.log"
+
+
+async def start_detached(options: StackOptions, progress: Callable[[str], None]) -> StackFile:
+    """Start a stack that runs on after this process; returns when it is ready.
+
+    Raises:
+        StackRunsError: a stack of this name runs.
+        DetachedStartError: it could not be started; with the supervisor's message.
+    """
+    if (running := read_stack_file(options.name)) is not None:
+        raise StackRunsError(running)
+    request = stack_directory(options.name).parent / f"{options.name}.options.json"
+    log = supervisor_log(options.name)
+    write_secret(request, msgspec.json.encode(options))
+    with contextlib.ExitStack() as always, contextlib.ExitStack() as undo:
+        always.callback(request.unlink, missing_ok=True)
+        process = _spawn(request, log)
+        # Popen sends nothing to a process that has ended.
+        undo.callback(process.terminate)
+        ready = await _until_ready(options.name, process, log, progress)
+        undo.pop_all()
+    return ready
+
+
+def _spawn(request: Path, log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dray_sandbox.supervisor", str(request)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+async def _until_ready(
+    name: str, process: subprocess.Popen[bytes], log: Path, progress: Callable[[str], None]
+) -> StackFile:
+    printed = 0
+    while True:
+        code = process.poll()
+        lines = _lines(log)
+        stack = read_stack_file(name)
+        for line in lines[printed:] if code is None else ():
+            progress(line[_STAMP_WIDTH:])
+        printed = len(lines)
+        if stack is not None and stack.supervisor.pid == process.pid:
+            process.returncode = 0  # detached: without this, Popen warns that it still runs
+            return stack
+        if code is not None:
+            raise DetachedStartError("\n".join(lines) or f"the supervisor ended with {code}")
+        await asyncio.sleep(_POLL_S)
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text(errors="replace").splitlines()

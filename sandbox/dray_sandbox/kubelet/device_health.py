@@ -1,0 +1,59 @@
+"""The health that drivers report of their devices, as the kubelet remembers it. Pure."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+UNKNOWN: Final = "Unknown"
+_NAMES: Final = {0: UNKNOWN, 1: "Healthy", 2: "Unhealthy"}
+DeviceKey = tuple[str, str, str]
+"""Driver, pool and name of a device."""
+
+
+class ReportedHealth(msgspec.Struct, frozen=True):
+    """A device's health by its driver, and when it was reported (monotonic seconds)."""
+
+    health: str
+    message: str
+    timeout_s: float
+    updated_s: float
+
+
+def health_name(number: int) -> str:
+    """A number of the protocol as a container's status has it."""
+    return _NAMES.get(number, UNKNOWN)
+
+
+class DeviceHealthCache:
+    """By the rules of the kubelet's ``healthInfoCache``: what is reported too long ago is
+    unknown."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._devices: dict[DeviceKey, ReportedHealth] = {}
+
+    def update(
+        self, reported: Iterable[tuple[DeviceKey, str, str, float]], *, now_s: float
+    ) -> tuple[DeviceKey, ...]:
+        """Take a driver's list of (device, health, message, time-out or 0); the devices whose
+        health or message changed."""
+        changed = []
+        for key, health, message, timeout_s in reported:
+            before = self._devices.get(key)
+            if before is None or (before.health, before.message) != (health, message):
+                changed.append(key)
+            limit_s = timeout_s if timeout_s > 0 else self._timeout_s
+            self._devices[key] = ReportedHealth(health, message, limit_s, now_s)
+        return tuple(changed)
+
+    def forget(self, driver: str) -> None:
+        """A driver's stream ended: nothing is known of its devices."""
+        self._devices = {key: one for key, one in self._devices.items() if key[0] != driver}
+
+    def health(self, key: DeviceKey, *, now_s: float) -> tuple[str, str]:
+        """Health and message of a device."""
+        known = self._devices.get(key)
+        if known is None or now_s - known.updated_s > known.timeout_s:
+            return UNKNOWN, ""
+        return known.health, known.message

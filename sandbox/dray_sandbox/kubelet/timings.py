@@ -1,0 +1,36 @@
+"""Periods of the kubelet's loops."""
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletTimings:
+    """The defaults are those of kubelet 1.36."""
+
+    registration_s: float = 1.0
+    """The plugin manager looks at the registry folder so often: a plugin is registered up to this
+    long after its socket appeared, and unregistered as long after it was removed."""
+    resync_s: float = 60.0
+    """A pod whose claims could not be prepared is synchronised again only after this time, or up to
+    half as long again, unless the pod's object changes: ``SyncPod`` reports no error."""
+    container_retry_s: float = 10.0
+    """The same for a container that could not be created, which is an error of ``SyncPod``."""
+    health_retry_s: float = 5.0
+    """A stream of device health that ended is opened again after this time."""
+    health_timeout_s: float = 30.0
+    """Health that was not reported for so long is unknown."""
+    wipe_s: float = 30.0
+    """How long a driver may be away before its slices are deleted."""
+
+    def resync_delay_s(self) -> float:
+        """The next resync of a pod (``workerResyncIntervalJitterFactor``)."""
+        return _jitter(self.resync_s)
+
+    def container_delay_s(self) -> float:
+        """The next try to create a container (``workerBackOffPeriodJitterFactor``)."""
+        return _jitter(self.container_retry_s)
+
+
+def _jitter(period_s: float) -> float:
+    return period_s * random.uniform(1.0, 1.5)

@@ -1,0 +1,40 @@
+"""``python -m dray_sandbox.node.packages``: install what real nodes need of Debian's packages."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from dray_sandbox.node.requirements import missing_packages
+
+_APT = ("apt-get", "-qq", "-o", "Dpkg::Use-Pty=0")
+_INSTALL = (*_APT, "install", "--yes", "--no-install-recommends")
+
+
+def main() -> int:
+    """Exit code 0: all is there; 1: it can't be installed, and why."""
+    packages = missing_packages()
+    if not packages:
+        print("real nodes need no further package")
+        return 0
+    return install(packages)
+
+
+def install(packages: Sequence[str]) -> int:
+    """Install Debian's packages; the exit code, with a line that says why."""
+    names = " ".join(packages)
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        print(f"error: install {names} as root, or what your distribution has for them")
+        return 1
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in ((*_APT, "update"), (*_INSTALL, *packages)):
+        print(" ".join(command), flush=True)
+        if subprocess.run(command, env=environment).returncode != 0:
+            print(f"error: {names} could not be installed; apt-get says above why")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

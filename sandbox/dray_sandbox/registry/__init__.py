@@ -1,0 +1,1 @@
+"""A registry of images on this machine, for nodes that reach no other."""

@@ -1,0 +1,1 @@
+"""Decides PodGroups: pods that are bound together or not at all."""

@@ -1,0 +1,209 @@
+"""The decision on one PodGroup: which of its pods start, where, or why none does."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from dray.api.pods import GroupKey, Pod
+from dray.messages.decisions import GroupDecision, PodDecision
+from dray.reasons import Reason
+from dray_allocator.cycle.records import Reasons, size_bytes
+from dray_allocator.explain.pods import explain_pod
+from dray_allocator.gangs.joint_search import JointSearch
+from dray_allocator.gangs.membership import Membership, membership
+from dray_allocator.gangs.placements import Member
+from dray_allocator.gangs.resources import missing_resources
+from dray_allocator.gangs.selection import Selection
+from dray_allocator.gangs.slots import needed_slots, slots_of
+from dray_allocator.placement.pod_request import PodRequest, wanted
+from dray_allocator.placement.validate_claim import most_devices
+from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.pending_groups import NO_HINT, Hint
+from dray_allocator.state.state import AllocatorState
+
+GROUP: Final = "group"
+"""Kind of the reasons that concern a group as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWaits:
+    """Why no pod of a group starts."""
+
+    reasons: Reasons
+    hint: Hint = NO_HINT
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStarts:
+    """The decisions on a group's pods, in the parts in which they are written."""
+
+    parts: tuple[tuple[PodDecision, ...], ...]
+
+
+def undecidable(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) -> Reasons:
+    """Why the group can't be decided whatever is free; empty if it can."""
+    group = state.facts.groups.groups.get(key)
+    if group is None:
+        what = f"there is no PodGroup {key}, which the pod names"
+        return (Reason(GROUP, what, 0, 0, "group"),)
+    if group.blocked:
+        return (Reason(GROUP, group.blocked, 0, 0, "group"),)
+    size, most = state.facts.groups.size(key), state.rules.group_pods
+    if size > most:
+        what = f"PodGroup {key} has {size} pods: dray decides groups of {most} pods at most"
+        return (Reason(GROUP, what, 0, 0, "group"),)
+    return ()
+
+
+def decide_group(
+    state: AllocatorState, domain: SchedulingDomain, key: GroupKey
+) -> GroupStarts | GroupWaits | None:
+    """The decision; None: there is nothing to decide now. The state is not changed."""
+    if reasons := undecidable(state, domain, key):
+        return GroupWaits(reasons)
+    found = membership(state, state.facts.groups.groups[key])
+    if found.is_met or found.in_flight or not found.candidates:
+        return None
+    if not found.available().is_met:
+        return GroupWaits((_too_few(found),))
+    if not found.nodes and (missing := missing_resources(state, domain, found.group)):
+        return GroupWaits(missing)
+    members, refused = _members(state, domain, found.candidates)
+    if refused and not members:
+        return GroupWaits(refused)
+    if waits := _no_room(state, domain, found, members):
+        return waits
+    return _search(state, domain, found, members)
+
+
+def _members(
+    state: AllocatorState, domain: SchedulingDomain, pods: Sequence[Pod]
+) -> tuple[list[Member], Reasons]:
+    """The pods with their requests, and why the first one can't be decided that can't."""
+    members, refused = [], Reasons()
+    for pod in pods:
+        request = wanted(state, domain.name, pod)
+        if isinstance(request, PodRequest):
+            members.append(Member(request, sum(map(most_devices, request.claims))))
+        else:
+            refused = refused or request
+    return members, refused
+
+
+def _no_room(
+    state: AllocatorState,
+    domain: SchedulingDomain,
+    found: Membership,
+    members: Sequence[Member],
+) -> GroupWaits | None:
+    """A refusal without a search: the nodes have not room for so many equal pods."""
+    for kind, number in needed_slots(found, members).items():
+        example = next(one for one in members if one.kind == kind)
+        counter = slots_of(state, domain, example.request)
+        if counter is None or counter.total >= number:
+            continue
+        hint = Hint(kind, number)
+        return GroupWaits(_short_of(state, domain, found, example, counter.total, number), hint)
+    return None
+
+
+def _search(
+    state: AllocatorState, domain: SchedulingDomain, found: Membership, members: list[Member]
+) -> GroupStarts | GroupWaits:
+    running = [(pod.member.task, node) for pod, node in found.nodes if pod.member is not None]
+    search = JointSearch(state, domain, found.group, running)
+    selection = Selection(search, found, members)
+    try:
+        if selection.run():
+            return _starts(state, found, search.placed.decisions())
+        return GroupWaits(_unfit(state, domain, found, search, selection))
+    finally:
+        search.reset({})
+
+
+def _starts(
+    state: AllocatorState, found: Membership, decisions: Sequence[PodDecision]
+) -> GroupStarts | GroupWaits:
+    group, rules = found.group, state.rules
+    first = decisions[0].claims[0]
+    joint = GroupDecision(
+        id=f"{first.uid}.{first.attempt}",
+        group=group.key,
+        uid=group.uid,
+        size=len(decisions),
+        timeout_s=group.timeout_s or rules.group_timeout_s,
+    )
+    parts: list[list[PodDecision]] = [[]]
+    part_bytes = total_bytes = 0
+    for decision in decisions:
+        made = msgspec.structs.replace(decision, group=joint)
+        size = size_bytes(made) + 1
+        if parts[-1] and part_bytes + size > rules.decided_bytes:
+            parts.append([])
+            part_bytes = 0
+        part_bytes += size
+        total_bytes += size
+        parts[-1].append(made)
+    if len(parts) > rules.group_parts:
+        most = rules.group_parts * rules.decided_bytes
+        what = (
+            f"the decision on PodGroup {group.key} would have {total_bytes} bytes, {most} at most: "
+            "lower its minimum, or let its pods ask for fewer devices"
+        )
+        return GroupWaits((Reason(GROUP, what, 0, 0, "group"),))
+    return GroupStarts(tuple(tuple(part) for part in parts))
+
+
+def _too_few(found: Membership) -> Reason:
+    """Not enough pods exist, or can be decided."""
+    count = found.available()
+    parts = [count.in_words()]
+    if found.gated:
+        parts.append(f"{found.gated} more are gated by another controller")
+    if found.incomplete:
+        parts.append(f"{found.incomplete} more have no ResourceClaim yet")
+    what = f"PodGroup {found.group.key} has not enough pods"
+    return Reason(GROUP, what, 0, 0, "group", "; ".join(parts))
+
+
+def _short_of(
+    state: AllocatorState,
+    domain: SchedulingDomain,
+    found: Membership,
+    example: Member,
+    slots: int,
+    needed: int,
+) -> Reasons:
+    """The nodes have room for fewer pods like ``example`` than are needed."""
+    counter = slots_of(state, domain, example.request)
+    potential = slots if counter is None else counter.potential()
+    key, task = found.group.key, f" of task {example.task}" if example.task else ""
+    if potential < needed:
+        what = (
+            f"PodGroup {key} can never fit: even without other pods, the pool has room for "
+            f"{potential} of {needed} pods{task} at once"
+        )
+        return (Reason(GROUP, what, 0, 0, "group"), *explain_pod(state, domain, example.request))
+    what = f"PodGroup {key} lacks devices for pods{task}"
+    head = Reason(GROUP, what, needed - slots, needed, "member")
+    return (head, *explain_pod(state, domain, example.request))
+
+
+def _unfit(
+    state: AllocatorState,
+    domain: SchedulingDomain,
+    found: Membership,
+    search: JointSearch,
+    selection: Selection,
+) -> Reasons:
+    """No placement was found; reasons are those of the first pod without a node, while the others
+    have theirs."""
+    what = f"PodGroup {found.group.key} does not fit as a whole"
+    detail = f"{selection.count.in_words()} find devices together"
+    if search.budget.ran_out:
+        detail += f"; the search ended after {state.rules.group_trials} trials"
+    head = Reason(GROUP, what, 0, 0, "group", detail)
+    failed = selection.failed
+    return (head, *(() if failed is None else explain_pod(state, domain, failed.request)))

@@ -1,0 +1,287 @@
+"""Searches nodes and devices for pods of a group together.
+
+Pods are placed one after the other, as single pods are. If one finds no node, the search goes back:
+on each node of the group, its pods there and the new one are searched together with all their
+alternatives, and other pods are moved to other nodes. The number of such trials is bounded.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from dray.api.claims import Allocation
+from dray.api.groups import PodGroup
+from dray_allocator.devices.budget import MAX_TRIES_PER_NODE
+from dray_allocator.devices.visible_devices import visible_devices
+from dray_allocator.gangs.placements import Member, Placements, Saved
+from dray_allocator.nodes.index import NONE, NodeIndex
+from dray_allocator.placement.choice import Choice, Pause
+from dray_allocator.placement.class_search import NodeSearch
+from dray_allocator.placement.node_filter import passes
+from dray_allocator.placement.node_trial import NodeProblem, evaluate_node
+from dray_allocator.placement.pod_claims import pod_claims
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.schedule import index_of, schedule_pod
+from dray_allocator.scoring.policies import by_load
+from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.state import AllocatorState
+
+_DEEPEST: Final = 3
+"""How many pods are moved away for one another."""
+_NODES_FILLED: Final = 8
+"""Nodes of the group that are tried before others: those used last."""
+
+
+@dataclass(slots=True)
+class TrialBudget:
+    """Trials of nodes for several pods together."""
+
+    left: int
+    ran_out: bool = False
+
+    def spend(self) -> bool:
+        """Whether one more is allowed."""
+        if self.left <= 0:
+            self.ran_out = True
+            return False
+        self.left -= 1
+        return True
+
+
+@dataclass(slots=True)
+class JointSearch:
+    """Places pods of one group; the caller decides which."""
+
+    state: AllocatorState
+    domain: SchedulingDomain
+    group: PodGroup
+    running: Sequence[tuple[str, str]] = ()
+    """Tasks of the group's pods that run, and their nodes."""
+    budget: TrialBudget = field(init=False)
+    placed: Placements = field(init=False)
+    _full: dict[bytes, int] = field(init=False, default_factory=dict)
+    """Per kind of pods that found no node, the number of placements then: with more of them, there
+    is none, either."""
+
+    def __post_init__(self) -> None:
+        self.budget = TrialBudget(self.state.rules.group_trials)
+        self.placed = Placements(self.state, self.domain)
+
+    def place(self, member: Member) -> bool:
+        """Place a member, and move others if need be."""
+        kind = member.kind
+        if kind and (full := self._full.get(kind)) is not None and full <= len(self.placed):
+            return False
+        if self._place_alone(member) or self._rearrange(member, 0):
+            return True
+        if kind:
+            self._full[kind] = len(self.placed)
+        return False
+
+    def reset(self, saved: Saved) -> None:
+        """Return to saved placements."""
+        self.placed.reset(saved)
+        number = len(saved)
+        self._full = {kind: full for kind, full in self._full.items() if full <= number}
+
+    def _place_alone(self, member: Member, without: str = "") -> bool:
+        choice = self._choice(member, without)
+        if choice is None:
+            return False
+        self.placed.put(member, choice)
+        return True
+
+    def _choice(self, member: Member, without: str) -> Choice | None:
+        """Nodes that the group prefers, then those that its tasks do not avoid, then all."""
+        request = member.request
+        for node in self._preferred(member):
+            if node == without or not self._may_fit(request, node):
+                continue
+            if (choice := self._schedule(_on(request, (node,)))) is not None:
+                return choice
+        avoided = tuple(self._avoided(member))
+        if avoided or without:
+            excluded = (*request.excluded, *avoided, *((without,) if without else ()))
+            choice = self._schedule(msgspec.structs.replace(request, excluded=excluded))
+            if choice is not None or not avoided:
+                return choice
+        if without:
+            request = msgspec.structs.replace(request, excluded=(*request.excluded, without))
+        return self._schedule(request)
+
+    def _schedule(self, request: PodRequest) -> Choice | None:
+        choice = schedule_pod(self.state, self.domain, request, None)
+        return None if isinstance(choice, Pause) else choice
+
+    def _may_fit(self, request: PodRequest, node: str) -> bool:
+        """Whether the node table gives the node a chance; it does not read every request."""
+        if request.in_full or not request.ordinary or request.named_nodes is not None:
+            return request.named_nodes is None or node in request.named_nodes
+        index = index_of(self.state, self.domain, request)
+        row = index.table.rows.get(node)
+        return row is not None and index.key(row) != NONE
+
+    def _preferred(self, member: Member) -> Iterator[str]:
+        """Nodes of the group, those with most pods of related tasks first, then the last used."""
+        attraction = {node: self._attraction(member.task, node) for node in self._nodes()}
+        related = [node for node, value in attraction.items() if value > 0]
+        yield from sorted(related, key=lambda node: -attraction[node])
+        if by_load(member.request.placement).node_fills:
+            others = [node for node in reversed(self.placed.on_node) if not attraction[node]]
+            yield from others[:_NODES_FILLED]
+
+    def _avoided(self, member: Member) -> Iterator[str]:
+        """Nodes with pods that the member's task avoids."""
+        if self.group.anti_affinity:
+            for node in self._nodes():
+                if self._attraction(member.task, node) < 0:
+                    yield node
+
+    def _nodes(self) -> list[str]:
+        """Nodes with pods of the group; the node used last is the last."""
+        if not (self.group.affinity or self.group.anti_affinity):
+            return list(self.placed.on_node)
+        return list(dict.fromkeys((*(node for _, node in self.running), *self.placed.on_node)))
+
+    def _attraction(self, task: str, node: str) -> int:
+        """How much a task likes the tasks on a node."""
+        group = self.group
+        if not (group.affinity or group.anti_affinity):
+            return 0
+        there = [one.task for one in self.placed.on_node.get(node, {}).values()]
+        there += [other for other, where in self.running if where == node]
+        liked = sum(_are_paired(group.affinity, task, other) for other in there)
+        return liked - sum(_are_paired(group.anti_affinity, task, other) for other in there)
+
+    def _rearrange(self, member: Member, depth: int) -> bool:
+        """Make room for a member on a node of the group: search its pods there again together, then
+        move some of them to other nodes."""
+        nodes = list(reversed(self.placed.on_node))
+        for node in nodes:
+            if self._place_together(node, list(self.placed.on_node[node].values()), member):
+                return True
+        if depth >= _DEEPEST:
+            return False
+        for node in nodes:
+            there = list(self.placed.on_node[node].values())
+            for moved in _movable(there, member):
+                if self._replace(node, there, moved, member, depth):
+                    return True
+        return False
+
+    def _replace(
+        self,
+        node: str,
+        there: Sequence[Member],
+        moved: Sequence[Member],
+        member: Member,
+        depth: int,
+    ) -> bool:
+        """Place a member on a node in the place of others, which go elsewhere."""
+        saved = self.placed.save()
+        self.placed.take(moved)
+        others = [one for one in there if one not in moved]
+        if self._place_together(node, others, member) and all(
+            self._place_alone(one, without=node) or self._rearrange(one, depth + 1) for one in moved
+        ):
+            return True
+        self.placed.reset(saved)
+        return False
+
+    def _place_together(self, node: str, others: Sequence[Member], member: Member) -> bool:
+        """Search the devices of a node for a member and the group's pods there, as for one pod."""
+        if not self.budget.spend():
+            return False
+        saved = self.placed.save()
+        self.placed.take(others)
+        members = (*others, member)
+        results = self._search_node(node, members)
+        if results is None:
+            self.placed.reset(saved)
+            return False
+        at = 0
+        for one in members:
+            until = at + len(one.request.claims)
+            choice = Choice(node, (), self._devices(), results=results[at:until])
+            self.placed.put(one, choice)
+            at = until
+        return True
+
+    def _search_node(self, node: str, members: Sequence[Member]) -> tuple[Allocation, ...] | None:
+        """Devices for the claims of all members together; None if they do not fit."""
+        state, first = self.state, members[0].request
+        if any(not _allows(one.request, node) for one in members):
+            return None
+        if not self._pass_together(node, members):
+            return None
+        claims = tuple(claim for one in members for claim in one.request.claims)
+        request = msgspec.structs.replace(first, claims=claims)
+        index = self._index(first)
+        problem = NodeProblem(
+            state,
+            request,
+            pod_claims(state, request),
+            index.table,
+            index.score,
+            state.facts.nodes[node].node,
+            visible_devices(state.published, state.device_usage, node),
+        )
+        found = evaluate_node(problem, MAX_TRIES_PER_NODE)
+        return found.results if found.feasibility.is_feasible else None
+
+    def _index(self, request: PodRequest) -> NodeIndex:
+        if request.in_full:
+            return NodeSearch(self.state, self.domain, request).index
+        return index_of(self.state, self.domain, request)
+
+    def _pass_together(self, node: str, members: Sequence[Member]) -> bool:
+        """Whether the node has cpu, memory and the like for all of them."""
+        placed: list[Member] = []
+        for member in members:
+            if not passes(self.state, member.request, node):
+                break
+            self.placed.put(member, Choice(node, (), 0, results=_nothing(member)))
+            placed.append(member)
+        self.placed.take(placed)
+        return len(placed) == len(members)
+
+    def _devices(self) -> int:
+        return self.state.tables.of(self.domain.name).cards
+
+
+def _on(request: PodRequest, nodes: tuple[str, ...]) -> PodRequest:
+    named = request.named_nodes
+    allowed = nodes if named is None else tuple(node for node in nodes if node in named)
+    return msgspec.structs.replace(request, named_nodes=allowed)
+
+
+def _allows(request: PodRequest, node: str) -> bool:
+    if node in request.excluded or (request.fixed_node and request.fixed_node != node):
+        return False
+    return not request.reach and (request.named_nodes is None or node in request.named_nodes)
+
+
+def _nothing(member: Member) -> tuple[Allocation, ...]:
+    return tuple(Allocation(()) for _ in member.request.claims)
+
+
+def _movable(there: Sequence[Member], member: Member) -> Iterator[list[Member]]:
+    """Which pods to move for another one: one of each kind, then more and more, the smallest first.
+    Pods of its own kind would not fit, either."""
+    others = [one for one in there if not member.kind or one.kind != member.kind]
+    kinds: dict[object, Member] = {}
+    for one in others:
+        kinds.setdefault(one.kind or one.pod.uid, one)
+    yield from ([one] for one in kinds.values())
+    by_size = sorted(others, key=lambda one: one.size)
+    for number in range(2, len(by_size) + 1):
+        yield by_size[:number]
+
+
+def _are_paired(sets: Sequence[Sequence[str]], task: str, other: str) -> bool:
+    """Whether two tasks are in one set; a task and itself only in a set of its own."""
+    if task == other:
+        return any(tuple(one) == (task,) for one in sets)
+    return any(task in one and other in one for one in sets)

@@ -1,0 +1,108 @@
+"""The members of a PodGroup, by what becomes of them: a function of facts and logs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dray.api import names
+from dray.api.groups import GroupCount, PodGroup
+from dray.api.pods import GroupKey, Pod
+from dray_allocator.state.state import AllocatorState
+
+
+@dataclass(slots=True)
+class Membership:
+    """The members of a group that exist and have not failed."""
+
+    group: PodGroup
+    running: GroupCount
+    """Those that run: bound, or on their way with kube-scheduler; those that have succeeded."""
+    nodes: list[tuple[Pod, str]] = field(default_factory=list)
+    """Those that run, with their nodes."""
+    in_flight: int = 0
+    """Those that have devices and do not run yet."""
+    candidates: list[Pod] = field(default_factory=list)
+    """Those that can be decided, in the order of the queue."""
+    riders: list[Pod] = field(default_factory=list)
+    """Those that need no devices: they start when the group does."""
+    gated: int = 0
+    """Those that carry another scheduling gate, or wait for a suspended owner."""
+    incomplete: int = 0
+    """Those of which a claim does not exist yet."""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether enough members run."""
+        return not self.group.is_gang or self.running.is_met
+
+    def available(self) -> GroupCount:
+        """The count if every member that can be decided ran."""
+        count = GroupCount(self.group)
+        for pod in (*(one for one, _ in self.nodes), *self.candidates, *self.riders):
+            count_pod(count, pod)
+        return count
+
+
+def membership(state: AllocatorState, group: PodGroup) -> Membership:
+    """The members of a group."""
+    found = Membership(group, GroupCount(group))
+    for pod in _members(state, group.key):
+        _sort_in(state, found, pod)
+    found.candidates.sort(key=order)
+    return found
+
+
+def order(pod: Pod) -> tuple[int, float, str, str]:
+    """The place of a pod among the members of its group: pods of one job that are created in the
+    same second keep the order of their names."""
+    return -pod.priority, pod.created_unix_s, pod.name, pod.uid
+
+
+def count_pod(count: GroupCount, pod: Pod, number: int = 1) -> None:
+    """Count a member."""
+    assert pod.member is not None
+    count.add(pod.member.task, pod.member.labels, number)
+
+
+def _members(state: AllocatorState, key: GroupKey) -> Iterator[Pod]:
+    for uid in state.facts.groups.members(key):
+        if (pod := state.facts.pods.get(uid)) is not None:
+            yield pod
+
+
+def _sort_in(state: AllocatorState, found: Membership, pod: Pod) -> None:
+    if pod.phase == "Succeeded":
+        count_pod(found.running, pod)
+        found.nodes.append((pod, pod.node))
+    elif pod.phase == "Failed" or pod.deleting:
+        return
+    elif node := _node_of(state, pod):
+        count_pod(found.running, pod)
+        found.nodes.append((pod, node))
+    elif pod.other_gates:
+        found.gated += 1
+    elif _has_devices(state, pod):
+        found.in_flight += 1
+    elif state.is_decidable(pod):
+        found.candidates.append(pod)
+    elif state.facts.claims_of(pod) == ():
+        found.riders.append(pod)
+    else:
+        found.incomplete += 1
+
+
+def _node_of(state: AllocatorState, pod: Pod) -> str:
+    """The node of a member that runs, as far as dray decides about it; empty: it does not run.
+
+    Without its gate, a pod of kube-scheduler is on its way to the node of its devices.
+    """
+    if pod.node or pod.binder == names.OWNER_DRAY or pod.gated:
+        return pod.node
+    claims = state.facts.claims_of(pod) or ()
+    held = [claim.allocation for claim in claims if claim.allocation is not None]
+    return held[0].node if held and len(held) == len(claims) else ""
+
+
+def _has_devices(state: AllocatorState, pod: Pod) -> bool:
+    """Whether a claim of the pod is allocated, or reserved by a log."""
+    claims = state.facts.claims_of(pod) or ()
+    return any(claim.allocation is not None or state.is_claimed(claim) for claim in claims)

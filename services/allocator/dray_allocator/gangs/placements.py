@@ -1,0 +1,95 @@
+"""Placements of a group's pods while they are searched: each is charged, and can be undone."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dray.api.pods import Pod
+from dray.messages.decisions import PodDecision
+from dray_allocator.cycle.records import decision_of
+from dray_allocator.placement.choice import Choice
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.state import AllocatorState
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of a group that is to be placed."""
+
+    request: PodRequest
+    size: int
+    """Devices that it asks for."""
+
+    @property
+    def pod(self) -> Pod:
+        """The pod."""
+        return self.request.pod
+
+    @property
+    def task(self) -> str:
+        """The pod's task."""
+        return self.pod.member.task if self.pod.member is not None else ""
+
+    @property
+    def kind(self) -> bytes:
+        """Equal for members that fit the same nodes; empty: like no other."""
+        return self.request.signature if self.request.ordinary else b""
+
+
+Saved = dict[str, tuple[Member, PodDecision]]
+"""Placements by pod UID."""
+
+
+class Placements:
+    """The members that are placed, in order, with their decisions."""
+
+    def __init__(self, state: AllocatorState, domain: SchedulingDomain) -> None:
+        self._state = state
+        self._domain = domain
+        self._placed: Saved = {}
+        self.on_node: dict[str, dict[str, Member]] = {}
+        """By node and pod UID; the node used last is the last."""
+
+    def __len__(self) -> int:
+        return len(self._placed)
+
+    def put(self, member: Member, choice: Choice) -> None:
+        """Place a member."""
+        decision = decision_of(self._domain, member.request, choice)
+        self._put(member, decision)
+
+    def _put(self, member: Member, decision: PodDecision) -> None:
+        self._state.charge(decision)
+        uid, node = decision.pod_uid, decision.node
+        self._placed[uid] = member, decision
+        there = self.on_node.pop(node, {})
+        there[uid] = member
+        self.on_node[node] = there
+
+    def take(self, members: Iterable[Member]) -> None:
+        """Undo placements."""
+        for member in members:
+            uid = member.pod.uid
+            _, decision = self._placed.pop(uid)
+            self._state.discharge(decision)
+            there = self.on_node[decision.node]
+            del there[uid]
+            if not there:
+                del self.on_node[decision.node]
+
+    def save(self) -> Saved:
+        """The placements of now, for ``reset``."""
+        return dict(self._placed)
+
+    def reset(self, saved: Saved) -> None:
+        """Return to saved placements."""
+        changed = [one for uid, one in self._placed.items() if saved.get(uid) is not one]
+        self.take([member for member, _ in changed])
+        for uid, (member, decision) in saved.items():
+            if uid not in self._placed:
+                self._put(member, decision)
+        self._placed = dict(saved)
+
+    def decisions(self) -> list[PodDecision]:
+        """The decisions, in the order in which members were placed."""
+        return [decision for _, decision in self._placed.values()]

@@ -1,0 +1,86 @@
+"""What a group asks to be free before any of its pods starts: ``minResources``."""
+
+from collections.abc import Iterator
+
+from dray.api.groups import PodGroup
+from dray.api.names import DEVICE_CLASS
+from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity
+from dray.reasons import Reason
+from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.state import AllocatorState
+
+_NANO = 1_000_000_000
+_DEVICES = "deviceclass/"
+_DIMENSION = f".{_DEVICES}"
+
+
+def missing_resources(
+    state: AllocatorState, domain: SchedulingDomain, group: PodGroup
+) -> tuple[Reason, ...]:
+    """The resources of which the pool's nodes have less free, in the order of their names."""
+    return tuple(_missing(state, domain, group)) if group.min_resources else ()
+
+
+def _missing(state: AllocatorState, domain: SchedulingDomain, group: PodGroup) -> Iterator[Reason]:
+    for name, text in sorted(group.min_resources.items()):
+        try:
+            asked = parse_quantity(text).nano
+        except InvalidQuantityError:
+            continue  # The API server refuses such amounts.
+        free = _free_nano(state, domain, name)
+        if free < asked:
+            what = f"PodGroup {group.key} asks for {name} {text} (minResources)"
+            detail = f"the nodes of the pool have {Quantity(free)} free"
+            yield Reason("group", what, 0, 0, "group", detail)
+
+
+def _free_nano(state: AllocatorState, domain: SchedulingDomain, name: str) -> int:
+    """What is free of a resource on all nodes of the pool, in billionths."""
+    if name.startswith(_DEVICES):
+        return _free_devices(state, domain, name.removeprefix(_DEVICES))
+    if _DIMENSION in name:
+        dimension, _, device_class = name.partition(_DIMENSION)
+        return _free_capacity(state, domain, dimension, device_class)
+    total = 0
+    for node in state.facts.served_nodes(domain.name):
+        one, held = state.facts.nodes[node].node, state.assumed_pods.on(node)
+        match name:
+            case "cpu":
+                total += max(0, one.cpu_milli - one.used_cpu_milli - held.cpu_milli) * _NANO // 1000
+            case "memory":
+                used = one.used_memory_bytes + held.memory_bytes
+                total += max(0, one.memory_bytes - used) * _NANO
+            case "pods":
+                total += max(0, one.pods - one.used_pods - held.pods) * _NANO
+            case _:
+                used = one.used_resources.get(name, 0) + held.resources.get(name, 0)
+                total += max(0, one.resources.get(name, 0) - used) * _NANO
+    return total
+
+
+def _free_devices(state: AllocatorState, domain: SchedulingDomain, device_class: str) -> int:
+    """Devices of dray's class that nobody uses."""
+    if device_class != DEVICE_CLASS:
+        return 0
+    cards = (
+        card
+        for node in state.facts.served_nodes(domain.name)
+        for card in state.published.of(node).cards
+    )
+    return sum(not state.device_usage.of(card.id).shares for card in cards) * _NANO
+
+
+def _free_capacity(
+    state: AllocatorState, domain: SchedulingDomain, dimension: str, device_class: str
+) -> int:
+    """What is left of a capacity of dray's devices."""
+    if device_class != DEVICE_CLASS:
+        return 0
+    total = 0
+    for node in state.facts.served_nodes(domain.name):
+        for card in state.published.of(node).cards:
+            used = state.device_usage.of(card.id).used
+            for key, amount in card.shape.totals.items():
+                if key == dimension or key.rpartition("/")[2] == dimension:
+                    total += max(0, amount - used.get(key, 0))
+    return total

@@ -1,0 +1,90 @@
+"""Applies what is read of decision logs; decides nothing."""
+
+from dray.messages.decisions import AnyRecord, Released
+from dray_allocator.state.domain import SchedulingDomain, subjects
+from dray_allocator.state.facts import Changes
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
+    Effect,
+    LogLost,
+    LogShortened,
+    RecordSeen,
+    RecordUndecodable,
+    StopServing,
+)
+
+
+def fold_record(state: AllocatorState, event: RecordSeen) -> list[Effect]:
+    """Apply a record of the followed epoch, unless it was applied before."""
+    domain = state.domains.get(event.domain)
+    if domain is None or domain.epoch != event.epoch:
+        return []
+    effects: list[Effect] = []
+    if 0 < domain.confirmed.sequence < event.sequence - 1:
+        # The records between were trimmed: the log begins with a checkpoint now.
+        domain = _begin_again(state, domain)
+        effects.append(StopServing(domain.name))
+    if event.sequence > domain.confirmed.sequence:
+        _fold_next(state, domain, event.sequence, event.record)
+    domain.read = (domain.read or not event.more) and domain.confirmed.is_whole
+    return effects
+
+
+def _fold_next(
+    state: AllocatorState, domain: SchedulingDomain, sequence: int, record: AnyRecord
+) -> None:
+    if domain.appended and domain.appended[0] == (sequence, record):
+        domain.appended.popleft()
+        domain.confirmed.fold(sequence, record)
+        return
+    forget_appended(state, domain)
+    domain.confirmed.fold(sequence, record)
+    state.requeue(domain.current.fold(sequence, record))
+
+
+def _begin_again(state: AllocatorState, known: SchedulingDomain) -> SchedulingDomain:
+    """Forget what was read of a log; its epoch is the same."""
+    domain = SchedulingDomain(
+        known.name, known.epoch, unnamed=known.unnamed, renamed=known.renamed, start=known.start
+    )
+    state.add(domain)
+    state.requeue_all()
+    return domain
+
+
+def forget_log(state: AllocatorState, event: LogShortened) -> None:
+    """The log lost its newest records; the facts show what was executed."""
+    known = state.domains.get(event.domain)
+    if known is not None and known.epoch == event.epoch:
+        _begin_again(state, known)
+
+
+def lose_log(state: AllocatorState, event: LogLost) -> list[Effect]:
+    """Mark the log's stream as missing. The facts may have named the next epoch already."""
+    domain = state.domains.get(event.domain)
+    if domain is None or domain.epoch != event.epoch:
+        return []
+    forget_appended(state, domain)
+    domain.lost = True
+    return state.follow(domain.name, domain.renamed, 1) if domain.renamed else []
+
+
+def stop_log(state: AllocatorState, event: RecordUndecodable) -> None:
+    """Decide nothing more in this epoch: a record of the log can't be decoded."""
+    domain = state.domains.get(event.domain)
+    if domain is None or domain.epoch != event.epoch:
+        return
+    forget_appended(state, domain)
+    domain.fence = None
+    domain.undecodable = event.why
+
+
+def forget_appended(state: AllocatorState, domain: SchedulingDomain) -> None:
+    """Return to the confirmed log: another replica may have appended."""
+    forgotten = domain.forget_appended() if domain.appended else []
+    # Parts of a decision that were read back count no longer without the others.
+    for record in (*forgotten, *(domain.current.group_parts if forgotten else ())):
+        state.requeue(subjects(record))
+        if isinstance(record, Released):  # Its reservations are assumed again.
+            claims = (domain.current.claims.get(one.claim_uid) for one in record.releases)
+            state.requeue(Changes(pods=tuple([one.pod_uid for one in claims if one is not None])))

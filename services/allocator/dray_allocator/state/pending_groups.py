@@ -1,0 +1,88 @@
+"""The PodGroups of one scheduling domain whose pods are decided together."""
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from dray.api.pods import GroupKey
+from dray_allocator.nodes.slots import SlotCounter
+from dray_allocator.state.scheduling_queue import QueueKey
+
+_NOTHING_NEEDED: Final = 0
+
+
+class Hint(msgspec.Struct, frozen=True, gc=False):
+    """What a group that does not fit waits for."""
+
+    signature: bytes = b""
+    """Of the pods that find no node; empty: nothing tells whether a change helps."""
+    slots: int = _NOTHING_NEEDED
+    """How many such pods the pool must have room for."""
+
+
+NO_HINT: Final = Hint()
+
+
+@dataclass(slots=True)
+class PendingGroups:
+    """Groups of which a decision could help, and when each is tried.
+
+    A touched group is looked at again: it is then pending, or its pods are decided one by one.
+    """
+
+    touched: dict[GroupKey, None] = field(default_factory=dict)
+    pending: dict[GroupKey, QueueKey] = field(default_factory=dict)
+    """Groups below their minimum, with enough pods for it."""
+    unschedulable: dict[GroupKey, Hint] = field(default_factory=dict)
+    """Pending groups that do not fit."""
+    scanned: int = -1
+    """The domain's ``capacity_version`` when unschedulable groups were looked at last."""
+    counters: dict[bytes, SlotCounter] = field(default_factory=dict)
+    """Slots of the pool's nodes, by signature of pods; a cache."""
+    active: list[tuple[QueueKey, GroupKey]] = field(default_factory=list)
+    """Heap; an entry counts only while it equals the group's in ``pending``."""
+
+    def touch(self, key: GroupKey) -> None:
+        """Have a group looked at again."""
+        self.touched[key] = None
+
+    def add(self, key: GroupKey, order: QueueKey) -> None:
+        """Add a pending group, and try it soon."""
+        self.pending[key] = order
+        self.unschedulable.pop(key, None)
+        heapq.heappush(self.active, (order, key))
+
+    def remove(self, key: GroupKey) -> None:
+        """Remove a group that is decided, or whose pods are decided one by one."""
+        self.pending.pop(key, None)
+        self.unschedulable.pop(key, None)
+
+    def activate(self, key: GroupKey) -> None:
+        """Try a pending group soon."""
+        if (order := self.pending.get(key)) is not None:
+            self.unschedulable.pop(key, None)
+            heapq.heappush(self.active, (order, key))
+
+    def add_unschedulable(self, key: GroupKey, hint: Hint) -> None:
+        """Keep a pending group that does not fit until it is activated."""
+        self.unschedulable[key] = hint
+
+    def touch_all(self) -> None:
+        """Have all pending groups looked at again."""
+        self.active.clear()
+        self.touched |= dict.fromkeys(self.pending)
+
+    def first(self) -> QueueKey | None:
+        """The place of the first active group."""
+        while self.active:
+            order, key = self.active[0]
+            if self.pending.get(key) == order and key not in self.unschedulable:
+                return order
+            heapq.heappop(self.active)
+        return None
+
+    def pop(self) -> GroupKey:
+        """The first active group, see ``first``."""
+        return heapq.heappop(self.active)[1]

@@ -1,0 +1,82 @@
+"""The members of PodGroups, and how many of them run. Pure."""
+
+from collections.abc import Callable, Iterator
+
+from dray.api.groups import VOLCANO, GroupCount, PodGroup
+from dray.api.names import OWNER_DRAY
+from dray.api.pods import GroupKey, Pod
+from dray.kube.ports import NATIVE_POD_GROUPS, POD_GROUPS
+from dray_claim_controller.cache.cached_objects import TERMINAL
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.resources import read
+
+
+def group_of(cache: ObjectCache, key: GroupKey) -> PodGroup | None:
+    """A PodGroup as its own object describes it; None if there is none, or it can't be read."""
+    obj = cache.group(key)
+    if obj is None:
+        return None
+    found: PodGroup | None = read(POD_GROUPS if key.api == VOLCANO else NATIVE_POD_GROUPS, obj)[0]
+    return found
+
+
+def members(cache: ObjectCache, key: GroupKey) -> list[Pod]:
+    """The pods of a group that dray schedules."""
+    return [cached.pod for cached in cache.members_of(key) if cached.pod is not None]
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether a pod has ended, or is about to."""
+    return pod.deleting or pod.phase in TERMINAL
+
+
+def needs_devices(cache: ObjectCache, pod: Pod) -> bool:
+    """Whether a member has claims of dray, or will have."""
+    return bool(pod.pool) or bool(cache.claims_of(pod))
+
+
+def has_devices(cache: ObjectCache, pod: Pod) -> bool:
+    """Whether all claims of a member are allocated."""
+    claims = cache.claims_of(pod)
+    is_known = all(entry.claim for entry in pod.claims)
+    return is_known and bool(claims) and all(one.claim.allocation is not None for one in claims)
+
+
+def runs(cache: ObjectCache, pod: Pod) -> bool:
+    """Whether a member is bound, or on its way with kube-scheduler, or has succeeded."""
+    if pod.phase == "Succeeded":
+        return True
+    if has_ended(pod):
+        return False
+    if pod.node or pod.binder == OWNER_DRAY or pod.gated:
+        return bool(pod.node)
+    return not needs_devices(cache, pod) or has_devices(cache, pod)
+
+
+def counted(cache: ObjectCache, group: PodGroup, counts: Callable[[Pod], bool]) -> GroupCount:
+    """The count of those members for which ``counts`` is true."""
+    count = GroupCount(group)
+    for pod in _with_place(members(cache, group.key)):
+        assert pod.member is not None
+        if counts(pod):
+            count.add(pod.member.task, pod.member.labels)
+    return count
+
+
+def _with_place(pods: list[Pod]) -> Iterator[Pod]:
+    return (pod for pod in pods if pod.member is not None)
+
+
+def would_run(cache: ObjectCache, pod: Pod) -> bool:
+    """Whether a member runs, or lacks nothing but its group."""
+    if runs(cache, pod):
+        return True
+    return not has_ended(pod) and (not needs_devices(cache, pod) or has_devices(cache, pod))
+
+
+def may_start(cache: ObjectCache, key: GroupKey) -> bool:
+    """Whether the members with all their devices are enough for the group's minimum."""
+    group = group_of(cache, key)
+    if group is None or not group.is_gang:
+        return True
+    return counted(cache, group, lambda pod: would_run(cache, pod)).is_met

@@ -1,0 +1,1 @@
+"""Pods whose node has not prepared their GPUs: the kubelet is made to try again."""

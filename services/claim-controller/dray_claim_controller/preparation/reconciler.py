@@ -1,0 +1,136 @@
+"""Touches pods whose claims are not prepared."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from dray.api.names import PREPARE_AGAIN
+from dray.kube.ports import PODS, Kube, NotFoundError
+from dray.runtime.clock import Clock
+from dray_claim_controller.cache.cached_objects import CachedPod
+from dray_claim_controller.cache.changes import Unread
+from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.preparation.decisions import (
+    AwaitsPreparation,
+    Touches,
+    awaits_preparation,
+    touched_message,
+)
+from dray_claim_controller.work_queue import FairWorkQueue
+
+NotePod = Callable[[CachedPod, str, str], None]
+"""Reports (pod, reason, message) as a normal event."""
+_LOOKED_AT_ONCE: Final = 1000
+
+
+class PreparationReconciler:
+    """A pod is touched when it has waited for ``after_s`` on a node whose agent is there, then
+    later each time, and at once when the agent registers with the kubelet again."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        informers: Informers,
+        clock: Clock,
+        *,
+        is_silent: Callable[[str], bool],
+        note: NotePod,
+        after_s: float,
+        every_s: float = 0.25,
+    ) -> None:
+        """``is_silent``: whether a node's agent is away."""
+        self._kube = kube
+        self._informers = informers
+        self._clock = clock
+        self._is_silent = is_silent
+        self._note = note
+        self._after_s = after_s
+        self._every_s = every_s
+        self._unread: Unread[str] = Unread()
+        self._waiting: dict[str, Touches] = {}
+        """By UID of the pod."""
+        self._touching = FairWorkQueue(
+            clock, self._touch, name="prepare-again", group_of=lambda pod: pod[0]
+        )
+        self.touched = 0
+        """Touches in this term."""
+
+    @property
+    def waiting(self) -> int:
+        """Pods that wait for their preparation now."""
+        return len(self._waiting)
+
+    async def run(self) -> None:
+        """Look at all pods there are, then at every pod that changes, until cancelled."""
+        cache = self._informers.cache
+        self._unread.add(cache.pods)
+        cache.changed_pods.subscribe(self._unread)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._touching.run(), name="touch-unprepared")
+                group.create_task(self._reconcile_forever(), name="look-for-unprepared")
+        finally:
+            cache.changed_pods.unsubscribe(self._unread)
+
+    def agent_registered(self, node: str) -> None:
+        """The node's kubelet has registered the agent: what waits there can be prepared now."""
+        now_s, pods = self._clock.monotonic_s(), self._informers.cache.pods
+        for uid, touches in self._waiting.items():
+            if (cached := pods.get(uid)) is not None and cached.node == node:
+                self._waiting[uid] = touches.agent_is_back(now_s)
+
+    async def _reconcile_forever(self) -> None:
+        while True:
+            while self._unread:
+                self._look(self._unread.take(_LOOKED_AT_ONCE))
+                await asyncio.sleep(0)
+            self._touch_due()
+            await self._clock.sleep(self._every_s)
+
+    def _look(self, uids: list[str]) -> None:
+        cache, now_s = self._informers.cache, self._clock.monotonic_s()
+        for uid in uids:
+            if not awaits_preparation(cache, cache.pods.get(uid)):
+                self._waiting.pop(uid, None)
+            elif uid not in self._waiting:
+                self._waiting[uid] = Touches.waiting(now_s, self._after_s)
+
+    def _touch_due(self) -> None:
+        now_s, pods = self._clock.monotonic_s(), self._informers.cache.pods
+        for uid, touches in self._waiting.items():
+            cached = pods.get(uid)
+            if touches.due_s > now_s or cached is None or cached.pod is None:
+                continue
+            if not self._is_silent(cached.node):
+                self._waiting[uid] = touches.touched(now_s, self._after_s)
+                self._touching.add((cached.pod.namespace, uid))
+
+    async def _touch(self, waiting: tuple[str, str]) -> None:
+        """Change the pod's object. Raises any KubeError: it is tried again."""
+        uid = waiting[1]
+        cached, touches = self._informers.cache.pods.get(uid), self._waiting.get(uid)
+        if cached is None or cached.pod is None or touches is None:
+            return
+        if not self._informers.evaluate(AwaitsPreparation(pod_uid=uid)):
+            return
+        pod, waited_s = cached.pod, self._clock.monotonic_s() - touches.since_s
+        # The value differs each time: an equal one changes nothing.
+        annotations = {PREPARE_AGAIN: f"{touches.count}-{self._clock.now_unix_s():.0f}"}
+        patch = {"metadata": {"uid": uid, "annotations": annotations}}
+        try:
+            answer = await self._kube.patch(PODS, pod.name, patch, pod.namespace)
+        except NotFoundError:
+            return
+        self._informers.apply_response(PODS, answer)
+        self.touched += 1
+        structlog.get_logger().info(
+            "pod touched to be prepared again",
+            pod=f"{pod.namespace}/{pod.name}",
+            node=pod.node,
+            waited_s=round(waited_s, 1),
+            count=touches.count,
+        )
+        message = touched_message(pod.node, waited_s, touches.count)
+        self._note(cached, "PreparationRetried", message)

@@ -1,0 +1,67 @@
+"""The GPUs of a node that may have none: NVML is opened once there is one on the PCI bus."""
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from dray_node_agent.decisions.gpus import GpuSnapshot
+from dray_node_agent.gpus.source import GpuSource
+
+PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
+LIBRARY: Final = "libnvidia-ml.so.1"
+_NVIDIA: Final = "0x10de"
+_DISPLAY: Final = "0x03"
+"""The first byte of the class of display controllers, 3D controllers among them."""
+_LIBRARY_FOLDERS: Final = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/lib", "lib64")
+
+
+class DetectedGpus:
+    """A node without an NVIDIA GPU has none, and needs no driver. With one, a driver that is not
+    there (yet) is an error, and looked for at each read."""
+
+    def __init__(self, open_nvml: Callable[[], GpuSource], pci_devices: Path = PCI_DEVICES) -> None:
+        self._open_nvml = open_nvml
+        self._pci_devices = pci_devices
+        self._nvml: GpuSource | None = None
+
+    def read(self) -> GpuSnapshot:
+        """The GPUs and their health now. Raises GpusUnavailableError."""
+        if self._nvml is None:
+            if not has_gpu(self._pci_devices):
+                return GpuSnapshot(())
+            self._nvml = self._open_nvml()
+        return self._nvml.read()
+
+    def close(self) -> None:
+        """Release the driver."""
+        if self._nvml is not None:
+            self._nvml.close()
+
+
+def has_gpu(pci_devices: Path = PCI_DEVICES) -> bool:
+    """Whether an NVIDIA GPU is on the PCI bus, with or without a driver."""
+    return any(
+        _text(device / "vendor") == _NVIDIA and _text(device / "class").startswith(_DISPLAY)
+        for device in pci_devices.glob("*")
+    )
+
+
+def load_library(driver_root: Path) -> None:
+    """Load NVML's library of a driver that is installed below ``driver_root``, such as the node's
+    file system; pynvml, which knows its name alone, then finds it loaded. Nothing happens where
+    there is none.
+
+    The folder is not searched for other libraries: they would be the host's C library.
+    """
+    for folder in _LIBRARY_FOLDERS:
+        for library in driver_root.glob(f"{folder}/{LIBRARY}"):
+            ctypes.CDLL(str(library))
+            return
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,191 @@
+"""Pod groups as the claim-controller publishes them, and when their minimum is met."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from dray.api.pods import GroupApi, GroupKey, NodeExpression
+
+VOLCANO: Final[GroupApi] = "scheduling.volcano.sh"
+KUBERNETES: Final[GroupApi] = "scheduling.k8s.io"
+DEFAULT_QUEUE: Final = "default"
+
+GROUP_NAME_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+"""Annotations, or labels, of a pod that name its PodGroup."""
+TASK_KEY: Final = "volcano.sh/task-spec"
+"""Annotation, or label, of a pod: its task."""
+TASK_AFFINITY: Final = "volcano.sh/task-topology-affinity"
+TASK_ANTI_AFFINITY: Final = "volcano.sh/task-topology-anti-affinity"
+TASK_ORDER: Final = "volcano.sh/task-topology-task-order"
+
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+class SubGroupPolicy(msgspec.Struct, frozen=True, gc=False):
+    """Subgroups of a group's pods, of which a number must start together (``subGroupPolicy`` of
+    Volcano)."""
+
+    name: str = ""
+    selector: tuple[NodeExpression, ...] = ()
+    """Requirements on the pods' labels; empty: all pods."""
+    label_keys: tuple[str, ...] = ()
+    """Pods with equal values of these labels are one subgroup; empty: all are."""
+    size: int = 1
+    """Pods that a subgroup needs to count."""
+    minimum: int = 0
+    """Subgroups that must count; 0: any number."""
+
+    def subgroup_of(self, labels: Mapping[str, str]) -> str | None:
+        """The subgroup of a pod with these labels; None if the policy does not concern it."""
+        if not all(requirement.holds(labels) for requirement in self.selector):
+            return None
+        values = [labels.get(key, "") for key in self.label_keys]
+        return "/".join(values) if all(values) else None
+
+
+class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A PodGroup of Volcano or of Kubernetes."""
+
+    key: GroupKey
+    uid: str
+    minimum: int = 0
+    """``minMember`` or ``minCount``; 0: its pods are decided one by one."""
+    task_minimums: dict[str, int] = msgspec.field(default_factory=dict)
+    """``minTaskMember``."""
+    sub_groups: tuple[SubGroupPolicy, ...] = ()
+    min_resources: dict[str, str] = msgspec.field(default_factory=dict)
+    """``minResources``, as quantities."""
+    queue: str = ""
+    """Of Volcano's groups."""
+    priority_class: str = ""
+    priority: int | None = None
+    """None: that of its pods."""
+    timeout_s: float = 0.0
+    """How long after a decision the minimum may lack running pods; 0: the default."""
+    affinity: tuple[tuple[str, ...], ...] = ()
+    """Sets of tasks that share nodes where they can."""
+    anti_affinity: tuple[tuple[str, ...], ...] = ()
+    """Sets of tasks that avoid sharing nodes; a set of one task: its own pods do."""
+    task_order: tuple[str, ...] = ()
+    ends_below_minimum: bool = True
+    """Whether the group's pods are evicted if it stays below its minimum after a loss."""
+    deleting: bool = False
+    created_unix_s: float = 0.0
+    blocked: str = ""
+    """Why nothing of the group may be decided; empty if it may."""
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether some of its pods must start together."""
+        tasks = sum(self.task_minimums.values())
+        return max(self.minimum, tasks) > 1 or any(
+            policy.minimum * policy.size > 1 for policy in self.sub_groups
+        )
+
+
+class GroupQueue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The fields of a Queue of Volcano that services read."""
+
+    name: str
+    uid: str = ""
+    state: str = ""
+    """``Open``, ``Closing``, ``Closed`` or ``Unknown``; empty: not written yet, as ``Open``."""
+    parent: str = ""
+    priority: int = 0
+    capability: dict[str, str] = msgspec.field(default_factory=dict)
+    deserved: dict[str, str] = msgspec.field(default_factory=dict)
+    guarantee: dict[str, str] = msgspec.field(default_factory=dict)
+    pods: int = 0
+    """Pods that it has allocated (``status.allocated``)."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes groups."""
+        return self.state in ("", "Open")
+
+
+class GroupCount:
+    """Members of a group that run, or would, and what its minimum lacks then."""
+
+    def __init__(self, group: PodGroup) -> None:
+        self._group = group
+        self.members = 0
+        self._tasks: dict[str, int] = {}
+        self._subgroups: list[dict[str, int]] = [{} for _ in group.sub_groups]
+        """Per policy, the pods of each subgroup."""
+
+    def add(self, task: str, labels: Mapping[str, str] = _NOTHING, number: int = 1) -> None:
+        """Count members of a task; a negative number takes them away."""
+        self.members += number
+        self._tasks[task] = self._tasks.get(task, 0) + number
+        for policy, counts in zip(self._group.sub_groups, self._subgroups, strict=True):
+            if (subgroup := policy.subgroup_of(labels)) is not None:
+                counts[subgroup] = counts.get(subgroup, 0) + number
+
+    def task(self, name: str) -> int:
+        """The members of a task."""
+        return self._tasks.get(name, 0)
+
+    def subgroup(self, policy: int, name: str) -> int:
+        """The members of a subgroup."""
+        return self._subgroups[policy].get(name, 0)
+
+    def complete_subgroups(self, policy: int) -> int:
+        """How many subgroups of a policy have enough members."""
+        size = self._group.sub_groups[policy].size
+        return sum(count >= size for count in self._subgroups[policy].values())
+
+    @property
+    def lacks(self) -> int:
+        """Members below ``minimum``."""
+        return max(0, self._group.minimum - self.members)
+
+    @property
+    def lacking_tasks(self) -> dict[str, int]:
+        """Members below the minimum of each task."""
+        return {
+            task: least - self.task(task)
+            for task, least in self._group.task_minimums.items()
+            if self.task(task) < least
+        }
+
+    @property
+    def lacking_subgroups(self) -> dict[int, int]:
+        """By index of the policy, subgroups that lack members or do not exist."""
+        lacking = {
+            at: policy.minimum - self.complete_subgroups(at)
+            for at, policy in enumerate(self._group.sub_groups)
+            if policy.minimum
+        }
+        return {at: number for at, number in lacking.items() if number > 0}
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the group's minimum is met."""
+        return not (self.lacks or self.lacking_tasks or self.lacking_subgroups)
+
+    def in_words(self) -> str:
+        """What the minimum lacks, such as "2 of 4 pods (minMember); 1 of task ps"."""
+        group = self._group
+        field = "minMember" if group.key.api == VOLCANO else "minCount"
+        parts = [f"{self.members} of {group.minimum} pods ({field})"] * bool(self.lacks)
+        parts += [
+            f"{self.task(task)} of {group.task_minimums[task]} pods of task {task} (minTaskMember)"
+            for task in self.lacking_tasks
+        ]
+        for at in self.lacking_subgroups:
+            policy = group.sub_groups[at]
+            parts.append(
+                f"{self.complete_subgroups(at)} of {policy.minimum} subgroups"
+                f" of {policy.name or at} with {policy.size} pods each (subGroupPolicy)"
+            )
+        return "; ".join(parts)
+
+
+def count_members(group: PodGroup, members: Iterable[tuple[str, Mapping[str, str]]]) -> GroupCount:
+    """The count of members, each a task and its labels."""
+    count = GroupCount(group)
+    for task, labels in members:
+        count.add(task, labels)
+    return count

@@ -1,0 +1,155 @@
+"""PodGroups and Queues, of Volcano and of Kubernetes, as domain values."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dray.api.groups import (
+    DEFAULT_QUEUE,
+    GROUP_NAME_KEYS,
+    KUBERNETES,
+    TASK_AFFINITY,
+    TASK_ANTI_AFFINITY,
+    TASK_KEY,
+    TASK_ORDER,
+    VOLCANO,
+    GroupQueue,
+    PodGroup,
+    SubGroupPolicy,
+)
+from dray.api.names import GANG_LOSS_POLICY, GANG_TIMEOUT
+from dray.api.pods import GroupKey, GroupMember, NodeExpression
+from dray.api.quantities import parse_quantity
+from dray.kube.convert_metadata import annotation, is_deleting, label, time_from
+from dray.kube.ports import Object
+from dray.runtime.units import parse_duration
+
+LOSS_ENDS, LOSS_KEEPS = "end", "keep"
+"""Values of the annotation ``tensor-fusion.ai/gang-loss-policy``."""
+
+
+def group_key(obj: Object) -> GroupKey | None:
+    """The PodGroup that a pod belongs to; Kubernetes' own field comes before annotations."""
+    namespace = obj["metadata"].get("namespace") or ""
+    native = (obj["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    if native:
+        return GroupKey(KUBERNETES, namespace, str(native))
+    names = (annotation(obj, key) or label(obj, key) for key in GROUP_NAME_KEYS)
+    name = next(filter(None, names), "")
+    return GroupKey(VOLCANO, namespace, name) if name else None
+
+
+def group_member(obj: Object) -> GroupMember | None:
+    """The place of a pod in its PodGroup; None if it names none."""
+    key = group_key(obj)
+    if key is None:
+        return None
+    labels = {name: str(value) for name, value in (obj["metadata"].get("labels") or {}).items()}
+    return GroupMember(key, annotation(obj, TASK_KEY) or label(obj, TASK_KEY), labels)
+
+
+def pod_group_from(obj: Object) -> PodGroup:
+    """A PodGroup of either API. Amounts that can't be read are kept as they are."""
+    is_native = str(obj.get("apiVersion") or "").startswith(KUBERNETES)
+    return _native(obj) if is_native else _volcano(obj)
+
+
+def _volcano(obj: Object) -> PodGroup:
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    return PodGroup(
+        key=GroupKey(VOLCANO, metadata["namespace"], metadata["name"]),
+        uid=metadata["uid"],
+        minimum=int(spec.get("minMember") or 0),
+        task_minimums={
+            task: int(least) for task, least in (spec.get("minTaskMember") or {}).items() if least
+        },
+        sub_groups=tuple(_sub_group(one) for one in spec.get("subGroupPolicy") or ()),
+        min_resources=_amounts(spec.get("minResources")),
+        queue=spec.get("queue") or DEFAULT_QUEUE,
+        priority_class=spec.get("priorityClassName") or "",
+        timeout_s=_timeout_s(obj),
+        affinity=_sets(annotation(obj, TASK_AFFINITY)),
+        anti_affinity=_sets(annotation(obj, TASK_ANTI_AFFINITY)),
+        task_order=_names(annotation(obj, TASK_ORDER)),
+        ends_below_minimum=annotation(obj, GANG_LOSS_POLICY) != LOSS_KEEPS,
+        deleting=is_deleting(obj),
+        created_unix_s=time_from(metadata.get("creationTimestamp")),
+    )
+
+
+def _native(obj: Object) -> PodGroup:
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}
+    priority = spec.get("priority")
+    disrupts_all = (spec.get("disruptionMode") or {}).get("all") is not None
+    policy = annotation(obj, GANG_LOSS_POLICY)
+    return PodGroup(
+        key=GroupKey(KUBERNETES, metadata["namespace"], metadata["name"]),
+        uid=metadata["uid"],
+        minimum=int(gang.get("minCount") or 0),
+        priority_class=spec.get("priorityClassName") or "",
+        priority=None if priority is None else int(priority),
+        timeout_s=_timeout_s(obj),
+        ends_below_minimum=policy == LOSS_ENDS or (disrupts_all and policy != LOSS_KEEPS),
+        deleting=is_deleting(obj),
+        created_unix_s=time_from(metadata.get("creationTimestamp")),
+    )
+
+
+def queue_from(obj: Object) -> GroupQueue:
+    """A Queue of Volcano."""
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    allocated = (status.get("allocated") or {}).get("pods") or 0
+    return GroupQueue(
+        name=obj["metadata"]["name"],
+        uid=obj["metadata"].get("uid", ""),
+        state=status.get("state") or "",
+        parent=spec.get("parent") or "",
+        priority=int(spec.get("priority") or 0),
+        capability=_amounts(spec.get("capability")),
+        deserved=_amounts(spec.get("deserved")),
+        guarantee=_amounts((spec.get("guarantee") or {}).get("resource")),
+        pods=parse_quantity(str(allocated)).value,
+    )
+
+
+def _amounts(resources: Mapping[str, Any] | None) -> dict[str, str]:
+    return {name: str(amount) for name, amount in (resources or {}).items()}
+
+
+def _timeout_s(obj: Object) -> float:
+    try:
+        return parse_duration(annotation(obj, GANG_TIMEOUT))
+    except ValueError:
+        return 0.0
+
+
+def _sub_group(entry: Mapping[str, Any]) -> SubGroupPolicy:
+    size, least = entry.get("subGroupSize"), entry.get("minSubGroups")
+    return SubGroupPolicy(
+        name=entry.get("name") or "",
+        selector=_requirements(entry.get("labelSelector") or {}),
+        label_keys=tuple(entry.get("matchLabelKeys") or ()),
+        size=1 if size is None else int(size),
+        minimum=0 if least is None else int(least),
+    )
+
+
+def _requirements(selector: Mapping[str, Any]) -> tuple[NodeExpression, ...]:
+    labels = (selector.get("matchLabels") or {}).items()
+    return (
+        *(NodeExpression(key, "In", (value,)) for key, value in labels),
+        *(
+            NodeExpression(one["key"], one["operator"], tuple(one.get("values") or ()))
+            for one in selector.get("matchExpressions") or ()
+        ),
+    )
+
+
+def _sets(text: str) -> tuple[tuple[str, ...], ...]:
+    """Task sets such as ``ps,worker;chief``."""
+    return tuple(names for part in text.split(";") if (names := _names(part)))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    parts: Sequence[str] = [part.strip() for part in text.split(",")]
+    return tuple(part for part in parts if part)

@@ -1,0 +1,254 @@
+"""The chart's values: every combination renders to objects that the API server takes, and wrong
+ones are refused with their names."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from tests.packaging.helm.installation import (
+    CHART,
+    INSTALLED,
+    NAMESPACE,
+    RELEASE,
+    Cluster,
+    CommandError,
+)
+
+from dray_sandbox.helm import build_helm
+from dray_sandbox.layout import StackOptions, simulated_nodes
+from dray_sandbox.retry import connect_with_retries
+from dray_sandbox.stack import Stack
+
+pytestmark = [*INSTALLED, pytest.mark.long]
+
+PLACED = {
+    "nodeSelector": {"disk": "ssd"},
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]
+            }
+        }
+    },
+    "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "podAnnotations": {"example.com/a": "b"},
+    "podLabels": {"team": "gpu"},
+    "extraEnv": [
+        {"name": "A", "value": "b"},
+        {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
+    ],
+    "additionalArgs": ["--verbose"],
+    "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+}
+COMPONENTS = ("webhook", "claimController", "allocator", "nodeAgent", "nats", "jobs")
+EXTERNAL = {
+    "enabled": False,
+    "external": {
+        "url": "tls://nats.example:4222,tls://other.example:4222",
+        "credentialsSecret": "our-nats",
+        "caSecret": "our-ca",
+    },
+}
+SETS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "simulated-gpus": {"nodeAgent": {"gpus": "simulated", "model": "A100", "count": 4}},
+    "three-servers-of-nats": {"nats": {"replicas": 3}},
+    "nats-without-tls": {"nats": {"tls": False}},
+    "nats-with-a-volume": {"nats": {"persistence": {"enabled": True, "storageClassName": "fast"}}},
+    "nats-without-a-volume": {"nats": {"persistence": {"enabled": False}}},
+    "existing-nats": {"nats": EXTERNAL},
+    "existing-nats-of-known-authorities": {
+        "nats": EXTERNAL | {"external": EXTERNAL["external"] | {"caSecret": ""}}
+    },
+    "everything-placed": dict.fromkeys(COMPONENTS, PLACED),
+    "autoscaling": {"allocator": {"autoscaling": {"enabled": True, "maxReplicas": 9}}},
+    "network-policies": {"networkPolicies": {"enabled": True}},
+    "one-of-each": {
+        "webhook": {"replicas": 1, "failurePolicy": "Ignore", "excludedNamespaces": []},
+        "claimController": {"replicas": 1},
+        "allocator": {"replicas": 1},
+        "podDisruptionBudgets": {"enabled": False},
+    },
+    "runtime-class": {"nodeAgent": {"nvidia": {"runtimeClassName": "nvidia"}}},
+    "gpu-operators-driver": {"nodeAgent": {"nvidia": {"driverRoot": "/run/nvidia/driver"}}},
+    "own-registry": {
+        "image": {"registry": "registry.example/gpu", "tag": "0.3.0", "pullPolicy": "Always"},
+        "imagePullSecrets": ["pull"],
+    },
+    "traces-and-recordings": {
+        "tracing": {"endpoint": "http://collector:4318", "samplingRatio": 0.01},
+        "record": True,
+        "logLevel": "debug",
+    },
+    "pool-of-kube-scheduler": {"defaultPool": {"owner": "kube-scheduler"}},
+    "dedicated-pool": {
+        "defaultPool": {"dedicated": True, "spec": {"qosConfig": {"defaultQoS": "high"}}}
+    },
+    "no-pool": {"defaultPool": {"create": False}},
+    "monitored": {
+        "monitoring": {
+            "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "rules": {"enabled": True, "labels": {"release": "prometheus"}},
+            "dashboards": {"enabled": True},
+        }
+    },
+    "cert-manager": {"certificates": {"source": "cert-manager"}},
+}
+"""Values by name."""
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "two-servers": ({"nats": {"replicas": 2}}, "nats/replicas"),
+    "unknown": ({"webhok": {}}, "webhok"),
+    "unknown-deep": ({"nats": {"persistence": {"siz": "1Gi"}}}, "siz"),
+    "no-url": ({"nats": {"enabled": False}}, "nats.external.url"),
+    "no-credentials": (
+        {"nats": {"enabled": False, "external": {"url": "nats://n:4222"}}},
+        "nats.external.credentialsSecret",
+    ),
+    "quantity": ({"nats": {"maxFileStore": "8GB"}}, "maxFileStore"),
+    "owner": ({"defaultPool": {"owner": "volcano"}}, "owner"),
+    "url": ({"nats": {"external": {"url": "nats.example"}}}, "url"),
+    "ratio": ({"tracing": {"samplingRatio": 2}}, "samplingRatio"),
+}
+"""Values, and what the refusal names."""
+OTHERS = {
+    "monitoring.coreos.com": ("PodMonitor", "PrometheusRule"),
+    "cert-manager.io": ("Issuer", "Certificate"),
+}
+"""Kinds of operators that this cluster lacks: definitions without a schema stand in for them."""
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def server() -> AsyncIterator[Cluster]:
+    """A real API server without nodes."""
+    options = StackOptions(
+        "chart", control_plane="real", nodes=simulated_nodes(1), services=False, workloads=False
+    )
+    async with Stack(options, print) as stack:
+        kube = await connect_with_retries(stack.record.kubeconfig, user_agent="dray-test-helm")
+        made = Cluster(stack, kube, str(await build_helm(print)))
+        namespace = {"name": NAMESPACE, "labels": RESTRICTED}
+        ours = {"apiVersion": "v1", "kind": "Namespace", "metadata": namespace}
+        await made.apply(json.dumps(ours))
+        await made.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
+        for group, kinds in OTHERS.items():
+            await made.apply(*(yaml.safe_dump(definition(group, kind)) for kind in kinds))
+        await made.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        yield made
+        await kube.close()
+
+
+def definition(group: str, kind: str) -> dict[str, Any]:
+    """A custom resource that takes everything."""
+    plural = f"{kind.lower()}s"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [version],
+        },
+    }
+
+
+async def render(server: Cluster, values: dict[str, Any], folder: Any) -> str:
+    path = folder / "values.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return await server.helm(
+        "template", RELEASE, str(CHART), "-n", NAMESPACE, "-f", str(path), "--dry-run=server"
+    )
+
+
+async def test_the_chart_has_no_fault_that_helm_knows(server: Cluster) -> None:
+    assert "0 chart(s) failed" in await server.helm("lint", "--strict", str(CHART))
+
+
+@pytest.mark.parametrize("name", SETS)
+async def test_the_api_server_takes_what_is_rendered(server: Cluster, tmp_path, name: str) -> None:
+    rendered = await render(server, SETS[name], tmp_path)
+
+    printed = await server.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=rendered
+    )
+    assert "deployment.apps/dray-webhook serverside-applied" in printed
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_wrong_values_are_refused_by_name(server: Cluster, tmp_path, name: str) -> None:
+    values, named = WRONG[name]
+    with pytest.raises(CommandError) as refused:
+        await render(server, values, tmp_path)
+
+    assert named in str(refused.value)
+
+
+async def test_every_value_of_the_file_is_in_the_schema_and_the_other_way_round() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def paths(node: Any, known: Any, at: str = "") -> set[str]:
+        found = set()
+        for key in known.get("properties", {}):
+            below = known["properties"][key]
+            held = node.get(key) if isinstance(node, dict) else None
+            missing = not isinstance(node, dict) or key not in node
+            found |= {f"{at}{key} is not in values.yaml"} if missing else set()
+            found |= paths(held, below, f"{at}{key}.")
+        if "properties" in known and isinstance(node, dict):
+            unknown = node.keys() - known["properties"]
+            found |= {f"{at}{key} is not in the schema" for key in unknown}
+        return found
+
+    assert paths(values, schema) - {"global is not in values.yaml"} == set()
+
+
+async def test_all_pods_but_node_agents_are_restricted(server: Cluster, tmp_path) -> None:
+    rendered = await render(server, {}, tmp_path)
+    path = tmp_path / "rendered.yaml"
+    path.write_text(rendered)
+    pods = []
+    for one in yaml.safe_load_all(rendered):
+        spec = (one or {}).get("spec") or {}
+        template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
+        if template and one["metadata"]["name"] != "dray-node-agent":
+            metadata = {"name": one["metadata"]["name"], "namespace": NAMESPACE}
+            pods.append({"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata})
+        elif one and one["kind"] == "Pod":
+            pods.append(one)
+    assert len(pods) >= 9
+    for pod in pods:
+        await server.kubectl(
+            "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(pod)
+        )
+
+
+async def test_a_pod_has_a_token_only_where_it_calls_kubernetes(server: Cluster, tmp_path) -> None:
+    rendered = [one for one in yaml.safe_load_all(await render(server, {}, tmp_path)) if one]
+    mounted = {}
+    for one in rendered:
+        if one["kind"] in ("Deployment", "StatefulSet", "DaemonSet"):
+            spec = one["spec"]["template"]["spec"]
+            mounted[one["metadata"]["name"]] = spec["automountServiceAccountToken"]
+
+    assert mounted == {
+        "dray-webhook": False,
+        "dray-allocator": False,
+        "dray-nats": False,
+        "dray-claim-controller": True,
+        "dray-node-agent": True,
+    }
+    accounts = [one for one in rendered if one["kind"] == "ServiceAccount"]
+    assert all(one["automountServiceAccountToken"] is False for one in accounts)

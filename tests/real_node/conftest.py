@@ -1,0 +1,59 @@
+"""One cluster of two real nodes for all tests of a run."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from tests.real_node.cluster import NODE_OF, RealCluster, node_in
+
+from dray.bus.jetstream import connect as connect_bus
+from dray_sandbox.layout import StackOptions
+from dray_sandbox.retry import connect_with_retries
+from dray_sandbox.stack import Stack
+
+POOLS = """
+apiVersion: tensor-fusion.ai/v1
+kind: SchedulingConfigTemplate
+metadata: {name: with-dra}
+spec: {dra: {enable: true}}
+---
+apiVersion: tensor-fusion.ai/v1
+kind: GPUPool
+metadata: {name: dedicated}
+spec: {dedicated: true, schedulingConfigTemplate: with-dra}
+---
+apiVersion: tensor-fusion.ai/v1
+kind: GPUPool
+metadata: {name: shared}
+spec: {schedulingConfigTemplate: with-dra}
+"""
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def real_cluster() -> AsyncIterator[RealCluster]:
+    """Two nodes with simulated GPUs, each in a pool; dray's services are processes."""
+    nodes = tuple(map(node_in, NODE_OF))
+    options = StackOptions("test-node", control_plane="real", kubelet="real", nodes=nodes)
+    async with Stack(options, print) as stack:
+        record = stack.record
+        kube = await connect_with_retries(record.kubeconfig, user_agent="dray-test-node")
+        bus = await connect_bus(
+            record.nats_url, name="tests", user="admin", password=record.nats_passwords["admin"]
+        )
+        try:
+            cluster = RealCluster(stack, kube, bus)
+            await cluster.kubectl("apply", "-f", "-", stdin=POOLS)
+            yield cluster
+        finally:
+            await bus.close()
+            await kube.close()
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="session")
+async def no_pod_stays(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Delete what a test leaves on the shared cluster, also where it fails."""
+    yield
+    if "real_cluster" in request.fixturenames:
+        cluster: RealCluster = request.getfixturevalue("real_cluster")
+        await cluster.kubectl("delete", "all", "--all", "--wait=false")
+        await cluster.delete(*await cluster.pods())

@@ -1,0 +1,145 @@
+"""The chart's jobs on an API server in memory: what they make, keep, and take back."""
+
+import base64
+
+import pytest
+
+from dray.api.names import (
+    ALLOCATION_GATE,
+    DEDICATED_TAINT,
+    DERIVED_FROM_LABEL,
+    DRIVER,
+    GPU_LABEL,
+    POOL_FINALIZER,
+)
+from dray.kube.memory import MemoryKube
+from dray.kube.ports import NODES, POLICIES, POOLS, SLICES, TEMPLATES
+from dray_claim_controller.identities.signing import AccountKey
+from dray_cli.chart import registration, removal, secrets
+from dray_cli.chart.credentials import USERS, completed, password_key
+from dray_cli.chart.removal import InUseError, refuse_while_in_use, undo_of, users_of
+from dray_cli.chart.secrets import SECRETS
+
+NAMESPACE = "dray-system"
+
+
+def test_missing_passwords_are_made_and_none_is_replaced():
+    made = completed({})
+
+    assert {password_key(user) for user in USERS} < made.keys()
+    assert all(made[password_key(user)].startswith("p") for user in USERS)
+    assert len({*made.values()}) == len(made)
+    assert AccountKey(made["issuer-seed"]).public == made["issuer"]
+    assert completed(made) == made
+    lacking = {key: text for key, text in made.items() if key != "reader-password"}
+    again = completed(lacking)
+    assert again | {"reader-password": ""} == made | {"reader-password": ""}
+
+
+def obj(name="x", *, labels=None, finalizers=None, **parts):
+    metadata = {"name": name, "labels": labels or {}, "finalizers": finalizers or []}
+    return {"metadata": metadata, **parts}
+
+
+def test_only_what_dray_wrote_is_taken_back():
+    theirs, ours = "example.com/theirs", POOL_FINALIZER
+    for resource in (POOLS, POLICIES):
+        undo = undo_of(resource, obj(finalizers=[theirs, ours]))
+        assert undo is not None
+        assert undo.patch == {"metadata": {"finalizers": [theirs]}}
+        assert undo_of(resource, obj(finalizers=[theirs])) is None
+
+    taints = [{"key": DEDICATED_TAINT, "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]
+    undo = undo_of(NODES, obj(labels={GPU_LABEL: "true"}, spec={"taints": taints}))
+    assert undo is not None
+    assert undo.patch == {"metadata": {"labels": {GPU_LABEL: None}}, "spec": {"taints": taints[1:]}}
+    assert undo_of(NODES, obj(spec={"taints": taints[1:]})) is None
+
+    undo = undo_of(TEMPLATES, obj(labels={DERIVED_FROM_LABEL: "base"}))
+    assert undo is not None
+    assert undo.patch is None
+    assert undo_of(TEMPLATES, obj()) is None
+    assert undo_of(SLICES, obj(spec={"driver": DRIVER})) is not None
+    assert undo_of(SLICES, obj(spec={"driver": "gpu.example.com"})) is None
+
+
+def claim(driver=DRIVER, *pods):
+    reserved = [{"resource": "pods", "name": name, "uid": name} for name in pods]
+    results = [{"driver": driver, "pool": "n", "device": "d", "request": "r"}]
+    return {
+        "metadata": {"name": "c", "namespace": "team"},
+        "status": {"allocation": {"devices": {"results": results}}, "reservedFor": reserved},
+    }
+
+
+def test_pods_that_hold_gpus_of_dray_are_found():
+    assert [*users_of(claim(DRIVER, "a", "b"))] == ["team/a", "team/b"]
+    assert [*users_of(claim("gpu.example.com", "a"))] == []
+    assert [*users_of({"metadata": {"name": "c", "namespace": "team"}})] == []
+
+
+async def test_an_uninstallation_is_refused_while_pods_use_gpus(monkeypatch):
+    kube = MemoryKube()
+
+    class Listed:
+        objects = (claim(DRIVER, *(f"p{number}" for number in range(7))),)
+
+    async def listing(*_, **__):
+        return Listed
+
+    monkeypatch.setattr(kube, "list", listing)
+    with pytest.raises(InUseError, match=r"7 pods .*team/p0, .*team/p4, ….*Delete them"):
+        await refuse_while_in_use(kube)
+
+
+def test_a_waiting_pod_is_known_by_its_gate():
+    assert removal.is_gated({"spec": {"schedulingGates": [{"name": ALLOCATION_GATE}]}})
+    assert not removal.is_gated({"spec": {"schedulingGates": [{"name": "theirs"}]}})
+    assert not removal.is_gated({"spec": {}})
+
+
+def test_every_webhook_gets_the_bundle_and_no_other_one_does():
+    webhooks = [
+        {"name": "a.dray", "clientConfig": {"caBundle": "new", "service": {}}},
+        {"name": "b.dray", "clientConfig": {"service": {}}},
+    ]
+    assert registration.bundle_patch({"webhooks": webhooks}, "new") == [
+        {"op": "test", "path": "/webhooks/1/name", "value": "b.dray"},
+        {"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "new"},
+    ]
+    assert registration.bundle_patch({"webhooks": webhooks[:1]}, "new") == []
+
+
+async def test_secrets_are_made_once_kept_and_forgotten():
+    kube = MemoryKube()
+    passwords = await secrets.keep_credentials(kube, NAMESPACE)
+    authorities = await secrets.keep_certificate(
+        kube, NAMESPACE, secrets.NATS_TLS, "dray-nats", ("dray-nats",)
+    )
+    await secrets.keep_operator(kube, NAMESPACE, passwords, "tls://n:4222", authorities)
+    before = await kube.get(SECRETS, secrets.NATS_TLS, NAMESPACE)
+
+    assert await secrets.keep_credentials(kube, NAMESPACE) == passwords
+    await secrets.keep_certificate(kube, NAMESPACE, secrets.NATS_TLS, "dray-nats", ("dray-nats",))
+    assert await kube.get(SECRETS, secrets.NATS_TLS, NAMESPACE) == before
+    assert before["type"] == "kubernetes.io/tls"
+    operator = await secrets.read(kube, NAMESPACE, secrets.OPERATOR)
+    assert operator.keys() == {"url", "ca.crt", "reader-password", "recorder-password"}
+
+    theirs = {"metadata": {"name": secrets.WEBHOOK_TLS, "namespace": NAMESPACE}, "data": {}}
+    await kube.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", **theirs}, NAMESPACE)
+    await removal.forget(kube, NAMESPACE, (secrets.NATS, secrets.NATS_TLS, secrets.WEBHOOK_TLS))
+    left = [one["metadata"]["name"] for one in (await kube.list(SECRETS, NAMESPACE)).objects]
+    assert sorted(left) == [secrets.OPERATOR, secrets.WEBHOOK_TLS]
+
+
+async def test_a_lost_password_is_made_again_and_a_lost_key_is_removed():
+    kube = MemoryKube()
+    await secrets.keep_credentials(kube, NAMESPACE)
+    lost = {"data": {"reader-password": None}}
+    await kube.patch(SECRETS, secrets.NATS, lost, NAMESPACE)
+
+    after = await secrets.keep_credentials(kube, NAMESPACE)
+
+    stored = await kube.get(SECRETS, secrets.NATS, NAMESPACE)
+    assert base64.b64decode(stored["data"]["reader-password"]).decode() == after["reader-password"]

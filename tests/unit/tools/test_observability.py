@@ -1,0 +1,94 @@
+"""Dashboard and alerts: every query names metrics, and labels of theirs, that a service has."""
+
+import re
+from collections import defaultdict
+
+import prometheus_client
+import pytest
+
+from dray.bus.memory import MemoryBus
+from dray.kube.memory import MemoryKube
+from dray.kube.request_metrics import RequestMetrics
+from dray_allocator.service.telemetry import AllocatorMetrics
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import AllocatorOptions
+from dray_claim_controller.app import Controller
+from dray_claim_controller.metrics import ControllerMetrics
+from dray_claim_controller.settings import ControllerSettings
+from tools.generate.observability import ALERTS, ROWS, dashboard
+
+PROMETHEUS_LABELS = {"le", "pod", "instance", "job", "namespace"}
+"""Of the scrape, or of a histogram's buckets."""
+WEBHOOKS = {
+    "dray_webhook_admission_seconds_count": {"path", "outcome"},
+    "dray_webhook_admission_seconds_bucket": {"path", "outcome"},
+    "dray_webhook_certificate_expiry_timestamp_seconds": set(),
+}
+"""tests/integration/webhook holds that the webhook has them."""
+NODE_AGENTS = {"dray_node_claims_prepared": set(), "dray_node_prepare_failures_total": set()}
+POOLS = {
+    "dray_pool_nodes": {"pool"},
+    "dray_pool_gpus": {"pool", "health"},
+    "dray_pool_waiting_pods": {"pool"},
+    "dray_pool_tflops": {"pool", "amount"},
+    "dray_pool_vram_bytes": {"pool", "amount"},
+    "dray_pool_fragmentation_ratio": {"pool"},
+}
+QUERIES = [query for row in ROWS.values() for panel in row for query, _ in panel.queries]
+_NAME = re.compile(r"\bdray_[a-z_]+")
+_LABELS = re.compile(r"(?:by \(([^)]*)\))|\{([^}]*)\}")
+
+
+@pytest.fixture(scope="module")
+def metrics() -> dict[str, set[str]]:
+    """The labels of each metric, by name."""
+    registry = prometheus_client.CollectorRegistry()
+    AllocatorMetrics(AllocatorState(AllocatorOptions()), registry)
+    RequestMetrics(registry)
+    controller = ControllerMetrics(registry)
+    Controller(MemoryBus(), MemoryKube(), ControllerSettings(), metrics=controller)
+    found: dict[str, set[str]] = defaultdict(set, WEBHOOKS | NODE_AGENTS | POOLS)
+    for collector, names in registry._collector_to_names.items():
+        labels = set(getattr(collector, "_labelnames", ()))
+        for name in names:
+            found[name] |= labels
+    return found
+
+
+@pytest.mark.parametrize("query", [*QUERIES, *(str(alert["expr"]) for alert in ALERTS)])
+def test_a_query_names_metrics_and_labels_that_exist(metrics, query):
+    names = set(_NAME.findall(query))
+    labels = {
+        re.split(r"[=!]", label.strip())[0]
+        for by, matched in _LABELS.findall(query)
+        for label in (by or matched).split(",")
+    }
+
+    assert names
+    assert names <= metrics.keys()
+    assert labels <= PROMETHEUS_LABELS.union(*(metrics[name] for name in names))
+
+
+def test_no_label_has_values_without_bound(metrics):
+    """Names of pods, claims, nodes and users are no labels: their number grows with the cluster."""
+    bounded = {"step", "reason", "domain", "pool", "health", "amount", "verb", "resource", "code"}
+
+    assert set().union(*metrics.values()) <= bounded | {"path", "outcome"}
+
+
+def test_panels_do_not_overlap():
+    taken = set()
+    for panel in dashboard()["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])
+        }
+        assert taken.isdisjoint(cells), panel["title"]
+        taken |= cells
+
+
+def test_every_alert_says_what_to_do():
+    for alert in ALERTS:
+        assert alert["annotations"]["summary"]
+        assert alert["annotations"]["description"]
+        assert alert["labels"]["severity"] in ("critical", "warning")
