@@ -40,7 +40,7 @@ class MetadataFields(TypedDict, total=False):
     managedFields: msgspec.Raw
 
 
-class ResourceFields(TypedDict, total=False):
+class ResourceRequirementsFields(TypedDict, total=False):
     """``v1.ResourceRequirements``."""
 
     limits: Texts
@@ -61,7 +61,7 @@ class ContainerFields(TypedDict, total=False):
 
     name: str
     ports: list[PortFields] | None
-    resources: ResourceFields | None
+    resources: ResourceRequirementsFields | None
     restartPolicy: str | None
     restartPolicyRules: list[dict[str, Any]] | None
 
@@ -166,7 +166,7 @@ class PodSpecFields(TypedDict, total=False):
     overhead: Texts
     priority: int | None
     resourceClaims: list[PodClaimFields] | None
-    resources: ResourceFields | None
+    resources: ResourceRequirementsFields | None
     schedulerName: str
     schedulingGates: list[NameField] | None
     schedulingGroup: dict[str, Any] | None
@@ -181,7 +181,7 @@ class ContainerStatusFields(TypedDict, total=False):
 
     name: Required[str]
     allocatedResources: Texts
-    resources: ResourceFields | None
+    resources: ResourceRequirementsFields | None
 
 
 class ConditionFields(TypedDict, total=False):
@@ -201,7 +201,7 @@ class PodStatusFields(TypedDict, total=False):
     initContainerStatuses: list[ContainerStatusFields] | None
     phase: str
     resourceClaimStatuses: list[PodClaimFields] | None
-    resources: ResourceFields | None
+    resources: ResourceRequirementsFields | None
 
 
 class PodFields(TypedDict, total=False):
