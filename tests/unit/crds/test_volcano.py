@@ -35,6 +35,11 @@ spec.type spec.parent spec.deserved spec.priority spec.dequeueStrategy
 status.state status.unknown status.pending status.running status.inqueue status.completed
 status.reservation.nodes status.reservation.resource status.allocated
 """.split()  # noqa: SIM905
+QUEUE_CONDITIONS = """
+status.conditions.type status.conditions.status status.conditions.transitionID
+status.conditions.lastTransitionTime status.conditions.reason status.conditions.message
+""".split()  # noqa: SIM905
+"""Of dray: what of a queue it does not act on."""
 
 
 def version(kind: Any) -> dict[str, Any]:
@@ -56,7 +61,9 @@ def leaves(node: dict[str, Any], path: str = "") -> Iterator[str]:
         yield from leaves(inner, f"{path}.{name}" if path else name)
 
 
-@pytest.mark.parametrize(("kind", "fields"), [(VolcanoPodGroup, POD_GROUP), (VolcanoQueue, QUEUE)])
+@pytest.mark.parametrize(
+    ("kind", "fields"), [(VolcanoPodGroup, POD_GROUP), (VolcanoQueue, QUEUE + QUEUE_CONDITIONS)]
+)
 def test_every_field_of_volcano_is_there(kind: Any, fields: list[str]) -> None:
     found = [path for path in leaves(schema(kind)) if path.startswith(("spec", "status"))]
     assert sorted(found) == sorted(fields)

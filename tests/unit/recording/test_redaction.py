@@ -66,7 +66,13 @@ from dray_node_agent.decisions.rules import (
     replay_rule,
 )
 from dray_node_agent.rule_recorder import AgentRuleRecorder
-from dray_webhook.decisions.dispatch import PATHS, decide
+from dray_webhook.decisions.dispatch import (
+    MUTATE_GROUP,
+    PATHS,
+    VALIDATE_GROUP,
+    VALIDATE_POD,
+    decide,
+)
 from dray_webhook.decisions.injection import AdmissionIds
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import AdmissionRequest, write_review
@@ -80,6 +86,14 @@ OBJECTS: dict[str, st.SearchStrategy[Any]] = {
     "nodes": nodes(),
     **{plural: st.just(obj) for plural, obj in FIXED.items()},
 }
+
+REVIEWED = {
+    MUTATE_POD: ["pods"],
+    VALIDATE_POD: ["pods"],
+    MUTATE_GROUP: ["podgroups", "queues"],
+    VALIDATE_GROUP: ["podgroups", "queues"],
+}
+"""By path of a review, the kinds of its objects; claims where there are others."""
 
 
 def test_every_kind_that_is_watched_has_a_list_of_what_is_recorded() -> None:
@@ -136,17 +150,24 @@ async def test_a_recorded_review_has_no_secret_and_is_answered_as_it_was(
     data: st.DataObject,
 ) -> None:
     path = data.draw(st.sampled_from(PATHS))
-    plural = "pods" if path.endswith("pods") else "resourceclaims"
-    strategy = pods(admitted=False) if plural == "pods" else claims()
+    plural = data.draw(st.sampled_from(REVIEWED.get(path, ["resourceclaims"])))
+    strategy = pods(admitted=False) if plural == "pods" else OBJECTS[plural]
     operation = data.draw(st.sampled_from(["CREATE", "UPDATE"]))
     obj = salted(plural, data.draw(strategy), data.draw)
     old = None
     if operation == "UPDATE":
         old = copy.deepcopy(obj)
         if data.draw(st.booleans()):
-            old["metadata"]["annotations"] = data.draw(strategy)["metadata"]["annotations"]
+            old["metadata"]["annotations"] = data.draw(strategy)["metadata"].get("annotations")
     request = AdmissionRequest.model_validate(
-        {"uid": "r", "namespace": "team", "operation": operation, "object": obj, "oldObject": old}
+        {
+            "uid": "r",
+            "kind": {"kind": RESOURCES[plural].kind},
+            "namespace": "team",
+            "operation": operation,
+            "object": obj,
+            "oldObject": old,
+        }
     )
     view, ids = new_view(), AdmissionIds("r", "00-" + "a" * 32 + "-" + "b" * 16 + "-00")
     answer = decide(path, request, view, RULES, ids)
