@@ -12,6 +12,9 @@ K8S ?= 1.36
 PARTS ?=
 REAL_ONLY ?=
 RECORD ?=
+BASE ?=
+REGISTRY ?=
+SHORT ?=
 PAIRS ?=
 CASES ?=
 SEED ?= 1
@@ -23,12 +26,12 @@ PYTHONS ?= $(foreach name,python3.11 python3.12 python3.13 python3.14,\
 UV_PYTHON ?= >=3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real test-node node-packages test-pythons build conformance conformance-all images \
-	chaos explore faults oracle oracle-allocation oracle-nodes proof check format generate clean
+.PHONY: help setup demo test test-real test-node test-shells node-packages test-pythons build conformance conformance-all images \
+	release packaging-packages e2e-helm e2e-compose chaos explore faults oracle oracle-allocation oracle-nodes proof check format generate clean
 
 help: ## List what make can do
 	@echo "make TARGET, where TARGET is"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-17s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-19s %s\n", $$1, $$2 }' Makefile
 
 setup: $(INSTALLED) ## Make .venv with the locked versions (uv if it is there, else venv and pip)
 
@@ -60,7 +63,7 @@ terminal: setup ## Record docs/terminal.svg, the run of a terminal in the README
 	@$(BIN)/python -m tools.terminal
 
 test: setup ## Run every test that needs no Go (TESTS=... narrows it)
-	$(BIN)/pytest -q -n 2 --dist loadscope -m "not real and not packaging" $(TESTS)
+	$(BIN)/pytest -q -n 2 --dist loadscope -m "not real and not packaging and not shells" $(TESTS)
 
 test-real: setup ## Run further tests on the real control plane, built once in 4 min (K8S=1.37, TESTS=...)
 	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.controlplane build
@@ -71,6 +74,10 @@ test-node: setup ## Run tests on real kubelets with containerd and runc, as root
 	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.node build
 	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m node $(or $(TESTS),tests/real_node)
 
+test-shells: setup ## Complete commands in bash, zsh and fish; installs those that are missing, as root
+	@$(BIN)/python -m tools.shell_packages
+	$(BIN)/pytest -q -m shells tests/shells
+
 node-packages: setup ## Install what real kubelets need with apt-get, as root
 	@$(BIN)/python -m dray_sandbox.node.packages
 
@@ -79,7 +86,7 @@ test-pythons: ## Read objects at their limits on every Python here (PYTHONS="pyt
 		folder=.cache/$$(basename $$python); \
 		$(MAKE) --no-print-directory setup VENV=$$folder PYTHON=$$python UV_PYTHON=$$python; \
 		$$folder/bin/python --version; \
-		$$folder/bin/pytest -q tests/unit/domain/test_json_codec.py tests/unit/kube/test_long_lists.py \
+		$$folder/bin/pytest -q tests/unit/api/test_json_codec.py tests/unit/kube/test_long_lists.py \
 			tests/unit/kube/test_api_watch_faults.py; \
 	done
 
@@ -94,10 +101,25 @@ conformance: setup ## Prove on real Kubernetes what dray says about it (K8S=1.34
 conformance-all: K8S := all
 conformance-all: conformance ## The same on every minor, 1.34 to 1.37
 
-images: BASE ?=
-images: setup ## Build the images, with docker, podman or buildah (BASE=image, BASE=debian: one made here)
-	$(BIN)/python -m tools.images $(if $(BASE),--base $(BASE))
-	$(BIN)/pytest -q -m packaging tests/packaging/images
+release: setup ## Wheel, sdist, images, chart, SBOMs and checksums into dist (BASE=..., REGISTRY=...)
+	$(BIN)/python -m tools.release $(if $(BASE),--base $(BASE)) $(if $(REGISTRY),--registry $(REGISTRY))
+
+packaging-packages: setup ## Install what images and their tests need with apt-get, as root
+	@$(BIN)/python -m tools.images.packages
+
+images: setup ## Build the images with docker, podman or buildah (BASE=image or debian, REGISTRY=...)
+	$(BIN)/python -m tools.images $(if $(BASE),--base $(BASE)) $(if $(REGISTRY),--registry $(REGISTRY))
+	$(if $(REGISTRY),,$(BIN)/pytest -q -m packaging tests/packaging/images)
+
+e2e-helm: setup ## Install, upgrade and uninstall the chart on real kubelets, as root (SHORT=1, TESTS=...)
+	$(BIN)/python -m tools.images --base debian --keep
+	$(BIN)/python -m dray_sandbox.node build
+	$(BIN)/pytest -q -m "packaging$(if $(SHORT), and not long)" \
+		$(or $(TESTS),tests/packaging/helm $(if $(SHORT),,tests/packaging/alerts))
+
+e2e-compose: setup ## Bring deploy/compose up with podman-compose and images made here, as root
+	$(BIN)/python -m tools.images --base debian --keep
+	$(BIN)/pytest -q -m packaging tests/packaging/compose
 
 chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS=500, FIRST=0)
 	DRAY_CHAOS_SEEDS=$(SEEDS) DRAY_CHAOS_FIRST=$(FIRST) \

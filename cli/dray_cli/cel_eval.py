@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
@@ -113,11 +114,11 @@ def _table(
     shown = [names.shortened(candidate.name) for candidate, _ in rows]
     width = max([6, *map(len, shown)])
     yield f"{'DEVICE':{width}}  RESULT    WHY"
-    for name, (_, finding) in zip(shown, rows, strict=True):
+    for name, (candidate, finding) in zip(shown, rows, strict=True):
         mark = styled(f"{_MARKS[finding.result]:8}", fg=_COLOURS[finding.result])
-        yield f"{name:{width}}  {mark}  {_why(finding)}".rstrip()
-        if explain:
-            yield from _clause_lines(finding)
+        lines = [f"{name:{width}}  {mark}  {_why(finding)}".rstrip()]
+        lines += _clause_lines(finding) if explain else ()
+        yield from (_without_domain(line, candidate.driver) for line in lines)
     taken = sum(finding.result is True for _, finding in rows)
     yield f"{taken} of {len(rows)} devices match"
 
@@ -131,6 +132,12 @@ def _why(finding: EngineFinding) -> str:
         return ""
     seen = [f"{path} is {_shown(value)}" for path, value in failing.read.items()]
     return failing.text + (f"   ({', '.join(seen)})" if seen else "")
+
+
+def _without_domain(text: str, driver: str) -> str:
+    """Attributes and capacities of the device's own driver by their names alone: lines fit 80
+    columns."""
+    return re.sub(rf'device\.(attributes|capacity)\["{re.escape(driver)}"\]\.', "", text)
 
 
 def _clause_lines(finding: EngineFinding) -> Iterator[str]:

@@ -24,7 +24,7 @@ from dray_cli.cluster_names import namespace_option, pod_argument
 from dray_cli.decision_source import DecisionSource, decided_by
 from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import output_option, print_json
-from dray_cli.pod_claims import claims_of, containers_of, devices_of, holdings_of
+from dray_cli.pod_claims import claims_of, containers_of, devices_of, holdings_of, sharers_of
 from dray_cli.pod_life import PodLife, life_of
 from dray_cli.target import (
     connect_bus,
@@ -53,6 +53,8 @@ class Explanation:
     """Why the pool's devices do not fit, if another allocator decides."""
     strange: tuple[Object, ...] = ()
     """The pod's other claims: written by hand, or other drivers'."""
+    sharers: tuple[str, ...] = ()
+    """Pods that dray does not place and that wait for a claim of this pod."""
     by: DecisionSource | None = None
     """What the decision was taken by, where one was."""
     life: PodLife = field(default_factory=PodLife)
@@ -162,7 +164,16 @@ class Explanation:
         if not self.reasons:
             return [f"{head}: no decision has been made yet for pool {pool!r}.", *problems]
         because = f"{head}: it waits for GPUs of pool {pool!r} because"
-        return [because, *_indent(self.reasons), *problems]
+        return [because, *_indent(self.reasons), *problems, *_indent(self._shared())]
+
+    def _shared(self) -> list[str]:
+        if not self.sharers:
+            return []
+        pods = ", ".join(self.sharers)
+        return [
+            f"A claim of the pod is also used by {pods} without dray's annotations: kube-scheduler "
+            "may take the claim's allocation back to place that pod"
+        ]
 
     def _had(self) -> list[str]:
         """What a pod that has ended was given, by its BindRequest, and whether it is free again."""
@@ -276,8 +287,10 @@ async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
     found = Explanation(pod, bind_request, claims, strange=strange, life=life)
     pool = await _pool(kube, found.pool_asked_for)
     found = replace(found, pool=pool, by=await decided_by(kube, pod, pool, bind_request))
-    if pool is None or found.allocated or life.end or found.decides == names.OWNER_DRAY:
+    if found.allocated or life.end:
         return found
+    if pool is None or found.decides == names.OWNER_DRAY:
+        return replace(found, sharers=await sharers_of(kube, pod, claims))
     return replace(found, on_cards=await _on_cards(kube, pod, pool))
 
 

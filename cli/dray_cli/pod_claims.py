@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from dray.api import names
 from dray.api.quantities import readable_quantity
-from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
+from dray.kube.ports import CLAIMS, PODS, Kube, NotFoundError, Object, RefusedError
 
 
 def holdings_of(
@@ -72,3 +72,26 @@ async def claims_of(kube: Kube, pod: Object) -> tuple[tuple[Object, ...], tuple[
         is_ours = reference == names.CLAIM_REFERENCE or names.POOL_LABEL in labels
         (ours if is_ours else strange).append(claim)
     return tuple(ours), tuple(strange)
+
+
+async def sharers_of(kube: Kube, pod: Object, claims: tuple[Object, ...]) -> tuple[str, ...]:
+    """Waiting pods without dray's annotations that refer to a claim of the pod by its name."""
+    shared = {
+        claim["metadata"]["name"]
+        for claim in claims
+        if not claim["metadata"].get("ownerReferences")
+    }
+    if not shared:
+        return ()
+    try:
+        pods = await kube.list(PODS, pod["metadata"]["namespace"], field_selector="spec.nodeName=")
+    except RefusedError:
+        return ()
+    return tuple(
+        one["metadata"]["name"]
+        for one in pods.objects
+        if names.GPUPOOL not in (one["metadata"].get("annotations") or {})
+        and not shared.isdisjoint(
+            ref.get("resourceClaimName") for ref in one["spec"].get("resourceClaims") or ()
+        )
+    )

@@ -15,8 +15,14 @@ from dray.kube.ports import EVENTS, NODES, SLICES, Kube, NotFoundError, Object, 
 from dray_cli.pod_claims import devices_of
 
 _FAILED_PREPARE: Final = "FailedPrepareDynamicResources"
-_AWAY: Final = ("not registered", "connection refused", "connection reset")
-"""In the kubelet's message while no plugin of the driver answers it."""
+_NO_ANSWER: Final = (
+    "not registered",
+    "connection refused",
+    "connection reset",
+    "error while dialing",
+    "deadline exceeded",
+)
+"""In the kubelet's message, in lower case, while the driver's plugin does not answer it."""
 _PHRASES: Final = dict(
     zip(LINK_NAMES, ("by NVLink", "on one NUMA node", "under one PCIe root"), strict=True)
 )
@@ -36,8 +42,9 @@ class FailedPrepare:
 
     @property
     def is_agent_away(self) -> bool:
-        """Whether the kubelet reaches no plugin of the driver: the node-agent does not run."""
-        return any(text in self.message for text in _AWAY)
+        """Whether the node-agent, the driver's plugin, did not answer."""
+        message = self.message.lower().replace("_", " ")
+        return any(text in message for text in _NO_ANSWER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +93,8 @@ class PodLife:
             lines.append(f"  {failed.message}")
             if failed.is_agent_away:
                 lines.append(
-                    f"The node-agent of {self.node} is away: the pod starts within seconds of its "
-                    "return"
+                    f"The node-agent of {self.node} does not answer: the pod starts within seconds "
+                    "of its return"
                 )
             return lines
         if self.waiting:

@@ -22,10 +22,10 @@ from dray.recording.recorder import Counts, Recorder
 from dray.runtime import logs
 from dray.runtime.units import parse_duration
 from dray_cli.output import output_option, print_json
+from dray_cli.progress import WorkProgress
 from dray_cli.stacks import stack_option
 from dray_sandbox.stack_file import read_stack_file
 
-_PROGRESS_S = 5.0
 _LOOK_S = 0.1
 
 
@@ -132,20 +132,22 @@ async def _until(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    began = reported_at = loop.time()
-    while not (stop.is_set() or running.done()):
-        now = loop.time()
-        if for_s is not None and now - began >= for_s:
-            return
-        if events is not None and counts.events >= events:
-            return
-        if now - reported_at >= _PROGRESS_S:
-            reported_at = now
-            line = f"{now - began:6.1f} s  {counts.facts} facts, {counts.records} records, "
-            line += f"{counts.inputs} inputs"
-            click.echo(line, err=True)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _LOOK_S)
+    began = loop.time()
+    with WorkProgress() as show:
+        while not (stop.is_set() or running.done()):
+            done = _done(loop.time() - began, counts.events, for_s, events)
+            if done is not None and done >= 1:
+                return
+            show(f"{counts.facts} facts, {counts.records} records, {counts.inputs} inputs", done)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _LOOK_S)
+
+
+def _done(age_s: float, seen: int, for_s: float | None, events: int | None) -> float | None:
+    """The part of the recording that is done; None: only Ctrl-C ends it."""
+    parts = [] if for_s is None else [age_s / for_s if for_s else 1.0]
+    parts += [] if events is None else [seen / events]
+    return max(parts, default=None)
 
 
 @contextlib.asynccontextmanager

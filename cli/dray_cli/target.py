@@ -93,8 +93,9 @@ async def connect_kube(flag: str | None) -> Kube:
 
 def stack_of(kubeconfig: str) -> StackFile | None:
     """The running local stack that the kubeconfig is of, or None."""
+    paths = {Path(one).resolve() for one in kubeconfig.split(os.pathsep)}
     for stack in running_stacks():
-        if kubeconfig in (stack.kubeconfig, *stack.kubeconfigs.values()):
+        if not paths.isdisjoint(map(Path, (stack.kubeconfig, *stack.kubeconfigs.values()))):
             return stack
     return None
 

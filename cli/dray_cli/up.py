@@ -1,13 +1,13 @@
 """``dray up``: a local stack that stays."""
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import click
 
 from dray.api.errors import InvalidInputError
 from dray_cli.output import output_option, print_json
+from dray_cli.progress import StepProgress
 from dray_cli.recording_file import record_option, recording_settings
 from dray_cli.stacks import stack_option
 from dray_sandbox.background_stack import InterruptedStartError, start_detached
@@ -138,28 +138,36 @@ def up(
     elif images or not services:
         raise click.UsageError("--image and --no-services need --kubelet real")
     name = stack or DEFAULT_NAME
-    say = ProgressLines()
-    options = StackOptions(
-        name=name,
-        control_plane=control_plane or _default_control_plane(name, keep, say),
-        kubelet=kubelet,
-        images=images,
-        services=services,
-        nodes=played,
-        allocators=allocators,
-        keep=keep,
-        restart=restart,
-        settings=recording_settings(record),
-    )
-    try:
-        if detach:
-            show(asyncio.run(start_detached(options, say)), output)
-            return
-        from dray_sandbox.supervisor import run_until_signal  # All parts of a stack: slow to import
+    with StepProgress() as say:
+        options = StackOptions(
+            name=name,
+            control_plane=control_plane or _default_control_plane(name, keep, say),
+            kubelet=kubelet,
+            images=images,
+            services=services,
+            nodes=played,
+            allocators=allocators,
+            keep=keep,
+            restart=restart,
+            settings=recording_settings(record),
+        )
+        try:
+            _start(options, say, output, detach=detach)
+        except KeyboardInterrupt as interrupt:  # before `run_until_signal` listens to signals
+            raise InterruptedStartError("interrupted before the stack was ready") from interrupt
 
-        asyncio.run(run_until_signal(options, say, lambda made: show(made, output, attached=True)))
-    except KeyboardInterrupt as interrupt:  # before `run_until_signal` listens to signals
-        raise InterruptedStartError("interrupted before the stack was ready") from interrupt
+
+def _start(options: StackOptions, say: StepProgress, output: str, *, detach: bool) -> None:
+    def on_ready(made: StackFile) -> None:
+        say.end()
+        show(made, output, attached=not detach)
+
+    if detach:
+        on_ready(asyncio.run(start_detached(options, say)))
+        return
+    from dray_sandbox.supervisor import run_until_signal  # All parts of a stack: slow to import
+
+    asyncio.run(run_until_signal(options, say, on_ready))
 
 
 def _default_control_plane(name: str, keep: bool, say: Callable[[str], None]) -> ControlPlane:
@@ -172,16 +180,6 @@ def _default_control_plane(name: str, keep: bool, say: Callable[[str], None]) ->
         "runs them: `dray up --control-plane real` builds it once, in about 4 min"
     )
     return "sandbox"
-
-
-class ProgressLines:
-    """Progress on standard error, each line with the seconds since the start."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    def __call__(self, line: str) -> None:
-        click.echo(f"{time.monotonic() - self._began:6.1f} s  {line}", err=True)
 
 
 def show(stack: StackFile, output: str, *, attached: bool = False) -> None:

@@ -207,6 +207,10 @@ class Runner:
             if running.process.poll() is None
         }
 
+    def last_pids(self) -> dict[str, int]:
+        """Process ids of all programs, by name; of one that has ended, its last one."""
+        return {name: running.process.pid for name, running in self._running.items()}
+
     def log(self, name: str) -> Path:
         """The file of the program's output."""
         return self._logs / f"{name}.log"

@@ -59,9 +59,10 @@ def main() -> None:
         "DRAY_STACK": _STACK,
     }
     environment.pop("NO_COLOR", None)
-    up = ["dray", "up", "--detach", "--name", _STACK]
+    up = ["dray", "up", "--detach", "--stack", _STACK]
     try:
-        lines, at_s = _recorded(" ".join(up), up, environment, 0.5)
+        plain = environment | {"TERM": "dumb"}  # the picture has no live lines
+        lines, at_s = _recorded(" ".join(up), up, plain, 0.5)
         exported = next(line.text for line in lines if line.text.startswith("export KUBECONFIG="))
         environment["KUBECONFIG"] = exported.partition("=")[2].strip()
         lines = [_shorter(line) for line in lines]
@@ -70,7 +71,7 @@ def main() -> None:
             lines += shown
             time.sleep(_SETTLE_S if "apply" in command else 0.0)
     finally:
-        subprocess.run(["dray", "down", "--name", _STACK], check=False, env=environment)
+        subprocess.run(["dray", "down", "--stack", _STACK], check=False, env=environment)
     scale = (_DURATION_S - _LAST_S) / at_s
     scaled = [ScreenLine(round(line.at_s * scale, 2), line.text) for line in lines]
     _TARGET.write_text(svg(scaled, _DURATION_S))

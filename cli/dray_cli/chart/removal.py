@@ -31,9 +31,9 @@ from dray.kube.ports import (
     Resource,
 )
 from dray.runtime.backoff import Backoff
+from dray_cli.chart.registration import DEPLOYMENTS
 from dray_cli.chart.secrets import LABELS, SECRETS
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 CONTROLLER, NODE_AGENT = "dray-claim-controller", "dray-node-agent"
 _NAMED = 5
 """Pods that an error names."""

@@ -1,4 +1,4 @@
-"""The three success indicators of seed 001 §3.5, checked literally."""
+"""The three success indicators of the user guide (§3.5), checked literally."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 
 from dray.api.names import DRIVER, TFLOPS_REQUEST
@@ -27,6 +28,7 @@ from dray.kube.ports import (
     RefusedError,
     Resource,
 )
+from dray.reasons import name_list
 from dray_claim_controller.cache.resources import name_of, read
 from dray_cli.doctor.findings import Finding, checked
 from dray_cli.text import counted
@@ -34,6 +36,7 @@ from dray_webhook.registration import INVALID_TFLOPS, probe_pod
 
 AREA = "dray on it"
 _READ = "objects can be read"
+_NODES = "nodes with GPUs"
 _LOOKED_AT = (CLASSES, POOLS, POLICIES, NODES, SLICES, TEMPLATES, CLAIMS)
 _MOST_NAMED = 10
 POLICY_NAMES = ("dray-pods", "dray-claims", "dray-templates", "dray-node-agents")
@@ -43,13 +46,14 @@ _CALLING, _DENIED = "failed calling webhook", "admission webhook"
 
 
 async def look_at_cluster(kube: Kube, namespace: str) -> list[Finding]:
-    """Custom resources, device class, webhook, policies, slices and pools, in this order."""
+    """Custom resources, device class, webhook, policies, slices, nodes and pools, in this order."""
     found = await asyncio.gather(
         checked(AREA, "custom resources", custom_resources(kube)),
         checked(AREA, f"device class {DRIVER}", device_class_of(kube)),
         checked(AREA, "webhook", webhook_answers(kube, namespace)),
         checked(AREA, "admission policies", admission_policies(kube)),
         checked(AREA, "resource slices", slices_of(kube)),
+        checked(AREA, _NODES, gpu_nodes(kube)),
         checked(AREA, "GPU pools", pools_of(kube)),
         checked(AREA, _READ, unreadable_objects(kube)),
     )
@@ -187,6 +191,35 @@ def _whole(pool: str, slices: tuple[Object, ...]) -> bool:
     counted = Counter(part["generation"] for part in parts)[newest]
     wanted: int = next(p["resourceSliceCount"] for p in parts if p["generation"] == newest)
     return counted == wanted
+
+
+async def gpu_nodes(kube: Kube) -> list[Finding]:
+    """Whether the nodes with GPUs of dray's driver are ready; nothing if there are none."""
+    slices = (await kube.list(SLICES, field_selector=f"spec.driver={DRIVER}")).objects
+    names = {one["spec"].get("nodeName") for one in slices} - {None}
+    nodes = [one for one in (await kube.list(NODES)).objects if one["metadata"]["name"] in names]
+    return [nodes_finding(nodes, time.time())] if nodes else []
+
+
+def nodes_finding(nodes: Sequence[Object], now_unix_s: float) -> Finding:
+    """Which of these nodes are not ready, and since when."""
+    lost = [
+        f"{node['metadata']['name']}{_since(ready.get('lastTransitionTime', ''), now_unix_s)}"
+        for node in nodes
+        if (ready := _condition(node, "Ready")).get("status") != "True"
+    ]
+    if not lost:
+        return Finding(AREA, _NODES, "ok", f"{counted(len(nodes), 'node')} ready")
+    text = (
+        f"{len(lost)} of {counted(len(nodes), 'node')} not ready: {name_list(lost)}; no pod is "
+        "placed there. Does the kubelet run, and what does `kubectl describe node` say?"
+    )
+    return Finding(AREA, _NODES, "lesser", text)
+
+
+def _condition(obj: Object, kind: str) -> Object:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == kind), {})
 
 
 async def pools_of(kube: Kube) -> list[Finding]:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from dray_sandbox.node.requirements import missing_packages
 
@@ -17,6 +18,11 @@ def main() -> int:
     if not packages:
         print("real nodes need no further package")
         return 0
+    return install(packages)
+
+
+def install(packages: Sequence[str]) -> int:
+    """Install Debian's packages; the exit code, with a line that says why."""
     names = " ".join(packages)
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         print(f"error: install {names} as root, or what your distribution has for them")

@@ -19,7 +19,8 @@ class Allocator(SettingsGroup):
     void_repeat: Duration = Field(default=_DEFAULT.void_repeat_s, gt=0)
     """How often the claim-controller is asked again to void an attempt."""
     exclusion: Duration = Field(default=_DEFAULT.exclusion_s, ge=0)
-    """How long a claim avoids a node on which its attempt was voided."""
+    """How long a claim avoids a node on which its attempts were voided, at most; a twentieth of it
+    after the first."""
     checkpoint_interval: Duration = Field(default=_DEFAULT.checkpoint_interval_s, gt=0)
     waiting_repeat: Duration = Field(default=_DEFAULT.waiting_repeat_s, ge=0)
     """How soon a waiting pod's reasons are recorded again if only their counts changed."""

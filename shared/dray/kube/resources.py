@@ -188,6 +188,10 @@ class GPUPoolStatus(ResourceFields):
         description="GPUs of these that their node-agents report as unhealthy: nothing on them is "
         "free.",
     )
+    models: str = Field(
+        default="",
+        description="Models of the GPUs and how many there are of each, such as '8 A100, 4 H100'.",
+    )
     tflops: Amounts | None = Field(default=None, description="Compute, in TFLOPS.")
     vram: Amounts | None = Field(default=None, description="Memory, in bytes.")
     waiting_pods: int = Field(default=0, description="Pods that wait for a device of this pool.")
@@ -217,6 +221,7 @@ class GPUPool(CustomResource):
     COLUMNS = (
         PrinterColumn(name="GPUs", path=".status.gpus", kind="integer"),
         PrinterColumn(name="Unhealthy", path=".status.unhealthy", kind="integer"),
+        PrinterColumn(name="Models", path=".status.models", wide=True),
         PrinterColumn(name="Owner", path=".spec.owner", wide=True),
         PrinterColumn(name="Nodes", path=".status.nodes", kind="integer", wide=True),
         PrinterColumn(name="TFLOPS", path=".status.tflops.total", wide=True),

@@ -132,20 +132,22 @@ def test_a_pod_that_waits_for_its_devices_is_committed_and_keeps_what_it_has(wor
     assert "c" not in world.decisions()
 
 
-def test_an_excluded_node_is_tried_again_after_a_while(make_world):
+def test_an_excluded_node_is_tried_again_after_a_while_that_doubles(make_world):
     world = make_world(AllocatorOptions(exclusion_s=300)).open().nodes(make_world.a_node("n1"))
     world.submit(world.a_pod("p"))
-    first = world.decisions()["p"]
-    world.commit(first)
-    world.tick()
-    world.clear("claim-p", void=first.claims[0].attempt)
-    world.tick(299, most_step_s=299)
-    assert (
-        world.waits("p")[-1].reasons[-1].what
-        == "an allocation for the pod was rolled back there recently"
-    )
-    world.tick(1)
-    assert world.decisions()["p"].claims[0].attempt > first.claims[0].attempt
+    attempts = []
+    for rest_s in (15, 30, 60, 120, 240, 300, 300):
+        decision = world.decisions()["p"]
+        attempts.append(decision.claims[0].attempt)
+        world.commit(decision)
+        world.tick()
+        world.clear("claim-p", void=attempts[-1])
+        world.tick(rest_s - 1, most_step_s=rest_s - 1)
+        assert world.decisions()["p"].claims[0].attempt == attempts[-1]
+        (reason,) = world.waits("p")[-1].reasons
+        assert reason.what == "an allocation for the pod was rolled back there recently"
+        world.tick(1)
+    assert attempts == list(range(attempts[0], attempts[0] + 7))
 
 
 def test_a_cleared_allocation_still_counts_until_it_is_void(world):

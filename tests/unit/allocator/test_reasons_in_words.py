@@ -73,6 +73,10 @@ def test_requests_of_several_claims_are_shown_with_the_number_of_their_claim():
     assert named("gpu", 0, claims[:1]) == "gpu"
 
 
+def test_a_pool_without_nodes_says_so(world):
+    assert reasons_of(world, ClaimSpec((small("a"),))) == ["pool pool has no node to allocate on"]
+
+
 def test_other_requests_are_other_news(world):
     """A line that moves from one request to another is recorded at once."""
     world.nodes(world.a_node("n1"), model="A100")

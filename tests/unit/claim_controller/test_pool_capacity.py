@@ -94,3 +94,26 @@ def test_nothing_on_an_unhealthy_card_is_free() -> None:
     assert (idle.gpus, idle.unhealthy, idle.vram["virtual"]) == (2, 1, "80Gi")
     assert [one.vram["free"] for one in (idle, used, healthy)] == ["40Gi", "24Gi", "64Gi"]
     assert healthy.unhealthy == 0
+
+
+def test_the_models_are_counted_the_most_frequent_first() -> None:
+    cache = ObjectCache()
+    for number, model in enumerate(("A100", "H100", "A100", "")):
+        slice_ = published(f"n{number}", number + 1, *["40Gi"] * (number + 1))
+        for device in slice_["spec"]["devices"] if model else ():
+            device["attributes"] = {"model": {"string": model}}
+        cache.apply(SLICES, Changed(slice_))
+
+    assert pool_totals(cache, ["n0", "n1", "n2", "n3"]).models == "4 A100, 2 H100"
+    assert pool_totals(cache, ["n3"]).models == ""
+
+
+def test_many_models_are_cut_short() -> None:
+    cache = ObjectCache()
+    for number in range(10):
+        slice_ = published(f"n{number}", number + 1, "40Gi")
+        slice_["spec"]["devices"][0]["attributes"] = {"model": {"string": f"M{number}"}}
+        cache.apply(SLICES, Changed(slice_))
+
+    models = pool_totals(cache, [f"n{number}" for number in range(10)]).models
+    assert (models[:10], models[-10:]) == ("1 M0, 1 M1", ", 2 others")

@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.cli.gpu_objects import claim, device, slice_of
 
-from dray.api.names import DRIVER
+from dray.api.names import DRIVER, GPUPOOL, POOL_LABEL
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import CLAIMS, PODS, SLICES
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, SLICES
 from dray_cli import explain as module
-from dray_cli.explain import Explanation, explain, pod_name
+from dray_cli.explain import Explanation, explain, explain_pod, pod_name
 
 POD: dict[str, Any] = {
     "metadata": {
@@ -240,6 +240,26 @@ def test_a_pod_of_a_pool_that_nobody_serves_says_so() -> None:
 
     assert lines[1] == (
         "  Served by nobody since 2026-01-01T00:00:00Z: no allocator serves this pool"
+    )
+
+
+async def test_a_waiting_pod_names_pods_that_share_its_claim_and_dray_does_not_place() -> None:
+    kube = MemoryKube()
+    shared = {"metadata": {"name": "mine", "labels": {POOL_LABEL: "fast"}}, "spec": {}}
+    await kube.create(CLAIMS, shared, "default")
+    spec = {"resourceClaims": [{"name": "mine", "resourceClaimName": "mine"}]}
+    annotated = {"annotations": {GPUPOOL: "fast"}}
+    for name, more in {"train": annotated, "eval": annotated, "plain": {}}.items():
+        metadata = {"name": name, "namespace": "default", **more}
+        await kube.create(PODS, {"metadata": metadata, "spec": spec, "status": {}}, "default")
+    await kube.create(BIND_REQUESTS, {"metadata": {"name": "train"}, "spec": {}}, "default")
+    await kube.patch(BIND_REQUESTS, "train", WAITS, "default", subresource="status")
+
+    lines = (await explain_pod(kube, "default", "train")).lines()
+
+    assert lines[-1] == (
+        "  A claim of the pod is also used by plain without dray's annotations: kube-scheduler may "
+        "take the claim's allocation back to place that pod"
     )
 
 

@@ -89,17 +89,26 @@ async def test_a_bound_pod_is_being_prepared() -> None:
     ]
 
 
-async def test_a_failed_prepare_is_shown_and_that_the_nodes_agent_is_away() -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        NOT_REGISTERED,
+        "rpc error: code = Unavailable desc = connection error: desc = transport: Error while "
+        "dialing: dial unix /var/lib/kubelet/plugins/d/dra.sock: connect: connection refused",
+        "rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+    ],
+)
+async def test_a_failed_prepare_is_shown_and_that_the_nodes_agent_is_away(message: str) -> None:
     kube, pod = await placed("Pending", CREATING)
     await hold(kube)
-    await failed_prepare(kube, pod, NOT_REGISTERED, 3)
+    await failed_prepare(kube, pod, message, 3)
 
     found = await explained(kube)
 
     assert found.lines()[2:] == [
         f"  The kubelet of sim-2 failed to prepare them 3 times, last at {LATE}:",
-        f"    {NOT_REGISTERED}",
-        "  The node-agent of sim-2 is away: the pod starts within seconds of its return",
+        f"    {message}",
+        "  The node-agent of sim-2 does not answer: the pod starts within seconds of its return",
     ]
     assert found.as_json()["failedPrepare"]["nodeAgentAway"] is True
 

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 WORDS = (
+    "seed 00", "seed §", "withdrawn from lately", "that dray serves in pool",
     "told", "said", "whoever", "anew", "ill", "beside", "sold twice", "lane", "lanes", "board",
     "boards", "keeper", "keepers", "door", "doors", "believer", "believers", "has a say",
 )  # fmt: skip

@@ -45,6 +45,12 @@ class VisiblePools:
     shared_pools: dict[str, bool] = field(default_factory=dict)
     """Pools that other nodes may see, too, and whether they are incomplete or invalid."""
 
+    @property
+    def devices(self) -> int:
+        """How many devices the node sees."""
+        groups = (*self.own.values(), *(one for of in self.shared.values() for one in of.values()))
+        return sum(group.count for group in groups)
+
 
 def count_pools(
     node: Node, visible: VisibleDevices, rules: SchedulerVersion, devices: DeviceEquivalence

@@ -18,6 +18,7 @@ from dray_allocator.placement.class_search import MAX_TRIES_AT_FIRST, NodeSearch
 from dray_allocator.placement.node_equivalence_cache import NodeEquivalence, node_of
 from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.validate_claim import fewest_devices
 from dray_allocator.scoring.topology import must_be_connected
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
@@ -86,8 +87,11 @@ class ClassReasons:
         found = [*self._of_error(self._error_at, self._errors)] if self._error_at else []
         meeting = constrained(self._wanted.claims)
         what = f"not enough devices for all its requests together{meeting}"
+        fewest = max(map(fewest_devices, self._wanted.claims), default=0)
+        most = self._most_on_a_node
+        too_many = f"no node has more than {most}" if fewest > most > 0 else ""
         for failed, text, detail in (
-            (self._infeasible, what, ""),
+            (self._infeasible, what, too_many),
             (
                 self._slow,
                 f"no choice of devices among the first {MAX_TRIES_PER_NODE} tried",
@@ -104,6 +108,11 @@ class ClassReasons:
         if self._must_be_connected:
             found += together(self._state, self._domain, self._wanted)
         return found
+
+    @property
+    def _most_on_a_node(self) -> int:
+        """The number of devices of the node that sees most."""
+        return max((pools.devices for _, pools in self._classes.values()), default=0)
 
     def _count_classes(self) -> None:
         accepting, slow = self._search.classes.accepting, self._search.slow_nodes

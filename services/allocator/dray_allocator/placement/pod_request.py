@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from dray.api.claims import Claim
+from dray.api.claims import EPOCH_SPAN, Claim
 from dray.api.devices import OpaqueConfig
 from dray.api.names import DRAY_SCHEDULER, KUBERNETES_COMPATIBLE
 from dray.api.nodes import NodeSelector
@@ -33,6 +33,8 @@ _MOST_ALIKE: Final = 16
 _ClaimKeys = tuple[tuple[Signature, str], ...]
 """Per claim: its signature and its pool."""
 _Key = tuple[str, str, str, bool, bool, int, int, _ClaimKeys]
+_FIRST_EXCLUSION: Final = 20
+"""The first exclusion of a node is this part of the longest."""
 
 
 class PodPattern(msgspec.Struct, frozen=True):
@@ -42,6 +44,8 @@ class PodPattern(msgspec.Struct, frozen=True):
     asks: tuple[DeviceRequirements, ...]
     plan: SearchPlan
     """The same, as the search reads them."""
+    weighed: tuple[DeviceRequirements, ...]
+    """See ``ClaimRequirements.weighed``."""
     devices_signature: bytes
     """Equal for pods that fit the same free devices."""
     signature: bytes
@@ -104,6 +108,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[R
     return PodRequest(
         common.asks,
         common.plan,
+        common.weighed,
         common.devices_signature,
         common.signature,
         common.placement,
@@ -199,6 +204,7 @@ def _pattern(
     return PodPattern(
         asks,
         search_plan(asks, len(requirements)),
+        tuple([ask for one in requirements for ask in one.weighed]),
         signature,
         needed + b"|" + signature,
         placement,
@@ -342,11 +348,18 @@ def _excluded(
     excluded = state.domains[domain].current.excluded
     if not excluded:
         return ()
-    rules = state.rules
-    exclusion_s = rules.exclusion_s if pod.member is None else rules.group_exclusion_s
+    rules, is_member = state.rules, pod.member is not None
     return tuple(
         node
         for claim in claims
         for node, at_unix_s in excluded.get(claim.uid, {}).items()
-        if state.facts.age_s(at_unix_s) < exclusion_s
+        if state.facts.age_s(at_unix_s)
+        < (rules.group_exclusion_s if is_member else _exclusion_s(claim.void, rules.exclusion_s))
     )
+
+
+def _exclusion_s(void: int, longest_s: float) -> float:
+    """Twice as long with each void attempt of the epoch: what kept kube-scheduler from the node
+    may be over soon."""
+    voided = (max(1, void) - 1) % EPOCH_SPAN
+    return min(longest_s, longest_s / _FIRST_EXCLUSION * 2.0 ** min(voided, _FIRST_EXCLUSION))

@@ -56,6 +56,18 @@ def most_devices(claim: Claim) -> int:
     return sum(max(map(_most, request.alternatives), default=0) for request in claim.spec.requests)
 
 
+def fewest_devices(claim: Claim) -> int:
+    """Least different devices that a claim needs: of one request, or of several that must differ
+    in an attribute. Other requests may share a device."""
+    of = {request.name: _fewest(request) for request in claim.spec.requests}
+    apart = (
+        sum(of.get(name, 0) for name in one.requests or of)
+        for one in claim.spec.constraints
+        if one.distinct_attribute is not None
+    )
+    return max((*of.values(), *apart), default=0)
+
+
 def _most(ask: DeviceRequest) -> int:
     if ask.admin_access:
         return 0

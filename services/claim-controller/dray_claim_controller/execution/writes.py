@@ -71,7 +71,7 @@ class ClaimWrites:
         return await self._patch_status(cached, {"allocation": None, "reservedFor": None})
 
     async def announce(self, cached: CachedResourceClaim) -> Object:
-        """The annotation that seed 001 §3.5 looks for."""
+        """The annotation that the user guide (§3.5) looks for."""
         patch = {"metadata": {"uid": cached.claim.uid, "annotations": {ALLOCATED: "true"}}}
         return await self._kube.patch(
             CLAIMS, cached.claim.name, patch, cached.claim.namespace, timeout_s=self._timeout_s()

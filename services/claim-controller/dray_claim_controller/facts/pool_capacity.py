@@ -4,10 +4,12 @@ A pool's status is written every second, and of thousands of cards only a few ch
 one DRA pool are kept until one of its devices, or who holds it, changes (``DeviceCache.sums``).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dray.api.claims import AllocatedDevice
+from dray.api.device_links import own_attribute
 from dray.api.devices import Device, DeviceId
 from dray.api.health import is_unhealthy
 from dray.api.names import (
@@ -22,6 +24,8 @@ from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity, 
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache
 
+_MODEL = "model"
+_MOST_MODELS = 8
 _PAIRS = ((TFLOPS, VIRTUAL_TFLOPS), (VRAM, VIRTUAL_VRAM))
 
 
@@ -46,6 +50,8 @@ class PoolTotals:
 
     gpus: int
     unhealthy: int
+    models: str
+    """Such as ``8 A100, 4 H100``, the most frequent first."""
     tflops: dict[str, str]
     """``total``, ``virtual`` and ``free``, as quantities rounded to hundredths."""
     vram: dict[str, str]
@@ -68,13 +74,27 @@ def pool_totals(cache: ObjectCache, nodes: Iterable[str]) -> PoolTotals:
     gpus, unhealthy = (sum(part.gpus for part in parts), sum(part.unhealthy for part in parts))
     free = sum(part.amounts[0].free for part in parts)
     partly = sum(part.amounts[0].partly for part in parts)
-    return PoolTotals(gpus, unhealthy, tflops, vram, partly / free if free > 0 else 0.0)
+    return PoolTotals(
+        gpus, unhealthy, _models(parts), tflops, vram, partly / free if free > 0 else 0.0
+    )
+
+
+def _models(parts: Iterable["_NodeTotals"]) -> str:
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update(part.models)
+    known = [one for one in sorted(counts.items(), key=lambda one: (-one[1], one[0])) if one[0]]
+    named = [f"{count} {model}" for model, count in known[:_MOST_MODELS]]
+    more = sum(count for _, count in known[_MOST_MODELS:])
+    return ", ".join([*named, f"{more} others"] if more else named)
 
 
 @dataclass(frozen=True, slots=True)
 class _NodeTotals:
     gpus: int
     unhealthy: int
+    models: Mapping[str, int]
+    """How many cards of each model."""
     amounts: tuple[_Amounts, ...]
     """Of each of ``_PAIRS``."""
 
@@ -93,6 +113,7 @@ def _sums(cache: ObjectCache, pool: str, node: str) -> _NodeTotals:
     found = kept[node] = _NodeTotals(
         len(cards),
         sum(map(is_unhealthy, cards.values())),
+        Counter(_model(device) for device in cards.values()),
         tuple(_amounts(cache, cards, *pair) for pair in _PAIRS),
     )
     return found
@@ -122,6 +143,12 @@ def _amounts(
         totals[-1].binary if totals else None,
         budgets[-1].binary if budgets else None,
     )
+
+
+def _model(device: Device) -> str:
+    """Empty if the card does not say."""
+    model = own_attribute(DRIVER, device.attributes, _MODEL)
+    return model if isinstance(model, str) else ""
 
 
 def _as_quantities(parts: Sequence[_Amounts]) -> dict[str, str]:

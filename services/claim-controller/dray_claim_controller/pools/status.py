@@ -82,6 +82,8 @@ def pool_status(
             now_unix_s,
         ),
     }
+    if totals.models or before.get("models"):
+        status["models"] = totals.models
     if pool.owner == OWNER_DRAY and services.served_by:
         status["servedBy"] = services.served_by
     elif before.get("servedBy") and (services.served_by == "" or pool.owner != OWNER_DRAY):

@@ -110,3 +110,20 @@ def test_with_connected_cards_all_devices_are_counted(kube: Any) -> None:
         "fewer than 3 matching devices with room on one node, joined by NVLink"
     )
     assert ": 1 of 1 node (only devices that a node publishes for itself, " in together
+
+
+def test_a_request_for_more_devices_than_any_node_has_says_how_many_there_are(kube: Any) -> None:
+    for node in ("n1", "n2"):
+        kube.node(node)
+        kube.publish(node, *(kube.device(name) for name in "abc"), driver=NVIDIA)
+    kube.submit("p", kube.first_of(kube.request("gpu", NVIDIA, count=4)))
+    others = [kube.request(name, NVIDIA) for name in ("w", "x", "y")]
+    apart = kube.first_of(kube.request("v", NVIDIA)), *others
+    differ = [{"distinctAttribute": f"{NVIDIA}/uuid"}]
+    kube.submit("q", *apart, constraints=differ)
+    kube.submit("fits", kube.request("gpu", NVIDIA, count=3))
+    assert kube.got("fits")
+
+    for pod in ("p", "q"):
+        assert kube.reasons_of(pod).startswith("not enough devices for all its requests together")
+        assert kube.reasons_of(pod).endswith(": 2 of 2 nodes (no node has more than 3)")

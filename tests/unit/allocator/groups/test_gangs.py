@@ -73,7 +73,7 @@ def test_a_group_that_lacks_a_device_holds_none(four: Any) -> None:
 
 
 def test_of_two_groups_one_runs_and_the_other_holds_nothing(four: Any) -> None:
-    """Seed 003 §1.2: two jobs of four GPUs each, on four GPUs."""
+    """Two jobs of four GPUs each, on four GPUs."""
     for name in ("one", "two"):
         see_group(four, 4, name)
     for number in range(4):

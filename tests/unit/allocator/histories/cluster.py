@@ -199,7 +199,9 @@ def what_counts(state: AllocatorState, pool: str) -> dict[str, Any]:
         "left": {
             node: revision
             for node, revision in log.left.items()
-            if node in facts.nodes and facts.nodes[node].node.leaving == pool
+            if node in facts.nodes
+            and facts.nodes[node].node.leaving == pool
+            and revision >= facts.nodes[node].node.leaving_since  # not of an earlier leave
         },
         "learned": domain.learned,
     }
