@@ -27,12 +27,9 @@ from dray_cli.output import output_option, print_json
 from dray_cli.pod_claims import claims_of, containers_of, devices_of, holdings_of, sharers_of
 from dray_cli.pod_life import PodLife, life_of
 from dray_cli.target import (
-    connect_bus,
     connect_kube,
-    kubeconfig_of,
     kubeconfig_option,
     nats_option,
-    stack_of,
 )
 from dray_cli.text import wrapped_on_terminal
 
@@ -375,13 +372,15 @@ async def _scores(kubeconfig: str | None, nats: str | None, found: Explanation) 
 
     if found.decides != names.OWNER_DRAY:
         return FoundScores(None, found.node, missing=f"{found.decides} decides, not dray")
-    bus = await connect_bus(nats, stack_of(kubeconfig_of(kubeconfig)))
-    if bus is None:
-        return FoundScores(None, found.node, missing="the bus is not reached; give --nats")
+    # Services and the bus: slow to import, and few ask for scores.
+    from dray.bus.ports import BusUnavailableError
+    from dray_cli.cluster_bus import open_bus
+
     try:
-        return await read_scores(bus, found.pod["metadata"]["uid"], found.node)
-    finally:
-        await bus.close()
+        async with open_bus(kubeconfig, nats) as bus:
+            return await read_scores(bus, found.pod["metadata"]["uid"], found.node)
+    except BusUnavailableError as error:
+        return FoundScores(None, found.node, missing=str(error))
 
 
 async def _explain(

@@ -31,7 +31,8 @@ from dray.kube.ports import (
     Resource,
 )
 from dray.runtime.backoff import Backoff
-from dray_cli.chart.secrets import LABELS, SECRETS
+from dray_cli.chart.secrets import LABELS
+from dray_cli.operator_secret import SECRETS
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 CONTROLLER, NODE_AGENT = "dray-claim-controller", "dray-node-agent"

@@ -6,17 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from dray.kube.ports import Kube, NotFoundError, Object, Resource
+from dray.kube.ports import Kube, Object
 from dray.runtime.certificates import CA_FILE
 from dray_cli.chart import credentials, tls
+from dray_cli.operator_secret import OPERATOR, SECRETS, read_secret
 
-SECRETS = Resource("", "v1", "secrets", "Secret")
-NATS, NATS_TLS, WEBHOOK_TLS, OPERATOR = (
-    "dray-nats",
-    "dray-nats-tls",
-    "dray-webhook-tls",
-    "dray-operator",
-)
+NATS, NATS_TLS, WEBHOOK_TLS = "dray-nats", "dray-nats-tls", "dray-webhook-tls"
 LABELS = {"app.kubernetes.io/part-of": "dray", "app.kubernetes.io/managed-by": "dray-chart"}
 """Those of Secrets that these jobs made, and may delete."""
 _TLS_TYPE = "kubernetes.io/tls"
@@ -24,7 +19,7 @@ _TLS_TYPE = "kubernetes.io/tls"
 
 async def keep_credentials(kube: Kube, namespace: str) -> dict[str, str]:
     """The passwords and keys of NATS, made where they are missing."""
-    held = await read(kube, namespace, NATS)
+    held = await read_secret(kube, namespace, NATS)
     wanted = credentials.completed(held)
     await _write(kube, namespace, NATS, held, wanted)
     return wanted
@@ -34,7 +29,7 @@ async def keep_certificate(
     kube: Kube, namespace: str, name: str, subject: str, names: Sequence[str]
 ) -> str:
     """The authorities of the certificate in the Secret, which is made or renewed if need be."""
-    held = await read(kube, namespace, name)
+    held = await read_secret(kube, namespace, name)
     now = datetime.datetime.now(datetime.UTC)
     wanted = tls.renewed(held, subject, names, now) or held
     await _write(kube, namespace, name, held, wanted, kind=_TLS_TYPE)
@@ -45,20 +40,10 @@ async def keep_operator(
     kube: Kube, namespace: str, passwords: Mapping[str, str], url: str, authorities: str
 ) -> None:
     """The Secret from which people's command line gets its credentials."""
-    held = await read(kube, namespace, OPERATOR)
+    held = await read_secret(kube, namespace, OPERATOR)
     await _write(
         kube, namespace, OPERATOR, held, credentials.operators(passwords, url, authorities)
     )
-
-
-async def read(kube: Kube, namespace: str, name: str) -> dict[str, str]:
-    """The Secret's data; empty if there is none."""
-    try:
-        found = await kube.get(SECRETS, name, namespace)
-    except NotFoundError:
-        return {}
-    data: Mapping[str, str] = found.get("data") or {}
-    return {key: base64.b64decode(text).decode() for key, text in data.items()}
 
 
 async def _write(

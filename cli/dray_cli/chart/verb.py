@@ -10,6 +10,7 @@ from dray.api.names import DRAY_NAMESPACE
 from dray.kube.api import connect
 from dray.kube.ports import Kube
 from dray_cli.chart import registration, removal, secrets
+from dray_cli.operator_secret import OPERATOR
 
 _NATS_SERVICE, _WEBHOOK_SERVICE = "dray-nats", "dray-webhook"
 
@@ -85,7 +86,7 @@ def forget(namespace: str) -> None:
 
     async def work(kube: Kube) -> None:
         await removal.take_back_slices(kube, namespace)
-        names = (secrets.NATS, secrets.NATS_TLS, secrets.WEBHOOK_TLS, secrets.OPERATOR)
+        names = (secrets.NATS, secrets.NATS_TLS, secrets.WEBHOOK_TLS, OPERATOR)
         await removal.forget(kube, namespace, names)
 
     _run(work)

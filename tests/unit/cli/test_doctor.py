@@ -233,9 +233,14 @@ async def test_a_probe_that_the_webhook_keeps_from_its_answers_is_no_end() -> No
 
 
 def test_a_named_bus_that_does_not_answer_is_broken() -> None:
-    assert on_bus.not_reached("nats://there:4222").grade == "broken"
-    assert "nats://there:4222" in on_bus.not_reached("nats://there:4222").text
-    assert on_bus.not_reached("").grade == "unseen"
+    found = on_bus.not_reached("NATS at nats://there:4222 can't be reached")
+
+    assert found.grade == "broken"
+    assert "nats://there:4222" in found.text
+
+
+def test_a_bus_that_nothing_names_was_not_checked() -> None:
+    assert on_bus.not_checked("no Secret").grade == "unseen"
 
 
 async def test_slices_are_counted_by_node() -> None:
