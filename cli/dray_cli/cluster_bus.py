@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from dray.api.names import DRAY_NAMESPACE
 from dray.bus.ports import Bus, BusUnavailableError
 from dray.bus.topology import READER
 from dray.kube.kubeconfig import server_access
@@ -28,20 +27,19 @@ from dray.kube.ports import (
     RefusedError,
     Resource,
 )
-from dray_cli.operator_secret import AUTHORITIES, OPERATOR, URL, password_key, read_secret
+from dray_cli.operator_secret import (
+    AUTHORITIES,
+    NAMESPACE_VARIABLE,
+    OPERATOR,
+    URL,
+    installed_namespace,
+    password_key,
+    read_secret,
+)
 from dray_cli.port_forward import PortForward, PortForwardError
 from dray_cli.target import connect_kube, kubeconfig_of, stack_of
-from dray_webhook.registration import NAME as WEBHOOK
 
 SERVICES: Final = Resource("", "v1", "services", "Service")
-MUTATING_WEBHOOKS: Final = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration",
-    namespaced=False,
-)
-_NAMESPACE_VARIABLE: Final = "DRAY_NAMESPACE"
 _SERVICE: Final = re.compile(r"([a-z0-9-]+)\.([a-z0-9-]+)\.svc(\.[a-z0-9.-]+)?")
 _DEFAULT_PORT: Final = 4222
 
@@ -151,41 +149,23 @@ async def installed_address(kube: Kube, role: str) -> BusAddress:
     """What the Secret of the installation says.
 
     Raises:
-        NoBusAddressError: there is none in the namespaces that were looked at, or this user may
-            not read it.
+        NoBusAddressError: there is none, or this user may not read it.
     """
-    namespaces = [os.environ.get(_NAMESPACE_VARIABLE) or DRAY_NAMESPACE]
-    data = await _operator_data(kube, namespaces[0])
-    if not data and (other := await _webhook_namespace(kube)) not in ("", *namespaces):
-        namespaces.append(other)
-        data = await _operator_data(kube, other)
-    if not data:
-        raise NoBusAddressError(
-            f"there is no Secret {OPERATOR} in {' or '.join(namespaces)}: is dray installed in "
-            f"this cluster, and in which namespace (${_NAMESPACE_VARIABLE})? Or give --nats"
-        )
-    where = f"NATS of the installation in {namespaces[-1]}"
-    return BusAddress(data[URL], role, data[password_key(role)], data.get(AUTHORITIES, ""), where)
-
-
-async def _operator_data(kube: Kube, namespace: str) -> dict[str, str]:
+    namespace = await installed_namespace(kube)
     try:
-        return await read_secret(kube, namespace, OPERATOR)
+        data = await read_secret(kube, namespace, OPERATOR)
     except RefusedError as error:
         raise NoBusAddressError(
             f"this user may not read the Secret {OPERATOR} in {namespace}, by which the bus is "
             f"found ({error}); ask for the role of operators, or give --nats"
         ) from error
-
-
-async def _webhook_namespace(kube: Kube) -> str:
-    """The namespace of the registered webhook's Service; empty if that is not known."""
-    try:
-        found = await kube.get(MUTATING_WEBHOOKS, WEBHOOK)
-    except (NotFoundError, RefusedError):
-        return ""
-    service = found["webhooks"][0]["clientConfig"].get("service") or {}
-    return str(service.get("namespace") or "")
+    if not data:
+        raise NoBusAddressError(
+            f"there is no Secret {OPERATOR} in {namespace}: is dray installed in this cluster, and "
+            f"in which namespace (${NAMESPACE_VARIABLE})? Or give --nats"
+        )
+    where = f"NATS of the installation in {namespace}"
+    return BusAddress(data[URL], role, data[password_key(role)], data.get(AUTHORITIES, ""), where)
 
 
 async def ready_pod(kube: Kube, namespace: str, name: str, port: int) -> tuple[str, int]:

@@ -5,13 +5,24 @@ write it.
 """
 
 import base64
+import os
 from collections.abc import Mapping
 from typing import Final
 
-from dray.kube.ports import Kube, NotFoundError, Resource
+from dray.api.names import DRAY_NAMESPACE
+from dray.kube.ports import Kube, NotFoundError, RefusedError, Resource
+from dray_webhook.registration import NAME as WEBHOOK
 
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
+MUTATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
 OPERATOR: Final = "dray-operator"
+NAMESPACE_VARIABLE: Final = "DRAY_NAMESPACE"
 URL, AUTHORITIES = "url", "ca.crt"
 """Keys: of the bus, and of the authorities of its certificate (PEM; empty: no TLS)."""
 
@@ -19,6 +30,19 @@ URL, AUTHORITIES = "url", "ca.crt"
 def password_key(user: str) -> str:
     """The key of a user's password."""
     return f"{user}-password"
+
+
+async def installed_namespace(kube: Kube) -> str:
+    """dray's namespace: ``$DRAY_NAMESPACE``, else that of the registered webhook's Service, else
+    the usual one."""
+    if named := os.environ.get(NAMESPACE_VARIABLE):
+        return named
+    try:
+        found = await kube.get(MUTATING_WEBHOOKS, WEBHOOK)
+    except (NotFoundError, RefusedError):
+        return DRAY_NAMESPACE
+    service = found["webhooks"][0]["clientConfig"].get("service") or {}
+    return str(service.get("namespace") or DRAY_NAMESPACE)
 
 
 async def read_secret(kube: Kube, namespace: str, name: str) -> dict[str, str]:

@@ -36,11 +36,11 @@ async def keep_certificate(
     return wanted[CA_FILE]
 
 
-async def keep_operator(
-    kube: Kube, namespace: str, passwords: Mapping[str, str], url: str, authorities: str
-) -> None:
-    """The Secret from which people's command line gets its credentials."""
+async def keep_operator(kube: Kube, namespace: str, passwords: Mapping[str, str], url: str) -> None:
+    """The Secret from which people's command line gets its credentials. The authorities are those
+    of NATS' certificate, by whomever it was issued."""
     held = await read_secret(kube, namespace, OPERATOR)
+    authorities = (await read_secret(kube, namespace, NATS_TLS)).get(CA_FILE, "")
     await _write(
         kube, namespace, OPERATOR, held, credentials.operators(passwords, url, authorities)
     )

@@ -49,19 +49,17 @@ def prepare(
     async def work(kube: Kube) -> None:
         await registration.apply_custom_resources(kube, custom_resources)
         passwords = await secrets.keep_credentials(kube, namespace) if nats else {}
-        if not certificates:
-            return
-        names = service_names(_WEBHOOK_SERVICE, namespace)
-        authorities = await secrets.keep_certificate(
-            kube, namespace, secrets.WEBHOOK_TLS, _WEBHOOK_SERVICE, names
-        )
-        await registration.trust(kube, authorities)
-        if nats:
-            names = (*service_names(_NATS_SERVICE, namespace), "localhost", "127.0.0.1")
+        if certificates:
+            names = service_names(_WEBHOOK_SERVICE, namespace)
             authorities = await secrets.keep_certificate(
-                kube, namespace, secrets.NATS_TLS, _NATS_SERVICE, names
+                kube, namespace, secrets.WEBHOOK_TLS, _WEBHOOK_SERVICE, names
             )
-            await secrets.keep_operator(kube, namespace, passwords, nats_url, authorities)
+            await registration.trust(kube, authorities)
+        if certificates and nats:
+            names = (*service_names(_NATS_SERVICE, namespace), "localhost", "127.0.0.1")
+            await secrets.keep_certificate(kube, namespace, secrets.NATS_TLS, _NATS_SERVICE, names)
+        if nats:
+            await secrets.keep_operator(kube, namespace, passwords, nats_url)
 
     _run(work)
 

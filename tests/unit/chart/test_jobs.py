@@ -116,7 +116,7 @@ async def test_secrets_are_made_once_kept_and_forgotten():
     authorities = await secrets.keep_certificate(
         kube, NAMESPACE, secrets.NATS_TLS, "dray-nats", ("dray-nats",)
     )
-    await secrets.keep_operator(kube, NAMESPACE, passwords, "tls://n:4222", authorities)
+    await secrets.keep_operator(kube, NAMESPACE, passwords, "tls://n:4222")
     before = await kube.get(SECRETS, secrets.NATS_TLS, NAMESPACE)
 
     assert await secrets.keep_credentials(kube, NAMESPACE) == passwords
@@ -125,6 +125,7 @@ async def test_secrets_are_made_once_kept_and_forgotten():
     assert before["type"] == "kubernetes.io/tls"
     operator = await read_secret(kube, NAMESPACE, OPERATOR)
     assert operator.keys() == {"url", "ca.crt", "reader-password", "recorder-password"}
+    assert operator["ca.crt"] == authorities
 
     theirs = {"metadata": {"name": secrets.WEBHOOK_TLS, "namespace": NAMESPACE}, "data": {}}
     await kube.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", **theirs}, NAMESPACE)

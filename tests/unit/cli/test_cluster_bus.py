@@ -12,14 +12,13 @@ from dray.kube.memory import MemoryKube
 from dray.kube.ports import PODS, Object, RefusedError
 from dray_cli import cluster_bus
 from dray_cli.cluster_bus import (
-    MUTATING_WEBHOOKS,
     SERVICES,
     BusAddress,
     NoBusAddressError,
     installed_address,
     ready_pod,
 )
-from dray_cli.operator_secret import OPERATOR, SECRETS
+from dray_cli.operator_secret import MUTATING_WEBHOOKS, OPERATOR, SECRETS
 
 URL = "tls://dray-nats.dray-system.svc:4222"
 
@@ -75,7 +74,7 @@ async def test_a_cluster_without_dray_says_what_was_looked_for() -> None:
 async def test_who_may_not_read_the_secret_is_sent_to_those_who_grant_it() -> None:
     class Refusing(MemoryKube):
         async def get(self, *_: Any, **__: Any) -> Object:
-            raise RefusedError("secrets is forbidden", 403)
+            raise RefusedError("forbidden", 403)
 
     with pytest.raises(NoBusAddressError, match=r"may not read the Secret dray-operator.*role of"):
         await installed_address(Refusing(), READER)

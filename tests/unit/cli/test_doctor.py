@@ -1,6 +1,5 @@
 """``dray doctor``: every finding that is not well says what to do."""
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -18,7 +17,6 @@ from dray.kube.ports import (
     CLAIMS,
     CLASSES,
     CRDS,
-    NODES,
     SLICES,
     KubeUnavailableError,
     RefusedError,
@@ -488,33 +486,3 @@ def test_findings_stand_under_their_headings_and_are_summed_up() -> None:
     ]
     assert as_json(findings)["healthy"] is False
     assert as_json(findings[:1])["healthy"] is True
-
-
-def test_nodes_with_gpus_that_are_not_ready_are_named_with_their_time() -> None:
-    def node(name: str, **ready: str) -> dict[str, Any]:
-        conditions = [{"type": "Ready", **ready}] if ready else []
-        return {"metadata": {"name": name}, "status": {"conditions": conditions}}
-
-    at = "2026-01-01T00:00:00Z"
-    nodes = [
-        node("n1", status="True", lastTransitionTime=at),
-        node("n2", status="Unknown", lastTransitionTime=at),
-        node("n3"),
-    ]
-    found = cluster.nodes_finding(nodes, datetime.fromisoformat(at).timestamp() + 8)
-
-    assert found.grade == "lesser"
-    assert found.text.startswith("2 of 3 nodes not ready: n2 since 8 s, n3; no pod is placed")
-    assert cluster.nodes_finding(nodes[:1], 0.0).text == "1 node ready"
-
-
-async def test_only_nodes_with_gpus_are_checked() -> None:
-    kube = MemoryKube()
-    await kube.create(NODES, {"metadata": {"name": "plain"}})
-    assert await cluster.gpu_nodes(kube) == []
-    await kube.create(NODES, {"metadata": {"name": "node-1"}})
-    await kube.create(SLICES, a_slice("a", "node-1"))
-
-    (found,) = await cluster.gpu_nodes(kube)
-
-    assert "1 of 1 node not ready: node-1;" in found.text

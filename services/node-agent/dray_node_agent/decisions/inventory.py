@@ -13,6 +13,7 @@ from dray.api.names import (
     API_GROUP,
     DEFAULT_QOS,
     DRIVER,
+    DRIVER_VERSION_LABEL,
     HEALTH_TAINT,
     NUMA_NODE,
     NVLINK_DOMAIN,
@@ -135,7 +136,8 @@ def slices(snapshot: GpuSnapshot, node: NodeState, *, generation: int) -> tuple[
     size = TAINTED_DEVICES_PER_SLICE if tainted else DEVICES_PER_SLICE
     parts = [devices[start : start + size] for start in range(0, len(devices), size)] or [[]]
     return tuple(
-        _slice(node, part, index, len(parts), generation) for index, part in enumerate(parts)
+        _slice(node, snapshot.driver_version, part, index, len(parts), generation)
+        for index, part in enumerate(parts)
     )
 
 
@@ -173,8 +175,14 @@ def _virtual(physical: Quantity, ratio: str) -> Quantity:
 
 
 def _slice(
-    node: NodeState, devices: list[Object], index: int, count: int, generation: int
+    node: NodeState,
+    driver_version: str,
+    devices: list[Object],
+    index: int,
+    count: int,
+    generation: int,
 ) -> Object:
+    version = {DRIVER_VERSION_LABEL: driver_version} if driver_version else {}
     return {
         "apiVersion": SLICES.api_version,
         "kind": SLICES.kind,
@@ -185,6 +193,7 @@ def _slice(
                 "kubernetes.io/hostname": shortened(node.name, MAX_LABEL_LENGTH),
                 # From it the claim-controller restores the node's pool.
                 POOL_LABEL: shortened(node.assigned_pool, MAX_LABEL_LENGTH),
+                **version,
             },
             "ownerReferences": [
                 {
