@@ -12,6 +12,8 @@ K8S ?= 1.36
 PARTS ?=
 REAL_ONLY ?=
 RECORD ?=
+BASE ?=
+SHORT ?=
 PAIRS ?=
 CASES ?=
 SEED ?= 1
@@ -24,11 +26,11 @@ UV_PYTHON ?= >=3.11
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-real test-node test-shells node-packages test-pythons build conformance conformance-all images \
-	chaos explore faults oracle oracle-allocation oracle-nodes proof check format generate clean
+	packaging-packages e2e-helm e2e-compose chaos explore faults oracle oracle-allocation oracle-nodes proof check format generate clean
 
 help: ## List what make can do
 	@echo "make TARGET, where TARGET is"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-17s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-19s %s\n", $$1, $$2 }' Makefile
 
 setup: $(INSTALLED) ## Make .venv with the locked versions (uv if it is there, else venv and pip)
 
@@ -98,10 +100,22 @@ conformance: setup ## Prove on real Kubernetes what dray says about it (K8S=1.34
 conformance-all: K8S := all
 conformance-all: conformance ## The same on every minor, 1.34 to 1.37
 
-images: BASE ?=
-images: setup ## Build the images, with docker, podman or buildah (BASE=image, BASE=debian: one made here)
+packaging-packages: setup ## Install what images and their tests need with apt-get, as root
+	@$(BIN)/python -m tools.images.packages
+
+images: setup ## Build the images with docker, podman or buildah (BASE=image; BASE=debian: one made here)
 	$(BIN)/python -m tools.images $(if $(BASE),--base $(BASE))
 	$(BIN)/pytest -q -m packaging tests/packaging/images
+
+e2e-helm: setup ## Install, upgrade and uninstall the chart on real kubelets, as root (SHORT=1, TESTS=...)
+	$(BIN)/python -m tools.images --base debian --keep
+	$(BIN)/python -m dray_sandbox.node build
+	$(BIN)/pytest -q -m "packaging$(if $(SHORT), and not long)" \
+		$(or $(TESTS),tests/packaging/helm $(if $(SHORT),,tests/packaging/alerts))
+
+e2e-compose: setup ## Bring deploy/compose up with podman-compose and images made here, as root
+	$(BIN)/python -m tools.images --base debian --keep
+	$(BIN)/pytest -q -m packaging tests/packaging/compose
 
 chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS=500, FIRST=0)
 	DRAY_CHAOS_SEEDS=$(SEEDS) DRAY_CHAOS_FIRST=$(FIRST) \

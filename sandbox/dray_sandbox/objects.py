@@ -32,6 +32,8 @@ _PLURALS = {
     "RoleBinding": "rolebindings",
     "CustomResourceDefinition": "customresourcedefinitions",
     "DeviceClass": "deviceclasses",
+    "GPUPool": "gpupools",
+    "SchedulingConfigTemplate": "schedulingconfigtemplates",
     "ResourceClaim": "resourceclaims",
     "ResourceClaimTemplate": "resourceclaimtemplates",
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",

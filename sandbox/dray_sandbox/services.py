@@ -140,12 +140,10 @@ class ServicePrograms:
     def agent_tokens(self) -> ProcessSpec:
         """The tokens of node-agents that run as processes of real nodes."""
         kubeconfig = self.endpoint.kubeconfigs[KUBELET]
-        nodes = self.options.nodes
-        flags = (f"--node={node.name}:{self.folders(node.name).token}" for node in nodes)
-        module = "dray_sandbox.kubelet.agent_tokens"
+        flags = (f"--kubeconfig={kubeconfig}", f"--nodes={self.nodes}")
         return ProcessSpec(
             name="agent-tokens",
-            argv=(sys.executable, "-m", module, f"--kubeconfig={kubeconfig}", *flags),
+            argv=(sys.executable, "-m", "dray_sandbox.kubelet.agent_tokens", *flags),
             order=_KUBELET_ORDER,
         )
 
@@ -171,8 +169,7 @@ class ServicePrograms:
                 "DRAY_NODE__CDI_DIR": str(folders.cdi),
                 "DRAY_NODE__STATE_DIR": str(folders.state),
             }
-        name = f"node-agent-{node.name}"
-        agent = self._service(name, "dray_node_agent", "node-agent", own)
+        agent = self._service(node_agent_name(node.name), "dray_node_agent", "node-agent", own)
         return replace(agent, argv=(*inside, *agent.argv))
 
     def _agents_of(self, nodes: Sequence[SimulatedNode]) -> ProcessSpec:
@@ -219,6 +216,11 @@ class ServicePrograms:
             stop_within_s=_STOPS_WITHIN_S,
             order=_ORDER,
         )
+
+
+def node_agent_name(node: str) -> str:
+    """The name of the process."""
+    return f"node-agent-{node}"
 
 
 def _replicas(name: str, count: int) -> list[str]:

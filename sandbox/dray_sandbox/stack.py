@@ -42,7 +42,7 @@ from dray_sandbox.last_run import (
     remove_leftovers,
     remove_state,
 )
-from dray_sandbox.layout import StackOptions
+from dray_sandbox.layout import SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
 from dray_sandbox.node.cluster import NodeCluster
 from dray_sandbox.node.network import API_NAMES, API_SERVICE
@@ -57,7 +57,7 @@ from dray_sandbox.paths import (
 )
 from dray_sandbox.processes import Runner, gather_or_cancel
 from dray_sandbox.restarts import RestartLoop
-from dray_sandbox.services import ServicePrograms
+from dray_sandbox.services import ServicePrograms, node_agent_name
 from dray_sandbox.stack_file import (
     StackFile,
     StackRunsError,
@@ -90,6 +90,7 @@ class Stack:
         self._record: StackFile | None = None
         self._services: ServicePrograms | None = None
         self._cluster: NodeCluster | None = None
+        self._endpoint: Endpoint | None = None
         self._restarts: Counter[str] = Counter()
         self._identities = asyncio.Event()
         """Set once claim-controllers confirm tokens. NATS lets a node-agent that comes before wait
@@ -146,6 +147,25 @@ class Stack:
         await self.runner.restart(name)
         self._write_record()
 
+    async def start_node(self, node: SimulatedNode) -> None:
+        """Start a further real node, or one that was stopped; returns when it is ready.
+
+        Raises:
+            ProgramFailedError, ApplyError: one of its parts failed, or it was not ready in time.
+        """
+        assert self._endpoint is not None, "the stack has not started"
+        async with Installer(self._endpoint) as installer:
+            await self._start_real_node(node, installer)
+        self._write_record()
+
+    async def stop_node(self, name: str) -> None:
+        """End a real node at once, as a power failure does. Its Node object and files stay."""
+        assert self._cluster is not None, "the nodes are not real"
+        await self._cluster.stop_node(name)
+        if self._services is not None:
+            await self.runner.stop(node_agent_name(name))
+        self._write_record()
+
     async def supervise(self) -> None:
         """Start every process again that ends by itself, until cancelled."""
 
@@ -181,49 +201,57 @@ class Stack:
 
     async def _start(self) -> None:
         kubelets = await self._start_network() if self.options.kubelet == "real" else None
-        if not self.options.services:
-            async with self._step("api server"):
-                endpoint = await self._start_control_plane(kubelets)
-            async with Installer(endpoint) as installer:
-                await self._install_cluster(installer)
+        async with self._step("api server and NATS" if self.options.services else "api server"):
+            endpoint, nats = await gather_or_cancel(
+                self._start_control_plane(kubelets), self._start_nats()
+            )
+        self._endpoint = endpoint
+        webhook_url = ""
+        async with Installer(endpoint) as installer:
+            if self.options.control_plane == "real" and self.options.workloads:
+                # Until then, the API server refuses every pod.
+                await installer.wait_until_exists(_DEFAULT_ACCOUNT)
+            if nats is None:
                 async with self._step("nodes"):
                     await self._start_nodes(endpoint, installer)
-            self._record = self._describe(endpoint, None, "")
-            self._write_record()
-            return
-        async with self._step("api server and NATS"):
-            endpoint, nats = await gather_or_cancel(
-                self._start_control_plane(kubelets),
-                start_nats(
-                    self.runner,
-                    self.directory,
-                    sync_interval=self.options.sync_interval,
-                    max_payload_bytes=self.options.max_payload_bytes,
-                ),
-            )
-        async with Installer(endpoint) as installer:
-            async with self._step("custom resources"):
-                await self._install_cluster(installer)
-                await self._install(installer)
-            traces = traces_directory(self.directory)
-            services = ServicePrograms(self.options, endpoint, nats, self._nodes, traces)
-            webhook_port = free_port()
-            certificates = self.directory / "webhook"
-            async with self._step("services and nodes"):
-                await gather_or_cancel(
-                    self._start_services(services, certificates, webhook_port),
-                    self._start_nodes(endpoint, installer, services),
-                )
-            url = f"https://127.0.0.1:{webhook_port}"
-            bundle = (certificates / "ca.crt").read_bytes()
-            # The mutating one last: once the server calls it, it calls the other, too.
-            await installer.apply(reversed(webhook_configurations(url, bundle)))
-            await installer.wait_until_denied(probe_pod(), by="admission webhook")
-            await installer.wait_until_denied(refused_claim(), by="ValidatingAdmissionPolicy")
-            await installer.apply(documents(chart_directory() / "files" / "basetemplate.yaml"))
-        self._services = services
-        self._record = self._describe(endpoint, nats, url)
+            else:
+                traces = traces_directory(self.directory)
+                self._services = ServicePrograms(self.options, endpoint, nats, self._nodes, traces)
+                webhook_url = await self._start_dray(endpoint, installer, self._services)
+        self._record = self._describe(endpoint, nats, webhook_url)
         self._write_record()
+
+    async def _start_dray(
+        self, endpoint: Endpoint, installer: Installer, services: ServicePrograms
+    ) -> str:
+        """Install dray, start its services and the nodes; the webhook's URL."""
+        async with self._step("custom resources"):
+            await self._install(installer)
+        webhook_port = free_port()
+        certificates = self.directory / "webhook"
+        async with self._step("services and nodes"):
+            await gather_or_cancel(
+                self._start_services(services, certificates, webhook_port),
+                self._start_nodes(endpoint, installer),
+            )
+        url = f"https://127.0.0.1:{webhook_port}"
+        bundle = (certificates / "ca.crt").read_bytes()
+        # The mutating one last: once the server calls it, it calls the other, too.
+        await installer.apply(reversed(webhook_configurations(url, bundle)))
+        await installer.wait_until_denied(probe_pod(), by="admission webhook")
+        await installer.wait_until_denied(refused_claim(), by="ValidatingAdmissionPolicy")
+        await installer.apply(documents(chart_directory() / "files" / "basetemplate.yaml"))
+        return url
+
+    async def _start_nats(self) -> NatsAccess | None:
+        if not self.options.services:
+            return None
+        return await start_nats(
+            self.runner,
+            self.directory,
+            sync_interval=self.options.sync_interval,
+            max_payload_bytes=self.options.max_payload_bytes,
+        )
 
     async def _start_network(self) -> KubeletAccess:
         """The network of real nodes, and what they run."""
@@ -278,12 +306,6 @@ class Stack:
             await installer.apply(cluster_roles())
         await installer.wait_until_served(crds)
 
-    async def _install_cluster(self, installer: Installer) -> None:
-        """What every pod needs."""
-        if self.options.control_plane == "real" and self.options.workloads:
-            # Until then, the API server refuses every pod.
-            await installer.wait_until_exists(_DEFAULT_ACCOUNT)
-
     async def _start_services(
         self, services: ServicePrograms, certificates: Path, port: int
     ) -> None:
@@ -295,28 +317,30 @@ class Stack:
 
         await gather_or_cancel(self.runner.start_all(programs), claim_controllers())
 
-    async def _start_nodes(
-        self, endpoint: Endpoint, installer: Installer, services: ServicePrograms | None = None
-    ) -> None:
+    async def _start_nodes(self, endpoint: Endpoint, installer: Installer) -> None:
         """Kubelets and, if dray's services are processes, node-agents."""
         nodes = self.options.nodes
         if self._cluster is not None:
+            self._nodes.mkdir(parents=True, exist_ok=True)
             archives = map(Path, self.options.images)
             await self._cluster.start_services(endpoint, self._context, archives)
-            await gather_or_cancel(*map(self._cluster.start_node, nodes))
-            await gather_or_cancel(*(installer.wait_until_ready(node.name) for node in nodes))
-            if services is not None and nodes:
-                await self.runner.start(services.agent_tokens())
-                await self._start_node_agents(services)
-        elif services is not None and nodes:
+            if self._services is not None:
+                await self.runner.start(self._services.agent_tokens())
+            await gather_or_cancel(*(self._start_real_node(node, installer) for node in nodes))
+        elif self._services is not None and nodes:
             for node in nodes:
-                services.folders(node.name).make()
-            await self.runner.start(services.kubelet())
-            await self._start_node_agents(services)
+                self._services.folders(node.name).make()
+            await self.runner.start(self._services.kubelet())
+            await self._identities.wait()
+            await self.runner.start_all(self._services.node_agents())
 
-    async def _start_node_agents(self, services: ServicePrograms) -> None:
-        await self._identities.wait()
-        await self.runner.start_all(services.node_agents())
+    async def _start_real_node(self, node: SimulatedNode, installer: Installer) -> None:
+        assert self._cluster is not None
+        await self._cluster.start_node(node)
+        await installer.wait_until_ready(node.name)
+        if self._services is not None:
+            await self._identities.wait()
+            await self.runner.start(self._services.node_agent(node))
 
     def _take_directory(self) -> None:
         """Empty the run directory, unless its state is kept or a stack of this name runs."""

@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
-from tests.real_node.cluster import DEDICATED, GPUS, NODE_OF, SHARED, RealCluster
+from tests.real_node.cluster import NODE_OF, RealCluster, node_in
 
-from dray.api.names import POOL_LABEL
 from dray.bus.jetstream import connect as connect_bus
-from dray_sandbox.layout import SimulatedNode, StackOptions
+from dray_sandbox.layout import StackOptions
 from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
 
@@ -32,10 +32,7 @@ spec: {schedulingConfigTemplate: with-dra}
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def real_cluster() -> AsyncIterator[RealCluster]:
     """Two nodes with simulated GPUs, each in a pool; dray's services are processes."""
-    nodes = tuple(
-        SimulatedNode(NODE_OF[pool], gpus=GPUS, labels={POOL_LABEL: pool})
-        for pool in (DEDICATED, SHARED)
-    )
+    nodes = tuple(map(node_in, NODE_OF))
     options = StackOptions("test-node", control_plane="real", kubelet="real", nodes=nodes)
     async with Stack(options, print) as stack:
         record = stack.record
@@ -50,3 +47,13 @@ async def real_cluster() -> AsyncIterator[RealCluster]:
         finally:
             await bus.close()
             await kube.close()
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="session")
+async def no_pod_stays(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Delete what a test leaves on the shared cluster, also where it fails."""
+    yield
+    if "real_cluster" in request.fixturenames:
+        cluster: RealCluster = request.getfixturevalue("real_cluster")
+        await cluster.kubectl("delete", "all", "--all", "--wait=false")
+        await cluster.delete(*await cluster.pods())

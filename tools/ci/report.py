@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.ci.stages import BUILD, RESERVED, STAGES, TOTAL_S, CiStage
+from tools.ci.stages import BUILD, STAGES, TOTAL_S, CiStage
 from tools.command import Ended
 
 
@@ -41,7 +41,6 @@ def table(rows: Sequence[Row], total_s: float) -> str:
             f"{'stage':<52}{'wall':>7}{'budget':>8}{'CPU':>8}",
             *(row.line for row in rows),
             f"all stages took {minutes(total_s)}; their budgets are {minutes(budgets_s)}, "
-            f"{minutes(sum(RESERVED.values()))} are reserved ({', '.join(RESERVED)}), "
             f"and more than {minutes(TOTAL_S)} fail",
         ]
     )

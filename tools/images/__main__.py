@@ -19,6 +19,7 @@ from tools.version import version
 ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / "dist" / "images.tar"
 SBOM = "/opt/dray/sbom.cdx.json"
+REVISION = "org.opencontainers.image.revision"
 TITLE = "org.opencontainers.image.title"
 SERVICES = ("webhook", "claim-controller", "allocator", "node-agent", "cli")
 LOCAL = "sandbox"
@@ -42,6 +43,9 @@ def nats_name() -> str:
 def main() -> int:
     """Build them; 0 done, 1 failed."""
     options = _options()
+    if options.keep and _is_of_this_commit(options.output):
+        print(f"{options.output} was made from this commit")
+        return 0
     try:
         builder = find_builder(options.builder)
         names = _build(builder, options.base, options.registry, options.services.split(","))
@@ -63,7 +67,21 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--registry", default=REGISTRY, help="prefix of the images' names")
     parser.add_argument("--services", default=",".join((*SERVICES, LOCAL)))
     parser.add_argument("--output", type=Path, default=ARCHIVE)
+    parser.add_argument(
+        "--keep", action="store_true", help="keep an archive that was made from this commit"
+    )
     return parser.parse_args()
+
+
+def _is_of_this_commit(archive: Path) -> bool:
+    """Whether all images are of the commit, and nothing has been changed since."""
+    command = ["git", "-C", str(ROOT), "status", "--porcelain"]
+    changed = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    if changed or not archive.exists():
+        return False
+    labels = [image.configuration.get("Labels") or {} for image in read_archive(archive).values()]
+    revisions = {each[REVISION] for each in labels if REVISION in each}
+    return revisions == {_revision()}
 
 
 def _build(builder: Builder, base: str, registry: str, services: list[str]) -> list[str]:

@@ -29,7 +29,8 @@ two."""
 def renewed(
     held: Mapping[str, str], subject: str, names: Sequence[str], now: datetime.datetime
 ) -> dict[str, str] | None:
-    """The Secret's next data, or None if it is to stay as it is."""
+    """The Secret's next data, or None if it is to stay as it is. Every certificate is good for
+    servers that call each other, as those of NATS do."""
     current = _issued(held, CERTIFICATE_FILE, KEY_FILE)
     if not _serves(current, names, now):
         return _fresh(subject, names, held.get(CA_FILE, ""), now)
@@ -37,7 +38,7 @@ def renewed(
         return _swapped(held, names, now)
     if _serves(current, names, now + RENEW_BEFORE):
         return None
-    made = issue(f"{subject} CA", subject, names, VALID_FOR)
+    made = issue(f"{subject} CA", subject, names, VALID_FOR, mutual=True)
     return {
         **held,
         CA_FILE: _joined(made.authority.decode(), held[CA_FILE], now),
@@ -71,7 +72,7 @@ def _fresh(
     subject: str, names: Sequence[str], known: str, now: datetime.datetime
 ) -> dict[str, str]:
     """There is nothing that could serve: all at once."""
-    made = issue(f"{subject} CA", subject, names, VALID_FOR)
+    made = issue(f"{subject} CA", subject, names, VALID_FOR, mutual=True)
     return {
         CA_FILE: _joined(made.authority.decode(), known, now),
         CERTIFICATE_FILE: made.certificate.decode(),

@@ -196,7 +196,7 @@ def state_key(state: AllocatorState) -> bytes:
         [facts.claims, facts.gone_claims, facts.given_up, facts.pods, facts.gone_pods],
         sorted((name, fact.revision) for name, fact in facts.nodes.items()),
         {name: _domain(domain) for name, domain in state.domains.items()},
-        sorted((str(device), one.ticks) for device, one in state.suspects.items()),
+        sorted((str(device), state.ticks - one.since) for device, one in state.suspects.items()),
     ]
     return msgspec.json.encode(parts, order="sorted")
 

@@ -1,7 +1,8 @@
 """The cgroup of a node, in every hierarchy of this machine.
 
 The kubelet needs it to exist and makes those of pods below it. Works with cgroups v1, v2 and both
-(hybrid). A group is a path such as ``/dray-default-1f2e/sim-1``.
+(hybrid). A group is one name below the root, such as ``/dray-1f2e3d4c-sim-1``, so that nodes have
+no folder in common, which one could remove while another is made.
 """
 
 import contextlib
@@ -29,16 +30,14 @@ def hierarchies() -> list[Path]:
 
 
 def make_group(group: str) -> None:
-    """Create the group, and those above it, in every hierarchy."""
+    """Create the group in every hierarchy."""
     for root in hierarchies():
-        folder = root
-        for name in group.strip("/").split("/"):
-            _enable_controllers(folder)
-            parent, folder = folder, folder / name
-            folder.mkdir(exist_ok=True)
-            for file in _CPUSET:
-                if (folder / file).exists() and not (folder / file).read_text().strip():
-                    (folder / file).write_text((parent / file).read_text())
+        _enable_controllers(root)
+        folder = root / group.strip("/")
+        folder.mkdir(exist_ok=True)
+        for file in _CPUSET:
+            if (folder / file).exists() and not (folder / file).read_text().strip():
+                (folder / file).write_text((root / file).read_text())
 
 
 def _enable_controllers(folder: Path) -> None:
@@ -50,19 +49,13 @@ def _enable_controllers(folder: Path) -> None:
 
 
 def remove_group(group: str) -> None:
-    """Kill what runs in the group, and remove it; then those above it, if they are empty.
+    """Kill what runs in the group and below, and remove it.
 
     Raises:
         OSError: a process did not end.
     """
     for root in hierarchies():
-        folder = root / group.strip("/")
-        _remove_tree(folder)
-        for parent in folder.parents:
-            if parent == root:
-                break
-            with contextlib.suppress(OSError):
-                parent.rmdir()
+        _remove_tree(root / group.strip("/"))
 
 
 def _remove_tree(folder: Path) -> None:

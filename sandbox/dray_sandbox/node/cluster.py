@@ -195,7 +195,7 @@ class NodeCluster:
         return MachinePlan(
             name=name,
             directory=str(directory),
-            group=f"/dray-{stack}/{name}",
+            group=f"/dray-{stack}-{name}",
             address=addresses.address,
             pods=addresses.pods,
             first_pod=addresses.first_pod,
@@ -212,7 +212,6 @@ class NodeCluster:
         cni, mirrors = directory / "cni", directory / "mirrors"
         texts = {
             directory / "containerd.toml": configuration.containerd(
-                self._programs.shim,
                 str(self._machine.cni_plugins),
                 str(cni),
                 str(mirrors),

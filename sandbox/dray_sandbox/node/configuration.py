@@ -15,7 +15,7 @@ LEASE_S = 20
 """How long a kubelet's lease lasts; it is renewed after a quarter of that."""
 
 
-def containerd(shim: str, cni_plugins: str, cni: str, mirrors: str, *, lowers_oom: bool) -> str:
+def containerd(cni_plugins: str, cni: str, mirrors: str, *, lowers_oom: bool) -> str:
     """containerd.toml.
 
     ``cni`` and ``mirrors`` are folders with ``network`` and ``mirror``. ``lowers_oom``: whether
@@ -51,7 +51,6 @@ conf_dir = {path(cni)}
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
-runtime_path = {path(shim)}
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
 SystemdCgroup = false

@@ -21,7 +21,7 @@ class NodePrograms:
     coredns: str
     containerd: str
     shim: str
-    """containerd-shim-runc-v2."""
+    """containerd-shim-runc-v2, which containerd finds by this name."""
     pause: str
     """The first process of a pod's sandbox."""
 

@@ -87,16 +87,21 @@ def _kernel() -> list[str]:
     if not sys.platform.startswith("linux"):
         return []
     checks: Sequence[tuple[Callable[[], bool], str]] = (
+        (_has_overlay, "the kernel has no overlayfs: `modprobe overlay`"),
         (
-            lambda: "\toverlay\n" in Path("/proc/filesystems").read_text(),
-            "the kernel has no overlayfs: `modprobe overlay`",
-        ),
-        (
-            lambda: any(os.access(root, os.W_OK) for root in hierarchies()),
+            _has_cgroups,
             "no cgroup hierarchy is mounted and writable: mount one, or leave the container",
         ),
     )
     return [sentence for holds, sentence in checks if not holds()]
+
+
+def _has_overlay() -> bool:
+    return "\toverlay\n" in Path("/proc/filesystems").read_text()
+
+
+def _has_cgroups() -> bool:
+    return any(os.access(root, os.W_OK) for root in hierarchies())
 
 
 def _programs() -> list[str]:

@@ -1,6 +1,7 @@
 """The processes of real nodes: their command lines and checks. Pure, but for the checks."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from signal import SIGTERM
@@ -95,6 +96,8 @@ def containerd(plan: MachinePlan, programs: NodePrograms, configuration: Path) -
     return ProcessSpec(
         name=name_of(CONTAINERD, plan.name),
         argv=_inside(plan, programs.containerd, f"--config={configuration}"),
+        # When containerd starts again, it looks for the shims' program there alone.
+        environment={"PATH": f"{Path(programs.shim).parent}{os.pathsep}{os.environ['PATH']}"},
         ready=accepts_connections(Path(plan.directory) / CONTAINERD_SOCKET.lstrip("/")),
         order=_INSIDE_ORDER,
     )

@@ -123,7 +123,7 @@ def decode(
     Raises:
         msgspec.DecodeError: the data is no JSON, or does not fit the type.
     """
-    if parts := list(opaque):
+    if opaque and (parts := list(opaque)):
         return msgspec.convert(_decoded(data, nesting, parts), decoder.type)
     if is_shallow or not _may_be_deeper(data, nesting):
         try:
@@ -131,8 +131,8 @@ def decode(
         except msgspec.ValidationError as error:
             if _OUT_OF_RANGE not in str(error):
                 raise
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            pass  # Malformed, or text that is no Unicode.
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # Malformed, text that is no Unicode, or deep fields that are not known.
     return msgspec.convert(_decoded(data, nesting, []), decoder.type)
 
 

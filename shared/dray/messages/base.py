@@ -37,6 +37,8 @@ class Message(
     NAME: ClassVar[str]
     """Dotted name, such as ``claim.void``; part of subject and ``ce-type``."""
     VERSION: ClassVar[int] = 1
+    IS_FREE_FORM: ClassVar[bool] = True
+    """Whether fields besides opaque ``parameters`` may be nested deep."""
 
     @abstractmethod
     def ids(self) -> tuple[str, ...]:
@@ -165,8 +167,10 @@ def decode(delivered: Delivered | bytes, message: type[M]) -> M:
     """
     payload = delivered if isinstance(delivered, bytes) else delivered.payload
     try:
+        is_shallow = not message.IS_FREE_FORM and b'"parameters"' not in payload
+        opaque = () if is_shallow else json_codec.opaque_parts(payload)
         found: M = json_codec.decode(
-            payload, _decoder(message), opaque=json_codec.opaque_parts(payload)
+            payload, _decoder(message), opaque=opaque, is_shallow=is_shallow
         )
     except msgspec.MsgspecError as error:
         where = "" if isinstance(delivered, bytes) else f" on {delivered.subject}"

@@ -25,6 +25,7 @@ class Fact(Message, frozen=True, kw_only=True):
     """A state of one object."""
 
     KIND: ClassVar[Kind] = "state"
+    IS_FREE_FORM: ClassVar[bool] = False
 
     revision: int
     """resourceVersion the fact was computed from (the highest, if from several objects)."""
@@ -197,6 +198,7 @@ class TemplateObserved(Fact, frozen=True, kw_only=True):
     """A base ResourceClaimTemplate (labelled, or named as one is expected to be)."""
 
     NAME: ClassVar[str] = "template"
+    IS_FREE_FORM: ClassVar[bool] = True
     namespace: str
     name: str
     labels: dict[str, str]

@@ -31,18 +31,26 @@ class Issued:
 
 
 def issue(
-    authority: str, subject: str, names: Sequence[str], valid_for: datetime.timedelta
+    authority: str,
+    subject: str,
+    names: Sequence[str],
+    valid_for: datetime.timedelta,
+    *,
+    mutual: bool = False,
 ) -> Issued:
     """A new authority of that name, and one certificate for ``names`` from it.
 
-    ``names`` are DNS names and IP addresses. The authority's key is thrown away.
+    ``names`` are DNS names and IP addresses. ``mutual``: servers that call each other prove by it
+    who calls, too. The authority's key is thrown away.
     """
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+    usages += [ExtendedKeyUsageOID.CLIENT_AUTH] if mutual else []
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = _name(authority)
     ca = _authority(issuer, ca_key, valid_for)
     served = (
         _leaf(_name(subject), issuer, key, ca_key, valid_for)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(
             x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
         )

@@ -82,7 +82,9 @@ def down(*options: str) -> None:
     compose("down", *options)
     names = [name for name in containers() if name.startswith("dray_")]
     if names:
-        subprocess.run(["podman", "rm", "--force", *names], check=True, capture_output=True)
+        subprocess.run(
+            ["podman", "rm", "--force", "--depend", *names], check=True, capture_output=True
+        )
 
 
 def containers() -> list[str]:

@@ -22,7 +22,7 @@ from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
 
-pytestmark = INSTALLED
+pytestmark = [*INSTALLED, pytest.mark.long]
 
 PLACED = {
     "nodeSelector": {"disk": "ssd"},

@@ -132,6 +132,25 @@ def test_weights_say_which_resource_makes_a_node_full(make_world):
         assert world.decisions()["a"].node == fullest
 
 
+def test_weights_of_capacities_count_for_alternatives_too(make_world):
+    """One card has little memory left, the other little compute."""
+    for weights, fullest in (({"vram": 1}, "n1"), ({"tflops": 1}, "n2")):
+        world = make_world().open("CompactFirst", placement_weights=weights)
+        for node, capacity in (
+            ("n1", {"virtual_tflops": "1", "virtual_vram": "30Gi"}),
+            ("n2", {"virtual_tflops": "290", "virtual_vram": "15Gi"}),
+        ):
+            world.nodes(world.a_node(node))
+            world.submit(world.a_pod(f"on-{node}"), asks(1, capacity))
+            assert world.decisions()[f"on-{node}"].node == node
+        some = asks(1, {"virtual_tflops": "1", "virtual_vram": "1Gi"}).requests[0]
+        world.submit(
+            world.a_pod("a"), ClaimSpec((DeviceRequest("either", "", first_available=(some,)),))
+        )
+
+        assert world.decisions()["a"].node == fullest
+
+
 def test_what_is_not_asked_for_is_not_weighed(make_world):
     world = make_world().open("CompactFirst", placement_weights={"cpu": 1})
     world.nodes(world.a_node("taken"))

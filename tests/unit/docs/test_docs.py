@@ -124,9 +124,10 @@ def test_files_and_modules_that_are_named_exist(page: Path) -> None:
 @every_page
 def test_make_targets_and_modules_to_run_exist(page: Path) -> None:
     text = page.read_text("utf-8")
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE))
     named = {found[1] for code in CODE.findall(text) if (found := MAKE.match(code))}
-    named |= set(re.findall(r"^\$ make ([a-z-]+)", text, re.MULTILINE))
+    named |= set(re.findall(r"^\$ make ([a-z0-9-]+)", text, re.MULTILINE))
     assert named <= targets
     for module in RUN_AS_MODULE.findall(text):
         assert exists(module) or (ROOT / f"{module.replace('.', '/')}.py").exists(), module

@@ -13,7 +13,7 @@ import pytest
 
 from tools.ci import __main__ as runner
 from tools.ci.report import Row, minutes, table
-from tools.ci.stages import BUILD, RESERVED, SETUP, STAGES, TOTAL_S, CiStage
+from tools.ci.stages import BUILD, SETUP, STAGES, TOTAL_S, CiStage
 from tools.command import Ended
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,7 +37,7 @@ def ci(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ci:
 
 
 def test_all_budgets_together_stay_within_the_total() -> None:
-    assert sum(stage.budget_s for stage in STAGES) + sum(RESERVED.values()) <= TOTAL_S
+    assert sum(stage.budget_s for stage in STAGES) <= TOTAL_S
 
 
 def test_it_runs_the_test_command_of_the_readme() -> None:
@@ -51,7 +51,7 @@ def test_it_runs_the_test_command_of_the_readme() -> None:
 
 def test_every_stage_is_a_target_of_make() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE))
     assert {command.split()[1] for command in [*COMMANDS, BUILD.command]} <= targets
     assert all(command.startswith("make ") for command in COMMANDS)
 
@@ -158,7 +158,9 @@ def test_a_shell_that_sets_pythonpath_does_not_replace_what_is_tested(tmp_path: 
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho "the stages see: $PYTHONPATH."\n')
     python.chmod(0o755)
+    # Without the flags of a make that runs this test: with them the inner make prints its folder.
+    shell = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     done = subprocess.run(
-        [script], env=os.environ | {"PYTHONPATH": "/other"}, capture_output=True, text=True
+        [script], env=shell | {"PYTHONPATH": "/other"}, capture_output=True, text=True
     )
     assert "setup sees: .\nthe stages see: .\n" in done.stdout, done.stderr

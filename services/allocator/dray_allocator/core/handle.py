@@ -67,9 +67,14 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     Equal events give equal states and effects, except for ``took_us``. While ``state.unfinished``
     is true, hand in ``Continue``, also after other events.
     """
-    effects = _fold(state, event)
-    if is_followed_by_more(event):
-        return effects
+    if type(event) is FactSeen:
+        effects = _fold_fact(state, event)
+        if event.more:
+            return effects
+    else:
+        effects = _fold(state, event)
+        if is_followed_by_more(event):
+            return effects
     goes_on = isinstance(event, Continue)
     ready = [domain for domain in state.domains.values() if state.ready(domain)]
     for domain in ready:
@@ -204,8 +209,6 @@ def _group_reasons(
 
 def _fold(state: AllocatorState, event: Event) -> list[Effect]:
     match event:
-        case FactSeen():
-            return _fold_fact(state, event)
         case Subscribe():
             return subscribe(state, event)
         case EarlierFact():
@@ -222,9 +225,7 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
             forget_log(state, event)
         case LogLost():
             return lose_log(state, event)
-        case Continue():
-            pass
-        case _:
+        case Serve() | StandBy() | AppendFailed():
             _serving(state, event)
     return []
 
@@ -296,7 +297,8 @@ def _is_settled(state: AllocatorState, suspect: Suspect) -> bool:
     dray decides on published facts. Claims of kube-scheduler are published as they are observed:
     after a time without a leader, deleted claims come after existing ones.
     """
-    return state.is_reserved(suspect.claim_uid) or suspect.ticks >= _TICKS_UNTIL_PUBLISHED
+    ticks = state.ticks - suspect.since
+    return state.is_reserved(suspect.claim_uid) or ticks >= _TICKS_UNTIL_PUBLISHED
 
 
 def _is_known(state: AllocatorState, device: DeviceId) -> bool:

@@ -27,14 +27,13 @@ MOST_LOAD: Final = 2**22 - 1
 """The upper limit of a load; a device that is allocated twice as a whole has 2 000 000."""
 
 
-@dataclass(slots=True)
-class DeviceUse:
+class DeviceUse(msgspec.Struct):
     """The sum over the shares of one device. Amounts in billionths of a unit."""
 
     shares: int = 0
     whole: int = 0
     """How many of them use the whole device: those without consumed capacity and share ID."""
-    used: dict[str, int] = field(default_factory=dict)
+    used: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 UNUSED = DeviceUse()

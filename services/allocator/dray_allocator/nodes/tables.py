@@ -40,7 +40,7 @@ class NodeTables:
     def __init__(self, source: Source, pools: Pools) -> None:
         self._source = source
         self._pools = pools
-        self._tables: dict[str, NodeTable] = {}
+        self.by_pool: dict[str, NodeTable] = {}
         self._pool_of: dict[str, str] = {}
         """By node, the pool whose table contains it."""
         self._nodes: dict[str, bool] = {}
@@ -50,14 +50,14 @@ class NodeTables:
 
     def node_changed(self, name: str, *, cards: bool = False) -> None:
         """A node, its pool, or (``cards``) its cards changed."""
-        if self._tables:  # The first table reads everything.
+        if self.by_pool:  # The first table reads everything.
             self._nodes[name] = cards or self._nodes.get(name, False)
 
     def use_changed(self, node: str, cards: Sequence[Card] = ()) -> None:
         """Assumed resources of a node, or the use of its cards changed."""
         pool = self._pool_of.get(node)
         if pool is not None and not self._nodes.get(node):
-            self._tables[pool].use_changed(node, cards)  # Otherwise it is read again.
+            self.by_pool[pool].use_changed(node, cards)  # Otherwise it is read again.
 
     def forget_indexes(self) -> None:
         """Drop the indexes: a DeviceClass or the CEL environment changed."""
@@ -66,7 +66,7 @@ class NodeTables:
 
     def forget(self) -> None:
         """Drop everything: the facts were lost."""
-        self._tables.clear()
+        self.by_pool.clear()
         self._pool_of.clear()
         self._nodes.clear()
         self._indexes.clear()
@@ -76,9 +76,9 @@ class NodeTables:
         """The up-to-date table of a pool."""
         if self._nodes:
             self._read_again()
-        table = self._tables.get(pool)
+        table = self.by_pool.get(pool)
         if table is None:
-            table = self._tables[pool] = NodeTable(self._source)
+            table = self.by_pool[pool] = NodeTable(self._source)
             for name in self._pools.nodes(pool):
                 table.put(name)
                 self._pool_of[name] = pool
@@ -144,14 +144,14 @@ class NodeTables:
         for name, cards in self._nodes.items():
             self._put(name, cards)
         self._nodes.clear()
-        for table in self._tables.values():
+        for table in self.by_pool.values():
             table.renumber_if_needed()
 
     def _put(self, name: str, cards: bool) -> None:
         before, now = self._pool_of.pop(name, ""), self._pools.of(name)
         if before and before != now:
-            self._tables[before].drop(name)
-        table = self._tables.get(now)
+            self.by_pool[before].drop(name)
+        table = self.by_pool.get(now)
         if table is not None:
             table.put(name, cards=cards)
             self._pool_of[name] = now

@@ -1,5 +1,6 @@
 """The requirements of a claim, computed once for all claims of equal content."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -28,6 +29,9 @@ class ClaimRequirements(msgspec.Struct, frozen=True):
     asks: tuple[DeviceRequirements, ...]
     """The device requests, as of a pod's first claim; none if the claim is refused or outside
     the scope of the node table."""
+    weighed: tuple[DeviceRequirements, ...]
+    """The same as far as weights of capacities go (``scoring.weighted``), also of a claim outside
+    that scope: of alternatives the first one, and no request of mode All."""
     nonsense: tuple[str, ...]
     """Why the claim can't be decided, in words."""
     nonsense_as_kubernetes: tuple[str, ...]
@@ -69,11 +73,13 @@ def _requirements_of(facts: Facts, claim: Claim) -> ClaimRequirements:
     in_full = is_claim_beyond_table(claim.spec)
     named = [ask.device_class for _, ask in claim.spec.alternatives() if ask.device_class]
     nonsense = tuple(validate_claim(claim, is_compatible=False))
-    asks = () if in_full or nonsense else claim.spec.requests
+    named_asks = () if nonsense else tuple(_weighed(claim))
+    weighed = tuple(_ask(facts, claim, ask, *names) for ask, names in named_asks)
     known = facts.classes
     return ClaimRequirements(
         in_full,
-        tuple(_ask(facts, claim, request) for request in asks),
+        () if in_full else weighed,
+        weighed,
         nonsense,
         tuple(validate_claim(claim, is_compatible=True)),
         most_devices(claim),
@@ -83,7 +89,18 @@ def _requirements_of(facts: Facts, claim: Claim) -> ClaimRequirements:
     )
 
 
-def _ask(facts: Facts, claim: Claim, request: DeviceRequest) -> DeviceRequirements:
+def _weighed(claim: Claim) -> Iterator[tuple[DeviceRequest, tuple[str, ...]]]:
+    """The requests that count for a score, with the names that configuration may use for them."""
+    for request in claim.spec.requests:
+        ask = request.alternatives[0]
+        if ask.mode == "ExactCount" and not ask.admin_access:
+            yield (
+                ask,
+                (request.name, *((f"{request.name}/{ask.name}",) if ask is not request else ())),
+            )
+
+
+def _ask(facts: Facts, claim: Claim, request: DeviceRequest, *names: str) -> DeviceRequirements:
     selectors = (*_class(facts, request.device_class).selectors, *request.selectors)
     constraints = tuple(
         constraint
@@ -91,7 +108,7 @@ def _ask(facts: Facts, claim: Claim, request: DeviceRequest) -> DeviceRequiremen
         if not constraint.requests or request.name in constraint.requests
     )
     signature = msgspec.json.encode((request.device_class, selectors, request.tolerations))
-    shares = percents(claim, request.name)
+    shares = percents(claim, *names)
     return DeviceRequirements(
         0,
         request,

@@ -6,7 +6,7 @@ a node changed. Nodes of one class share a result.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -23,7 +23,7 @@ from dray_allocator.devices.visible_devices import VisibleDevices, visible_devic
 from dray_allocator.devices.visible_pools import VisiblePools
 from dray_allocator.nodes.columns import Flags, Whole
 from dray_allocator.nodes.index import NodeIndex
-from dray_allocator.nodes.plan import filter_plan
+from dray_allocator.nodes.plan import CardNeed, FilterPlan, filter_plan
 from dray_allocator.nodes.ratings import NodeBatch, NodeScore, Rank, Scoring
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.node_trial import Feasibility
@@ -139,12 +139,17 @@ def index_of_classes(
 ) -> tuple[NodeIndex, NodeEquivalenceCache]:
     """The nodes for pods of this signature, as they are now."""
     scoring = wanted.scoring
+
+    def score_of(table: NodeTable, plan: FilterPlan) -> ClassScore:
+        weighed = tuple(CardNeed(ask, (), False) for ask in wanted.weighed)
+        return ClassScore(state, scoring.make(table, replace(plan, cards=weighed)), pod)
+
     index = state.tables.index(
         domain.name,
         wanted.signature,
         scoring=Scoring(
             ("classes", scoring.key, pod.key),
-            lambda table, plan: ClassScore(state, scoring.make(table, plan), pod),
+            score_of,
         ),
         plan=lambda table: filter_plan(
             table, state.selectors, (), wanted.pod.needs, alone=wanted.alone

@@ -44,6 +44,8 @@ class PodPattern(msgspec.Struct, frozen=True):
     asks: tuple[DeviceRequirements, ...]
     plan: SearchPlan
     """The same, as the search reads them."""
+    weighed: tuple[DeviceRequirements, ...]
+    """See ``ClaimRequirements.weighed``."""
     devices_signature: bytes
     """Equal for pods that fit the same free devices."""
     signature: bytes
@@ -106,6 +108,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[R
     return PodRequest(
         common.asks,
         common.plan,
+        common.weighed,
         common.devices_signature,
         common.signature,
         common.placement,
@@ -201,6 +204,7 @@ def _pattern(
     return PodPattern(
         asks,
         search_plan(asks, len(requirements)),
+        tuple([ask for one in requirements for ask in one.weighed]),
         signature,
         needed + b"|" + signature,
         placement,

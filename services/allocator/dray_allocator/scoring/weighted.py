@@ -35,6 +35,11 @@ class _CapacityTable:
     total: Whole
     asked: tuple[Whole, ...]
 
+    @property
+    def is_asked_at_all(self) -> bool:
+        """Whether a request consumes the capacity of any kind of card."""
+        return any(amounts.any() for amounts in self.asked)
+
     def is_asked(self, kinds: Places) -> Flags:
         """By card, whether a request consumes the capacity."""
         found = np.zeros(kinds.shape, np.bool_)
@@ -110,7 +115,7 @@ class WeightedScore:
             yield MEMORY, self._memory, used, total
         owner, height = batch.owner(table), len(table.count[rows])
         for name, weight in self._devices:
-            if name in table.dimensions:
+            if self._table(table, name).is_asked_at_all:
                 asked, used, total = self._summed(table, name, batch.places, owner, height)
                 yield name, weight * (asked > 0), used + asked, total
 
@@ -132,7 +137,7 @@ class WeightedScore:
         here = table.card_slice(row)
         mean = _Mean(here.stop - here.start)
         for name, weight in self._devices:
-            if name in table.dimensions:
+            if self._table(table, name).is_asked_at_all:
                 used, total = self._use(table, name, here)
                 is_asked = self._table(table, name).is_asked(table.kind[here])
                 mean.add(weight * is_asked, used, total)
@@ -156,7 +161,7 @@ class WeightedScore:
     def _use(self, table: NodeTable, name: str, places: slice | Places) -> tuple[Whole, Whole]:
         """Per card: used and total amounts; 0 without a card. A card held whole is fully used."""
         total = self._table(table, name).total[table.kind[places]] * table.has_card[places]
-        free = table.free[table.dimensions[name]][places] / _NANO_PER_MILLI
+        free = table.free[table.dimension(name)][places] / _NANO_PER_MILLI
         left = np.clip(np.floor(free), -_MOST_MILLI, _MOST_MILLI).astype(np.int64)
         return np.where(table.open[places], total - left, total), total
 

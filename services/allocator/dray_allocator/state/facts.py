@@ -51,36 +51,44 @@ Signature = tuple[bytes, bytes]
 """Equal for claims with equal specs: one part for the requests, one for the rest."""
 
 
-class Changes(msgspec.Struct, frozen=True, gc=False):
-    """What a fact or a record changes: from it follows what must be computed again."""
+class PoolChanges(msgspec.Struct, frozen=True, gc=False):
+    """What changes for pools and all of their pods."""
 
-    claims: tuple[str, ...] = ()
-    """Claims whose allocation, reservation or void changed."""
-    pods: tuple[str, ...] = ()
-    nodes: tuple[str, ...] = ()
-    cards: tuple[str, ...] = ()
-    """Nodes whose devices changed; an empty name for devices of several nodes."""
     capacity: tuple[str, ...] = ()
     """Pools in which pods may fit that did not fit before, or have other reasons to wait."""
-    is_capacity_everywhere: bool = False
+    is_everywhere: bool = False
     """The same for all pools."""
     unsettled: tuple[str, ...] = ()
     """Pools whose reservations may end."""
     lost: tuple[str, ...] = ()
     """Pools that lost a node."""
-    counted: tuple[str, ...] = ()
-    """Pods that the sums of a node contain now, or no longer."""
-    ended: tuple[str, ...] = ()
-    """Pods that no longer want what is reserved for them."""
-    groups: tuple[GroupKey, ...] = ()
-    """PodGroups that changed, or whose members did."""
     are_requirements: bool = False
     """Whether the requirements of pods change."""
     are_matches: bool = False
     """Whether devices may match other selectors."""
 
 
+class Changes(msgspec.Struct, frozen=True, gc=False):
+    """What a fact or a record changes: from it follows what must be computed again."""
+
+    claims: tuple[str, ...] = ()
+    """Claims whose allocation, reservation or void changed."""
+    pods: tuple[str, ...] = ()
+    groups: tuple[GroupKey, ...] = ()
+    """PodGroups that changed, or whose members did."""
+    ended: tuple[str, ...] = ()
+    """Pods that no longer want what is reserved for them."""
+    nodes: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
+    """Pods that the sums of a node contain now, or no longer."""
+    cards: tuple[str, ...] = ()
+    """Nodes whose devices changed; an empty name for devices of several nodes."""
+    pools: PoolChanges | None = None
+
+
 NOTHING: Final = Changes()
+EVERYWHERE: Final = PoolChanges(is_everywhere=True)
+_REQUIREMENTS: Final = PoolChanges(is_everywhere=True, are_requirements=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +223,7 @@ class Facts:
             if self.claim_uids.get(name) == uid:
                 del self.claim_uids[name]
             pods = self.pods_named(name)
-            return Changes((uid,), pods, is_capacity_everywhere=given_up is not None)
+            return Changes((uid,), pods, pools=None if given_up is None else EVERYWHERE)
         self.gone_claims.pop(uid, None)
         spec, signature = self._specs.intern(claim)
         self.claims[uid] = claim if claim.spec is spec else replace(claim, spec=spec)
@@ -226,8 +234,9 @@ class Facts:
             self.given_up[uid] = why
         elif given_up is not None:
             del self.given_up[uid]
-        # Reasons may name the claims that have the devices.
-        return Changes((uid,), is_capacity_everywhere=(why or None) != given_up)
+        if (why or None) != given_up:  # Reasons may name the claims that have the devices.
+            return Changes((uid,), pools=EVERYWHERE)
+        return Changes((uid,))
 
     def put_pod(self, fact: PodObserved) -> Changes:
         """Apply a pod or its tombstone."""
@@ -256,7 +265,7 @@ class Facts:
                 self.groups.join(pod)
         ended = () if self.pod_wants(uid) else (uid,)
         groups = _groups_of(known, pod)
-        return Changes(self._without_pool(pod), (uid,), ended=ended, groups=groups)
+        return Changes(self._without_pool(pod), (uid,), groups, ended)
 
     def _without_pool(self, pod: Pod) -> tuple[str, ...]:
         """The pod's claims whose pool is the pool of the pods that refer to them."""
@@ -316,7 +325,9 @@ class Facts:
         _keep(self.classes, fact.device_class.name, fact.device_class, fact.deleted)
         stand_for = (one.stands_for for one in self.classes.values())
         self.given = frozenset(name for some in stand_for for name in some)
-        return Changes(are_requirements=True, are_matches=True, is_capacity_everywhere=True)
+        return Changes(
+            pools=PoolChanges(is_everywhere=True, are_requirements=True, are_matches=True)
+        )
 
     def put_taint_rule(self, fact: TaintRuleObserved) -> None:
         """Apply a DeviceTaintRule."""
@@ -327,12 +338,12 @@ class Facts:
         name = fact.pool.name
         _keep(self.pools, name, fact.pool, fact.deleted)
         pods = tuple([uid for uid, pod in self.pods.items() if pod.pool == name])
-        return Changes(pods=pods, are_requirements=True, is_capacity_everywhere=True)
+        return Changes(pods=pods, pools=_REQUIREMENTS)
 
     def put_policy(self, fact: PolicyObserved) -> Changes:
         """Apply the policy of pools."""
         _keep(self.policies, fact.policy.name, fact.policy, fact.deleted)
-        return Changes(are_requirements=True, is_capacity_everywhere=True)
+        return Changes(pools=_REQUIREMENTS)
 
     def put_group(self, fact: GroupObserved) -> Changes:
         """Apply a PodGroup or its tombstone."""
@@ -517,9 +528,9 @@ def _changes_of_node(name: str, before: NodeFact | None, after: NodeFact | None)
         nodes=(name,),
         # Pods that left the sums, too: who folds their decision now assumes them until they end.
         counted=tuple(sorted(_counted(before) ^ _counted(after))),
-        capacity=tuple(capacity),
-        unsettled=tuple(pools),
-        lost=tuple(pools) if is_lost else (),
+        pools=PoolChanges(
+            tuple(capacity), unsettled=tuple(pools), lost=tuple(pools) if is_lost else ()
+        ),
     )
 
 

@@ -10,8 +10,10 @@ in a pool only when it has read everything that the records of that pool were ba
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from dray.api import names
 from dray.api.claims import Allocation, Claim
@@ -46,13 +48,14 @@ from dray_allocator.state.domain import (
     executed_unknown,
     merely_held,
 )
-from dray_allocator.state.facts import NOTHING, Changes, Facts
+from dray_allocator.state.facts import EVERYWHERE, NOTHING, Changes, Facts, PoolChanges
 from dray_allocator.state.pending_groups import PendingGroups
 from dray_allocator.state.subscriptions import PoolDependencies, Subscriptions
 from dray_allocator.values.events import Effect, Follow, Unfollow
 from dray_allocator.values.options import AllocatorOptions
 from dray_allocator.values.undecodable import UndecodableFact
 
+_NO_PODS: Final[Mapping[str, None]] = {}
 _CACHES = ("tables", "patterns")
 
 
@@ -63,14 +66,13 @@ class RequirementsCache(Protocol):
         """Forget everything: a class, a pool or a policy changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(msgspec.Struct, frozen=True, gc=False):
     """Why a device is to be checked."""
 
     claim_uid: str
     """The claim that uses more of it than before."""
-    ticks: int = 0
-    """Ticks since."""
+    since: int
+    """``AllocatorState.ticks`` when the device began to be used more."""
 
 
 @dataclass(slots=True)
@@ -99,6 +101,8 @@ class AllocatorState:
     """Increases when devices that many nodes see, or their use, change."""
     suspects: dict[DeviceId, Suspect] = field(default_factory=dict)
     """Devices whose use grew, to be checked."""
+    ticks: int = 0
+    """How many were applied."""
 
     def __post_init__(self) -> None:
         self.published = PublishedDevices(self.rules.drivers)
@@ -302,18 +306,18 @@ class AllocatorState:
     def _cluster(self, fact: ClusterObserved) -> Changes:
         self.facts.cluster = fact
         is_changed = self.selectors.set_environment(_stored_language(fact))
-        return Changes(are_matches=True, is_capacity_everywhere=True) if is_changed else NOTHING
+        pools = PoolChanges(is_everywhere=True, are_matches=True)
+        return Changes(pools=pools) if is_changed else NOTHING
 
     def _taint_rule(self, fact: TaintRuleObserved) -> Changes:
         self.facts.put_taint_rule(fact)
         cards = self.published.taint(tuple(self.facts.taint_rules.values()))
-        return Changes(cards=cards, is_capacity_everywhere=True)
+        return Changes(cards=cards, pools=EVERYWHERE)
 
     def _tick(self, fact: Tick) -> Changes:
-        """Advance the time, also of devices that are to be checked, and let domains act on it."""
+        """Advance the time, and let domains act on it."""
         self.facts.tick(fact)
-        for device, suspect in self.suspects.items():
-            self.suspects[device] = replace(suspect, ticks=suspect.ticks + 1)
+        self.ticks += 1
         for domain in self.domains.values():
             domain.ticked = True
         return NOTHING
@@ -414,25 +418,26 @@ class AllocatorState:
         """Compute again what follows from the changed objects."""
         if changes is NOTHING:
             return
-        pods = dict.fromkeys(changes.pods)
+        facts, pods = self.facts, dict.fromkeys(changes.pods)
         for claim_uid in changes.claims:
-            if not self._is_untouched(claim_uid):
-                self._recompute_use(claim_uid)
-            pods.update(dict.fromkeys(self._pods_of(claim_uid)))
+            claim = facts.claims.get(claim_uid)
+            if not self._is_untouched(claim_uid, claim):
+                self._recompute_use(claim_uid, claim)
+            if claim is not None:
+                pods.update(facts.pods_of.get((claim.namespace, claim.name), _NO_PODS))
         for pod_uid in changes.pods:
             self._recompute_assumed_pod(pod_uid)
         for pod_uid in pods:
             self._recompute_pod(pod_uid)
         for group in changes.groups:
             self._touch_group(group)
+        for pod_uid in changes.ended:
+            for domain in self.domains.values():
+                domain.settle = domain.settle or pod_uid in domain.current.pods
         if changes.nodes or changes.cards:
             self._requeue_nodes(changes)
-        self._requeue_domains(changes)
-        if changes.are_requirements:
-            self._requirements_changed()
-        if changes.are_matches:
-            self.published.clear_eligible()
-            self.tables.forget_indexes()
+        if changes.pools is not None:
+            self._requeue_pools(changes.pools)
 
     def _requeue_nodes(self, changes: Changes) -> None:
         for name in changes.nodes:
@@ -447,9 +452,9 @@ class AllocatorState:
                 self.shared_version += 1
                 self._capacity_changed_everywhere()
 
-    def _requeue_domains(self, changes: Changes) -> None:
+    def _requeue_pools(self, changes: PoolChanges) -> None:
         """Let queues be scanned, and reservations be settled."""
-        if changes.is_capacity_everywhere:
+        if changes.is_everywhere:
             self._capacity_changed_everywhere()
         for pool in changes.capacity:
             if (domain := self.domains.get(pool)) is not None:
@@ -460,9 +465,11 @@ class AllocatorState:
         for pool in changes.lost:
             if (domain := self.domains.get(pool)) is not None:
                 domain.queue.node_lost_unix_s = self.facts.now_unix_s
-        for pod_uid in changes.ended:
-            for domain in self.domains.values():
-                domain.settle = domain.settle or pod_uid in domain.current.pods
+        if changes.are_requirements:
+            self._requirements_changed()
+        if changes.are_matches:
+            self.published.clear_eligible()
+            self.tables.forget_indexes()
 
     def _requirements_changed(self) -> None:
         if self.patterns is not None:
@@ -490,9 +497,8 @@ class AllocatorState:
         for domain in self.domains.values():
             yield from domain.current.claims.values()
 
-    def _is_untouched(self, claim_uid: str) -> bool:
+    def _is_untouched(self, claim_uid: str, claim: Claim | None) -> bool:
         """Whether the claim uses nothing and is in no log, as a new claim."""
-        claim = self.facts.claims.get(claim_uid)
         if claim is None or claim.allocation is not None or claim.decision:
             return False
         if self.device_usage.has(claim_uid):
@@ -502,22 +508,21 @@ class AllocatorState:
                 return False
         return True
 
-    def _recompute_use(self, claim_uid: str) -> None:
-        self._set_use(claim_uid, self._use(claim_uid))
-        for domain in self.domains.values():
-            self._recompute_unsettled(domain, claim_uid)
-
-    def _set_use(self, claim_uid: str, allocation: Allocation | None) -> None:
-        change = self.device_usage.set(claim_uid, allocation)
+    def _recompute_use(self, claim_uid: str, claim: Claim | None) -> None:
+        change = self.device_usage.set(claim_uid, self._use(claim_uid))
         for device in change.taken:
             self._suspect(device, claim_uid)
-        self._use_changed((*change.taken, *change.freed))
+        if self.tables.by_pool:  # They read all of it when they are made.
+            self._use_changed((*change.taken, *change.freed))
         for device in change.freed:
             self._capacity_freed_on(device)
+        for domain in self.domains.values():
+            self._recompute_unsettled(domain, claim_uid, claim)
 
     def _suspect(self, device: DeviceId, claim_uid: str) -> None:
         before = self.suspects.get(device)
-        self.suspects[device] = Suspect(claim_uid, 0 if before is None else before.ticks)
+        since = self.ticks if before is None else before.since
+        self.suspects[device] = Suspect(claim_uid, since)
 
     def is_reserved(self, claim_uid: str) -> bool:
         """Whether an attempt at the claim stands in a log that is read and is not over."""
@@ -536,15 +541,6 @@ class AllocatorState:
         for name, cards in changed.items():
             self.tables.use_changed(name, cards)
 
-    def _pods_of(self, claim_uid: str) -> tuple[str, ...]:
-        """The pods that refer to a claim, while it is known."""
-        claim = self.facts.claims.get(claim_uid)
-        return (
-            ()
-            if claim is None
-            else tuple(self.facts.pods_of.get((claim.namespace, claim.name), ()))
-        )
-
     def _use(self, claim_uid: str) -> Allocation | None:
         """``status.allocation``, else what the logs reserve."""
         claim = self.facts.claims.get(claim_uid)
@@ -559,11 +555,13 @@ class AllocatorState:
                 used = more if used is None else Allocation((*used.devices, *more.devices))
         return used
 
-    def _recompute_unsettled(self, domain: SchedulingDomain, claim_uid: str) -> None:
-        claim = self.facts.claims.get(claim_uid)
+    def _recompute_unsettled(
+        self, domain: SchedulingDomain, claim_uid: str, claim: Claim | None
+    ) -> None:
         reservation = domain.current.claims.get(claim_uid)
         if reservation is None:
-            unsettled = claim is not None and self._is_unknown(domain, claim, None)
+            is_begun = claim is not None and claim.decision > claim.void
+            unsettled = is_begun and claim is not None and self._is_unknown(domain, claim, None)
         elif reservation.stage is Stage.HELD:
             unsettled = True
         elif reservation.stage is Stage.COMMITTED:

@@ -1,0 +1,68 @@
+"""State is lost: the bus loses its volume, Kubernetes returns to an older state of its objects."""
+
+import asyncio
+import shutil
+import time
+from pathlib import Path
+
+from tests.conformance.stand import results_of
+from tests.real_node.cluster import DEDICATED, GPU_VARIABLE, GPUS, REAL_NODE, RealCluster
+
+pytestmark = REAL_NODE
+
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
+
+
+async def test_a_bus_that_lost_its_volume_is_filled_from_kubernetes(
+    real_cluster: RealCluster,
+) -> None:
+    await real_cluster.submit("before", DEDICATED, gpu_count="2")
+    await real_cluster.running("before")
+    containers = await real_cluster.containers("before")
+
+    began_s = time.monotonic()
+    await real_cluster.stack.empty_nats()
+    emptied_s = time.monotonic() - began_s
+    await real_cluster.submit("after", DEDICATED, gpu_count=str(GPUS))
+    await real_cluster.running("after")
+    print(
+        f"NATS ran again after {emptied_s:.1f} s with an empty volume; "
+        f"a new pod ran {time.monotonic() - began_s - emptied_s:.1f} s later"
+    )
+
+    assert await real_cluster.containers("before") == containers
+    await real_cluster.recounted()
+
+
+async def test_dray_follows_kubernetes_back_to_an_older_state(real_cluster: RealCluster) -> None:
+    """Pods that were made after the snapshot are gone, those deleted since are back."""
+    stack = real_cluster.stack
+    await real_cluster.submit("kept", DEDICATED)
+    await real_cluster.submit("returns", DEDICATED, gpu_count="2")
+    await real_cluster.running("kept", "returns")
+    etcd = stack.directory / "kubernetes" / "etcd"
+    snapshot = etcd.with_name("snapshot")
+
+    async def change_etcd(source: Path, target: Path) -> None:
+        for name in reversed(CONTROL_PLANE):
+            await stack.runner.stop(name)
+        await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
+        await asyncio.to_thread(shutil.copytree, source, target)
+        for name in CONTROL_PLANE:
+            await stack.restart(name)
+
+    await change_etcd(etcd, snapshot)
+    await real_cluster.delete("returns")
+    await real_cluster.submit("vanishes", DEDICATED, gpu_count=str(GPUS))
+    await real_cluster.running("vanishes")
+    await change_etcd(snapshot, etcd)
+
+    assert set(await real_cluster.pods()) == {"kept", "returns"}
+    await real_cluster.ready("kept", "returns")
+    claim = await real_cluster.claim_of("returns")
+    assert claim is not None
+    seen = (await real_cluster.environment("returns"))[GPU_VARIABLE].split(",")
+    assert len(seen) == len(results_of(claim)) == 2
+    await real_cluster.submit("next", DEDICATED, gpu_count=str(GPUS))
+    await real_cluster.running("next")
+    await real_cluster.recounted()
