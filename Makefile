@@ -13,6 +13,7 @@ PARTS ?=
 REAL_ONLY ?=
 RECORD ?=
 BASE ?=
+REGISTRY ?=
 SHORT ?=
 PAIRS ?=
 CASES ?=
@@ -26,7 +27,7 @@ UV_PYTHON ?= >=3.11
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-real test-node test-shells node-packages test-pythons build conformance conformance-all images \
-	packaging-packages e2e-helm e2e-compose chaos explore faults oracle oracle-allocation oracle-nodes proof check format generate clean
+	release packaging-packages e2e-helm e2e-compose chaos explore faults oracle oracle-allocation oracle-nodes proof check format generate clean
 
 help: ## List what make can do
 	@echo "make TARGET, where TARGET is"
@@ -100,12 +101,15 @@ conformance: setup ## Prove on real Kubernetes what dray says about it (K8S=1.34
 conformance-all: K8S := all
 conformance-all: conformance ## The same on every minor, 1.34 to 1.37
 
+release: setup ## Wheel, sdist, images, chart, SBOMs and checksums into dist (BASE=..., REGISTRY=...)
+	$(BIN)/python -m tools.release $(if $(BASE),--base $(BASE)) $(if $(REGISTRY),--registry $(REGISTRY))
+
 packaging-packages: setup ## Install what images and their tests need with apt-get, as root
 	@$(BIN)/python -m tools.images.packages
 
-images: setup ## Build the images with docker, podman or buildah (BASE=image; BASE=debian: one made here)
-	$(BIN)/python -m tools.images $(if $(BASE),--base $(BASE))
-	$(BIN)/pytest -q -m packaging tests/packaging/images
+images: setup ## Build the images with docker, podman or buildah (BASE=image or debian, REGISTRY=...)
+	$(BIN)/python -m tools.images $(if $(BASE),--base $(BASE)) $(if $(REGISTRY),--registry $(REGISTRY))
+	$(if $(REGISTRY),,$(BIN)/pytest -q -m packaging tests/packaging/images)
 
 e2e-helm: setup ## Install, upgrade and uninstall the chart on real kubelets, as root (SHORT=1, TESTS=...)
 	$(BIN)/python -m tools.images --base debian --keep

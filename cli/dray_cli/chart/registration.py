@@ -10,6 +10,7 @@ import yaml
 
 from dray.api.names import API_GROUP
 from dray.kube.ports import CRDS, Kube, NotFoundError, Object, Resource
+from dray.runtime.backoff import Backoff
 
 _ADMISSION = "admissionregistration.k8s.io"
 MUTATING = Resource(
@@ -18,6 +19,7 @@ MUTATING = Resource(
 VALIDATING = Resource(
     _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False
 )
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 WEBHOOK = "dray-webhook"
 
 
@@ -65,6 +67,23 @@ async def trust(kube: Kube, authorities: str) -> None:
         if patch:
             await kube.patch(resource, WEBHOOK, patch, kind="json")
         click.echo(f"{resource.kind} {WEBHOOK}: {'updated' if patch else 'nothing to do'}")
+
+
+async def wait_until_served(kube: Kube, namespace: str) -> None:
+    """Wait until a webhook of this release is ready: before that, pods that ask for dray would be
+    refused."""
+    backoff = Backoff(0.2, 1.0)
+    while not is_served(await kube.get(DEPLOYMENTS, WEBHOOK, namespace)):
+        await backoff.pause()
+    click.echo(f"Deployment {WEBHOOK}: ready")
+
+
+def is_served(deployment: Object) -> bool:
+    """Whether the newest version of a Deployment has a replica that is ready."""
+    status = deployment.get("status") or {}
+    newest = deployment["metadata"].get("generation")
+    is_newest = status.get("observedGeneration") == newest
+    return bool(is_newest and status.get("updatedReplicas") and status.get("availableReplicas"))
 
 
 def bundle_patch(configuration: Object, bundle: str) -> Sequence[dict[str, object]]:

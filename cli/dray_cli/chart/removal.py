@@ -31,10 +31,10 @@ from dray.kube.ports import (
     Resource,
 )
 from dray.runtime.backoff import Backoff
+from dray_cli.chart.registration import DEPLOYMENTS
 from dray_cli.chart.secrets import LABELS
 from dray_cli.operator_secret import SECRETS
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 CONTROLLER, NODE_AGENT = "dray-claim-controller", "dray-node-agent"
 _NAMED = 5
 """Pods that an error names."""

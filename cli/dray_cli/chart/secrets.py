@@ -2,14 +2,19 @@
 
 import base64
 import datetime
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
+from dray.bus.ports import BusUnavailableError
+from dray.bus.server_reload import reload_if_outdated
 from dray.kube.ports import Kube, Object
-from dray.runtime.certificates import CA_FILE
+from dray.runtime.certificates import CA_FILE, CERTIFICATE_FILE
 from dray_cli.chart import credentials, tls
-from dray_cli.operator_secret import OPERATOR, SECRETS, read_secret
+from dray_cli.operator_secret import OPERATOR, SECRETS, password_key, read_secret
 
 NATS, NATS_TLS, WEBHOOK_TLS = "dray-nats", "dray-nats-tls", "dray-webhook-tls"
 LABELS = {"app.kubernetes.io/part-of": "dray", "app.kubernetes.io/managed-by": "dray-chart"}
@@ -44,6 +49,41 @@ async def keep_operator(kube: Kube, namespace: str, passwords: Mapping[str, str]
     await _write(
         kube, namespace, OPERATOR, held, credentials.operators(passwords, url, authorities)
     )
+
+
+async def load_in_servers(kube: Kube, namespace: str, urls: Sequence[str]) -> None:
+    """Have the servers of NATS load the certificate of their Secret, if they serve another.
+
+    The kubelet brings it to them a minute or two after it was written: what they do not have yet,
+    they load in the next run. A server that is away loads it when it starts.
+    """
+    held, keys = (
+        await read_secret(kube, namespace, NATS_TLS),
+        await read_secret(kube, namespace, NATS),
+    )
+    with _file(held[CA_FILE]) as authorities:
+        for url in urls:
+            try:
+                reloaded = await reload_if_outdated(
+                    url,
+                    user=credentials.SYSTEM,
+                    password=keys[password_key(credentials.SYSTEM)],
+                    ca_file=authorities,
+                    certificate=held[CERTIFICATE_FILE].encode(),
+                )
+            except BusUnavailableError as error:
+                click.echo(f"{url}: {error}")
+            else:
+                click.echo(f"{url}: {'reloads its certificate' if reloaded else 'nothing to do'}")
+
+
+@contextmanager
+def _file(text: str) -> Iterator[Path]:
+    """A file with the text."""
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(text)
+        file.flush()
+        yield Path(file.name)
 
 
 async def _write(

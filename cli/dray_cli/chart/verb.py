@@ -35,9 +35,23 @@ def chart() -> None:
 @click.option(
     "--certificates/--no-certificates", default=True, help="Whether to issue certificates here."
 )
+@click.option(
+    "--nats-server",
+    "nats_servers",
+    multiple=True,
+    metavar="URL",
+    help="A server of NATS that is to load a renewed certificate; may be repeated.",
+)
+@click.option("--wait", is_flag=True, help="Wait until the webhook is ready.")
 @click.option("--nats-url", default="", help="The bus, for people's command line.")
 def prepare(
-    namespace: str, crds: Path | None, nats: bool, certificates: bool, nats_url: str
+    namespace: str,
+    crds: Path | None,
+    nats: bool,
+    certificates: bool,
+    wait: bool,
+    nats_servers: tuple[str, ...],
+    nats_url: str,
 ) -> None:
     """Make what is missing, and renew what expires: custom resources, passwords, certificates.
 
@@ -50,16 +64,22 @@ def prepare(
         await registration.apply_custom_resources(kube, custom_resources)
         passwords = await secrets.keep_credentials(kube, namespace) if nats else {}
         if certificates:
-            names = service_names(_WEBHOOK_SERVICE, namespace)
-            authorities = await secrets.keep_certificate(
-                kube, namespace, secrets.WEBHOOK_TLS, _WEBHOOK_SERVICE, names
-            )
-            await registration.trust(kube, authorities)
-        if certificates and nats:
-            names = (*service_names(_NATS_SERVICE, namespace), "localhost", "127.0.0.1")
-            await secrets.keep_certificate(kube, namespace, secrets.NATS_TLS, _NATS_SERVICE, names)
+            await keep_certificates(kube)
         if nats:
             await secrets.keep_operator(kube, namespace, passwords, nats_url)
+        if wait:
+            await registration.wait_until_served(kube, namespace)
+
+    async def keep_certificates(kube: Kube) -> None:
+        names = service_names(_WEBHOOK_SERVICE, namespace)
+        authorities = await secrets.keep_certificate(
+            kube, namespace, secrets.WEBHOOK_TLS, _WEBHOOK_SERVICE, names
+        )
+        await registration.trust(kube, authorities)
+        if nats:
+            names = (*service_names(_NATS_SERVICE, namespace), "localhost", "127.0.0.1")
+            await secrets.keep_certificate(kube, namespace, secrets.NATS_TLS, _NATS_SERVICE, names)
+            await secrets.load_in_servers(kube, namespace, nats_servers)
 
     _run(work)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dray.bus import jetstream
-from dray.bus.ports import Bus
+from dray.bus.ports import Bus, BusUnavailableError
+from dray.bus.server_reload import reload_if_outdated
 from dray.runtime.certificates import Issued, issue
 from dray_sandbox.nats_server import binary
 from dray_sandbox.paths import free_port
@@ -47,13 +48,15 @@ async def start(runner: Runner, folder: Path, *, tls: bool) -> int:
     files = {"cert_file": str(folder / "tls.crt"), "key_file": str(folder / "tls.key")}
 
     def program(port: int) -> ProcessSpec:
-        user = {"user": "claim-controller", "password": PASSWORD}
+        users = {"users": [{"user": "claim-controller", "password": PASSWORD}]}
+        system = {"users": [{"user": "system", "password": PASSWORD}]}
         configuration = {
             "host": "127.0.0.1",
             "port": port,
             "trace": True,
             "jetstream": {"store_dir": str(folder / "store")},
-            "authorization": {"users": [user]},
+            "accounts": {"DRAY": users | {"jetstream": "enabled"}, "SYS": system},
+            "system_account": "SYS",
             **({"tls": files} if tls else {}),
         }
         (folder / "nats.conf").write_text(json.dumps(configuration))
@@ -122,3 +125,42 @@ async def test_a_missing_file_is_named(tmp_path):
 
     await explained(bus, f"{tmp_path}/none.crt can't be read")
     await bus.close()
+
+
+async def test_a_server_loads_a_renewed_certificate_without_a_restart(tmp_path, runner):
+    first, second = issued(), issued()
+    ca_file = write(tmp_path, first)
+    port = await start(runner, tmp_path, tls=True)
+    url = f"tls://127.0.0.1:{port}"
+    connected = await connect(url, ca_file)
+    both = tmp_path / "both.crt"
+    both.write_bytes(first.authority + second.authority)
+
+    async def reload(certificate: bytes) -> bool:
+        return await reload_if_outdated(
+            url, user="system", password=PASSWORD, ca_file=both, certificate=certificate
+        )
+
+    assert not await reload(first.certificate)
+    write(tmp_path, second)
+    assert await reload(second.certificate)
+
+    async with asyncio.timeout(30.0):
+        while await reload(second.certificate):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert connected.problem is None
+    await connected.close()
+
+
+async def test_a_server_that_is_away_or_refuses_is_named(tmp_path, runner):
+    ca_file = write(tmp_path, issued())
+    port = await start(runner, tmp_path, tls=True)
+
+    for url, user in (
+        (f"tls://127.0.0.1:{free_port()}", "system"),
+        (f"tls://127.0.0.1:{port}", "x"),
+    ):
+        with pytest.raises(BusUnavailableError, match=url):
+            await reload_if_outdated(
+                url, user=user, password=PASSWORD, ca_file=ca_file, certificate=b"other"
+            )

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+import yaml
 from tests.packaging.helm.installation import (
+    CHART,
     INSTALLED,
     NAMESPACE,
     RELEASE,
@@ -119,6 +121,31 @@ asyncio.run(main())
 
 
 @pytest.mark.long
+async def test_the_daily_job_makes_again_what_was_lost(empty: Cluster) -> None:
+    await empty.kubectl("delete", "secret", "dray-operator", "-n", NAMESPACE)
+    lost = json.dumps({"data": {"reader-password": None}})
+    await empty.kubectl("patch", "secret", "dray-nats", "-n", NAMESPACE, "-p", lost)
+    broken = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+    configuration = "mutatingwebhookconfiguration/dray-webhook"
+    await empty.kubectl("patch", configuration, "--type=json", "-p", json.dumps(broken))
+
+    await empty.kubectl(
+        "create", "job", "--from=cronjob/dray-renewal", "renew-now", "-n", NAMESPACE
+    )
+    await empty.kubectl(
+        "wait", "--for=condition=Complete", "job/renew-now", "-n", NAMESPACE, "--timeout=60s"
+    )
+
+    printed = await empty.kubectl("logs", "job/renew-now", "-n", NAMESPACE)
+    assert "Secret dray-nats: updated (reader-password)" in printed
+    assert "Secret dray-operator: created" in printed
+    await empty.helm("test", RELEASE, "-n", NAMESPACE)
+    # The servers of NATS read passwords when they start.
+    await empty.kubectl("rollout", "restart", "statefulset/dray-nats", "-n", NAMESPACE)
+    await empty.ready()
+
+
+@pytest.mark.long
 async def test_an_upgrade_brings_custom_resources_and_keeps_pods_and_passwords(
     empty: Cluster,
 ) -> None:
@@ -128,6 +155,9 @@ async def test_an_upgrade_brings_custom_resources_and_keeps_pods_and_passwords(
         "patch", "crd", "gpupools.tensor-fusion.ai", "--type=json",
         "-p", json.dumps([{"op": "remove", "path": removed}]),
     )  # fmt: skip
+    await empty.kubectl("delete", "crd", "queues.scheduling.volcano.sh")
+    lost = json.dumps({"data": {"recorder-password": None}})
+    await empty.kubectl("patch", "secret", "dray-nats", "-n", NAMESPACE, "-p", lost)
 
     await empty.upgrade(*SIMULATED, "--set", "webhook.replicas=3", "--set", "logLevel=debug")
     await empty.ready()
@@ -135,8 +165,10 @@ async def test_an_upgrade_brings_custom_resources_and_keeps_pods_and_passwords(
     (crd,) = await empty.objects("crd", "gpupools.tensor-fusion.ai")
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert "isolation" in spec["properties"]
+    assert await empty.objects("crd", "queues.scheduling.volcano.sh")
     (after,) = await empty.objects("secret", "dray-nats", "-n", NAMESPACE)
-    assert after["data"] == before["data"]
+    made = {"recorder-password": after["data"]["recorder-password"]}
+    assert after["data"] == before["data"] | made
     (webhook,) = await empty.objects("deployment", "dray-webhook", "-n", NAMESPACE)
     assert webhook["status"]["readyReplicas"] == 3
     await empty.running("my-gpu-workload")
@@ -165,11 +197,18 @@ async def test_an_uninstallation_is_refused_while_pods_use_gpus(empty: Cluster) 
 
 async def test_an_uninstallation_leaves_what_people_made_and_nothing_else(empty: Cluster) -> None:
     pool = "apiVersion: tensor-fusion.ai/v1\nkind: GPUPool\nmetadata: {name: theirs}\nspec: {}"
-    await empty.apply(pool)
+    await empty.apply(pool, gpu_pod("waits", tflops="100000"))
+
+    async def is_recorded() -> bool:
+        return bool(await empty.objects("bindrequests"))
+
+    await empty.until(is_recorded, "the reason of the pod that waits")
     await empty.kubectl("delete", "pod", "my-gpu-workload")
 
     await empty.uninstall()
 
+    await empty.kubectl("get", "pod", "waits")
+    await empty.kubectl("delete", "pod", "waits")
     assert [one["metadata"]["name"] for one in await empty.objects("gpupools")] == ["theirs"]
     await empty.kubectl("delete", "gpupool", "theirs")
     await _nothing_left(empty)
@@ -192,6 +231,44 @@ async def test_a_second_installation_works_with_three_servers_of_nats(empty: Clu
     await empty.kubectl("delete", "pod", "again", "meanwhile")
     await empty.uninstall()
     await _nothing_left(empty)
+
+
+@pytest.mark.long
+async def test_every_right_of_the_jobs_was_used_and_nothing_was_refused(empty: Cluster) -> None:
+    requests = empty.audited()
+    rendered = await empty.helm(
+        "template", RELEASE, str(CHART), "-n", NAMESPACE, "--dry-run=server", *SIMULATED
+    )
+    jobs = {f"dray-{name}" for name in ("setup", "renewal", "removal")}
+    roles = [
+        one
+        for one in yaml.safe_load_all(rendered)
+        if one and one["kind"] in ("Role", "ClusterRole") and one["metadata"]["name"] in jobs
+    ]
+
+    granted = {
+        (role["metadata"]["name"], verb, group, resource)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    used = {
+        (
+            one.user.rpartition(":")[2],
+            one.verb,
+            one.group,
+            f"{one.resource}/{one.subresource}" if one.subresource else one.resource,
+        )
+        for one in requests
+    }
+    assert len(roles) == 2 * len(jobs)
+    assert sorted(granted - used) == []
+    assert [(one.user, one.verb, one.path) for one in requests if one.forbidden] == []
+    services = {one.user.rpartition(":")[2] for one in requests}
+    assert {"dray-claim-controller", "dray-node-agent"} < services
+    assert "dray-webhook" not in services
 
 
 async def _nothing_left(cluster: Cluster) -> None:

@@ -144,3 +144,14 @@ async def test_a_lost_password_is_made_again_and_a_lost_key_is_removed():
 
     stored = await kube.get(SECRETS, secrets.NATS, NAMESPACE)
     assert base64.b64decode(stored["data"]["reader-password"]).decode() == after["reader-password"]
+
+
+def test_a_webhook_serves_once_a_replica_of_the_newest_version_is_ready():
+    status = {"observedGeneration": 3, "updatedReplicas": 1, "availableReplicas": 1}
+    deployment = {"metadata": {"generation": 3}, "status": status}
+
+    assert registration.is_served(deployment)
+    for name in status:
+        lacking = {key: value for key, value in status.items() if key != name}
+        assert not registration.is_served(deployment | {"status": lacking})
+    assert not registration.is_served(deployment | {"metadata": {"generation": 4}})

@@ -32,15 +32,18 @@ spec:
       {{- with .root.Values.jobs.resources }}
       resources: {{ toYaml . | nindent 8 }}
       {{- end }}
-      {{- if .crds }}
       volumeMounts:
+        - {name: tmp, mountPath: /tmp}
+        {{- if .crds }}
         - {name: crds, mountPath: /crds, readOnly: true}
-      {{- end }}
-  {{- if .crds }}
+        {{- end }}
   volumes:
+    - name: tmp
+      emptyDir: {medium: Memory, sizeLimit: 1Mi}
+    {{- if .crds }}
     - name: crds
       configMap: {name: dray-crds}
-  {{- end }}
+    {{- end }}
 {{- end }}
 
 {{/* What `dray chart prepare` is called with. */}}
