@@ -5,7 +5,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class Bench:
         """The decision log of a domain, with its first record."""
         await self.bus.ensure(log_spec(domain, 1))
         opened = Opened(domain=domain, epoch=1, writer="c", facts_sequence=0, now_unix_s=0.0)
-        message = replace(encode(opened, source="/bench"), subject=log_subject(domain, 1))
+        message = encode(opened, source="/bench").to(log_subject(domain, 1))
         await self.bus.append(message, expected_last=0)
 
     async def start(self, name: str, settings: Mapping[str, str] | None = None) -> None:

@@ -126,7 +126,7 @@ async def _open(bus: Bus, placement: str, nodes: int) -> None:
     """Streams, an open log, and the facts of a whole pool."""
     for spec in (*STREAMS, log_spec(POOL, 1)):
         await bus.ensure(spec)
-    opened = replace(encode(OPENED, source="/benchmark"), subject=log_subject(POOL, 1))
+    opened = encode(OPENED, source="/benchmark").to(log_subject(POOL, 1))
     await bus.append(opened, expected_last=0)
     await _publish(bus, [*pool_facts(placement), *fleet_facts(nodes)])
 

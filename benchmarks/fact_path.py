@@ -14,7 +14,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from types import FrameType
 from unittest.mock import patch
 
@@ -70,7 +69,7 @@ async def path() -> Counter[str]:
     bus = MemoryBus()
     for spec in (*STREAMS, log_spec(POOL, 1)):
         await bus.ensure(spec)
-    opened = replace(encode(OPENED, source="/c"), subject=log_subject(POOL, 1))
+    opened = encode(OPENED, source="/c").to(log_subject(POOL, 1))
     await bus.append(opened, expected_last=0)
     state = AllocatorState(AllocatorOptions(writer="a"))
     replica = Replica(bus.peer(), state, AllocatorMetrics(state))

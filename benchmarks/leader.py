@@ -33,7 +33,7 @@ import msgspec
 from benchmarks.control_plane_meter import process_cpu_s
 from benchmarks.leader_process import Step
 from benchmarks.machine import machine
-from dray.bus.topology import CLAIM_CONTROLLER
+from dray.bus.topology import ALLOCATOR, CLAIM_CONTROLLER
 from dray_sandbox.nats_server import NatsAccess, start_nats
 from dray_sandbox.paths import free_port
 from dray_sandbox.processes import ProcessSpec, Runner
@@ -53,6 +53,7 @@ LIMITS: Final = {
 RATE_PER_S: Final = 100
 _API, _NATS = "api", "nats-server"
 _FIRST, _SECOND, _ALLOCATOR = "claim-controller-1", "claim-controller-2", "allocator-1"
+_MODULES: Final = {CLAIM_CONTROLLER: "dray_claim_controller", ALLOCATOR: "dray_allocator"}
 _WITHIN_S: Final = 600.0
 _POLL_S: Final = 0.1
 _QUIET_SHARE: Final = 0.15
@@ -84,7 +85,7 @@ class Bench:
         }
         if role == CLAIM_CONTROLLER:
             environment["DRAY_KUBE__KUBECONFIG"] = str(self._kubeconfig())
-        module = ("-m", "benchmarks.leader_process", role, str(self.steps_file(name)))
+        module = ("-m", "benchmarks.leader_process", _MODULES[role], str(self.steps_file(name)))
         argv = (sys.executable, *module)
         program = ProcessSpec(
             name, argv, environment, lambda: self._answers(name), _WITHIN_S, order=30

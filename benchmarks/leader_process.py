@@ -1,4 +1,4 @@
-"""A service that notes its long steps: ``python -m benchmarks.leader_process SERVICE FILE``.
+"""A service that notes its long steps: ``python -m benchmarks.leader_process MODULE FILE``.
 
 A step is what the event loop runs without a pause. Steps of ``LEAST_S`` and more are written to the
 file, one JSON object a line: when it ended (Unix time), how long it took, its CPU time, what ran.
@@ -6,6 +6,7 @@ file, one JSON object a line: when it ended (Unix time), how long it took, its C
 
 import asyncio
 import asyncio.events
+import runpy
 import sys
 import time
 from collections.abc import Callable
@@ -13,13 +14,6 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 import msgspec
-
-from dray.bus.topology import ALLOCATOR
-from dray.runtime.settings import load
-from dray_allocator import app as allocator_app
-from dray_allocator.settings import AllocatorSettings
-from dray_claim_controller import app as controller_app
-from dray_claim_controller.settings import ControllerSettings
 
 LEAST_S: Final = 0.02
 
@@ -59,10 +53,8 @@ def main() -> None:
     service, file = sys.argv[1:]
     with Path(file).open("w") as out:
         asyncio.events.Handle._run = note_steps(asyncio.events.Handle._run, out)  # type: ignore[method-assign]
-        if service == ALLOCATOR:
-            asyncio.run(allocator_app.run(load(AllocatorSettings)))
-        else:
-            asyncio.run(controller_app.run(load(ControllerSettings)))
+        sys.argv = [service]
+        runpy.run_module(service, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -155,7 +155,7 @@ async def _bus(nodes: int) -> MemoryBus:
     bus = MemoryBus()
     for spec in (*STREAMS, log_spec(POOL, 1)):
         await bus.ensure(spec)
-    opened = replace(encode(OPENED, source="/bench"), subject=log_subject(POOL, 1))
+    opened = encode(OPENED, source="/bench").to(log_subject(POOL, 1))
     await bus.append(opened, expected_last=0)
     for fact in (*pool_facts(), *fleet_facts(nodes)):
         await bus.publish(encode(fact, source="/bench"))

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
+from dray.api.errors import DrayError
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import (
     Bus,
@@ -231,6 +232,23 @@ class FaultyBus:
             lambda: self.inner.publish(message, **more),
             payload=message.payload,
         )
+
+    async def publish_all(
+        self, batches: Iterable[Sequence[Outgoing]], **more: Any
+    ) -> list[int | DrayError]:
+        """See ``Bus.publish_all``: each message has a fate of its own."""
+        outcomes: list[int | DrayError] = []
+        for batch in batches:
+            outcomes += await asyncio.gather(*(self._outcome(one, more) for one in batch))
+            if any(isinstance(one, DrayError) for one in outcomes[-len(batch) :]):
+                break
+        return outcomes
+
+    async def _outcome(self, message: Outgoing, more: dict[str, Any]) -> int | DrayError:
+        try:
+            return await self.publish(message, **more)
+        except DrayError as error:
+            return error
 
     async def last(self, stream: str, subject: str) -> Delivered | None:
         """See ``Bus.last``."""

@@ -12,7 +12,7 @@ from dray_claim_controller.cache.rule_recorder import (
     recorded_answer,
 )
 from dray_claim_controller.cache.snapshot import CacheSnapshot, restore_snapshot
-from dray_claim_controller.execution.adoption import Halfway, StartedHalfway
+from dray_claim_controller.execution.adoption import Halfway, HeldTogether, StartedHalfway
 from dray_claim_controller.execution.decisions import NextStep
 from dray_claim_controller.execution.in_flight_allocations import MayCommit
 from dray_claim_controller.execution.joint_decisions import JointStep
@@ -24,6 +24,12 @@ from dray_claim_controller.execution.rollback_decisions import (
 from dray_claim_controller.execution.unschedulable import Cleared, Refused
 from dray_claim_controller.facts.decisions import FACT_OF, Publish
 from dray_claim_controller.garbage.decisions import Garbage
+from dray_claim_controller.groups.decisions import (
+    DueForGroup,
+    GroupStatus,
+    MissingGroups,
+    QueueStatuses,
+)
 from dray_claim_controller.logs.decisions import MustBegin, NextEpoch
 from dray_claim_controller.owners.decisions import CameLate, StrandedPods
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
@@ -36,12 +42,16 @@ QUESTIONS: dict[str, type[RecordedRule[Any]]] = by_name(
     AwaitsPreparation,
     CameLate,
     Cleared,
+    DueForGroup,
     Garbage,
+    GroupStatus,
     Halfway,
+    HeldTogether,
     JointStep,
     MayCommit,
     MayTakeBack,
     MayVoid,
+    MissingGroups,
     MustBegin,
     NextEpoch,
     NextStep,
@@ -49,6 +59,7 @@ QUESTIONS: dict[str, type[RecordedRule[Any]]] = by_name(
     PoolRelease,
     PoolStatus,
     Publish,
+    QueueStatuses,
     Refused,
     StartedHalfway,
     Taints,

@@ -4,6 +4,7 @@ from typing import Self
 
 from pydantic import Field, SecretStr, model_validator
 
+from dray.api.names import DEFAULT_SCHEDULER_NAMES
 from dray.bus.ports import StreamSpec
 from dray.bus.topology import (
     COMMANDS_STREAM,
@@ -14,7 +15,7 @@ from dray.bus.topology import (
     STREAMS,
     limited,
 )
-from dray.runtime.settings import ByteSize, Duration, Settings, SettingsGroup
+from dray.runtime.settings import ByteSize, CommaList, Duration, Settings, SettingsGroup
 
 _KEPT = {spec.name: spec.max_bytes for spec in STREAMS if spec.max_bytes is not None}
 _LEAST_KEPT = 8 * MIB
@@ -139,6 +140,19 @@ class Owner(SettingsGroup):
     flight may still land."""
 
 
+class GroupSettings(SettingsGroup):
+    """Pod groups."""
+
+    scheduler_names: CommaList = DEFAULT_SCHEDULER_NAMES
+    """As the webhook's. With ``volcano`` among them dray writes the status of all PodGroups and
+    Queues of Volcano, which must be absent."""
+    timeout: Duration = Field(default=300.0, gt=0)
+    """How long too few pods of a group may run after its first decision, unless its annotation
+    says otherwise; then it gives its devices back."""
+    grace: Duration = Field(default=60.0, ge=0)
+    """How long too few of them may run after the group has run."""
+
+
 class Probing(SettingsGroup):
     """How often to ask which fields the API server keeps: an upgrade can change that."""
 
@@ -175,3 +189,4 @@ class ControllerSettings(Settings):
     streams: Streams = Streams()
     logs: Logs = Logs()
     identities: Identities = Identities()
+    groups: GroupSettings = GroupSettings()

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import structlog
 
 from dray.api.errors import DrayError, PermanentError, TemporaryError
-from dray.api.names import GPU_LABEL, GPU_PRESENT
+from dray.api.names import GPU_LABEL, GPU_PRESENT, VOLCANO_SCHEDULER
 from dray.bus.ports import Bus, BusUnavailableError, NoRoomError, StreamSpec
 from dray.bus.topology import FACTS_STREAM
 from dray.kube.ports import NODES, Kube
-from dray.messages.decisions import log_stream
+from dray.messages.decisions import Waiting, log_stream
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.informers import Informers
@@ -31,6 +31,7 @@ from dray_claim_controller.execution.writes import ClaimWrites, Timeout
 from dray_claim_controller.facts.feature_gates import FeatureGateReconciler
 from dray_claim_controller.facts.publisher import NodeMoves, Publisher, SupersededError
 from dray_claim_controller.garbage.reconciler import GarbageReconciler
+from dray_claim_controller.groups.reconciler import GroupReconciler
 from dray_claim_controller.inventories.server import InventoryServer
 from dray_claim_controller.logs.epochs import Epochs
 from dray_claim_controller.logs.followers import Followers
@@ -145,9 +146,22 @@ class LeaderTerm:
             self.epochs,
             clock,
             decided=self._decided,
-            waiting=self.reporter.waiting,
+            waiting=self._waits,
             nodes_of=self.publisher.nodes_of,
             published=self.publisher.domain,
+        )
+        self.groups = GroupReconciler(
+            kube,
+            informers,
+            clock,
+            writes=writes,
+            rollback=rollback,
+            executions=lambda: self.followers.executions,
+            executing=self.executor.executing,
+            every_s=settings.publishing.status_every,
+            timeout_s=settings.groups.timeout,
+            grace_s=settings.groups.grace,
+            acts_for_volcano=VOLCANO_SCHEDULER in settings.groups.scheduler_names,
         )
         self.trimmer = LogTrimmer(
             bus,
@@ -324,6 +338,7 @@ class LeaderTerm:
             "prepare": self.preparation.run(),
             "pools": pools.run(),
             "owners": owners.run(),
+            "groups": self.groups.run(),
             "abilities": self.feature_gates.run(self._revision),
             "reports": self.reporter.run(look_every_s=settings.publishing.report_every),
         }
@@ -392,6 +407,10 @@ class LeaderTerm:
     def _decided(self, execution: Execution) -> None:
         self.executor.submit(execution)
         self.reporter.decided(execution)
+
+    def _waits(self, waiting: Waiting) -> None:
+        self.reporter.waiting(waiting)
+        self.groups.waiting(waiting)
 
     def _progress(self, progress: Progress) -> None:
         self.reporter.progress(progress)

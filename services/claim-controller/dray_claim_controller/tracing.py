@@ -6,7 +6,7 @@ Kubernetes and messaging where those know the thing, else ``dray.…``.
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final, Literal
+from typing import Final, Literal, TypeGuard
 
 from dray.api.names import TRACEPARENT as CLAIM_TRACEPARENT
 from dray.api.pods import Pod
@@ -36,15 +36,17 @@ def deriving_for(pod: CachedPod, template: str, base: str) -> AbstractContextMan
     return deriving(_position(pod), template, base, _of_pod(pod.pod))
 
 
+def is_traced(pod: CachedPod | None) -> TypeGuard[CachedPod]:
+    """Whether a pod is there, and its trace was sampled."""
+    return pod is not None and is_sampled(_position(pod))
+
+
 @contextmanager
-def publishing(fact: Fact, pod: CachedPod | None, *, first: bool) -> Iterator[str]:
-    """Around the publication of a fact about a pod: the ``traceparent`` to send with it.
+def publishing(fact: Fact, pod: CachedPod, *, first: bool) -> Iterator[str]:
+    """Around the publication of a fact about a traced pod: the ``traceparent`` to send with it.
 
     The ``first`` fact about a pod's claim is a span: from here on the allocator can know it.
     """
-    if pod is None or not is_sampled(_position(pod)):
-        yield ""
-        return
     if not first or not isinstance(fact, ClaimObserved):
         yield _position(pod)
         return

@@ -13,6 +13,8 @@ DEFAULT_QUEUE: Final = "default"
 
 GROUP_NAME_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 """Annotations, or labels, of a pod that name its PodGroup."""
+QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
+"""Annotation of a pod or namespace that names a Queue."""
 TASK_KEY: Final = "volcano.sh/task-spec"
 """Annotation, or label, of a pod: its task."""
 TASK_AFFINITY: Final = "volcano.sh/task-topology-affinity"

@@ -150,7 +150,7 @@ def opaque_parts(data: bytes) -> Iterator[Part]:
         end = at + len(_NAME)
         if (found := _PARAMETERS.match(data, at)) is None:
             continue
-        if found[1] and found[1].count(b"{") + found[1].count(b"[") <= MOST_CONTAINERS:
+        if found[1] and containers(found[1]) <= MOST_CONTAINERS:
             end = found.end()
             continue
         begin = found.start(1)
@@ -223,6 +223,16 @@ def _opaque(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
+def containers(data: bytes) -> int:
+    """How many containers the data has, and brackets in strings: an upper bound of its levels."""
+    return data.count(b"{") + data.count(b"[")
+
+
+def is_shallow(data: bytes) -> bool:
+    """Whether nothing in the data is nested more than ``MAX_NESTING`` deep for sure."""
+    return not _may_be_deeper(data, MAX_NESTING)
+
+
 def is_deeper(data: bytes, nesting: int) -> bool:
     """Whether containers are more than ``nesting`` deep within each other. Raises DecodeError."""
     return _may_be_deeper(data, nesting) and any(True for _ in _deeper_parts(data, nesting))
@@ -230,7 +240,7 @@ def is_deeper(data: bytes, nesting: int) -> bool:
 
 def _may_be_deeper(data: bytes, nesting: int) -> bool:
     """False if containers are surely not more than ``nesting`` deep within each other."""
-    if data.count(b"{") + data.count(b"[") <= nesting:
+    if containers(data) <= nesting:
         return False
     return bool(_unmatched(data, min(nesting, _USUAL_NESTING)))
 
@@ -263,8 +273,27 @@ class _Page(msgspec.Struct):
 
 
 _PAGE: Final = msgspec.json.Decoder(_Page)
-Page = tuple[dict[str, Any], list[bytes], bool]
-"""A list's metadata, the text of each of its objects, and whether none of them is nested deep."""
+Page = tuple[dict[str, Any], list[bytes]]
+"""A list's metadata, and the text of each of its objects."""
+
+
+def split(data: bytes) -> Page | None:
+    """Split a Kubernetes list into its objects, if all of them begin as the first one does, and
+    nothing in them: if each text is the JSON of one object, these are the list's objects. Other
+    lists have to be ``cut``; None: this is one of them."""
+    if (found := _ITEMS.search(data)) is None:
+        return None
+    first, last = found.end(), data.rfind(b"]")
+    rest = data[:first] + data[last:]
+    if not data.startswith(b"{", first) or _may_be_deeper(rest, _USUAL_NESTING):
+        return None
+    opening = data[first : data.find(b":", first) + 2]
+    texts = data[first:last].split(b"," + opening)
+    try:
+        page = _PAGE.decode(rest)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return page.metadata, [texts[0], *(opening + text for text in texts[1:])]
 
 
 def cut(data: bytes) -> Generator[None, None, Page]:
@@ -274,10 +303,10 @@ def cut(data: bytes) -> Generator[None, None, Page]:
     Raises:
         msgspec.DecodeError: the data is no list.
     """
-    if is_shallow := (yield from _is_shallow(data)):
+    if (yield from _is_page_shallow(data)):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             page = _PAGE.decode(data)
-            return page.metadata, [bytes(item) for item in page.items or ()], True
+            return page.metadata, [bytes(item) for item in page.items or ()]
         # Malformed, or text that is no Unicode.
     items: list[bytes] = []
     found = _ITEMS.search(data)
@@ -299,10 +328,10 @@ def cut(data: bytes) -> Generator[None, None, Page]:
     if _may_be_deeper(rest, _USUAL_NESTING):
         raise msgspec.DecodeError("JSON is malformed: not only objects are in the list")
     page = _PAGE.decode(_readable(rest))
-    return page.metadata, [*items, *map(bytes, page.items or ())], is_shallow
+    return page.metadata, [*items, *map(bytes, page.items or ())]
 
 
-def _is_shallow(data: bytes) -> Generator[None, None, bool]:
+def _is_page_shallow(data: bytes) -> Generator[None, None, bool]:
     """Whether nothing in the data is nested too deep for sure."""
     begin = depth = 0
     while begin < len(data):

@@ -11,6 +11,8 @@ DEVICE_CLASS: Final = DRIVER
 DRAY_SCHEDULER: Final = "tensor-fusion-scheduler"
 """``schedulerName`` of pods that dray binds itself."""
 VOLCANO_SCHEDULER: Final = "volcano"
+DEFAULT_SCHEDULER_NAMES: Final = (DRAY_SCHEDULER,)
+"""Those whose pods are dray's to schedule, unless settings say otherwise."""
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 CLAIM_REFERENCE: Final = "tensor-fusion-gpu-claim"

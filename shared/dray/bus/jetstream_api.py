@@ -55,7 +55,7 @@ async def ask(
         raise BusUnavailableError(
             f"JetStream does not answer {subject}: is it enabled on the server?"
         ) from None
-    return _answer(reply.data, subject)
+    return _answer(reply, subject)
 
 
 async def store(session: Session, message: Outgoing, *, timeout_s: float) -> int:
@@ -64,9 +64,33 @@ async def store(session: Session, message: Outgoing, *, timeout_s: float) -> int
     reply = await session.request(
         message.subject, message.payload, timeout_s=timeout_s, headers=message.headers
     )
-    answer = _answer(reply.data, message.subject)
-    with understood(message.subject):
-        return int(answer["seq"])
+    return stored_sequence(reply, message.subject)
+
+
+class _Stored(msgspec.Struct):
+    """JetStream's answer to a message."""
+
+    seq: int = 0
+    error: dict[str, Any] | None = None
+
+
+_STORED: Final = msgspec.json.Decoder(_Stored)
+
+
+def stored_sequence(reply: bytes, subject: str) -> int:
+    """The sequence that JetStream gave a message of the subject. Raises as ``error_of``, and
+    BusUnavailableError for an invalid answer: the outcome is unknown."""
+    try:
+        answer = _STORED.decode(reply)
+    except msgspec.MsgspecError as error:
+        raise _nonsense(subject, error) from error
+    if answer.error:
+        with understood(subject):
+            problem = error_of(answer.error, subject)
+        raise problem
+    if answer.seq < 1:
+        raise _nonsense(subject, ValueError(f"no sequence in {reply[:200]!r}"))
+    return answer.seq
 
 
 def _answer(data: bytes, what: str) -> dict[str, Any]:
@@ -85,7 +109,11 @@ def understood(what: str) -> Iterator[None]:
     try:
         yield
     except (msgspec.MsgspecError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise BusUnavailableError(f"NATS answered {what} with nonsense: {error!r}") from error
+        raise _nonsense(what, error) from error
+
+
+def _nonsense(what: str, error: Exception) -> BusUnavailableError:
+    return BusUnavailableError(f"NATS answered {what} with nonsense: {error!r}")
 
 
 class JetStreamRefusedError(PermanentError):

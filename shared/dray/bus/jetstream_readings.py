@@ -59,7 +59,7 @@ class Readings:
                 "one has to run, and nats-server with dray's accounts (deploy/nats/dray.conf)"
             ) from None
         with understood(self._subject):
-            return msgspec.json.decode(reply.data, type=ReadingReply)
+            return msgspec.json.decode(reply, type=ReadingReply)
 
 
 async def make(session: Session, reading: Reading) -> ReadingReply:

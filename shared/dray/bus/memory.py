@@ -3,12 +3,13 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 import structlog
 
+from dray.api.errors import DrayError
 from dray.bus.dead import dead_letter
 from dray.bus.memory_consumer import MemoryConsumer, MemoryDelivery
 from dray.bus.memory_store import MemoryServer, matches, with_pending
@@ -149,6 +150,23 @@ class MemoryBus:
         sequence = self.server.of_subject(message.subject).publish(message, fence)
         self._leave("publish")
         return sequence
+
+    async def publish_all(
+        self, batches: Iterable[Sequence[Outgoing]], *, fence: Fence | None = None
+    ) -> list[int | DrayError]:
+        """See ``Bus.publish_all``."""
+        outcomes: list[int | DrayError] = []
+        for batch in batches:
+            outcomes += await asyncio.gather(*(self._outcome(one, fence) for one in batch))
+            if any(isinstance(one, DrayError) for one in outcomes[-len(batch) :]):
+                break
+        return outcomes
+
+    async def _outcome(self, message: Outgoing, fence: Fence | None) -> int | DrayError:
+        try:
+            return await self.publish(message, fence=fence)
+        except DrayError as error:
+            return error
 
     async def append(
         self, message: Outgoing, *, expected_last: int, identity: str = "", after: str = ""

@@ -1,10 +1,10 @@
 """The bus as dray needs it: durable, sequenced, fenced streams; request and reply; leases."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dray.api.errors import PermanentError, TemporaryError
+from dray.api.errors import DrayError, PermanentError, TemporaryError
 from dray.messages.base import Delivered, Outgoing
 from dray.messages.rpc import Reading, ReadingReply
 
@@ -174,6 +174,13 @@ class Bus(Protocol):
         """Store in the stream of the subject; its sequence. Duplicates within the window are
         dropped by ``Nats-Msg-Id``, once the fence has let them pass. Raises StreamMissingError,
         StaleSequenceError."""
+
+    async def publish_all(
+        self, batches: Iterable[Sequence[Outgoing]], *, fence: Fence | None = None
+    ) -> list[int | DrayError]:
+        """Store many messages in order, as ``publish`` does, without waiting for each. A batch is
+        made while earlier ones are on their way, and none after a failure. Returns the sequence of
+        each message of the batches that were made, or the error instead."""
 
     async def append(
         self, message: Outgoing, *, expected_last: int, identity: str = "", after: str = ""

@@ -8,8 +8,9 @@ repeat.
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeVar
 
 import nats.errors
 import structlog
@@ -18,12 +19,15 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
-from dray.api.errors import PermanentError
-from dray.bus.bulk_parser import BulkParser, Take
+from dray.api.errors import DrayError, PermanentError
+from dray.bus.bulk_parser import BulkParser, Headers, Take
 from dray.bus.ports import BusUnavailableError, MessageTooLargeError
-from dray.messages.base import sent_bytes
+from dray.messages.base import Outgoing, sent_bytes
 
+T = TypeVar("T")
 NO_RESPONDERS: Final = "503"
+_WITHOUT_BREAKS: Final = str.maketrans("\r\n", "  ")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _FORBIDDEN: Final = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
 _UNSENDABLE: Final = (
     nats.errors.MaxPayloadError,
@@ -97,6 +101,26 @@ class SessionClient(Client):  # type: ignore[misc]
             raise asyncio.CancelledError
         return flushed
 
+    async def _send_publish(
+        self,
+        subject: str,
+        reply: str,
+        payload: bytes,
+        payload_size: int,
+        headers: Mapping[str, str] | None,
+    ) -> None:
+        """As nats-py's, which takes 3 us for each header: half the time of a fact's publication."""
+        if not headers:
+            await super()._send_publish(subject, reply, payload, payload_size, None)
+            return
+        block = header_block(headers)
+        line = f"HPUB {subject} {reply} {len(block)} {len(block) + len(payload)}\r\n"
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += payload_size
+        await self._send_command(b"%b%b%b\r\n" % (line.encode(), block, payload))
+        if self._flush_queue.empty():
+            await self._flush_pending()
+
     async def _close(self, *args: Any, **more: Any) -> None:
         """nats-py closes in background tasks, for instance after a refused connection. An error
         because the server is gone is expected there."""
@@ -155,15 +179,15 @@ class Session:
         """What the server last refused, such as a missing permission."""
         self._inbox = ""
         """Known once connected: the prefix is an option of the connection."""
-        self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
-        """Subject and future of the requests in flight, by the last token of their inbox."""
+        self._waiting: dict[str, _Request] = {}
+        """The requests in flight, by the last token of their inbox."""
         self._sending = asyncio.Lock()
         self._asked = 0
 
     async def open(self) -> None:
         """Listen for replies."""
         self._inbox = self.client.new_inbox()
-        await self.client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
+        await self.take(f"{self._inbox}.*", self._take_reply)
         await self.client.flush()
 
     async def request(
@@ -173,34 +197,100 @@ class Session:
         *,
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
-    ) -> Msg:
+    ) -> bytes:
         """Publish and wait for one reply; overlapping calls are sent in call order.
 
         Raises:
             BusUnavailableError: no reply in time, or the connection was lost.
             NoRespondersError: nobody listens.
         """
-        self._asked += 1
-        token = str(self._asked)
-        reply: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._waiting[token] = subject, reply
-        self.idle.clear()
+        asked = self._expect(subject)
         try:
             async with asyncio.timeout(timeout_s):
-                await self.send(subject, payload, headers=headers, reply=f"{self._inbox}.{token}")
-                message = await reply
+                await self.send(subject, payload, headers=headers, reply=asked.reply_to)
+                return await asked.reply
         except TimeoutError:
-            complaint = f"; the server answered: {self.complaint}" if self.complaint else ""
-            raise BusUnavailableError(
-                f"no answer from NATS for {subject} within {timeout_s} s{complaint}"
-            ) from None
+            raise self._no_answer(subject, timeout_s) from None
         finally:
-            del self._waiting[token]
-            if not self._waiting:
-                self.idle.set()
-        if (message.headers or {}).get("Status") == NO_RESPONDERS:
-            raise NoRespondersError(subject)
-        return message
+            self._forget(asked)
+
+    async def request_all(
+        self,
+        batches: Iterable[Sequence[Outgoing]],
+        read: Callable[[bytes, str], T],
+        *,
+        most: int,
+        timeout_s: float,
+    ) -> list[T | DrayError | NoRespondersError]:
+        """Publish messages in order and wait for the reply to each, while ``most`` of them are due
+        at most. The next batch is made while replies arrive; none is made after a failure.
+
+        ``read``: makes the outcome of a reply, given its request's subject. Returns the outcome of
+        each message of the batches that were made, or what ``request`` or ``read`` raised.
+        """
+        asked: list[_Request] = []
+        outcomes: list[T | DrayError | NoRespondersError] = []
+        has_failed = False
+        try:
+            for batch in batches:
+                for message in batch:
+                    asked.append(self._expect(message.subject))
+                    await self._send_request(asked[-1], message)
+                await asyncio.sleep(0)  # Replies are taken.
+                while (due := len(asked) - len(outcomes)) > 0:
+                    if due <= most and not asked[-due].reply.done():
+                        break
+                    outcomes.append(await self._outcome(asked[-due], read, timeout_s))
+                    has_failed = has_failed or isinstance(outcomes[-1], Exception)
+                if has_failed:
+                    break
+            for one in asked[len(outcomes) :]:
+                outcomes.append(await self._outcome(one, read, timeout_s))
+        finally:
+            for one in asked:
+                self._forget(one)
+        return outcomes
+
+    async def _send_request(self, asked: "_Request", message: Outgoing) -> None:
+        """Publish; an error is the request's outcome."""
+        to, headers = asked.reply_to, message.headers
+        try:
+            await self.send(message.subject, message.payload, headers=headers, reply=to)
+        except (BusUnavailableError, PermanentError) as error:
+            _fail(asked.reply, error)
+
+    async def _outcome(
+        self, asked: "_Request", read: Callable[[bytes, str], T], timeout_s: float
+    ) -> T | DrayError | NoRespondersError:
+        try:
+            if not asked.reply.done():
+                async with asyncio.timeout(timeout_s):
+                    await asked.reply
+            return read(asked.reply.result(), asked.subject)
+        except TimeoutError:
+            return self._no_answer(asked.subject, timeout_s)
+        except (DrayError, NoRespondersError) as error:
+            return error
+
+    def _no_answer(self, subject: str, timeout_s: float) -> BusUnavailableError:
+        complaint = f"; the server answered: {self.complaint}" if self.complaint else ""
+        return BusUnavailableError(
+            f"no answer from NATS for {subject} within {timeout_s} s{complaint}"
+        )
+
+    def _expect(self, subject: str) -> "_Request":
+        """A new request, whose reply is waited for."""
+        self._asked += 1
+        token = str(self._asked)
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        asked = self._waiting[token] = _Request(subject, token, f"{self._inbox}.{token}", reply)
+        self.idle.clear()
+        return asked
+
+    def _forget(self, asked: "_Request") -> None:
+        self._waiting.pop(asked.token, None)
+        if not self._waiting:
+            self.idle.set()
 
     async def send(
         self,
@@ -216,9 +306,7 @@ class Session:
                 raise BusUnavailableError(f"the connection to NATS was lost before {subject}")
             self._check_size(subject, payload, headers or {})
             try:
-                await self.client.publish(
-                    subject, payload, reply=reply, headers=dict(headers) if headers else None
-                )
+                await self.client.publish(subject, payload, reply=reply, headers=headers)
             except _UNSENDABLE as error:
                 raise PermanentError(
                     f"{subject} with {len(payload)} bytes can't be published: {error}"
@@ -252,9 +340,9 @@ class Session:
     def lose(self) -> None:
         """The connection is gone: fail the waiting requests."""
         self.closed.set()
-        for _, reply in self._waiting.values():
+        for asked in self._waiting.values():
             lost = "the connection to NATS was lost: the outcome is unknown"
-            _fail(reply, BusUnavailableError(lost))
+            _fail(asked.reply, BusUnavailableError(lost))
 
     def complain(self, complaint: str) -> None:
         """The server refused something: fail the requests that it names as not permitted.
@@ -264,16 +352,16 @@ class Session:
         self.complaint = complaint
         match = _FORBIDDEN.search(complaint)
         concerned = [
-            (subject, reply)
-            for subject, reply in self._waiting.values()
-            if match is not None and subject.lower() == match[1].lower()
+            asked
+            for asked in self._waiting.values()
+            if match is not None and asked.subject.lower() == match[1].lower()
         ]
-        for subject, reply in concerned:
+        for asked in concerned:
             refused = PermanentError(
-                f"this user may not publish {subject}: {complaint}; is DRAY_NATS__USER the "
+                f"this user may not publish {asked.subject}: {complaint}; is DRAY_NATS__USER the "
                 "one of this service?"
             )
-            _fail(reply, refused)
+            _fail(asked.reply, refused)
         if not concerned and _VIOLATION in complaint.lower():
             structlog.get_logger().error("NATS refused a message or subscription", error=complaint)
 
@@ -289,10 +377,46 @@ class Session:
             self.lose()
         await asyncio.sleep(0)
 
-    async def _on_reply(self, message: Msg) -> None:
-        _, reply = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
-        if reply is not None and not reply.done():
-            reply.set_result(message)
+    def _take_reply(self, subject: bytes, _: bytes, headers: bytes, payload: bytes) -> None:
+        asked = self._waiting.get(subject.rpartition(b".")[2].decode())
+        if asked is None or asked.reply.done():
+            return
+        if headers and Headers(headers).status[0] == NO_RESPONDERS:
+            asked.reply.set_exception(NoRespondersError(asked.subject))
+            asked.reply.exception()  # Mark as retrieved.
+        else:
+            asked.reply.set_result(payload)
+
+
+class _Request(NamedTuple):
+    """A request in flight."""
+
+    subject: str
+    token: str
+    """The last token of the subject of its reply."""
+    reply_to: str
+    reply: "asyncio.Future[bytes]"
+
+
+def header_block(headers: Mapping[str, str]) -> bytes:
+    """Headers as they are sent; line breaks in values become spaces, as nats-py makes them.
+
+    Raises:
+        nats.errors.BadHeaderError: a name is not allowed.
+    """
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
+        plain = {name: value.translate(_WITHOUT_BREAKS) for name, value in headers.items()}
+        lines = "".join([f"{name}: {value}\r\n" for name, value in plain.items()])
+    for name in headers:
+        if not _is_header_name(name):
+            raise nats.errors.BadHeaderError(name)
+    return f"NATS/1.0\r\n{lines}\r\n".encode()
+
+
+@lru_cache(1024)
+def _is_header_name(name: str) -> bool:
+    return _HEADER_NAME.fullmatch(name) is not None
 
 
 async def unsubscribe(subscription: Subscription) -> None:
@@ -301,7 +425,7 @@ async def unsubscribe(subscription: Subscription) -> None:
         await subscription.unsubscribe()
 
 
-def _fail(reply: "asyncio.Future[Msg]", error: Exception) -> None:
+def _fail(reply: "asyncio.Future[bytes]", error: Exception) -> None:
     if not reply.done():
         reply.set_exception(error)
         reply.exception()  # Mark as retrieved: a sender that has not sent yet never awaits it.

@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import structlog
 
-from dray.kube.api_transport import GoneError, Transport
+from dray.kube.api_transport import GoneError, PageReader, Transport
 from dray.kube.api_watch import NOT_IDENTIFIED, is_identified, watch
 from dray.kube.kubeconfig import server_access
 from dray.kube.ports import (
@@ -242,13 +243,13 @@ class KubeApi:
         is_whole = True
         time_slice = TimeSlice()
         query = {"limit": PAGE, **selectors}
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        reader = PageReader(msgspec.json.encode(kind)[:-1] + b",", transform)
         while True:
-            page = await self._transport.page(
-                path, query, None if transform is None else transform.known
-            )
+            page = await self._transport.page(path, query, reader)
             for number, obj in enumerate(page.items):
-                if number in page.known:
-                    objects.append(page.known[number])
+                if (made := page.made.get(number)) is not None:
+                    objects.append(made)
                     continue
                 if not is_identified(obj):
                     is_whole = False

@@ -5,7 +5,7 @@ import contextlib
 import io
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -25,6 +25,7 @@ from dray.kube.ports import (
     NotServedError,
     ObjectVersion,
     RefusedError,
+    Transform,
 )
 from dray.runtime.time_slice import TimeSlice
 
@@ -51,8 +52,6 @@ _PROBES: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 the connection after 3 probes without an answer."""
 
 Query = Mapping[str, str]
-KnownVersion = Callable[[ObjectVersion], Any]
-"""What stands for an object that need not be decoded, or None."""
 
 
 Answered = Callable[[str, str, int | None], None]
@@ -121,10 +120,9 @@ class Transport:
         data = await self._answer(method, path, query, body, content_type, timeout_s)
         return await decoded(data, f"{method} {path}") if data else {}
 
-    async def page(self, path: str, query: Query, known: KnownVersion | None = None) -> "ListPage":
-        """One page of a list, as ``decoded_page`` reads it. Raises what ``call`` raises."""
-        data = await self._answer("GET", path, query)
-        return await decoded_page(data, f"GET {path}", known)
+    async def page(self, path: str, query: Query, reader: "PageReader") -> "ListPage":
+        """One page of a list. Raises what ``call`` raises."""
+        return await reader.read(await self._answer("GET", path, query), f"GET {path}")
 
     async def _answer(
         self,
@@ -259,7 +257,7 @@ class ListPage:
     metadata: dict[str, Any]
     items: list[Any]
     """An object that can't be decoded is None."""
-    known: dict[int, Any] = field(default_factory=dict)
+    made: dict[int, Any] = field(default_factory=dict)
     """What stands for items that were not decoded, by index."""
 
 
@@ -298,33 +296,65 @@ async def decoded(data: bytes, what: str, around: int = 0) -> dict[str, Any]:
     return found
 
 
-async def decoded_page(data: bytes, what: str, known: KnownVersion | None = None) -> ListPage:
-    """A page of a list; each of its objects is read as ``decoded`` reads one, in a step of its own.
-    Those for which ``known`` returns something are not read.
+@dataclass(frozen=True, slots=True)
+class PageReader:
+    """Reads pages of lists; each object is read as ``decoded`` reads one, in a step of its own."""
 
-    Raises:
-        KubeUnavailableError: it is no list.
-    """
-    try:
-        metadata, texts, is_shallow = await _in_steps(json_codec.cut(data))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _no_object(what, error) from error
-    page = ListPage(metadata, [])
-    items = page.items
-    time_slice = TimeSlice()
-    for text in texts:
-        await time_slice.pause()
-        version = _version_of(text) if known is not None and is_shallow else None
-        if known is not None and version is not None and (found := known(version)) is not None:
-            page.known[len(items)] = found
-            items.append(None)
-            continue
+    head: bytes = b""
+    """What objects begin with in the text that ``transform`` gets, if they do not state their
+    kind."""
+    transform: Transform | None = None
+    """Asked for what stands for an object before that is decoded."""
+
+    async def read(self, data: bytes, what: str) -> ListPage:
+        """One page.
+
+        Raises:
+            KubeUnavailableError: it is no list.
+        """
+        if (page := json_codec.split(data)) is not None:
+            with contextlib.suppress(msgspec.DecodeError):
+                return await self._objects(*page, is_split=True)
         try:
-            items.append(await _object(text, json_codec.MAX_NESTING, is_shallow=is_shallow))
-        except msgspec.DecodeError:
-            items.append(None)
-        _drop_fields(items[-1])
-    return page
+            page = await _in_steps(json_codec.cut(data))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _no_object(what, error) from error
+        return await self._objects(*page)
+
+    async def _objects(
+        self, metadata: dict[str, Any], texts: Sequence[bytes], *, is_split: bool = False
+    ) -> ListPage:
+        """The page of these objects. ``is_split``: raises msgspec.DecodeError if one can't be
+        decoded."""
+        page = ListPage(metadata, [])
+        items = page.items
+        time_slice = TimeSlice()
+        for text in texts:
+            await time_slice.pause()
+            is_small = json_codec.containers(text) <= json_codec.MOST_CONTAINERS
+            is_shallow = is_small or json_codec.is_shallow(text)
+            if is_shallow and (made := self._transformed(text, is_small=is_small)) is not None:
+                page.made[len(items)] = made
+                items.append(None)
+                continue
+            try:
+                obj = await _object(text, json_codec.MAX_NESTING, is_shallow=is_shallow)
+            except msgspec.DecodeError:
+                if is_split:
+                    raise
+                obj = None
+            _drop_fields(obj)
+            items.append(obj)
+        return page
+
+    def _transformed(self, text: bytes, *, is_small: bool) -> Any:
+        if self.transform is None or (version := _version_of(text)) is None:
+            return None
+        if (known := self.transform.known(version)) is not None or not is_small:
+            return known
+        if self.head and text.startswith(b'{"metadata"'):
+            text = self.head + text[1:]
+        return self.transform.read(text)
 
 
 def _version_of(text: bytes) -> ObjectVersion | None:
@@ -332,7 +362,7 @@ def _version_of(text: bytes) -> ObjectVersion | None:
     try:
         metadata = _VERSIONED.decode(text).metadata
         revision = int(metadata.resourceVersion)
-    except ValueError:  # msgspec's errors are such, too.
+    except (ValueError, UnicodeDecodeError):  # msgspec's errors are such, too.
         return None
     return ObjectVersion(metadata.name, metadata.uid, revision, metadata.namespace)
 

@@ -8,6 +8,7 @@ from dray.kube.convert_claims import (
     allocation_from,
     allocation_to,
     claim_from,
+    claim_from_fields,
     status_to,
     why_unreadable,
 )
@@ -17,18 +18,21 @@ from dray.kube.convert_metadata import revision_of, time_from, time_to
 from dray.kube.convert_needs import given_by_classes, host_ports, pod_needs
 from dray.kube.convert_pods import node_from, pod_from
 from dray.kube.convert_pools import policy_from, pool_from
-from dray.kube.convert_requests import requests_of
+from dray.kube.convert_requests import Requests, is_resized, requests_of
 
 __all__ = [
     "UNREADABLE",
+    "Requests",
     "allocation_from",
     "allocation_to",
     "claim_from",
+    "claim_from_fields",
     "class_from",
     "given_by_classes",
     "group_key",
     "group_member",
     "host_ports",
+    "is_resized",
     "node_from",
     "pod_from",
     "pod_group_from",

@@ -67,7 +67,7 @@ def claim_from(obj: Object) -> Claim:
     ``DeviceId``.
     """
     try:
-        return json_codec.checked(_claim(obj), _CLAIM)
+        return json_codec.checked(claim_from_fields(obj), _CLAIM)
     except UNREADABLE as error:
         return _readable_part(obj, error)
 
@@ -79,7 +79,8 @@ def why_unreadable(error: Exception) -> str:
     return f"{UNREAD}its shape is unknown to dray ({type(error).__name__}: {error})"
 
 
-def _claim(obj: Object) -> Claim:
+def claim_from_fields(obj: Object) -> Claim:
+    """A ResourceClaim whose fields have the types of the API. Raises ``UNREADABLE``."""
     metadata = obj["metadata"]
     status = obj.get("status") or {}
     pod_uid, pod_name = controlling_pod(obj)

@@ -16,6 +16,7 @@ Amounts = dict[str, Quantity]
 _HUGE_PAGES: Final = "hugepages-"
 _OF_PODS: Final = ("cpu", "memory")
 """Resources that a pod as a whole may request, other than huge pages."""
+_CONTAINER_STATUSES: Final = ("containerStatuses", "initContainerStatuses")
 _ZERO: Final = Quantity(0)
 
 
@@ -36,6 +37,15 @@ def requests_of(spec: Spec, status: Spec | None = None) -> Requests:
     for it, also during a resize.
     """
     return _requests(_pod_amounts(spec, status))
+
+
+def is_resized(status: Spec) -> bool:
+    """Whether a pod's status states resources, which may differ from its spec's."""
+    return status.get("resources") is not None or any(
+        one.get("resources") is not None
+        for kind in _CONTAINER_STATUSES
+        for one in status.get(kind) or ()
+    )
 
 
 def allocatable_of(amounts: Mapping[str, Any]) -> Requests:
@@ -61,11 +71,21 @@ def _is_counted(name: str) -> bool:
 
 
 def _pod_amounts(spec: Spec, status: Spec | None) -> Amounts:
-    resized = _Resized(status) if status else None
+    resized = _Resized(status) if status and is_resized(status) else None
     total = _sum(_container(one, resized) for one in spec.get("containers") or ())
+    if spec.get("initContainers"):
+        total = _with_init_containers(total, spec["initContainers"], resized)
+    if spec.get("resources"):
+        total = {**total, **_of_the_pod(spec["resources"], total, resized)}
+    return _plus(total, _quantities(spec["overhead"])) if spec.get("overhead") else total
+
+
+def _with_init_containers(
+    total: Amounts, containers: Iterable[Spec], resized: "_Resized | None"
+) -> Amounts:
     sidecars: Amounts = {}
     largest: Amounts = {}
-    for container in spec.get("initContainers") or ():
+    for container in containers:
         if container.get("restartPolicy") == "Always":
             asked = _container(container, resized)
             total = _plus(total, asked)
@@ -73,9 +93,7 @@ def _pod_amounts(spec: Spec, status: Spec | None) -> Amounts:
         else:
             asked = _plus(_container(container, None), sidecars)
         largest = _most(largest, asked)
-    total = _most(total, largest)
-    total.update(_of_the_pod(spec, total, resized))
-    return _plus(total, _quantities(spec.get("overhead")))
+    return _most(total, largest)
 
 
 class _Resized:
@@ -84,9 +102,7 @@ class _Resized:
     def __init__(self, status: Spec) -> None:
         self._pod = status
         self._containers = {
-            one["name"]: one
-            for kind in ("containerStatuses", "initContainerStatuses")
-            for one in status.get(kind) or ()
+            one["name"]: one for kind in _CONTAINER_STATUSES for one in status.get(kind) or ()
         }
         pending = [
             one for one in status.get("conditions") or () if one["type"] == "PodResizePending"
@@ -117,9 +133,8 @@ def _container(container: Spec, resized: _Resized | None) -> Amounts:
     return asked if resized is None else resized.container(container.get("name", ""), asked)
 
 
-def _of_the_pod(spec: Spec, of_containers: Amounts, resized: _Resized | None) -> Amounts:
+def _of_the_pod(resources: Spec, of_containers: Amounts, resized: _Resized | None) -> Amounts:
     """Requests of the pod as a whole, which replace the sum of its containers'."""
-    resources = spec.get("resources") or {}
     # The server defaults an absent request to the containers' sum, or else to its limit.
     limits = {
         name: amount
@@ -147,7 +162,7 @@ def _quantities(amounts: Mapping[str, Any] | None) -> Amounts:
 def _sum(parts: Iterable[Amounts]) -> Amounts:
     total: Amounts = {}
     for part in parts:
-        total = _plus(total, part)
+        total = _plus(total, part) if total else part
     return total
 
 

@@ -198,6 +198,9 @@ class Transform:
     """What stands for an object that the caller has in this version; else None."""
     convert: Callable[[Object], Any]
     """What stands for any other object. Raises nothing."""
+    read: Callable[[bytes], Any] = lambda _: None
+    """The same, made of an object's text, which has ``MOST_CONTAINERS`` containers at most; None:
+    the object is to be decoded and converted."""
 
     def __call__(self, obj: Object) -> Any:
         """What stands for an object."""

@@ -119,10 +119,12 @@ class VolcanoPodGroupSpec(ResourceFields):
     )
 
 
-class PodGroupCondition(ResourceFields):
-    """One aspect of the group's state."""
+class VolcanoCondition(ResourceFields):
+    """One aspect of an object's state."""
 
-    type: str | None = Field(default=None, description="Scheduled or Unschedulable.")
+    type: str | None = Field(
+        default=None, description="Scheduled, Unschedulable, or NotHonored of dray."
+    )
     status: str | None = Field(default=None, description="True, False or Unknown.")
     transition_id: str | None = Field(
         default=None, alias="transitionID", description="Identifies the change."
@@ -140,7 +142,7 @@ class VolcanoPodGroupStatus(ResourceFields):
     phase: Literal["Pending", "Running", "Unknown", "Inqueue", "Completed"] | None = Field(
         default=None, description="Phase of the group."
     )
-    conditions: list[PodGroupCondition] | None = Field(
+    conditions: list[VolcanoCondition] | None = Field(
         default=None, description="Latest observations, one per type."
     )
     running: Count | None = Field(default=None, description="Pods that run.")
@@ -267,6 +269,10 @@ class VolcanoQueueStatus(ResourceFields):
     completed: Count | None = Field(default=None, description="Its groups in phase Completed.")
     reservation: QueueReservation | None = Field(default=None, description="Nodes locked for it.")
     allocated: Resources | None = Field(default=None, description="What its pods use.")
+    conditions: list[VolcanoCondition] | None = Field(
+        default=None,
+        description="NotHonored: fields that dray stores only. Volcano has no such field.",
+    )
 
 
 class VolcanoQueue(CustomResource):

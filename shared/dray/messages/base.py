@@ -8,10 +8,10 @@ a redelivery repeats the id, healthy → unhealthy → healthy does not.
 import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
+from hashlib import sha1
 from typing import ClassVar, Literal, TypeVar
-from uuid import UUID, uuid5
+from uuid import UUID
 
 import msgspec
 
@@ -21,7 +21,7 @@ from dray.api.errors import PermanentError
 Kind = Literal["state", "evt", "cmd", "rpc", "decision", "input"]
 _HEADERS_BYTES = len(b"NATS/1.0\r\n\r\n")
 _HEADER_BYTES = len(b": \r\n")
-_NAMESPACE = UUID("6f0f2d0e-6a0b-5b1c-9a1e-0d7c5f3b2a11")
+_NAMESPACE = UUID("6f0f2d0e-6a0b-5b1c-9a1e-0d7c5f3b2a11").bytes
 
 
 class AbstractStruct(msgspec.StructMeta, ABCMeta):
@@ -56,13 +56,16 @@ class Message(
 M = TypeVar("M", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A message as the bus carries it."""
 
     subject: str
     payload: bytes
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = {}
+
+    def to(self, subject: str) -> "Outgoing":
+        """The same message on another subject."""
+        return Outgoing(subject, self.payload, self.headers)
 
 
 def sent_bytes(payload: bytes, headers: Mapping[str, str]) -> int:
@@ -104,11 +107,13 @@ def token(identifier: str) -> str:
     return identifier.replace("/", "__").replace(".", "_") or "-"
 
 
+@cache
 def ce_type(message: type[Message]) -> str:
     """The CloudEvents type, such as ``dev.dray.claim.void.v1``."""
     return f"dev.dray.{message.NAME}.v{message.VERSION}"
 
 
+@cache
 def subject_prefix(message: type[Message]) -> str:
     """The subject up to, and without, the identifiers."""
     return f"dray.{message.KIND}.{message.NAME}.v{message.VERSION}"
@@ -121,7 +126,13 @@ def subject_of(message: Message) -> str:
 
 def message_id(message: Message) -> str:
     """UUIDv5 of type and key."""
-    return str(uuid5(_NAMESPACE, f"{ce_type(type(message))}/{message.key()}"))
+    # As ``uuid.uuid5`` makes it, at a third of its time.
+    name = f"{ce_type(type(message))}/{message.key()}".encode()
+    digest = bytearray(sha1(_NAMESPACE + name, usedforsecurity=False).digest())
+    digest[6] = digest[6] & 0x0F | 0x50
+    digest[8] = digest[8] & 0x3F | 0x80
+    text = digest.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
 
 
 def encode(
@@ -144,8 +155,7 @@ def encode(
         "ce-id": identity,
         "ce-type": ce_type(type(message)),
         "ce-source": source,
-        "ce-time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
-        + f".{int(moment % 1 * 1e6):06d}Z",
+        "ce-time": f"{_second(int(moment // 1))}.{int(moment % 1 * 1e6):06d}Z",
         "ce-datacontenttype": "application/json",
     }
     optional = {
@@ -157,6 +167,11 @@ def encode(
     if (expires_s := message.expires_s()) is not None:
         headers["Nats-TTL"] = f"{expires_s}s"
     return Outgoing(subject_of(message), msgspec.json.encode(message), headers)
+
+
+@lru_cache(4)
+def _second(unix_s: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(unix_s))
 
 
 def decode(delivered: Delivered | bytes, message: type[M]) -> M:

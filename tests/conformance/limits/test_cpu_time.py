@@ -23,7 +23,7 @@ from tests.conformance.limits.objects import (
 )
 
 from dray.api import names
-from dray.kube.api_transport import decoded_page
+from dray.kube.api_transport import PageReader
 from dray.kube.ports import CLAIMS, PODS, Listed, Object, Resource
 from dray_claim_controller.cache.object_cache import ObjectCache
 
@@ -120,9 +120,13 @@ def listed(obj: Object) -> bytes:
 
 
 async def folded(resource: Resource, data: bytes) -> ObjectCache:
-    page = await decoded_page(data, "list")
     picture = ObjectCache()
-    picture.apply(resource, Listed(tuple(page.items), len(page.items)))
+    transform = picture.transform(resource)
+    page = await PageReader(transform=transform).read(data, "list")
+    items = enumerate(page.items)
+    listed = tuple(page.made.get(number) or transform.convert(obj) for number, obj in items)
+    for _ in picture.apply_list(resource, Listed(listed, len(listed))):
+        pass
     return picture
 
 

@@ -116,9 +116,11 @@ async def test_no_right_is_granted_that_nobody_uses(run: Run) -> None:
     spare = [] if run.kept.device_taints else [f"{CLAIM_CONTROLLER}: create pods/eviction.core"]
     if run.minor < TAINT_RULES_SINCE:  # They are asked for, and there are none to watch.
         spare.append(f"{CLAIM_CONTROLLER}: watch devicetaintrules.resource.k8s.io")
-    # The same; they need a feature gate.
-    spare.append(f"{CLAIM_CONTROLLER}: watch podgroups.scheduling.k8s.io")
-    assert [str(right) for right in sorted(granted - used)] == spare
+    # The same; they need a feature gate, and JobSets a controller of their own.
+    for right in ("patch podgroups/status.scheduling", "watch podgroups.scheduling"):
+        spare.append(f"{CLAIM_CONTROLLER}: {right}.k8s.io")
+    spare.append(f"{CLAIM_CONTROLLER}: get jobsets.jobset.x-k8s.io")
+    assert sorted(str(right) for right in granted - used) == sorted(spare)
 
 
 async def test_allocations_are_refused_without_the_right_to_bind_claims(run: Run) -> None:

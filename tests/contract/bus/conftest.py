@@ -84,6 +84,9 @@ class NatsWorld:
 
     async def down(self) -> None:
         self.signal(signal.SIGKILL)
+        await self.ended()
+
+    async def ended(self) -> None:
         assert self._process is not None
         await self._process.wait()
         self._process = None

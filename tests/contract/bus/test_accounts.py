@@ -228,7 +228,7 @@ class World:
         reply = await session.request(
             f"$JS.API.{verb}", b"" if body is None else json.dumps(body).encode(), timeout_s=10
         )
-        return dict(json.loads(reply.data))
+        return dict(json.loads(reply))
 
     async def consumers_for(self, role: str) -> dict[str, str]:
         """Consumers that the role may pull from, as if it had asked for them."""

@@ -1,12 +1,20 @@
 """Fences: who appends has seen all of a log, or the newest of a subject."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 from tests.contract.bus.messages import LATEST, LOG, message, snapshot
 
-from dray.bus.ports import Bus, Fence, StaleSequenceError
+from dray.api.errors import DrayError
+from dray.bus.ports import (
+    Bus,
+    Fence,
+    MessageTooLargeError,
+    StaleSequenceError,
+    StreamMissingError,
+)
+from dray.messages.base import Outgoing
 
 
 async def test_an_append_needs_the_last_sequence(bus: Bus) -> None:
@@ -122,6 +130,50 @@ async def test_a_fence_of_another_subject_ends_with_its_next_message(bus: Bus) -
         with pytest.raises(StaleSequenceError):
             await bus.publish(message(subject, "late"), fence=mine)
     await bus.publish(message("t.latest.a", "of two"), fence=Fence(term, second))
+
+
+async def test_many_messages_are_stored_in_order_while_more_are_made(bus: Bus) -> None:
+    await bus.ensure(LATEST)
+    term = await bus.publish(message("t.latest.term"))
+    made: list[int] = []
+
+    def batches() -> Iterator[list[Outgoing]]:
+        for first in range(0, 3_000, 30):
+            made.append(first)
+            yield [message(f"t.latest.{n}", str(n)) for n in range(first, first + 30)]
+        yield []
+
+    outcomes = await bus.publish_all(batches(), fence=Fence("t.latest.term", term))
+    assert outcomes == list(range(term + 1, term + 3_001))
+    assert len(made) == 100
+    got = await snapshot(bus.read("LATEST", start=term + 1))
+    assert [one.payload for one in got] == [str(n).encode() for n in range(3_000)]
+
+
+@pytest.mark.parametrize("wrong", ["a fence", "a size", "a subject"])
+async def test_no_more_messages_are_made_after_one_failed(bus: Bus, wrong: str) -> None:
+    await bus.ensure(LATEST)
+    term = await bus.publish(message("t.latest.term"))
+    good = message("t.latest.a")
+    bad, error = {
+        "a fence": (good, StaleSequenceError),
+        "a size": (Outgoing("t.latest.b", b"x" * 2**20, {"a": "b"}), MessageTooLargeError),
+        "a subject": (message("t.other.a"), StreamMissingError),
+    }[wrong]
+    made: list[int] = []
+
+    def batches() -> Iterator[list[Outgoing]]:
+        for number in range(10_000):
+            made.append(number)
+            yield [good, bad if number == 1 else good]
+
+    fence = Fence("t.latest.term", 0 if wrong == "a fence" else term)
+    outcomes = await bus.publish_all(batches(), fence=fence)
+    assert len(outcomes) == 2 * len(made)
+    assert len(made) < 10_000
+    refused = [one for one in outcomes if isinstance(one, DrayError)]
+    assert {type(one) for one in refused} == {error}
+    assert len(refused) == (len(outcomes) if wrong == "a fence" else 1)
 
 
 async def test_a_stream_created_again_refuses_the_fences_of_the_one_before(bus: Bus) -> None:

@@ -133,6 +133,28 @@ async def test_a_reader_can_be_left_while_the_bus_closes(nats_world) -> None:
     client._status = before
 
 
+async def test_what_was_on_its_way_when_the_server_went_is_in_doubt(nats_world) -> None:
+    bus = await nats_world.bus()
+    await bus.ensure(LOG)
+    made: list[int] = []
+
+    def batches():
+        for number in range(10_000):
+            made.append(number)
+            if number == 20:
+                nats_world.signal(signal.SIGKILL)
+            yield [record(number), record(number)]
+
+    async with asyncio.timeout(60):
+        outcomes = await bus.publish_all(batches())
+    assert len(made) < 10_000
+    assert len(outcomes) == 2 * len(made)
+    lost = [isinstance(one, BusUnavailableError) for one in outcomes]
+    assert any(lost)
+    assert lost == sorted(lost), "none is stored after one that may not be"
+    await nats_world.ended()
+
+
 @pytest.mark.parametrize(
     ("size", "headers"), [(2**20 - 100, {"a": "x" * 100}), (10, {"no header": "x"})]
 )

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 from dray.api import names
 from dray.api.claims import Claim, ClaimSpec, DeviceRequest
@@ -149,7 +148,7 @@ class Cluster:
         """A new log, then the fact that announces it."""
         await self.bus.ensure(log_spec(pool, epoch))
         opened = Opened(domain=pool, epoch=epoch, writer="c", facts_sequence=0, now_unix_s=0.0)
-        message = replace(encode(opened, source="/c"), subject=log_subject(pool, epoch))
+        message = encode(opened, source="/c").to(log_subject(pool, epoch))
         await self.bus.append(message, expected_last=0)
         await self.publish(DomainObserved(revision=epoch, domain=pool, epoch=epoch))
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from dray.api.groups import GROUP_NAME_KEYS
 from dray.api.names import (
     ALLOCATION_GATE,
     CLAIM_REFERENCE,
@@ -17,6 +18,7 @@ from dray.api.names import (
     DRIVER,
     GPUPOOL,
     POOL_LABEL,
+    REQUEST_ID,
     SHAPE,
     TRACEPARENT,
 )
@@ -178,8 +180,11 @@ class Kubernetes:
         pool: str = POOL,
         traceparent: str = "",
         namespace: str = "default",
+        group: str = "",
+        native: str = "",
+        labels: dict[str, str] | None = None,
     ) -> Object:
-        """A pod as the webhook leaves it."""
+        """A pod as the webhook leaves it; ``group`` and ``native`` name its PodGroup."""
         shape = shape or self.shape(pool=pool)
         resources = {"requests": {"cpu": "1"}, "claims": [{"name": CLAIM_REFERENCE}]}
         spec: dict[str, Any] = {
@@ -195,7 +200,26 @@ class Kubernetes:
         }
         if gated:
             spec["schedulingGates"] = [{"name": ALLOCATION_GATE}]
+        if native:
+            spec["schedulingGroup"] = {"podGroupName": native}
         annotations = {SHAPE: shape, GPUPOOL: pool, TRACEPARENT: traceparent}
+        annotations |= {GROUP_NAME_KEYS[0]: group} if group else {}
+        metadata: dict[str, Any] = {
+            "name": name,
+            "namespace": namespace,
+            "annotations": annotations,
+            "labels": labels or {},
+        }
+        return await self.kube.create(PODS, {"metadata": metadata, "spec": spec}, namespace)
+
+    async def rider(self, name: str, group: str, namespace: str = "default") -> Object:
+        """A pod of a group without GPUs, as the webhook leaves it."""
+        spec = {
+            "schedulerName": "default-scheduler",
+            "containers": [{"name": "app", "image": "app"}],
+            "schedulingGates": [{"name": ALLOCATION_GATE}],
+        }
+        annotations = {GROUP_NAME_KEYS[0]: group, REQUEST_ID: name}
         metadata = {"name": name, "namespace": namespace, "annotations": annotations}
         return await self.kube.create(PODS, {"metadata": metadata, "spec": spec}, namespace)
 
@@ -242,7 +266,10 @@ class Kubernetes:
         metadata = pod["metadata"]
         if (pod.get("status") or {}).get("resourceClaimStatuses"):
             return
-        entry, namespace = pod["spec"]["resourceClaims"][0], metadata["namespace"]
+        entries, namespace = pod["spec"].get("resourceClaims"), metadata["namespace"]
+        if not entries:
+            return
+        (entry,) = entries
         try:
             template = await kube.get(TEMPLATES, entry["resourceClaimTemplateName"], namespace)
         except NotFoundError:

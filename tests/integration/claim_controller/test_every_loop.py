@@ -20,15 +20,25 @@ from tests.integration.claim_controller.virtual import VirtualWorld
 from tests.virtual_time import LoopClock, run_virtually
 
 from dray.api.claims import last_attempt_before
-from dray.api.names import ALLOCATED, DEDICATED_TAINT, OWNER_KUBE_SCHEDULER, VOID
+from dray.api.names import (
+    ALLOCATED,
+    DEDICATED_TAINT,
+    GANG_ENABLED,
+    OWNER_KUBE_SCHEDULER,
+    VOID,
+    VOLCANO_SCHEDULER,
+)
 from dray.kube.convert_metadata import attempt_annotation
 from dray.kube.memory import MemoryKube
 from dray.kube.memory_refusals import InjectedRefusal, KubeCall
 from dray.kube.ports import (
     CLAIMS,
     EVENTS,
+    JOBS,
     LEASES,
+    NATIVE_POD_GROUPS,
     NODES,
+    POD_GROUPS,
     PODS,
     POOLS,
     TEMPLATES,
@@ -39,7 +49,13 @@ from dray.messages.base import encode
 from dray.messages.commands import VoidClaim
 from dray.messages.rpc import DERIVE_SUBJECT, LOOKUP_SUBJECT, Derive, Lookup
 from dray_claim_controller.cache.resources import OPTIONAL, WATCHED
-from dray_claim_controller.settings import ExecutionSettings, Owner, Probing, Templates
+from dray_claim_controller.settings import (
+    ExecutionSettings,
+    GroupSettings,
+    Owner,
+    Probing,
+    Templates,
+)
 from dray_claim_controller.term import LeaderTerm
 
 Call = tuple[str, str, str]
@@ -50,6 +66,7 @@ has its one call fail."""
 TERM = (
     *("publish", "tick", "guard", "logs", "trim", "commands", "voids", "templates", "collect"),
     *("stuck", "pools", "owners", "abilities", "reports", "streams", "inventories", "prepare"),
+    "groups",
 )
 """The loops of a term."""
 ANY = "of any kind"
@@ -64,6 +81,16 @@ CALLS: dict[str, set[Call]] = {
         ("patch", "gpupools", ""),
     },
     "owners": {("patch", "pods", "")},
+    "groups": {
+        ("patch", "podgroups", ""),
+        ("patch", "podgroups.scheduling.k8s.io", "status"),
+        ("create", "podgroups", ""),
+        ("create", "queues", ""),
+        ("patch", "queues", "status"),
+        ("get", "jobs", ""),
+        ("patch", "pods", ""),
+        ("evict", "pods", "eviction"),
+    },
     "abilities": {
         ("version", "pods", ""),
         ("create", "resourceclaims", ""),
@@ -199,6 +226,7 @@ class Everything(VirtualWorld):
             ),
             probing=Probing(look_every=1.0),
             owner=Owner(quarantine=1.0),
+            groups=GroupSettings(scheduler_names=(VOLCANO_SCHEDULER,), timeout=2.0, grace=2.0),
         )
         self.allocate()
         await self.ready(running)
@@ -234,8 +262,35 @@ class Team:
         await world.pod("handed", gated=True, shape=handed, pool=f"{name}-handed", namespace=name)
         report_wait = world.shape("4", "1Gi", f"{name}-gone")
         await world.pod("waits", shape=report_wait, pool=f"{name}-gone", namespace=name)
+        await self.make_groups()
         unused = world.shape("5", "1Gi", f"{name}-gone")
         await world.pod("unused", shape=unused, pool=f"{name}-gone", namespace=name)
+
+    async def make_groups(self) -> None:
+        """A Job's, with a pod that has no GPU; one that is to end; one of Kubernetes."""
+        world, name = self.world, self.name
+        metadata = {"name": "job", "namespace": name}
+        job = await world.kube.create(JOBS, {"metadata": metadata, "spec": {}}, name)
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "controller": True}
+        owner["uid"] = job["metadata"]["uid"]
+        await world.rider("of-job", f"podgroup-{owner['uid']}", name)
+        asks = {"annotations": {GANG_ENABLED: "true"}, "ownerReferences": [owner]}
+        await world.kube.patch(PODS, "of-job", {"metadata": asks}, name)
+        for resource, spec in (
+            (POD_GROUPS, {"minMember": 1}),
+            (NATIVE_POD_GROUPS, {"schedulingPolicy": {"gang": {"minCount": 2}}}),
+        ):
+            metadata = {"name": "ending", "namespace": name}
+            await world.kube.create(resource, {"metadata": metadata, "spec": spec}, name)
+        shape = world.shape("1", "1Gi", "default-pool")
+        await world.pod("ending", shape=shape, namespace=name, group="ending")
+        await world.pod("native", shape=shape, namespace=name, native="ending")
+
+    async def end_group(self) -> None:
+        """More pods are wanted than there are."""
+        await self.world.until(lambda: self.pod("ending")["spec"].get("nodeName"), "it is bound")
+        more = {"spec": {"minMember": 3}}
+        await self.world.kube.patch(POD_GROUPS, "ending", more, self.name)
 
     async def go_on(self) -> None:
         """What happens once the objects are known."""
@@ -266,8 +321,12 @@ class Team:
     async def is_served(self) -> None:
         """Wait until every loop has done its part."""
         world, name = self.world, self.name
+        await self.end_group()
         for what, is_so in (
             ("the pod is bound", self.is_bound),
+            ("the Job's group starts", self.is_ungated),
+            ("the group ends", self.is_evicted),
+            ("the native group has a condition", self.has_condition),
             ("it is reported", self.is_reported),
             ("what kube-scheduler refused was taken back", self.is_taken_back),
             ("the pod is handed over", self.is_handed_over),
@@ -281,6 +340,16 @@ class Team:
 
     def is_bound(self) -> bool:
         return bool(self.pod("bound")["spec"].get("nodeName"))
+
+    def is_ungated(self) -> bool:
+        return not self.pod("of-job")["spec"].get("schedulingGates")
+
+    def is_evicted(self) -> bool:
+        return "deletionTimestamp" in self.pod("ending")["metadata"]
+
+    def has_condition(self) -> bool:
+        obj = self.world.kube.store.get(NATIVE_POD_GROUPS, "ending", self.name)
+        return bool((obj.get("status") or {}).get("conditions"))
 
     def is_reported(self) -> bool:
         status = self.world.bind_request("bound", self.name)
@@ -411,7 +480,7 @@ def refusals(call: Call, error: KubeError, team: str) -> list[InjectedRefusal]:
 
 ERRORS = [ANSWERS[name]() for name in ("403", "404", "409", "409 exists", "429", "500")]
 ALL_CALLS = sorted({call for calls in CALLS.values() for call in calls})
-RESOURCES = {resource.plural: resource for resource in (*WATCHED, LEASES, EVENTS)}
+RESOURCES = {resource.plural: resource for resource in (*WATCHED, LEASES, EVENTS, JOBS)}
 
 
 @pytest.mark.parametrize("call", ALL_CALLS, ids=" ".join)

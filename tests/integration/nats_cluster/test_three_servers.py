@@ -164,7 +164,7 @@ class Load:
         reply = await self.owner._connection.session().request(
             f"$JS.API.{subject}", b"", timeout_s=10
         )
-        return dict(json.loads(reply.data))
+        return dict(json.loads(reply))
 
     async def leader_of(self, stream: str) -> str:
         """The server that leads a stream, once there is one."""
@@ -382,12 +382,10 @@ async def configure(owner: JetStreamBus, stream: str, replicas: int) -> None:
 
     async def done() -> bool:
         session = owner._connection.session()
-        info = json.loads(
-            (await session.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout_s=10)).data
-        )
+        info = json.loads(await session.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout_s=10))
         body = json.dumps({**info["config"], "num_replicas": replicas}).encode()
         subject = f"$JS.API.STREAM.UPDATE.{stream}"
-        answer = json.loads((await session.request(subject, body, timeout_s=10)).data)
+        answer = json.loads(await session.request(subject, body, timeout_s=10))
         return "error" not in answer and answer["config"]["num_replicas"] == replicas
 
     await until(done)

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -87,7 +86,7 @@ async def bus() -> MemoryBus:
         await made.ensure(spec)
     for domain in DOMAINS:
         opened = Opened(domain=domain, epoch=1, writer="c", facts_sequence=0, now_unix_s=0.0)
-        message = replace(encode(opened, source="/c"), subject=log_subject(domain, 1))
+        message = encode(opened, source="/c").to(log_subject(domain, 1))
         await made.append(message, expected_last=0)
     return made
 

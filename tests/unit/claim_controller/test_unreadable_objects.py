@@ -1,6 +1,7 @@
 """Objects that can't be read stay known: what they hold is given to nobody, whatever happens."""
 
 import copy
+import itertools
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import ANY
@@ -34,7 +35,7 @@ from dray_claim_controller.cache.resources import WATCHED
 from dray_claim_controller.execution.in_flight_allocations import MayCommit
 from dray_claim_controller.facts.build import key_of
 from dray_claim_controller.facts.decisions import Publish
-from dray_claim_controller.facts.fact_queue import FactQueue
+from dray_claim_controller.facts.fact_queue import FactEntry, FactQueue
 from dray_claim_controller.facts.outbox import Outbox
 from dray_claim_controller.pools.decisions import Taints
 
@@ -185,13 +186,18 @@ class Cluster:
         queue = FactQueue(self.cache, self.outbox)
         for _ in queue.take_all():
             pass
-        while batch := queue.take(64):
+        while together := [self.answers(batch) for batch in queue.take(2)]:
             # What is published together may arrive in any order.
-            for key, revision in reversed(batch):
-                question = Publish(key=key, revision=revision, before=self.outbox.newest(key))
-                for fact in question.answer(self.cache):
+            for answers in reversed(list(itertools.chain(*together))):
+                for fact in answers:
                     self.store(fact)
         self.settled = self.held()
+
+    def answers(self, batch: list[FactEntry]) -> list[tuple[Fact, ...]]:
+        return [
+            Publish(key=key, revision=revision, before=self.outbox.newest(key)).answer(self.cache)
+            for key, revision in batch
+        ]
 
     def store(self, fact: Fact) -> None:
         self.outbox.published(fact)
@@ -357,9 +363,9 @@ def test_a_device_is_released_after_its_claim_also_if_that_changes_while_facts_a
     queue = FactQueue(cluster.cache, cluster.outbox)
     for _ in queue.take_all():
         pass
-    assert queue.take(1) == [(FactKey(SliceObserved.NAME, "slice-n1"), ANY)]
+    assert next(queue.take(1)) == [(FactKey(SliceObserved.NAME, "slice-n1"), ANY)]
     cluster.cache.apply(CLAIMS, Changed(cluster.serve(CLAIMS, "ours")))
-    rest = [key for key, _ in iter(lambda: (queue.take(1) or [None])[0], None)]
+    rest = [key for batch in iter(lambda: next(queue.take(1), None), None) for key, _ in batch]
     assert rest.index(FactKey("claim", "uid-ours")) < rest.index(FactKey("slice", "slice-n1"))
 
 

@@ -1,14 +1,16 @@
 """A long list is decoded object by object; what is in one of them is its own matter."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 
 from dray.api.json_codec import cut
-from dray.kube.api_transport import decoded, decoded_page
+from dray.kube.api_transport import ListPage, PageReader, decoded
 from dray.kube.convert import claim_from
-from dray.kube.ports import ObjectVersion
+from dray.kube.ports import ObjectVersion, Transform
 from dray.runtime import time_slice
 
 CONFIGS = 32
@@ -24,6 +26,11 @@ def page(parameters: bytes) -> bytes:
         b'"spec":{"devices":{"config":[%b]}}}' % b",".join([config] * CONFIGS)
     )
     return listed([item] * CLAIMS)
+
+
+async def read(data: bytes, known: Callable[[ObjectVersion], Any] | None = None) -> ListPage:
+    transform = None if known is None else Transform(known, lambda obj: obj)
+    return await PageReader(transform=transform).read(data, "list")
 
 
 def listed(items: list[bytes]) -> bytes:
@@ -56,7 +63,7 @@ async def test_other_tasks_run_between_the_parameters_of_a_list(parameters: byte
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    found = await decoded_page(page(parameters), "list")
+    found = await read(page(parameters))
     task.cancel()
     assert len(found.items) == CLAIMS
     assert turns >= CONFIGS * CLAIMS
@@ -64,7 +71,7 @@ async def test_other_tasks_run_between_the_parameters_of_a_list(parameters: byte
 
 @pytest.mark.parametrize("parameters", [WIDE, DEEP])
 async def test_a_claim_with_large_parameters_is_read_like_others(parameters: bytes) -> None:
-    found = await decoded_page(page(parameters), "list")
+    found = await read(page(parameters))
     claim = claim_from(found.items[0])
     assert not claim.spec.unsupported
     assert [config.parameters["kind"] for config in claim.spec.config] == ["x"] * CONFIGS
@@ -72,7 +79,7 @@ async def test_a_claim_with_large_parameters_is_read_like_others(parameters: byt
 
 async def test_a_claim_with_large_parameters_may_be_unreadable_for_another_reason() -> None:
     text = page(WIDE).replace(b'"requests":["gpu"]', b'"requests":[1]')
-    [claim, *_] = [claim_from(obj) for obj in (await decoded_page(text, "list")).items]
+    [claim, *_] = [claim_from(obj) for obj in (await read(text)).items]
     assert claim.spec.unreadable
 
 
@@ -90,7 +97,7 @@ async def test_other_tasks_run_between_the_objects_of_a_list(
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    found = await decoded_page(listed([an_object(f"o{n}", fields) for n in range(objects)]), "list")
+    found = await read(listed([an_object(f"o{n}", fields) for n in range(objects)]))
     task.cancel()
     assert [obj["metadata"]["name"] for obj in found.items] == [f"o{n}" for n in range(objects)]
     assert turns >= objects
@@ -110,7 +117,7 @@ DEEP_OBJECT = an_object("deep", nested(9_900))
 @pytest.mark.parametrize("spec", ODD_SPECS.values(), ids=ODD_SPECS)
 async def test_a_list_is_cut_into_its_objects(spec: bytes, further: list[bytes]) -> None:
     texts = [an_object("a"), an_object("b", spec=spec), *further, an_object("c", spec=spec)]
-    found = await decoded_page(listed(texts), "list")
+    found = await read(listed(texts))
     assert found.metadata == {"resourceVersion": "9", "continue": "x"}
     single = [await decoded(text, "object") for text in texts]
     assert msgspec.json.encode(found.items) == msgspec.json.encode(single)
@@ -119,7 +126,7 @@ async def test_a_list_is_cut_into_its_objects(spec: bytes, further: list[bytes])
 @pytest.mark.parametrize("items", [b"null", b"[]", b" [ ] "])
 async def test_a_list_may_be_empty(items: bytes) -> None:
     data = b'{"metadata":{"resourceVersion":"9"},"items":%b}' % items
-    assert (await decoded_page(data, "list")).items == []
+    assert (await read(data)).items == []
 
 
 @pytest.mark.parametrize("spaces", [b"", b" ", b"\r\n  "])
@@ -127,7 +134,7 @@ async def test_a_list_may_be_written_with_spaces(spaces: bytes) -> None:
     items = (b"," + spaces).join([an_object("a"), DEEP_OBJECT, an_object("b")])
     array = b"%b[%b%b%b]" % (spaces, spaces, items, spaces)
     data = b'{"items":%b,"metadata":{"resourceVersion":"9"}}' % array
-    found = await decoded_page(data, "list")
+    found = await read(data)
     assert [obj["metadata"]["name"] for obj in found.items] == ["a", "deep", "b"]
 
 
@@ -138,7 +145,7 @@ NUMBERS = [b"1e400", b"-1e400", b"9" * 5_000, b"-" + b"9" * 5_000, b"9" * 400 + 
 @pytest.mark.parametrize("depth", [1, 400])
 async def test_a_number_out_of_range_is_kept_as_it_was_sent(number: bytes, depth: int) -> None:
     spec = b'{"a":[1.5,%b],"%b":"1e999","b":%b1%b}' % (number, number, b"[" * depth, b"]" * depth)
-    page = await decoded_page(listed([an_object("a"), an_object("b", spec=spec)]), "list")
+    page = await read(listed([an_object("a"), an_object("b", spec=spec)]))
     line = await decoded(b'{"type":"ADDED","object":%b}' % an_object("b", spec=spec), "watch", 1)
     single = await decoded(an_object("b", spec=spec), "object")
     assert page.items[0] == await decoded(an_object("a"), "object")
@@ -148,7 +155,7 @@ async def test_a_number_out_of_range_is_kept_as_it_was_sent(number: bytes, depth
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda text: text[:6].decode())
 async def test_a_claim_with_such_a_number_in_its_parameters_is_read(number: bytes) -> None:
-    found = await decoded_page(page(b'{"kind":%b}' % number), "list")
+    found = await read(page(b'{"kind":%b}' % number))
     for obj in found.items:
         claim = claim_from(obj)
         assert not claim.spec.unreadable
@@ -167,7 +174,7 @@ async def test_many_numbers_out_of_range_are_kept_with_what_is_around_them() -> 
 @pytest.mark.parametrize("number", [b"1e400", b"9" * 5_000])
 async def test_such_a_number_may_stand_next_to_many_containers(number: bytes) -> None:
     wide = b'{"a":[%b1],"b":%b}' % (b"[]," * 3_000, number)
-    found = await decoded_page(page(wide), "list")
+    found = await read(page(wide))
     for obj in found.items:
         (config, *_) = claim_from(obj).spec.config
         assert msgspec.json.encode(config.parameters) == wide
@@ -212,12 +219,12 @@ async def test_objects_that_the_caller_has_are_not_decoded(fields: bytes) -> Non
         an_object(name, fields).replace(b'"name"', b'"uid":"u","resourceVersion":"7","name"', 1)
         for name in "abc"
     ]
-    found = await decoded_page(listed(texts), "list", known)
-    whole = await decoded_page(listed(texts), "list")
-    assert whole.known == {}
+    found = await read(listed(texts), known)
+    whole = await read(listed(texts))
+    assert whole.made == {}
     if fields == b"{}":
         assert asked == [ObjectVersion.of(obj) for obj in whole.items]
-        assert found.known == {1: "u"}
+        assert found.made == {1: "u"}
         assert found.items == [whole.items[0], None, whole.items[2]]
     else:
         assert (asked, found) == ([], whole), "its version can't be read without recursion"
@@ -226,6 +233,6 @@ async def test_objects_that_the_caller_has_are_not_decoded(fields: bytes) -> Non
 @pytest.mark.parametrize("version", [b"7", b'"x"', b"null"])
 async def test_an_object_whose_version_is_odd_is_decoded(version: bytes) -> None:
     text = b'{"metadata":{"name":"a","uid":"u","resourceVersion":%b}}' % version
-    found = await decoded_page(listed([text]), "list", lambda _: "known")
-    assert found.known == {}
+    found = await read(listed([text]), lambda _: "known")
+    assert found.made == {}
     assert found.items[0]["metadata"]["name"] == "a"

@@ -12,6 +12,8 @@ from tests.unit.recording.secrets import SECRET, salted
 from tests.unit.webhook.conftest import new_view
 
 from dray.api.claims import Allocation
+from dray.api.groups import KUBERNETES, VOLCANO
+from dray.api.pods import GroupKey
 from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
 from dray.kube.convert import claim_from, node_from, pod_from
@@ -26,7 +28,12 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import WATCHED, read
 from dray_claim_controller.cache.rule_recorder import RecordedRule, RuleRecorder
 from dray_claim_controller.cache.snapshot import take_snapshot
-from dray_claim_controller.execution.adoption import Halfway, StartedHalfway, adopted
+from dray_claim_controller.execution.adoption import (
+    Halfway,
+    HeldTogether,
+    StartedHalfway,
+    adopted,
+)
 from dray_claim_controller.execution.decisions import NextStep
 from dray_claim_controller.execution.in_flight_allocations import MayCommit
 from dray_claim_controller.execution.joint_decisions import JointStep
@@ -38,6 +45,12 @@ from dray_claim_controller.execution.rollback_decisions import (
 from dray_claim_controller.execution.unschedulable import Cleared, Refused
 from dray_claim_controller.facts.decisions import Publish
 from dray_claim_controller.garbage.decisions import Garbage
+from dray_claim_controller.groups.decisions import (
+    DueForGroup,
+    GroupStatus,
+    MissingGroups,
+    QueueStatuses,
+)
 from dray_claim_controller.journal_replayer import JournalReplayer
 from dray_claim_controller.owners.decisions import CameLate, StrandedPods
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
@@ -192,7 +205,20 @@ def questions(picture: ObjectCache) -> list[RecordedRule[Any]]:
         Garbage(after_s=0.0, now_s=5.0, since_s={}),
         StrandedPods(),
         CameLate(recalled=(("n1", 1.0),)),
+        HeldTogether(pods=tuple(picture.pods)),
+        MissingGroups(),
+        *(QueueStatuses(acts_for_volcano=acts) for acts in (False, True)),
     ]
+    groups = [GroupKey(VOLCANO, *name.split("/")) for name in picture.plain["podgroups"]]
+    natives = picture.plain["podgroups.scheduling.k8s.io"]
+    for group in (*groups, *(GroupKey(KUBERNETES, *name.split("/")) for name in natives)):
+        asked += [
+            GroupStatus(group=group, waiting="full", now_unix_s=5.0),
+            *(
+                DueForGroup(group=group, below_s=below_s, timeout_s=9.0, grace_s=9.0)
+                for below_s in (0.0, 9.0)
+            ),
+        ]
     for seen in picture.claims.values():
         claim = seen.claim
         asked += [

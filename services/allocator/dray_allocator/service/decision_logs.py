@@ -5,7 +5,6 @@ Appends overlap, in the order of the calls.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from itertools import count
 from typing import Final
 from uuid import uuid4
@@ -231,4 +230,4 @@ def outgoing(
         # Records of one moment would otherwise share an id made of their key.
         identity=identity,
     )
-    return replace(message, subject=log_subject(record.domain, record.epoch))
+    return message.to(log_subject(record.domain, record.epoch))

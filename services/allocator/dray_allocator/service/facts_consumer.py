@@ -40,6 +40,8 @@ _MOST_FOLDED: Final = 256
 """Facts folded before the next decisions, while more are buffered."""
 _OF_POOLS: Final = (ClaimObserved, PodObserved)
 """Facts whose subjects name a pool; all others are read by every replica."""
+_AT_ONCE: Final = 64
+"""Facts folded in one step of the event loop."""
 _FACT_TYPES: Final = {tuple(subject_prefix(fact).split(".")): fact for fact in FACTS}
 Pools = tuple[str, ...] | None
 """None: all pools."""
@@ -187,7 +189,9 @@ class FactsReader:
     async def _take(self, batch: Sequence[Delivered]) -> None:
         """Fold a batch; decide after its last buffered fact, and every ``_MOST_FOLDED`` facts."""
         gaps = self._gaps
-        for delivered in batch:
+        for number, delivered in enumerate(batch, start=1):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
             if self._is_stale:
                 return
             gaps.read(delivered.sequence, delivered.pending)
@@ -251,7 +255,9 @@ class FactsReader:
         subjects = [*_subjects_of(pools), subject_prefix(Synced)]
         async with aclosing(self._batches(subjects, start=1)) as batches:
             async for batch in batches:
-                for delivered in batch:
+                for number, delivered in enumerate(batch, start=1):
+                    if number % _AT_ONCE == 0:
+                        await asyncio.sleep(0)
                     last = delivered.sequence
                     fact = fact_of(delivered, self._drivers)
                     if isinstance(fact, (*_OF_POOLS, UndecodableFact)):

@@ -10,7 +10,7 @@ from dray.api import json_codec
 from dray.api.claims import Claim
 from dray.api.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, SHAPE
 from dray.api.pods import HostPort, Pod
-from dray.kube.convert import host_ports, requests_of
+from dray.kube.convert import Requests, host_ports, is_resized, requests_of
 from dray.kube.object_text import object_from, text_of
 from dray.kube.ports import Object, Resource
 from dray_claim_controller.cache.anti_affinity import AntiAffinityTerm, anti_affinity_terms
@@ -132,39 +132,63 @@ def unreadable_pod(obj: Object, revision: int) -> CachedPod:
     )
 
 
-def cached_pod(obj: Object, pod: Pod | None, revision: int) -> CachedPod:
-    """The cached form of a pod. ``pod``: the same, converted; None if it refers to no claim."""
+def cached_pod(obj: Object, pod: Pod | None, revision: int, *, text: bytes = b"") -> CachedPod:
+    """The cached form of a pod. ``pod``: the same, converted; None if it refers to no claim.
+    ``text``: of the object, else it is made from it."""
     spec = obj["spec"]
     status = obj.get("status") or {}
-    taken = requests_of(spec, status)
-    ports = host_ports(spec)
-    json_codec.checked((spec.get("nodeName") or "", taken.resources, ports, pod), _READ)
-    cached = CachedPod(
+    if pod is None or is_resized(status):
+        taken = requests_of(spec, status)
+    else:
+        taken = Requests(pod.needs.cpu_milli, pod.needs.memory_bytes, pod.needs.resources)
+    terminal = status.get("phase") in TERMINAL
+    return CachedPod(
         uid=obj["metadata"]["uid"],
         node=spec.get("nodeName") or "",
         cpu_milli=taken.cpu_milli,
         memory_bytes=taken.memory_bytes,
-        terminal=status.get("phase") in TERMINAL,
+        terminal=terminal,
         revision=revision,
         pod=pod,
-        repels=anti_affinity_terms(obj),
+        text=b"" if pod is None else text or text_of(obj),
+        has_sandbox=pod is not None and _has_sandbox(obj),
+        has_shape=pod is not None and _has_shape(obj),
+        templates=() if terminal else _templates(obj),
+        repels=anti_affinity_terms(obj) if spec.get("affinity") else (),
         resources=taken.resources,
-        ports=ports,
+        ports=host_ports(spec) if pod is None else pod.needs.ports,
     )
-    return cached if pod is None else with_object(cached, obj)
 
 
 def with_object(cached: CachedPod, obj: Object) -> CachedPod:
     """A pod that refers to claims, with what its object adds to the other fields."""
-    namespace, entries = obj["metadata"]["namespace"], obj["spec"].get("resourceClaims") or ()
-    names = (one.get("resourceClaimTemplateName") or "" for one in entries)
     return replace(
         cached,
         text=text_of(obj),
         has_sandbox=_has_sandbox(obj),
-        has_shape=SHAPE in (obj["metadata"].get("annotations") or {}),
-        templates=() if cached.terminal else tuple(f"{namespace}/{name}" for name in names),
+        has_shape=_has_shape(obj),
+        templates=() if cached.terminal else _templates(obj),
     )
+
+
+def _has_shape(obj: Object) -> bool:
+    return SHAPE in (obj["metadata"].get("annotations") or {})
+
+
+def _templates(obj: Object) -> tuple[str, ...]:
+    """``namespace/name`` of the templates that a pod refers to."""
+    entries = obj["spec"].get("resourceClaims")
+    if not entries:
+        return ()
+    namespace = obj["metadata"]["namespace"]
+    return tuple([f"{namespace}/{one.get('resourceClaimTemplateName') or ''}" for one in entries])
+
+
+def checked_pod(cached: CachedPod) -> CachedPod:
+    """A pod, after a check of the types of what its object stated. Raises
+    msgspec.ValidationError."""
+    json_codec.checked((cached.node, cached.resources, cached.ports, cached.pod), _READ)
+    return cached
 
 
 def _has_sandbox(obj: Object) -> bool:

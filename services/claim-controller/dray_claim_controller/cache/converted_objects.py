@@ -4,17 +4,20 @@ from typing import Any
 
 import msgspec
 
+from dray.api.pods import Pod
 from dray.kube.convert import (
     UNREADABLE,
     claim_from,
+    claim_from_fields,
     group_key,
     pod_from,
     revision_of,
     why_unreadable,
 )
+from dray.kube.object_fields import HAS_FIELDS, fields_of, text_without_managed_fields
 from dray.kube.object_text import object_from, text_of
 from dray.kube.ports import CLAIMS, PODS, Object, Resource
-from dray_claim_controller.cache.cached_objects import cached_pod, unreadable_pod
+from dray_claim_controller.cache.cached_objects import cached_pod, checked_pod, unreadable_pod
 from dray_claim_controller.cache.object_texts import ObjectText
 from dray_claim_controller.cache.resources import name_of, read
 
@@ -68,12 +71,36 @@ def convert(resource: Resource, obj: Object) -> ConvertedObject:
     return ConvertedObject(name_of(obj), version, *read(resource, obj))
 
 
+def convert_text(resource: Resource, text: bytes) -> ConvertedObject | None:
+    """The same of an object's text, at half the time; None: it has to be decoded, because
+    something in it is unusual. The text has ``MOST_CONTAINERS`` containers at most."""
+    if resource.plural not in HAS_FIELDS or (fields := fields_of(resource, text)) is None:
+        return None
+    kept = text_without_managed_fields(text, fields["metadata"])
+    if kept is None:
+        return None
+    name, revision, uid = name_of(fields), revision_of(fields), fields["metadata"]["uid"]
+    try:
+        if resource is PODS:
+            pod = _pod_of_concern(fields)
+            cached = cached_pod(fields, pod, revision, text=kept)
+            return ConvertedObject(name, ObjectText(uid, revision, b""), cached)
+        value = claim_from_fields(fields) if resource is CLAIMS else None
+    except UNREADABLE:
+        return None
+    return ConvertedObject(name, ObjectText(uid, revision, kept), value)
+
+
+def _pod_of_concern(obj: Object) -> Pod | None:
+    """A pod, if it refers to claims or is in a group."""
+    concerns = obj["spec"].get("resourceClaims") or group_key(obj) is not None
+    return pod_from(obj) if concerns else None
+
+
 def _converted_pod(obj: Object, version: ObjectText) -> ConvertedObject:
     name = name_of(obj)
     try:
-        concerns = obj["spec"].get("resourceClaims") or group_key(obj) is not None
-        pod = pod_from(obj) if concerns else None
-        cached = cached_pod(obj, pod, version.revision)
+        cached = checked_pod(cached_pod(obj, _pod_of_concern(obj), version.revision))
     except UNREADABLE as error:
         unreadable = unreadable_pod(obj, version.revision)
         return ConvertedObject(name, version, unreadable, why_unreadable(error))

@@ -55,6 +55,10 @@ class GroupMembers:
         """UIDs of the pods of a group that dray schedules."""
         return self._members.get(group, {}).keys()
 
+    def groups(self) -> tuple[GroupKey, ...]:
+        """The groups that have pods of dray."""
+        return tuple(self._members)
+
     def foreign_schedulers(self, group: GroupKey) -> list[str]:
         """The schedulers of a group's other pods, each once, sorted."""
         found = (self._foreign_of[uid].scheduler for uid in self._foreign.get(group, ()))

@@ -3,6 +3,7 @@
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, Generic, TypeGuard, TypeVar
 
@@ -46,6 +47,7 @@ from dray_claim_controller.cache.converted_objects import (
     ListedObject,
     UnchangedObject,
     convert,
+    convert_text,
 )
 from dray_claim_controller.cache.devices import DeviceCache, is_vague, nodes_of
 from dray_claim_controller.cache.group_members import (
@@ -210,6 +212,8 @@ class ObjectCache:
         converted again."""
 
         def known(version: ObjectVersion) -> UnchangedObject | None:
+            if resource.plural not in self.listed:
+                return None
             name = f"{version.namespace}/{version.name}" if version.namespace else version.name
             is_unread = _key_of(resource, version.uid, name) in self.unreadable
             if not is_unread and self._known_revision(resource, version.uid, name) == (
@@ -218,7 +222,7 @@ class ObjectCache:
                 return UnchangedObject(version.uid, version.revision)
             return None
 
-        return Transform(known, lambda obj: convert(resource, obj))
+        return Transform(known, partial(convert, resource), read=partial(convert_text, resource))
 
     def apply_list(self, resource: Resource, listed: Listed) -> Iterator[None]:
         """Apply a list of ``ListedObject`` in steps. What the first list of a kind has becomes

@@ -20,20 +20,27 @@ from dray_claim_controller.timers import Due, due
 def adopted(cache: ObjectCache, cached: CachedPod) -> Execution | None:
     """The order that finishes what is there, or None where there is nothing to finish."""
     pod = cached.pod
+    if pod is not None and pod.member is not None and not may_start(cache, pod.member.group):
+        return None  # Its group is decided again once this allocation is taken back.
+    return held(cache, cached)
+
+
+def held(cache: ObjectCache, cached: CachedPod) -> Execution | None:
+    """The order that a pod's allocated claims amount to; None where some are not allocated, or the
+    pod is on its way."""
+    pod = cached.pod
     if pod is None or pod.node or pod.deleting or cached.terminal:
         return None
     dray_binds = pod.binder == OWNER_DRAY
     if not dray_binds and not pod.gated:
         return None
     claims = cache.claims_of(pod)
-    decisions = [made for held in claims if (made := _decision(held)) is not None]
+    decisions = [made for one in claims if (made := _decision(one)) is not None]
     nodes = {made.allocation.node for made in decisions}
     if not decisions or len(decisions) < len(pod.claims) or len(nodes) != 1:
         return None
-    if dray_binds and any(pod.uid not in held.claim.reserved_for for held in claims):
+    if dray_binds and any(pod.uid not in one.claim.reserved_for for one in claims):
         return None
-    if pod.member is not None and not may_start(cache, pod.member.group):
-        return None  # Its group is decided again once this allocation is taken back.
     return Execution(
         domain=pod.pool,
         decision=PodDecision(
@@ -55,8 +62,8 @@ def is_halfway(cache: ObjectCache, cached: CachedPod) -> bool | None:
     return None if adopted(cache, cached) is None else True
 
 
-def _decision(held: CachedResourceClaim) -> ClaimDecision | None:
-    claim = held.claim
+def _decision(cached: CachedResourceClaim) -> ClaimDecision | None:
+    claim = cached.claim
     if claim.allocation is None or not claim.allocation.node or claim.deleting:
         return None
     return decided(claim) if claim.void < claim.decision else None
@@ -72,6 +79,19 @@ class Halfway(RecordedRule[tuple[Execution, ...]], frozen=True, kw_only=True, ta
 
     def answer(self, cache: ObjectCache) -> tuple[Execution, ...]:
         found = (adopted(cache, cache.pods[uid]) for uid in self.pods if uid in cache.pods)
+        return tuple(execution for execution in found if execution is not None)
+
+
+class HeldTogether(
+    RecordedRule[tuple[Execution, ...]], frozen=True, kw_only=True, tag="held-together"
+):
+    """Orders that the allocated claims of these pods amount to, to be taken back with their
+    group."""
+
+    pods: tuple[str, ...]
+
+    def answer(self, cache: ObjectCache) -> tuple[Execution, ...]:
+        found = (held(cache, cache.pods[uid]) for uid in self.pods if uid in cache.pods)
         return tuple(execution for execution in found if execution is not None)
 
 

@@ -11,6 +11,7 @@ from dray_claim_controller.facts.handover import QuarantineTerms
 from dray_claim_controller.facts.outbox import plan
 from dray_claim_controller.facts.size_limit import fit_to_limit
 
+_NO_HISTORY = NodeHistory()
 FACT_OF: dict[str, type[Fact]] = {fact.NAME: fact for fact in FACTS}
 
 
@@ -34,12 +35,8 @@ class Publish(RecordedRule[tuple[Fact, ...]], frozen=True, kw_only=True, tag="pu
 
     def answer(self, cache: ObjectCache) -> tuple[Fact, ...]:
         before = self.before
-        node = before if isinstance(before, NodeObserved) else None
-        published, tombstone = (None, node) if node and node.deleted else (node, None)
-        left = {(domain, self.key.identity): revision for domain, revision in self.left}
-        fact = fact_of(
-            cache, self.key, NodeHistory(published, left, self.closing, self.recall, tombstone)
-        )
+        is_node = self.key.kind == NodeObserved.NAME
+        fact = fact_of(cache, self.key, self._history() if is_node else _NO_HISTORY)
         if fact is None and self.key.kind != SliceObserved.NAME and cache.is_unreadable(self.key):
             return ()  # The object exists: its last fact stays.
         if not self.limit_bytes:
@@ -50,3 +47,9 @@ class Publish(RecordedRule[tuple[Fact, ...]], frozen=True, kw_only=True, tag="pu
         planned = plan(self.key, before, reduced, self.revision, self.doubted)
         fitted = (fit_to_limit(one, self.limit_bytes) for one in planned)
         return tuple(one for one in fitted if one is not None)
+
+    def _history(self) -> NodeHistory:
+        node = self.before if isinstance(self.before, NodeObserved) else None
+        published, tombstone = (None, node) if node and node.deleted else (node, None)
+        left = {(domain, self.key.identity): revision for domain, revision in self.left}
+        return NodeHistory(published, left, self.closing, self.recall, tombstone)

@@ -19,6 +19,8 @@ from dray_claim_controller.facts.outbox import Outbox
 
 _AT_ONCE: Final = 1000
 """Keys that are sorted into phases in one step."""
+FactEntry = tuple[FactKey, int]
+"""The key of a fact, and the revision that changed it."""
 
 
 class PublishPhase(IntEnum):
@@ -51,16 +53,30 @@ class FactQueue:
                 self._waiting[self._turn(key)][key] = revision
             yield
 
-    def take(self, most: int) -> list[tuple[FactKey, int]]:
-        """What to publish next, with the revision that changed it; nothing once all is taken."""
+    def take(self, most: int) -> Iterator[list[FactEntry]]:
+        """What to publish next, in batches of ``most`` that may be on their way together: no key
+        comes twice, and no fact builds on another. Nothing once all is taken."""
+        taken: set[FactKey] = set()
+        phase = self._next_phase()
+        while phase is not None:
+            waiting = self._waiting[phase]
+            batch = list(islice(waiting.items(), most))
+            if any(key in taken for key, _ in batch):
+                return
+            for key, _ in batch:
+                del waiting[key]
+                taken.add(key)
+            yield batch
+            # In other phases, what is on its way decides what is urgent.
+            if phase is not PublishPhase.ANY or self._next_phase() is not phase:
+                return
+
+    def _next_phase(self) -> PublishPhase | None:
         if any(self._waiting.values()):
             self._take_urgent()
-        for waiting in self._waiting.values():
-            if waiting:
-                return [(key, waiting.pop(key)) for key in list(islice(waiting, most))]
-        return []
+        return next((phase for phase, waiting in self._waiting.items() if waiting), None)
 
-    def rest(self) -> list[tuple[FactKey, int]]:
+    def rest(self) -> list[FactEntry]:
         """What waits, in order."""
         return [entry for waiting in self._waiting.values() for entry in waiting.items()]
 

@@ -1,6 +1,7 @@
 """Publishes facts: only what changed, never backwards, tombstones for what vanished."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -11,7 +12,7 @@ import structlog
 
 from dray.api.claims import GivenUp
 from dray.api.equality import strictly_equal
-from dray.api.errors import PermanentError
+from dray.api.errors import DrayError, PermanentError
 from dray.bus.ports import Bus, BusUnavailableError, Fence, MessageTooLargeError, StaleSequenceError
 from dray.bus.topology import FACTS_STREAM
 from dray.kube.ports import NODES
@@ -41,13 +42,14 @@ from dray_claim_controller.cache.cached_objects import CachedPod, FactKey
 from dray_claim_controller.cache.changes import enter, leave
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RuleRecorder
+from dray_claim_controller.facts.build import key_of
 from dray_claim_controller.facts.decisions import Publish
-from dray_claim_controller.facts.fact_queue import FactQueue
+from dray_claim_controller.facts.fact_queue import FactEntry, FactQueue
 from dray_claim_controller.facts.facts_time import FactsTime
 from dray_claim_controller.facts.handover import QuarantineTerms
 from dray_claim_controller.facts.outbox import Outbox
 from dray_claim_controller.facts.size_limit import too_large
-from dray_claim_controller.tracing import publishing
+from dray_claim_controller.tracing import is_traced, publishing
 
 Evaluate = Callable[[Publish], tuple[Fact, ...]]
 
@@ -69,10 +71,27 @@ _UNOBSERVED = ("synced", "tick", "cluster", "domain")
 """Facts that have no Kubernetes object whose disappearance would end them."""
 _UNREMEMBERED = (Synced, TermBegun, Tick)
 _AT_ONCE = 64
-"""Facts that are on their way to the bus together."""
-
-
+"""Keys whose facts are made in one step."""
+_MOST_BATCHES = 32
+"""Batches of keys before the outcomes of the first are noted."""
 _MARKED_AT_ONCE = 2000
+
+
+@dataclass(slots=True)
+class _PlannedFacts:
+    """The facts to publish about one key, in order."""
+
+    key: FactKey
+    revision: int
+    """That changed it."""
+    facts: tuple[Fact, ...]
+    error: DrayError | None = None
+    """Why they were not published."""
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one fact, which builds on none that is on its way."""
+        return len(self.facts) == 1
 
 
 def _domains_of(fact: Fact | None) -> tuple[str, ...]:
@@ -122,6 +141,7 @@ class Publisher:
         self._cause_of = cause_of
         self._clock = clock
         self._instance = instance
+        self._source = f"/claim-controller/{instance}"
         self._node_moves = node_moves
         self._outbox = Outbox()
         self._domains: dict[str, int] = {}
@@ -151,7 +171,7 @@ class Publisher:
             count = decode(before, TermBegun).revision + 1
             term = TermBegun(revision=count, facts=facts, instance=self._instance)
         self._fence = Fence(subject, 0 if before is None else before.sequence)
-        self._fence = Fence(subject, await self._store(term))
+        self._fence = Fence(subject, await self._store(self._sealed(term)))
         await self._load()
         if not self._time.has_begun:
             await self.tick()  # Before anything that carries its time.
@@ -173,7 +193,8 @@ class Publisher:
             await self._mark(living, self._cache.revision)
             await self._publish_dirty()
             revision = self._cache.revision
-            await self._store(Synced(revision=revision, instance=self._instance))
+            synced = Synced(revision=revision, instance=self._instance)
+            await self._store(self._sealed(synced))
 
     async def _mark(self, keys: Iterator[FactKey], revision: int) -> None:
         while some := list(islice(keys, _MARKED_AT_ONCE)):
@@ -200,13 +221,13 @@ class Publisher:
 
     async def store(self, fact: Fact) -> None:
         """Publish a fact as it is."""
-        await self._store_or_doubt(fact)
+        await self._store_or_doubt(fact, self._sealed(fact))
         self._published(fact)
 
     async def tick(self) -> None:
         """Publish the time for readers of the facts, and check nodes in quarantine."""
         async with self._lock:
-            await self._store(self._time.tick())
+            await self._store(self._sealed(self._time.tick()))
         for name in self._quarantined:
             self._cache.mark(FactKey(NodeObserved.NAME, name))
 
@@ -279,68 +300,87 @@ class Publisher:
         queue = FactQueue(self._cache, self._outbox)
         for _ in queue.take_all():
             await asyncio.sleep(0)
-        while batch := queue.take(_AT_ONCE):
-            # Sent in this order, and not acknowledged one by one: the facts of one key never
-            # overlap, and those of different keys in one batch do not build on one another.
-            outcomes = await asyncio.gather(
-                *(self._publish_key(key, revision) for key, revision in batch),
-                return_exceptions=True,
-            )
-            failures = [one for one in outcomes if isinstance(one, BaseException)]
-            if not failures:
-                continue
-            unpublished = [
-                entry
-                for entry, outcome in zip(batch, outcomes, strict=True)
-                if isinstance(outcome, BaseException)
+        while planned := await self._publish_together(islice(queue.take(_AT_ONCE), _MOST_BATCHES)):
+            failed = [
+                (one.key, one.revision, one.error) for one in planned if one.error is not None
             ]
-            for key, revision in (*unpublished, *queue.rest()):
+            if not failed:
+                continue
+            for key, revision in (*((key, at) for key, at, _ in failed), *queue.rest()):
                 self._cache.mark(key, revision)
-            temporary = [one for one in failures if isinstance(one, BusUnavailableError)]
-            raise next((one for one in failures if one not in temporary), failures[0])
+            errors = [error for *_, error in failed]
+            final = (one for one in errors if not isinstance(one, BusUnavailableError))
+            raise next(final, errors[0])
 
-    async def _publish_key(self, key: FactKey, revision: int) -> None:
-        if key.kind == InventoryObserved.NAME:
-            await self._publish_inventory_tombstone(key, revision)
-            return
-        try:
-            await self._publish_answer(self._publish_rule(key, revision))
-        except MessageTooLargeError as error:
-            await self._publish_reduced(key, revision, error)
-        else:
-            self.too_large.pop(key, None)
+    async def _publish_together(self, batches: Iterator[list[FactEntry]]) -> list[_PlannedFacts]:
+        """Publish what batches of keys ask for; they may be on their way together, but the facts of
+        one key, of which each builds on the one before, may not."""
+        planned: list[_PlannedFacts] = []
+        with contextlib.ExitStack() as spans:
 
-    async def _publish_reduced(
-        self, key: FactKey, revision: int, too_large_by: MessageTooLargeError
-    ) -> None:
-        """Publish the part of a fact that fits the bus; other facts are not affected."""
-        limit_bytes = too_large_by.limit_bytes
-        if key not in self.too_large:
-            structlog.get_logger().error("a fact is too large for the bus", error=str(too_large_by))
-        self.too_large[key] = too_large(too_large_by.size_bytes, limit_bytes)
-        rule = self._publish_rule(key, revision)
-        try:
-            await self._publish_answer(msgspec.structs.replace(rule, limit_bytes=limit_bytes))
-        except MessageTooLargeError as error:
-            structlog.get_logger().error(
-                "the reduced fact is too large for the bus, too", error=str(error)
-            )
+            def messages() -> Iterator[list[Outgoing]]:
+                for batch in batches:
+                    some = [_PlannedFacts(key, at, self._plan(key, at)) for key, at in batch]
+                    planned.extend(some)
+                    yield [self._sealed(one.facts[0], spans) for one in some if one.is_single]
 
-    async def _publish_answer(self, rule: Publish) -> None:
-        last = self._outbox.last(rule.key)
-        for newer in self._evaluate(rule):
-            cause = self._cause_of(newer.claim.uid) if isinstance(newer, ClaimObserved) else ""
-            with publishing(newer, self._pod_of(newer), first=last is None) as traceparent:
-                await self._store_or_doubt(newer, traceparent, cause)
-            self._published(newer)
+            outcomes = iter(await self._bus.publish_all(messages(), fence=self._fence))
+        for one in planned:
+            try:
+                if one.is_single:
+                    self._settle(one.facts[0], next(outcomes))
+                else:
+                    await self._publish_in_order(one.facts)
+                self.too_large.pop(one.key, None)
+            except MessageTooLargeError as error:
+                await self._publish_reduced(one, error)
+            except DrayError as error:
+                one.error = error
+        return planned
 
-    async def _publish_inventory_tombstone(self, key: FactKey, revision: int) -> None:
-        """Publish the tombstone of a node-agent's report about a deleted node."""
+    def _plan(self, key: FactKey, revision: int) -> tuple[Fact, ...]:
+        """The facts to publish about a key, in order."""
+        if key.kind != InventoryObserved.NAME:
+            return self._evaluate(self._publish_rule(key, revision))
         if key.identity in self._cache.plain[NODES.plural]:
+            return ()
+        # The tombstone of a node-agent's report about a deleted node. Without the devices, it is
+        # never too large for the bus.
+        tombstones = self._outbox.plan(key, None, revision)
+        return tuple(msgspec.structs.replace(one, unhealthy=()) for one in tombstones)
+
+    async def _publish_reduced(self, of: _PlannedFacts, error: MessageTooLargeError) -> None:
+        """Publish the part of a fact that fits the bus; other facts are not affected."""
+        limit_bytes = error.limit_bytes
+        if of.key not in self.too_large:
+            structlog.get_logger().error("a fact is too large for the bus", error=str(error))
+        self.too_large[of.key] = too_large(error.size_bytes, limit_bytes)
+        rule = self._publish_rule(of.key, of.revision)
+        reduced = self._evaluate(msgspec.structs.replace(rule, limit_bytes=limit_bytes))
+        try:
+            await self._publish_in_order(reduced)
+        except MessageTooLargeError as too:
+            structlog.get_logger().error(
+                "the reduced fact is too large for the bus, too", error=str(too)
+            )
+        except DrayError as failed:
+            of.error = failed
+
+    async def _publish_in_order(self, facts: Iterable[Fact]) -> None:
+        for fact in facts:
+            with contextlib.ExitStack() as spans:
+                await self._store_or_doubt(fact, self._sealed(fact, spans))
+            self._published(fact)
+
+    def _settle(self, fact: Fact, outcome: int | DrayError) -> None:
+        """Note what became of a fact. Raises the error, if it is one."""
+        if isinstance(outcome, int):
+            self.sequence = max(self.sequence, outcome)
+            self._published(fact)
             return
-        for tombstone in self._outbox.plan(key, None, revision):
-            # Without the devices, it is never too large for the bus.
-            await self.store(msgspec.structs.replace(tombstone, unhealthy=()))
+        if isinstance(outcome, BusUnavailableError):
+            self._outbox.doubt(fact)
+        raise _superseded(outcome) if isinstance(outcome, StaleSequenceError) else outcome
 
     def _published(self, fact: Fact) -> None:
         match fact:
@@ -405,29 +445,38 @@ class Publisher:
                 return self._cache.pods.get(claim.pod_uid)
         return None
 
-    async def _store_or_doubt(self, fact: Fact, traceparent: str = "", cause: str = "") -> None:
+    async def _store_or_doubt(self, fact: Fact, message: Outgoing) -> None:
         try:
-            await self._store(fact, traceparent, cause)
+            await self._store(message)
         except BusUnavailableError:
             self._outbox.doubt(fact)
             raise
 
-    async def _store(self, fact: Fact, traceparent: str = "", cause: str = "") -> int:
+    async def _store(self, message: Outgoing) -> int:
         assert self._fence is not None, "the term was not begun"
         try:
-            sequence = await self._bus.publish(
-                self._sealed(fact, traceparent, cause), fence=self._fence
-            )
+            sequence = await self._bus.publish(message, fence=self._fence)
         except StaleSequenceError as error:
-            raise SupersededError(f"another claim-controller leads by now: {error}") from error
+            raise _superseded(error) from error
         self.sequence = max(self.sequence, sequence)
         return sequence
 
-    def _sealed(self, fact: Fact, traceparent: str = "", cause: str = "") -> Outgoing:
+    def _sealed(self, fact: Fact, spans: contextlib.ExitStack | None = None) -> Outgoing:
+        """The fact's message; ``spans`` gets the span of its publication."""
+        traceparent = cause = ""
+        if isinstance(fact, ClaimObserved):
+            cause = self._cause_of(fact.claim.uid)
+        if spans is not None and is_traced(pod := self._pod_of(fact)):
+            is_first = self._outbox.last(key_of(fact)) is None
+            traceparent = spans.enter_context(publishing(fact, pod, first=is_first))
         return encode(
             fact,
-            source=f"/claim-controller/{self._instance}",
+            source=self._source,
             causation_id=cause,
             traceparent=traceparent,
             now_unix_s=self._clock.now_unix_s(),
         )
+
+
+def _superseded(error: StaleSequenceError) -> SupersededError:
+    return SupersededError(f"another claim-controller leads by now: {error}")

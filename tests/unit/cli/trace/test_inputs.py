@@ -1,7 +1,5 @@
 """What is read of a pod's way: from the bus, the log and Kubernetes."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -35,7 +33,7 @@ async def say(bus: MemoryBus, *messages: Message) -> None:
 async def append(bus: MemoryBus, *records: AnyRecord) -> None:
     for number, record in enumerate(records):
         outgoing = encode(record, source="/test")
-        on_the_log = replace(outgoing, subject=log_subject("fast", 1))
+        on_the_log = outgoing.to(log_subject("fast", 1))
         await bus.append(on_the_log, expected_last=number)
 
 

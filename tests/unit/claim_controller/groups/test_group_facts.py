@@ -1,78 +1,20 @@
 """The facts of PodGroups: what they ask for, and why they must not be decided."""
 
-from typing import Any
-
 import pytest
+from tests.unit.claim_controller.groups.cluster import KEY, NATIVE, Cluster
 
-from dray.api.groups import KUBERNETES, VOLCANO
-from dray.api.names import DRAY_SCHEDULER, GPUPOOL, REQUEST_ID, SHAPE
-from dray.api.pods import GroupKey
+from dray.api.names import GPUPOOL, REQUEST_ID, SHAPE
 from dray.kube.ports import (
     NATIVE_POD_GROUPS,
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
-    QUEUES,
-    Changed,
     Deleted,
-    Object,
 )
-from dray.messages.facts import GroupObserved, PriorityClassObserved, QueueObserved
+from dray.messages.facts import PriorityClassObserved, QueueObserved
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.group_members import fact_key
-from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import NodeHistory, fact_of
-
-KEY = GroupKey(VOLCANO, "team", "train")
-NATIVE = GroupKey(KUBERNETES, "team", "train")
-
-
-class Cluster:
-    def __init__(self) -> None:
-        self.cache = ObjectCache()
-        self.revision = 0
-
-    def put(self, resource: Any, name: str, namespace: str = "", **parts: Any) -> Object:
-        self.revision += 1
-        metadata = {
-            "name": name,
-            "uid": f"{resource.plural}-{name}",
-            "resourceVersion": str(self.revision),
-            **({"namespace": namespace} if namespace else {}),
-            **parts.pop("metadata", {}),
-        }
-        obj = {"apiVersion": resource.api_version, "metadata": metadata, **parts}
-        self.cache.apply(resource, Changed(obj))
-        return obj
-
-    def queue(self, name: str = "default", state: str = "Open") -> None:
-        self.put(QUEUES, name, status={"state": state})
-
-    def group(self, **spec: Any) -> Object:
-        return self.put(POD_GROUPS, "train", "team", spec={"minMember": 2, **spec})
-
-    def pod(self, name: str, **fields: Any) -> Object:
-        annotations = {
-            GPUPOOL: fields.pop("pool", "a"),
-            REQUEST_ID: "r",
-            SHAPE: "{}",
-            "scheduling.k8s.io/group-name": "train",
-        }
-        for absent in fields.pop("without", ()):
-            del annotations[absent]
-        status = {"phase": fields.pop("phase", "Pending")}
-        spec = {"schedulerName": DRAY_SCHEDULER, "containers": [], **fields}
-        return self.put(
-            PODS, name, "team", metadata={"annotations": annotations}, spec=spec, status=status
-        )
-
-    def fact(self, key: GroupKey = KEY) -> GroupObserved:
-        found = fact_of(self.cache, fact_key(key), NodeHistory())
-        assert isinstance(found, GroupObserved)
-        return found
-
-    def blocked(self, key: GroupKey = KEY) -> str:
-        return self.fact(key).group.blocked
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""PodGroups and Queues: their status, the gates of their pods, and groups that end."""

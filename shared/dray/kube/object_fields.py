@@ -1,0 +1,387 @@
+"""The fields of Kubernetes objects that ``convert`` reads. Pure.
+
+Lists hold a hundred thousand objects, and most of an object is read by nobody. Decoded into these
+types, an object is a dict of the fields that are read, at half the time; its values need no further
+check. An object of another shape than its API says is not ordinary: it has to be decoded whole.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Required, TypedDict
+
+import msgspec
+
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, Object, Resource
+
+Texts = dict[str, str] | None
+
+
+class OwnerFields(TypedDict, total=False):
+    """``metav1.OwnerReference``."""
+
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None
+
+
+class MetadataFields(TypedDict, total=False):
+    """``metav1.ObjectMeta``."""
+
+    name: Required[str]
+    namespace: str
+    uid: Required[str]
+    resourceVersion: Required[str]
+    creationTimestamp: str | None
+    deletionTimestamp: str | None
+    labels: Texts
+    annotations: Texts
+    ownerReferences: list[OwnerFields] | None
+    finalizers: list[str] | None
+    managedFields: msgspec.Raw
+
+
+class ResourceRequirementsFields(TypedDict, total=False):
+    """``v1.ResourceRequirements``."""
+
+    limits: Texts
+    requests: Texts
+
+
+class PortFields(TypedDict, total=False):
+    """``v1.ContainerPort``."""
+
+    containerPort: int
+    hostIP: str
+    hostPort: int
+    protocol: str
+
+
+class ContainerFields(TypedDict, total=False):
+    """``v1.Container``."""
+
+    name: str
+    ports: list[PortFields] | None
+    resources: ResourceRequirementsFields | None
+    restartPolicy: str | None
+    restartPolicyRules: list[dict[str, Any]] | None
+
+
+class NameField(TypedDict):
+    """Of a list by names, nothing else."""
+
+    name: str
+
+
+class TolerationFields(TypedDict, total=False):
+    """``v1.Toleration`` and ``resource.DeviceToleration``."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+    tolerationSeconds: int | None
+
+
+class SpreadFields(TypedDict, total=False):
+    """``v1.TopologySpreadConstraint``."""
+
+    whenUnsatisfiable: str
+
+
+class PodClaimFields(TypedDict, total=False):
+    """``v1.PodResourceClaim`` and its status."""
+
+    name: Required[str]
+    resourceClaimName: str | None
+    resourceClaimTemplateName: str | None
+
+
+class RequirementFields(TypedDict, total=False):
+    """``v1.NodeSelectorRequirement``."""
+
+    key: Required[str]
+    operator: Required[str]
+    values: list[str] | None
+
+
+class TermFields(TypedDict, total=False):
+    """``v1.NodeSelectorTerm``."""
+
+    matchExpressions: list[RequirementFields] | None
+    matchFields: list[RequirementFields] | None
+
+
+class NodeSelectorFields(TypedDict, total=False):
+    """``v1.NodeSelector``."""
+
+    nodeSelectorTerms: list[TermFields] | None
+
+
+class LabelSelectorFields(TypedDict, total=False):
+    """``metav1.LabelSelector``."""
+
+    matchLabels: Texts
+    matchExpressions: list[RequirementFields] | None
+
+
+class PodAffinityTermFields(TypedDict, total=False):
+    """``v1.PodAffinityTerm``."""
+
+    labelSelector: LabelSelectorFields | None
+    namespaces: list[str] | None
+    namespaceSelector: dict[str, Any] | None
+    topologyKey: str
+
+
+class PodAffinityFields(TypedDict, total=False):
+    """``v1.PodAffinity`` and ``v1.PodAntiAffinity``."""
+
+    requiredDuringSchedulingIgnoredDuringExecution: list[PodAffinityTermFields] | None
+
+
+class NodeAffinityFields(TypedDict, total=False):
+    """``v1.NodeAffinity``."""
+
+    requiredDuringSchedulingIgnoredDuringExecution: NodeSelectorFields | None
+
+
+class AffinityFields(TypedDict, total=False):
+    """``v1.Affinity``."""
+
+    nodeAffinity: NodeAffinityFields | None
+    podAffinity: PodAffinityFields | None
+    podAntiAffinity: PodAffinityFields | None
+
+
+class PodSpecFields(TypedDict, total=False):
+    """``v1.PodSpec``."""
+
+    affinity: AffinityFields | None
+    containers: list[ContainerFields] | None
+    hostNetwork: bool
+    hostUsers: bool | None
+    initContainers: list[ContainerFields] | None
+    nodeName: str
+    nodeSelector: Texts
+    overhead: Texts
+    priority: int | None
+    resourceClaims: list[PodClaimFields] | None
+    resources: ResourceRequirementsFields | None
+    schedulerName: str
+    schedulingGates: list[NameField] | None
+    schedulingGroup: dict[str, Any] | None
+    tolerations: list[TolerationFields] | None
+    topologySpreadConstraints: list[SpreadFields] | None
+    volumes: list[dict[str, Any]] | None
+    workloadRef: dict[str, Any] | None
+
+
+class ContainerStatusFields(TypedDict, total=False):
+    """``v1.ContainerStatus``."""
+
+    name: Required[str]
+    allocatedResources: Texts
+    resources: ResourceRequirementsFields | None
+
+
+class ConditionFields(TypedDict, total=False):
+    """``metav1.Condition``, and those of pods and nodes."""
+
+    type: Required[str]
+    status: Required[str]
+    reason: str
+
+
+class PodStatusFields(TypedDict, total=False):
+    """``v1.PodStatus``."""
+
+    allocatedResources: Texts
+    conditions: list[ConditionFields] | None
+    containerStatuses: list[ContainerStatusFields] | None
+    initContainerStatuses: list[ContainerStatusFields] | None
+    phase: str
+    resourceClaimStatuses: list[PodClaimFields] | None
+    resources: ResourceRequirementsFields | None
+
+
+class PodFields(TypedDict, total=False):
+    """``v1.Pod``."""
+
+    metadata: Required[MetadataFields]
+    spec: Required[PodSpecFields]
+    status: PodStatusFields | None
+
+
+class ExpressionFields(TypedDict):
+    """``resource.DeviceSelector``'s expression."""
+
+    expression: str
+
+
+class SelectorFields(TypedDict):
+    """``resource.DeviceSelector``."""
+
+    cel: ExpressionFields
+
+
+class CapacityFields(TypedDict, total=False):
+    """``resource.CapacityRequirements``."""
+
+    requests: Texts
+
+
+class SubRequestFields(TypedDict, total=False):
+    """``resource.ExactDeviceRequest`` and ``resource.DeviceSubRequest``."""
+
+    name: str
+    adminAccess: bool | None
+    allocationMode: str
+    capacity: CapacityFields | None
+    count: int
+    derivedAttributes: list[NameField] | None
+    deviceClassName: Required[str]
+    selectors: list[SelectorFields] | None
+    tolerations: list[TolerationFields] | None
+
+
+class RequestFields(TypedDict, total=False):
+    """``resource.DeviceRequest``."""
+
+    name: Required[str]
+    exactly: SubRequestFields | None
+    firstAvailable: list[SubRequestFields] | None
+
+
+class ConstraintFields(TypedDict, total=False):
+    """``resource.DeviceConstraint``."""
+
+    requests: list[str] | None
+    matchAttribute: str | None
+    distinctAttribute: str | None
+
+
+class OpaqueFields(TypedDict, total=False):
+    """``resource.OpaqueDeviceConfiguration``."""
+
+    driver: Required[str]
+    parameters: dict[str, Any] | None
+
+
+class ConfigFields(TypedDict, total=False):
+    """``resource.DeviceClaimConfiguration`` and ``resource.DeviceAllocationConfiguration``."""
+
+    opaque: OpaqueFields | None
+    requests: list[str] | None
+    source: str
+
+
+class DevicesFields(TypedDict, total=False):
+    """``resource.DeviceClaim``."""
+
+    config: list[ConfigFields] | None
+    constraints: list[ConstraintFields] | None
+    requests: list[RequestFields] | None
+
+
+class ClaimSpecFields(TypedDict, total=False):
+    """``resource.ResourceClaimSpec``."""
+
+    devices: DevicesFields | None
+
+
+class ResultFields(TypedDict, total=False):
+    """``resource.DeviceRequestAllocationResult``."""
+
+    request: Required[str]
+    driver: Required[str]
+    pool: Required[str]
+    device: Required[str]
+    adminAccess: bool | None
+    bindingConditions: list[str] | None
+    bindingFailureConditions: list[str] | None
+    consumedCapacity: Texts
+    shareID: str | None
+    tolerations: list[TolerationFields] | None
+
+
+class AllocatedFields(TypedDict, total=False):
+    """``resource.DeviceAllocationResult``."""
+
+    config: list[ConfigFields] | None
+    results: list[ResultFields] | None
+
+
+class AllocationFields(TypedDict, total=False):
+    """``resource.AllocationResult``."""
+
+    devices: AllocatedFields | None
+    nodeSelector: NodeSelectorFields | None
+
+
+class ConsumerFields(TypedDict, total=False):
+    """``resource.ResourceClaimConsumerReference``."""
+
+    uid: Required[str]
+
+
+class ClaimStatusFields(TypedDict, total=False):
+    """``resource.ResourceClaimStatus``."""
+
+    allocation: AllocationFields | None
+    reservedFor: list[ConsumerFields] | None
+
+
+class ClaimFields(TypedDict, total=False):
+    """``resource.ResourceClaim``."""
+
+    metadata: Required[MetadataFields]
+    spec: ClaimSpecFields | None
+    status: ClaimStatusFields | None
+
+
+class BareFields(TypedDict):
+    """An object of which nothing else is read."""
+
+    metadata: MetadataFields
+
+
+_DECODERS: Final = {
+    resource.plural: msgspec.json.Decoder[Any](fields)
+    for resource, fields in (
+        (PODS, PodFields),
+        (CLAIMS, ClaimFields),
+        (BIND_REQUESTS, BareFields),
+    )
+}
+HAS_FIELDS: Final = frozenset(_DECODERS)
+"""Plurals of the kinds with such types."""
+_MANAGED: Final = b'"managedFields":'
+
+
+def fields_of(resource: Resource, text: bytes) -> Object | None:
+    """The fields of an object of ``HAS_FIELDS``; None: it is not ordinary. The text has
+    ``MOST_CONTAINERS`` containers at most."""
+    try:
+        found: Object = _DECODERS[resource.plural].decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    metadata = found["metadata"]
+    is_identified = metadata["name"] and metadata["uid"] and metadata["resourceVersion"].isdecimal()
+    return found if is_identified else None
+
+
+def text_without_managed_fields(text: bytes, metadata: Mapping[str, Any]) -> bytes | None:
+    """An object's text without ``managedFields``, which nobody reads; None: they can't be found."""
+    if (managed := metadata.get("managedFields")) is None:
+        return text
+    entry = _MANAGED + bytes(managed)
+    begin = text.find(entry)
+    end = begin + len(entry)
+    if begin < 0 or text.find(entry, end) >= 0:
+        return None
+    # One of the commas around it goes, too.
+    if text[begin - 1 : begin] == b",":
+        begin -= 1
+    elif text[end : end + 1] == b",":
+        end += 1
+    return text[:begin] + text[end:]

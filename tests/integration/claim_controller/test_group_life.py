@@ -1,0 +1,309 @@
+"""PodGroups from their pods' creation to their end, with an allocator, in virtual time."""
+
+from typing import Any
+
+from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
+
+from dray.api.names import GANG_ENABLED, OWNER_DRAY
+from dray.kube.memory_refusals import InjectedRefusal
+from dray.kube.ports import (
+    CLAIMS,
+    JOBS,
+    NATIVE_POD_GROUPS,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    Object,
+    RefusedError,
+)
+from dray_claim_controller.settings import GroupSettings
+
+WHOLE = "312"
+NATIVE = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+
+
+async def group(world: VirtualWorld, name: str = "train", **spec: Any) -> None:
+    metadata = {"name": name, "namespace": "default", **spec.pop("metadata", {})}
+    await world.kube.create(POD_GROUPS, {"metadata": metadata, "spec": spec}, "default")
+
+
+async def pods(world: VirtualWorld, *names: str, **more: Any) -> None:
+    for name in names:
+        await world.pod(name, shape=world.shape(WHOLE), **{"group": "train", **more})
+
+
+def status(world: VirtualWorld, name: str = "train", resource: Any = POD_GROUPS) -> Object:
+    found: Object = world.kube.store.get(resource, name, "default").get("status") or {}
+    return found
+
+
+def condition(world: VirtualWorld, kind: str, resource: Any = POD_GROUPS) -> Object:
+    conditions = status(world, resource=resource).get("conditions") or ()
+    return next((one for one in conditions if one["type"] == kind), {})
+
+
+def nodes(world: VirtualWorld) -> dict[str, str]:
+    return {
+        obj["metadata"]["name"]: obj["spec"]["nodeName"]
+        for obj in world.kube.store.of(PODS).values()
+        if obj["spec"].get("nodeName")
+    }
+
+
+def gated(world: VirtualWorld) -> list[str]:
+    found = world.kube.store.of(PODS).values()
+    return [one["metadata"]["name"] for one in found if one["spec"].get("schedulingGates")]
+
+
+async def run_pod(world: VirtualWorld, name: str, phase: str = "Running") -> None:
+    await world.kube.patch(
+        PODS, name, {"status": {"phase": phase}}, "default", subresource="status"
+    )
+
+
+async def lose(world: VirtualWorld, name: str) -> None:
+    """Delete a pod, and with it its claim."""
+    claim = await world.claim_of(name)
+    await world.kube.delete(PODS, name, "default", grace_period_s=0)
+    await world.kube.delete(CLAIMS, claim, "default")
+    await world.kube.patch(CLAIMS, claim, {"metadata": {"finalizers": None}}, "default")
+
+
+def is_evicted(world: VirtualWorld, name: str) -> bool:
+    return bool(world.kube.store.get(PODS, name, "default")["metadata"].get("deletionTimestamp"))
+
+
+def refuse_to_bind(world: VirtualWorld, name: str) -> None:
+    world.kube.refuse(InjectedRefusal(RefusedError("no", 403), "bind", PODS, name=name))
+
+
+def test_a_group_starts_as_a_whole_and_its_status_follows() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        await group(world, minMember=2)
+        await pods(world, "a")
+        await world.until(lambda: status(world).get("pending") == 1, "it is counted")
+        await world.until(
+            lambda: condition(world, "Unschedulable").get("reason") == "NotEnoughTasks",
+            "the reason is written",
+        )
+        await world.clock.sleep(600)
+        assert nodes(world) == {}
+        await pods(world, "b")
+        await world.until(lambda: len(nodes(world)) == 2, "both are bound")
+        for name in ("a", "b"):
+            await run_pod(world, name)
+        await world.until(lambda: status(world).get("running") == 2, "both are counted")
+        assert status(world)["phase"] == "Running"
+        assert condition(world, "Scheduled")["message"] == ""
+
+    in_virtual_time(scenario)
+
+
+def test_a_group_that_can_not_fit_says_so_and_holds_nothing() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        await group(world, minMember=3)
+        await pods(world, "a", "b", "c")
+        await world.until(
+            lambda: (
+                condition(world, "Unschedulable").get("reason") == "NotEnoughResources"
+                and "2 of 3" in condition(world, "Unschedulable")["message"]
+            ),
+            "the reason is written",
+        )
+        assert world.allocations() == []
+
+    in_virtual_time(scenario)
+
+
+def test_a_group_that_stays_halfway_gives_all_back() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        await group(
+            world, minMember=2, metadata={"annotations": {"tensor-fusion.ai/gang-timeout": "20s"}}
+        )
+        refuse_to_bind(world, "b")
+        await pods(world, "a", "b")
+        await world.until(lambda: "a" in nodes(world), "one is bound")
+        begin = world.clock.monotonic_s()
+        await run_pod(world, "a")
+        await world.until(lambda: status(world).get("phase") == "Unknown", "it is halfway")
+        await world.until(lambda: is_evicted(world, "a"), "the first is evicted", 100)
+        assert 15 < world.clock.monotonic_s() - begin < 25
+
+    in_virtual_time(scenario)
+
+
+def test_a_group_that_ran_waits_for_the_lost_pods_successor() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        await group(world, minMember=2)
+        await pods(world, "a", "b")
+        await world.until(lambda: len(nodes(world)) == 2, "both are bound")
+        for name in ("a", "b"):
+            await run_pod(world, name)
+        await world.until(lambda: status(world).get("phase") == "Running", "it runs")
+        await lose(world, "b")
+        await world.clock.sleep(30)
+        await pods(world, "b2")
+        await world.until(lambda: "b2" in nodes(world), "the successor is bound")
+        await world.clock.sleep(120)
+        assert not is_evicted(world, "a")
+
+    in_virtual_time(scenario)
+
+
+def test_after_the_grace_period_the_rest_of_a_group_is_evicted() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        await group(world, minMember=2)
+        await pods(world, "a", "b")
+        await world.until(lambda: len(nodes(world)) == 2, "both are bound")
+        for name in ("a", "b"):
+            await run_pod(world, name)
+        await world.until(lambda: status(world).get("phase") == "Running", "it runs")
+        await lose(world, "b")
+        begin = world.clock.monotonic_s()
+        await world.until(lambda: is_evicted(world, "a"), "the other is evicted", 100)
+        assert 55 < world.clock.monotonic_s() - begin < 65
+
+    in_virtual_time(scenario)
+
+
+def test_a_pod_without_gpus_starts_with_the_others() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        await group(world, minMember=3)
+        await world.rider("ps", "train")
+        await pods(world, "a")
+        await world.until(lambda: status(world).get("pending") == 2, "two wait")
+        await world.clock.sleep(60)
+        assert gated(world) == ["ps"]
+        await pods(world, "b")
+        await world.until(lambda: len(nodes(world)) == 2, "both are bound")
+        await world.until(lambda: not gated(world), "the gate is removed")
+
+    in_virtual_time(scenario)
+
+
+async def shared(world: VirtualWorld) -> None:
+    await world.pool("shared")
+    for number in (1, 2):
+        await world.node(f"shared-{number}", "shared", cards=1)
+
+
+def test_on_shared_nodes_gates_go_together_and_the_condition_says_best_effort() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        await shared(world)
+        world.allocate()
+        await group(world, minMember=2)
+        for name in ("a", "b"):
+            await world.pod(
+                name,
+                gated=True,
+                shape=world.shape(WHOLE, pool="shared"),
+                pool="shared",
+                group="train",
+            )
+        await world.until(lambda: not gated(world), "the gates are removed")
+        await world.until(
+            lambda: condition(world, "Scheduled").get("message", "").startswith("best effort"),
+            "the condition says so",
+        )
+
+    in_virtual_time(scenario)
+
+
+def test_a_native_group_gets_its_condition_and_all_its_gates_go() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        await shared(world)
+        world.allocate()
+        metadata = {"name": "train", "namespace": "default"}
+        await world.kube.create(
+            NATIVE_POD_GROUPS, {"metadata": metadata, "spec": NATIVE}, "default"
+        )
+        for name in ("a", "b", "extra"):
+            await world.pod(
+                name,
+                gated=True,
+                shape=world.shape(WHOLE, pool="shared"),
+                pool="shared",
+                native="train",
+            )
+        await world.until(lambda: not gated(world), "all gates are removed")
+        found = world.kube.store.of(PODS).values()
+        assert len(found) == 3
+
+    in_virtual_time(scenario)
+
+
+def test_a_native_group_on_dedicated_nodes_is_scheduled_for_good() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        metadata = {"name": "train", "namespace": "default"}
+        await world.kube.create(
+            NATIVE_POD_GROUPS, {"metadata": metadata, "spec": NATIVE}, "default"
+        )
+        await pods(world, "a", native="train", group="")
+        kind = "PodGroupInitiallyScheduled"
+        await world.until(
+            lambda: condition(world, kind, NATIVE_POD_GROUPS).get("status") == "False",
+            "it waits",
+        )
+        await pods(world, "b", native="train", group="")
+        await world.until(lambda: len(nodes(world)) == 2, "both are bound")
+        await world.until(
+            lambda: condition(world, kind, NATIVE_POD_GROUPS).get("status") == "True", "it runs"
+        )
+        await lose(world, "b")
+        await world.clock.sleep(600)
+        assert condition(world, kind, NATIVE_POD_GROUPS)["status"] == "True"
+        assert not is_evicted(world, "a"), "Kubernetes' groups keep what is left of them"
+
+    in_virtual_time(scenario)
+
+
+def test_a_jobs_pods_get_a_group_of_its_size() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        job = await world.kube.create(
+            JOBS,
+            {"metadata": {"name": "job", "namespace": "default"}, "spec": {"parallelism": 2}},
+            "default",
+        )
+        uid = job["metadata"]["uid"]
+        name = f"podgroup-{uid}"
+        await pods(world, "a", "b", group=name)
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": uid}
+        for pod in ("a", "b"):
+            assert world.kube.store.get(PODS, pod, "default")["spec"].get("nodeName") is None
+            patch = {
+                "metadata": {
+                    "annotations": {GANG_ENABLED: "true"},
+                    "ownerReferences": [{**reference, "controller": True}],
+                }
+            }
+            await world.kube.patch(PODS, pod, patch, "default")
+        await world.until(lambda: len(nodes(world)) == 2, "both are bound")
+        assert world.kube.store.get(POD_GROUPS, name, "default")["spec"]["minMember"] == 2
+
+    in_virtual_time(scenario)
+
+
+def test_where_volcano_is_absent_queues_are_written_and_empty_groups_have_a_phase() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        names = (OWNER_DRAY, "volcano")
+        await world.running.pop(0).stop()
+        await world.ready(await world.start("two", groups=GroupSettings(scheduler_names=names)))
+        await world.until(lambda: "default" in world.names(QUEUES), "the queue is created", 60)
+        await group(world, minMember=2)
+        await world.until(lambda: status(world).get("phase") == "Inqueue", "it has a phase")
+
+        def counted() -> bool:
+            found = world.kube.store.get(QUEUES, "default", "").get("status") or {}
+            return (found.get("state"), found.get("inqueue")) == ("Open", 1)
+
+        await world.until(counted, "the queue counts it")
+
+    in_virtual_time(scenario)
