@@ -13,6 +13,7 @@ from dray.api.names import (
     API_GROUP,
     DEFAULT_QOS,
     DRIVER,
+    DRIVER_VERSION_LABEL,
     HEALTH_TAINT,
     NUMA_NODE,
     NVLINK_DOMAIN,
@@ -172,7 +173,8 @@ def slices(
     else:
         parts += [{"sharedCounters": part} for part in _parts(counters, COUNTER_SETS_PER_SLICE)]
     return tuple(
-        _slice(node, part, index, len(parts), generation) for index, part in enumerate(parts)
+        _slice(node, snapshot.driver_version, part, index, len(parts), generation)
+        for index, part in enumerate(parts)
     )
 
 
@@ -213,7 +215,15 @@ def _virtual(physical: Quantity, ratio: str) -> Quantity:
     return Quantity(max(units, 1) * NANO, physical.binary)
 
 
-def _slice(node: NodeState, part: Object, index: int, count: int, generation: int) -> Object:
+def _slice(
+    node: NodeState,
+    driver_version: str,
+    part: Object,
+    index: int,
+    count: int,
+    generation: int,
+) -> Object:
+    version = {DRIVER_VERSION_LABEL: driver_version} if driver_version else {}
     return {
         "apiVersion": SLICES.api_version,
         "kind": SLICES.kind,
@@ -224,6 +234,7 @@ def _slice(node: NodeState, part: Object, index: int, count: int, generation: in
                 "kubernetes.io/hostname": shortened(node.name, MAX_LABEL_LENGTH),
                 # From it the claim-controller restores the node's pool.
                 POOL_LABEL: shortened(node.assigned_pool, MAX_LABEL_LENGTH),
+                **version,
             },
             "ownerReferences": [
                 {
