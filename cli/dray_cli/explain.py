@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -25,16 +25,16 @@ from dray_cli.decision_source import DecisionSource, decided_by
 from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import output_option, print_json
 from dray_cli.pod_claims import claims_of, containers_of, devices_of, holdings_of, sharers_of
+from dray_cli.pod_events import event_of
 from dray_cli.pod_life import PodLife, life_of
 from dray_cli.target import (
-    connect_bus,
     connect_kube,
-    kubeconfig_of,
     kubeconfig_option,
     nats_option,
-    stack_of,
 )
 from dray_cli.text import wrapped_on_terminal
+
+_CLAIM_REFUSED: Final = "FailedResourceClaimCreation"
 
 if TYPE_CHECKING:
     from dray_cli.scores import FoundScores
@@ -55,6 +55,8 @@ class Explanation:
     """The pod's other claims: written by hand, or other drivers'."""
     sharers: tuple[str, ...] = ()
     """Pods that dray does not place and that wait for a claim of this pod."""
+    claim_refused: str = ""
+    """Why Kubernetes did not create its claim; empty if it did, or has not tried yet."""
     by: DecisionSource | None = None
     """What the decision was taken by, where one was."""
     life: PodLife = field(default_factory=PodLife)
@@ -156,7 +158,9 @@ class Explanation:
         if self.decides != names.OWNER_DRAY:
             return self._elsewhere(head, pool)
         if not self.claims:
-            return [f"{head}: its ResourceClaim does not exist yet."]
+            missing = f"{head}: its ResourceClaim does not exist yet."
+            refused = f"  Kubernetes did not create it: {self.claim_refused}"
+            return [missing, refused] if self.claim_refused else [missing]
         if changing := self._changing():
             waits = f"{head}: nothing is decided in pool {pool!r} until its owner has changed:"
             return [waits, f"  {changing}"]
@@ -289,6 +293,9 @@ async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
     found = replace(found, pool=pool, by=await decided_by(kube, pod, pool, bind_request))
     if found.allocated or life.end:
         return found
+    if not claims and found.pool_asked_for:
+        event = await event_of(kube, pod, _CLAIM_REFUSED)
+        found = replace(found, claim_refused="" if event is None else event.message)
     if pool is None or found.decides == names.OWNER_DRAY:
         return replace(found, sharers=await sharers_of(kube, pod, claims))
     return replace(found, on_cards=await _on_cards(kube, pod, pool))
@@ -375,13 +382,15 @@ async def _scores(kubeconfig: str | None, nats: str | None, found: Explanation) 
 
     if found.decides != names.OWNER_DRAY:
         return FoundScores(None, found.node, missing=f"{found.decides} decides, not dray")
-    bus = await connect_bus(nats, stack_of(kubeconfig_of(kubeconfig)))
-    if bus is None:
-        return FoundScores(None, found.node, missing="the bus is not reached; give --nats")
+    # Services and the bus: slow to import, and few ask for scores.
+    from dray.bus.ports import BusUnavailableError
+    from dray_cli.cluster_bus import open_bus
+
     try:
-        return await read_scores(bus, found.pod["metadata"]["uid"], found.node)
-    finally:
-        await bus.close()
+        async with open_bus(kubeconfig, nats) as bus:
+            return await read_scores(bus, found.pod["metadata"]["uid"], found.node)
+    except BusUnavailableError as error:
+        return FoundScores(None, found.node, missing=str(error))
 
 
 async def _explain(

@@ -11,8 +11,9 @@ from dray.api.names import DRIVER, HEALTH_TAINT
 from dray.kube.convert_claims import UNREADABLE
 from dray.kube.convert_devices import slice_from
 from dray.kube.pod_end import PodEnd, pod_end
-from dray.kube.ports import EVENTS, NODES, SLICES, Kube, NotFoundError, Object, RefusedError
+from dray.kube.ports import NODES, SLICES, Kube, NotFoundError, Object, RefusedError
 from dray_cli.pod_claims import devices_of
+from dray_cli.pod_events import event_of
 
 _FAILED_PREPARE: Final = "FailedPrepareDynamicResources"
 _NO_ANSWER: Final = (
@@ -128,7 +129,8 @@ async def life_of(kube: Kube, pod: Object, claims: Iterable[Object] = ()) -> Pod
     waiting = _waiting(status)
     failed = None
     if is_pending and not waiting:
-        failed = await _failed_prepare(kube, pod)
+        event = await event_of(kube, pod, _FAILED_PREPARE)
+        failed = None if event is None else FailedPrepare(event.message, event.times, event.last)
     held = await _held(kube, node, claims)
     unhealthy = tuple(
         f"{device.name} is unhealthy" + (f": {why}" if (why := _why(device)) else "")
@@ -185,33 +187,6 @@ def _waiting(status: Object) -> tuple[str, ...]:
             text = f": {state['message']}" if state.get("message") else ""
             found.append(f"{one.get('name')} waits: {reason}{text}")
     return tuple(found)
-
-
-async def _failed_prepare(kube: Kube, pod: Object) -> FailedPrepare | None:
-    metadata = pod["metadata"]
-    try:
-        events = await kube.list(
-            EVENTS,
-            metadata["namespace"],
-            field_selector=f"involvedObject.uid={metadata['uid']},reason={_FAILED_PREPARE}",
-        )
-    except (RefusedError, NotFoundError):
-        return None
-    if not events.objects:
-        return None
-    newest = max(events.objects, key=_last)
-    times = sum(_times(one) for one in events.objects)
-    return FailedPrepare(str(newest.get("message") or ""), times, _last(newest))
-
-
-def _last(event: Object) -> str:
-    series = event.get("series") or {}
-    times = (event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime"))
-    return max(str(one or "") for one in times)
-
-
-def _times(event: Object) -> int:
-    return int((event.get("series") or {}).get("count") or event.get("count") or 1)
 
 
 async def _node_problem(kube: Kube, name: str) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -13,18 +12,17 @@ from typing import Any
 import click
 
 from dray.api.errors import InvalidInputError
-from dray.bus import jetstream
-from dray.bus.ports import Bus, BusUnavailableError
+from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import RECORDER
 from dray.recording.file import Writer
 from dray.recording.lines import Header
 from dray.recording.recorder import Counts, Recorder
 from dray.runtime import logs
 from dray.runtime.units import parse_duration
+from dray_cli.cluster_bus import open_bus
 from dray_cli.output import output_option, print_json
 from dray_cli.progress import WorkProgress
-from dray_cli.stacks import stack_option
-from dray_sandbox.stack_file import read_stack_file
+from dray_cli.target import kubeconfig_option, nats_option
 
 _LOOK_S = 0.1
 
@@ -48,20 +46,16 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]
 @click.option("--for", "for_s", type=DurationType(), help="Stop after so long, such as 30s.")
 @click.option("--events", type=click.IntRange(1), help="Stop after so many new facts and records.")
 @click.option("--force", is_flag=True, help="Overwrite FILE where it exists.")
-@stack_option
-@click.option("--nats", "nats_url", envvar="DRAY_NATS__URL", help="NATS, if not a local stack's.")
-@click.option("--nats-user", envvar="DRAY_NATS__USER", default="")
-@click.option("--nats-password", envvar="DRAY_NATS__PASSWORD", default="")
+@kubeconfig_option
+@nats_option
 @output_option
 def record(
     file: Path,
     for_s: float | None,
     events: int | None,
     force: bool,
-    stack: str | None,
-    nats_url: str | None,
-    nats_user: str,
-    nats_password: str,
+    kubeconfig: str | None,
+    nats: str | None,
     output: str,
 ) -> None:
     """Record facts, decisions and journals until Ctrl-C; FILE.gz is compressed.
@@ -72,11 +66,10 @@ def record(
     if not force:
         _must_be_new(file)
     logs.configure("cli", "record", level="warning", format="console")
-    where = (nats_url, nats_user, nats_password) if nats_url else _stack_nats(stack)
-    counts, problem = asyncio.run(_record(file, where, for_s, events))
+    counts, problem = asyncio.run(_record(file, kubeconfig, nats, for_s, events))
     if not counts.begun:
         slow = (
-            f"{where[0]} did not give the whole state at the start in time; "
+            "the bus did not give the whole state at the start in time; "
             "record for longer, and see with `dray doctor` whether the bus is well"
         )
         raise BusUnavailableError(f"nothing was recorded: {problem or slow}")
@@ -108,11 +101,15 @@ def _must_be_new(file: Path) -> None:
 
 
 async def _record(
-    file: Path, where: tuple[str, str, str], for_s: float | None, events: int | None
+    file: Path,
+    kubeconfig: str | None,
+    nats: str | None,
+    for_s: float | None,
+    events: int | None,
 ) -> tuple[Counts, str | None]:
     """What was recorded, and what the bus lacked in the end."""
     header = Header(dray=version("dray"), recorded_unix_s=time.time())
-    async with _bus(*where) as bus:
+    async with open_bus(kubeconfig, nats, role=RECORDER) as bus:
         with Writer(file) as writer:
             recorder = Recorder(bus, header, writer.write)
             running = asyncio.create_task(recorder.run())
@@ -148,30 +145,3 @@ def _done(age_s: float, seen: int, for_s: float | None, events: int | None) -> f
     parts = [] if for_s is None else [age_s / for_s if for_s else 1.0]
     parts += [] if events is None else [seen / events]
     return max(parts, default=None)
-
-
-@contextlib.asynccontextmanager
-async def _bus(url: str, user: str, password: str) -> AsyncIterator[Bus]:
-    bus = await jetstream.connect(
-        url, name="dray-record", role=RECORDER, user=user, password=password
-    )
-    try:
-        if not bus.connected:
-            raise BusUnavailableError(
-                f"NATS at {url} can't be reached, or refuses the user {user!r}; "
-                "give --nats, --nats-user and --nats-password, or start a stack with: dray up"
-            )
-        yield bus
-    finally:
-        await bus.close()
-
-
-def _stack_nats(name: str | None) -> tuple[str, str, str]:
-    stack = read_stack_file(name)
-    if stack is None:
-        sought = f"no local stack {name!r} runs" if name else "no local stack was found"
-        raise InvalidInputError(
-            f"no bus: no --nats was given and {sought}; "
-            "give one, or start a local stack with: dray up --detach"
-        )
-    return stack.nats_url, RECORDER, stack.nats_passwords[RECORDER]

@@ -8,8 +8,6 @@ from typing import Any
 import click
 
 from dray.api.errors import InvalidInputError
-from dray.bus.ports import Bus
-from dray.bus.topology import READER
 from dray.kube.api import connect
 from dray.kube.ports import Kube
 from dray_cli.stacks import running_stack, stack_name
@@ -58,8 +56,8 @@ nats_option = click.option(
     "--nats",
     metavar="URL",
     envvar="DRAY_NATS__URL",
-    help="The bus; else $DRAY_NATS__URL, else the local stack's. User and password are those of "
-    "$DRAY_NATS__USER and $DRAY_NATS__PASSWORD.",
+    help="The bus; else $DRAY_NATS__URL, else the local stack's or the installation's. User and "
+    "password are those of $DRAY_NATS__USER and $DRAY_NATS__PASSWORD.",
 )
 
 
@@ -97,28 +95,4 @@ def stack_of(kubeconfig: str) -> StackFile | None:
     for stack in running_stacks():
         if not paths.isdisjoint(map(Path, (stack.kubeconfig, *stack.kubeconfigs.values()))):
             return stack
-    return None
-
-
-async def connect_bus(flag: str | None, stack: StackFile | None) -> Bus | None:
-    """The bus that the flags choose, else the stack's; None where there is none to be reached."""
-    # Slow to import, and few verbs need the bus.
-    from dray.bus.jetstream import connect as connect_nats
-    from dray.runtime import logs
-
-    # What a verb prints is its answer; what the connection has to say goes to standard error.
-    logs.configure("cli", "dray", level="error", format="console")
-    if flag:
-        user, password = (os.environ.get(f"DRAY_NATS__{name}", "") for name in ("USER", "PASSWORD"))
-        bus = await connect_nats(flag, name="dray-cli", role=READER, user=user, password=password)
-    elif stack is not None:
-        password = stack.nats_passwords[READER]
-        bus = await connect_nats(
-            stack.nats_url, name="dray-cli", role=READER, user=READER, password=password
-        )
-    else:
-        return None
-    if bus.connected:
-        return bus
-    await bus.close()
     return None

@@ -5,17 +5,13 @@ from collections.abc import Mapping
 
 from dray.bus.topology import ACCESS, READER, RECORDER
 from dray_claim_controller.identities.signing import AccountKey, new_seed
+from dray_cli.operator_secret import AUTHORITIES, URL, password_key
 
 ADMIN, SYSTEM = "admin", "system"
 USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN, SYSTEM)
 ISSUER, ISSUER_SEED = "issuer", "issuer-seed"
 OPERATOR_USERS = (READER, RECORDER)
 """Whose passwords people get, in a Secret of their own."""
-
-
-def password_key(user: str) -> str:
-    """The key of a user's password in the Secret."""
-    return f"{user}-password"
 
 
 def completed(held: Mapping[str, str]) -> dict[str, str]:
@@ -34,4 +30,4 @@ def completed(held: Mapping[str, str]) -> dict[str, str]:
 def operators(held: Mapping[str, str], url: str, authorities: str) -> dict[str, str]:
     """The data of the Secret for people with ``dray doctor``, ``trace``, ``top`` and ``record``."""
     passwords = {password_key(user): held[password_key(user)] for user in OPERATOR_USERS}
-    return {"url": url, "ca.crt": authorities, **passwords}
+    return {URL: url, AUTHORITIES: authorities, **passwords}

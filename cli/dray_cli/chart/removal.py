@@ -32,7 +32,8 @@ from dray.kube.ports import (
 )
 from dray.runtime.backoff import Backoff
 from dray_cli.chart.registration import DEPLOYMENTS
-from dray_cli.chart.secrets import LABELS, SECRETS
+from dray_cli.chart.secrets import LABELS
+from dray_cli.operator_secret import SECRETS
 
 CONTROLLER, NODE_AGENT = "dray-claim-controller", "dray-node-agent"
 _NAMED = 5

@@ -11,17 +11,12 @@ import click
 
 from dray.bus.ports import BusUnavailableError
 from dray.bus.server_reload import reload_if_outdated
-from dray.kube.ports import Kube, NotFoundError, Object, Resource
+from dray.kube.ports import Kube, Object
 from dray.runtime.certificates import CA_FILE, CERTIFICATE_FILE
 from dray_cli.chart import credentials, tls
+from dray_cli.operator_secret import OPERATOR, SECRETS, password_key, read_secret
 
-SECRETS = Resource("", "v1", "secrets", "Secret")
-NATS, NATS_TLS, WEBHOOK_TLS, OPERATOR = (
-    "dray-nats",
-    "dray-nats-tls",
-    "dray-webhook-tls",
-    "dray-operator",
-)
+NATS, NATS_TLS, WEBHOOK_TLS = "dray-nats", "dray-nats-tls", "dray-webhook-tls"
 LABELS = {"app.kubernetes.io/part-of": "dray", "app.kubernetes.io/managed-by": "dray-chart"}
 """Those of Secrets that these jobs made, and may delete."""
 _TLS_TYPE = "kubernetes.io/tls"
@@ -29,7 +24,7 @@ _TLS_TYPE = "kubernetes.io/tls"
 
 async def keep_credentials(kube: Kube, namespace: str) -> dict[str, str]:
     """The passwords and keys of NATS, made where they are missing."""
-    held = await read(kube, namespace, NATS)
+    held = await read_secret(kube, namespace, NATS)
     wanted = credentials.completed(held)
     await _write(kube, namespace, NATS, held, wanted)
     return wanted
@@ -39,18 +34,18 @@ async def keep_certificate(
     kube: Kube, namespace: str, name: str, subject: str, names: Sequence[str]
 ) -> str:
     """The authorities of the certificate in the Secret, which is made or renewed if need be."""
-    held = await read(kube, namespace, name)
+    held = await read_secret(kube, namespace, name)
     now = datetime.datetime.now(datetime.UTC)
     wanted = tls.renewed(held, subject, names, now) or held
     await _write(kube, namespace, name, held, wanted, kind=_TLS_TYPE)
     return wanted[CA_FILE]
 
 
-async def keep_operator(
-    kube: Kube, namespace: str, passwords: Mapping[str, str], url: str, authorities: str
-) -> None:
-    """The Secret from which people's command line gets its credentials."""
-    held = await read(kube, namespace, OPERATOR)
+async def keep_operator(kube: Kube, namespace: str, passwords: Mapping[str, str], url: str) -> None:
+    """The Secret from which people's command line gets its credentials. The authorities are those
+    of NATS' certificate, by whomever it was issued."""
+    held = await read_secret(kube, namespace, OPERATOR)
+    authorities = (await read_secret(kube, namespace, NATS_TLS)).get(CA_FILE, "")
     await _write(
         kube, namespace, OPERATOR, held, credentials.operators(passwords, url, authorities)
     )
@@ -62,14 +57,17 @@ async def load_in_servers(kube: Kube, namespace: str, urls: Sequence[str]) -> No
     The kubelet brings it to them a minute or two after it was written: what they do not have yet,
     they load in the next run. A server that is away loads it when it starts.
     """
-    held, keys = await read(kube, namespace, NATS_TLS), await read(kube, namespace, NATS)
+    held, keys = (
+        await read_secret(kube, namespace, NATS_TLS),
+        await read_secret(kube, namespace, NATS),
+    )
     with _file(held[CA_FILE]) as authorities:
         for url in urls:
             try:
                 reloaded = await reload_if_outdated(
                     url,
                     user=credentials.SYSTEM,
-                    password=keys[credentials.password_key(credentials.SYSTEM)],
+                    password=keys[password_key(credentials.SYSTEM)],
                     ca_file=authorities,
                     certificate=held[CERTIFICATE_FILE].encode(),
                 )
@@ -86,16 +84,6 @@ def _file(text: str) -> Iterator[Path]:
         file.write(text)
         file.flush()
         yield Path(file.name)
-
-
-async def read(kube: Kube, namespace: str, name: str) -> dict[str, str]:
-    """The Secret's data; empty if there is none."""
-    try:
-        found = await kube.get(SECRETS, name, namespace)
-    except NotFoundError:
-        return {}
-    data: Mapping[str, str] = found.get("data") or {}
-    return {key: base64.b64decode(text).decode() for key, text in data.items()}
 
 
 async def _write(

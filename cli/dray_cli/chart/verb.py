@@ -1,7 +1,7 @@
 """``dray chart``: the commands of the chart's jobs. The only place that opens an adapter."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import click
@@ -10,6 +10,7 @@ from dray.api.names import DRAY_NAMESPACE
 from dray.kube.api import connect
 from dray.kube.ports import Kube
 from dray_cli.chart import registration, removal, secrets
+from dray_cli.operator_secret import OPERATOR
 
 _NATS_SERVICE, _WEBHOOK_SERVICE = "dray-nats", "dray-webhook"
 
@@ -63,11 +64,13 @@ def prepare(
         await registration.apply_custom_resources(kube, custom_resources)
         passwords = await secrets.keep_credentials(kube, namespace) if nats else {}
         if certificates:
-            await keep_certificates(kube, passwords)
+            await keep_certificates(kube)
+        if nats:
+            await secrets.keep_operator(kube, namespace, passwords, nats_url)
         if wait:
             await registration.wait_until_served(kube, namespace)
 
-    async def keep_certificates(kube: Kube, passwords: Mapping[str, str]) -> None:
+    async def keep_certificates(kube: Kube) -> None:
         names = service_names(_WEBHOOK_SERVICE, namespace)
         authorities = await secrets.keep_certificate(
             kube, namespace, secrets.WEBHOOK_TLS, _WEBHOOK_SERVICE, names
@@ -75,10 +78,7 @@ def prepare(
         await registration.trust(kube, authorities)
         if nats:
             names = (*service_names(_NATS_SERVICE, namespace), "localhost", "127.0.0.1")
-            authorities = await secrets.keep_certificate(
-                kube, namespace, secrets.NATS_TLS, _NATS_SERVICE, names
-            )
-            await secrets.keep_operator(kube, namespace, passwords, nats_url, authorities)
+            await secrets.keep_certificate(kube, namespace, secrets.NATS_TLS, _NATS_SERVICE, names)
             await secrets.load_in_servers(kube, namespace, nats_servers)
 
     _run(work)
@@ -104,7 +104,7 @@ def forget(namespace: str) -> None:
 
     async def work(kube: Kube) -> None:
         await removal.take_back_slices(kube, namespace)
-        names = (secrets.NATS, secrets.NATS_TLS, secrets.WEBHOOK_TLS, secrets.OPERATOR)
+        names = (secrets.NATS, secrets.NATS_TLS, secrets.WEBHOOK_TLS, OPERATOR)
         await removal.forget(kube, namespace, names)
 
     _run(work)

@@ -31,16 +31,14 @@ async def look_at_bus(bus: Bus, pools: tuple[Object, ...]) -> list[Finding]:
     ]
 
 
-def not_reached(url: str, why: str = "") -> Finding:
-    """A bus that does not answer is broken; without an address it was not checked."""
-    if not url:
-        text = "no address of NATS; set it with --nats or DRAY_NATS__URL"
-        return Finding(AREA, "connection", "unseen", text)
-    seen = why or f"NATS at {url} can't be reached, or refuses this user"
-    text = (
-        f"{seen}: nothing new is decided meanwhile; does it run, and are address, "
-        "$DRAY_NATS__USER and $DRAY_NATS__PASSWORD right?"
-    )
+def not_checked(why: str) -> Finding:
+    """Nothing says where the bus is."""
+    return Finding(AREA, "connection", "unseen", why)
+
+
+def not_reached(why: str) -> Finding:
+    """A bus that does not answer is broken."""
+    text = f"{why}; if dray's services can't reach it either, nothing new is decided meanwhile"
     return Finding(AREA, "connection", "broken", text)
 
 

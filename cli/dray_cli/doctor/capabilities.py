@@ -1,11 +1,13 @@
 """What a cluster's Kubernetes keeps, and what its users notice where it keeps less."""
 
+import re
 from dataclasses import dataclass
 
 from dray.messages.facts import ClusterObserved
 from dray_cli.doctor.findings import Finding, Grade
 
 AREA = "Kubernetes"
+_OLDEST = (1, 34)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,18 @@ _CAPABILITIES = (
 def capabilities(cluster: ClusterObserved) -> list[Finding]:
     """What the probe found, one finding per capability; none of them stops dray."""
     served = ", ".join(cluster.served_versions)
-    version = Finding(AREA, f"{cluster.version}, resource.k8s.io {served}", "ok")
-    return [version, *(_judged(cluster, capability) for capability in _CAPABILITIES)]
+    return [
+        _version(cluster.version, served),
+        *(_judged(cluster, capability) for capability in _CAPABILITIES),
+    ]
+
+
+def _version(text: str, served: str) -> Finding:
+    subject = f"{text}, resource.k8s.io {served}"
+    found = re.match(r"v?(\d+)\.(\d+)", text)
+    if found is not None and (int(found[1]), int(found[2])) < _OLDEST:
+        return Finding(AREA, subject, "broken", "dray needs Kubernetes 1.34 or newer")
+    return Finding(AREA, subject, "ok")
 
 
 def _judged(cluster: ClusterObserved, capability: _Capability) -> Finding:

@@ -3,8 +3,6 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
-from datetime import datetime
 
 from dray.api.names import DRIVER, TFLOPS_REQUEST
 from dray.kube.convert import claim_from
@@ -28,15 +26,16 @@ from dray.kube.ports import (
     RefusedError,
     Resource,
 )
-from dray.reasons import name_list
 from dray_claim_controller.cache.resources import name_of, read
-from dray_cli.doctor.findings import Finding, checked
+from dray_cli.doctor.certificates import look_at_certificates
+from dray_cli.doctor.findings import Finding, checked, since
+from dray_cli.doctor.nodes import AREA as NODES_AREA
+from dray_cli.doctor.nodes import gpu_nodes
 from dray_cli.text import counted
 from dray_webhook.registration import INVALID_TFLOPS, probe_pod
 
 AREA = "dray on it"
 _READ = "objects can be read"
-_NODES = "nodes with GPUs"
 _LOOKED_AT = (CLASSES, POOLS, POLICIES, NODES, SLICES, TEMPLATES, CLAIMS)
 _MOST_NAMED = 10
 POLICY_NAMES = ("dray-pods", "dray-claims", "dray-templates", "dray-node-agents")
@@ -46,16 +45,18 @@ _CALLING, _DENIED = "failed calling webhook", "admission webhook"
 
 
 async def look_at_cluster(kube: Kube, namespace: str) -> list[Finding]:
-    """Custom resources, device class, webhook, policies, slices, nodes and pools, in this order."""
+    """Custom resources, device class, webhook, policies, slices and pools, in this order; then
+    certificates and nodes."""
     found = await asyncio.gather(
         checked(AREA, "custom resources", custom_resources(kube)),
         checked(AREA, f"device class {DRIVER}", device_class_of(kube)),
         checked(AREA, "webhook", webhook_answers(kube, namespace)),
         checked(AREA, "admission policies", admission_policies(kube)),
         checked(AREA, "resource slices", slices_of(kube)),
-        checked(AREA, _NODES, gpu_nodes(kube)),
         checked(AREA, "GPU pools", pools_of(kube)),
         checked(AREA, _READ, unreadable_objects(kube)),
+        look_at_certificates(kube),
+        checked(NODES_AREA, "all", gpu_nodes(kube)),
     )
     return [finding for part in found for finding in part]
 
@@ -193,35 +194,6 @@ def _whole(pool: str, slices: tuple[Object, ...]) -> bool:
     return counted == wanted
 
 
-async def gpu_nodes(kube: Kube) -> list[Finding]:
-    """Whether the nodes with GPUs of dray's driver are ready; nothing if there are none."""
-    slices = (await kube.list(SLICES, field_selector=f"spec.driver={DRIVER}")).objects
-    names = {one["spec"].get("nodeName") for one in slices} - {None}
-    nodes = [one for one in (await kube.list(NODES)).objects if one["metadata"]["name"] in names]
-    return [nodes_finding(nodes, time.time())] if nodes else []
-
-
-def nodes_finding(nodes: Sequence[Object], now_unix_s: float) -> Finding:
-    """Which of these nodes are not ready, and since when."""
-    lost = [
-        f"{node['metadata']['name']}{_since(ready.get('lastTransitionTime', ''), now_unix_s)}"
-        for node in nodes
-        if (ready := _condition(node, "Ready")).get("status") != "True"
-    ]
-    if not lost:
-        return Finding(AREA, _NODES, "ok", f"{counted(len(nodes), 'node')} ready")
-    text = (
-        f"{len(lost)} of {counted(len(nodes), 'node')} not ready: {name_list(lost)}; no pod is "
-        "placed there. Does the kubelet run, and what does `kubectl describe node` say?"
-    )
-    return Finding(AREA, _NODES, "lesser", text)
-
-
-def _condition(obj: Object, kind: str) -> Object:
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == kind), {})
-
-
 async def pools_of(kube: Kube) -> list[Finding]:
     """Each GPUPool, by its condition Ready."""
     try:
@@ -233,14 +205,6 @@ async def pools_of(kube: Kube) -> list[Finding]:
         return [Finding(AREA, "GPU pools", "broken", text)]
     now_unix_s = time.time()
     return [pool_finding(pool, now_unix_s) for pool in pools]
-
-
-def _since(at: str, now_unix_s: float) -> str:
-    """`` since 8 s``, for a time in RFC 3339; empty if there is none."""
-    if not at:
-        return ""
-    age_s = now_unix_s - datetime.fromisoformat(at).timestamp()
-    return f" since {max(0.0, age_s):.0f} s"
 
 
 def pool_finding(pool: Object, now_unix_s: float = 0.0) -> Finding:
@@ -257,8 +221,8 @@ def pool_finding(pool: Object, now_unix_s: float = 0.0) -> Finding:
         return Finding(AREA, subject, "lesser", text)
     served = conditions.get("Served", {})
     if served.get("status") == "False":
-        since = _since(served.get("lastTransitionTime", ""), now_unix_s)
-        return Finding(AREA, subject, "broken", f"served by nobody{since}: {served['message']}")
+        age = since(served.get("lastTransitionTime", ""), now_unix_s)
+        return Finding(AREA, subject, "broken", f"served by nobody{age}: {served['message']}")
     if ready["status"] != "True":
         return Finding(AREA, subject, "broken", f"not ready: {ready.get('message', '')}")
     gpus, nodes = counted(status.get("gpus", 0), "GPU"), counted(status.get("nodes", 0), "node")

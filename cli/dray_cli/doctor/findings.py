@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 from dray.kube.ports import KubeUnavailableError, RefusedError
@@ -41,6 +42,14 @@ class Finding:
         beneath = (f"\n        {line}" for line in self.more)
         mark = styled(_MARKS[self.grade], fg=_COLOURS[self.grade])
         return "".join((f"  {mark}  {self.subject}{tail}", *beneath))
+
+
+def since(at: str, now_unix_s: float) -> str:
+    """`` since 8 s``, for a time in RFC 3339; empty if there is none."""
+    if not at:
+        return ""
+    age_s = now_unix_s - datetime.fromisoformat(at).timestamp()
+    return f" since {max(0.0, age_s):.0f} s"
 
 
 async def checked(

@@ -5,7 +5,7 @@ import time
 
 import click
 
-from dray.bus.ports import BusUnavailableError
+from dray.bus.ports import Bus, BusUnavailableError
 from dray.kube.ports import (
     POOLS,
     Kube,
@@ -16,6 +16,7 @@ from dray.kube.ports import (
 )
 from dray.kube.probe import probe
 from dray.messages.facts import ClusterObserved
+from dray_cli.cluster_bus import NoBusAddressError, open_bus
 from dray_cli.doctor import bus as on_bus
 from dray_cli.doctor.capabilities import AREA as KUBERNETES
 from dray_cli.doctor.capabilities import capabilities, disagreement
@@ -25,15 +26,11 @@ from dray_cli.doctor.findings import Finding, as_json, broken, lines
 from dray_cli.doctor.partial_facts import partial_facts_finding
 from dray_cli.output import output_option, print_json
 from dray_cli.target import (
-    connect_bus,
     connect_kube,
-    kubeconfig_of,
     kubeconfig_option,
     nats_option,
-    stack_of,
 )
 from dray_cli.text import wrapped_on_terminal
-from dray_sandbox.stack_file import StackFile
 
 _NO_NAMESPACE = 404
 
@@ -79,8 +76,7 @@ async def _look(
         await kube.version()  # Without an API server nothing else can be checked.
         probed, kept = await _kept(kube, namespace)
         found = [*kept, *await look_at_cluster(kube, namespace)]
-        stack = stack_of(kubeconfig_of(kubeconfig))
-        on_the_bus, looked = await _bus(kube, nats, stack, probed, deep=deep)
+        on_the_bus, looked = await _bus(kube, nats, kubeconfig, probed, deep=deep)
         return [*found, *on_the_bus], looked
     finally:
         await kube.close()
@@ -100,28 +96,31 @@ async def _kept(kube: Kube, namespace: str) -> tuple[ClusterObserved | None, lis
 async def _bus(
     kube: Kube,
     nats: str | None,
-    stack: StackFile | None,
+    kubeconfig: str | None,
     probed: ClusterObserved | None,
     *,
     deep: bool,
 ) -> tuple[list[Finding], DeepResult | None]:
-    url = nats or (stack.nats_url if stack is not None else "")
-    bus = await connect_bus(nats, stack)
-    if bus is None:
-        return _not_reached(on_bus.not_reached(url), deep)
     try:
-        published = await on_bus.published_probe(bus)
-        differing = disagreement(probed, published) if probed and published else None
-        checks = await on_bus.look_at_bus(bus, await _pools(kube))
-        partial = await partial_facts_finding(bus, kube)
-        leader = await on_bus.leader_finding(bus, time.time())
-        found = [*([differing] if differing else []), leader, *checks, partial]
-        looked = await run_deep(bus, kube) if deep else None
-        return [*found, *(looked.findings if looked is not None else ())], looked
+        async with open_bus(kubeconfig, nats) as bus:
+            return await _look_at_bus(bus, kube, probed, deep=deep)
+    except NoBusAddressError as error:
+        return _not_reached(on_bus.not_checked(str(error)), deep)
     except BusUnavailableError as error:
-        return _not_reached(on_bus.not_reached(url, str(error)), deep)
-    finally:
-        await bus.close()
+        return _not_reached(on_bus.not_reached(str(error)), deep)
+
+
+async def _look_at_bus(
+    bus: Bus, kube: Kube, probed: ClusterObserved | None, *, deep: bool
+) -> tuple[list[Finding], DeepResult | None]:
+    published = await on_bus.published_probe(bus)
+    differing = disagreement(probed, published) if probed and published else None
+    checks = await on_bus.look_at_bus(bus, await _pools(kube))
+    partial = await partial_facts_finding(bus, kube)
+    leader = await on_bus.leader_finding(bus, time.time())
+    found = [*([differing] if differing else []), leader, *checks, partial]
+    looked = await run_deep(bus, kube) if deep else None
+    return [*found, *(looked.findings if looked is not None else ())], looked
 
 
 def _not_reached(why: Finding, deep: bool) -> tuple[list[Finding], DeepResult | None]:

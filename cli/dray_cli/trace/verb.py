@@ -8,15 +8,16 @@ from pathlib import Path
 import click
 
 from dray.api import names
+from dray.bus.ports import BusUnavailableError
 from dray.kube.convert_metadata import annotation
 from dray.kube.ports import PODS, Kube, NotFoundError
 from dray.telemetry import parse
+from dray_cli.cluster_bus import open_bus
 from dray_cli.cluster_names import namespace_option, pod_argument
 from dray_cli.explain import pod_name
 from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import print_json
 from dray_cli.target import (
-    connect_bus,
     connect_kube,
     kubeconfig_of,
     kubeconfig_option,
@@ -95,7 +96,7 @@ async def _trace(
     try:
         found = await _recorded(kube, stack, namespace, name) if recorded else None
         if found is None or not (found.prepared or found.gone):
-            synthesized = await _synthesized(kube, stack, nats, namespace, name)
+            synthesized = await _synthesized(kube, kubeconfig, nats, namespace, name)
             found = (
                 replace(found, spans=with_prepared(found.spans, synthesized.spans))
                 if found is not None
@@ -133,14 +134,15 @@ async def _recorded(
 
 
 async def _synthesized(
-    kube: Kube, stack: StackFile | None, nats: str | None, namespace: str, name: str
+    kube: Kube, kubeconfig: str | None, nats: str | None, namespace: str, name: str
 ) -> PodTrace:
-    bus = await connect_bus(nats, stack)
+    source = "messages and objects"
     try:
-        found = await read_inputs(kube, bus, namespace, name)
-    finally:
-        if bus is not None:
-            await bus.close()
+        async with open_bus(kubeconfig, nats) as bus:
+            found = await read_inputs(kube, bus, namespace, name)
+    except BusUnavailableError as error:
+        source = f"objects (the bus was not reached: {error})"
+        found = await read_inputs(kube, None, namespace, name)
     if not found.traceparent:
         raise NothingKnownError(
             f"pod {namespace}/{name} has no annotation {names.TRACEPARENT}: dray's webhook did "
@@ -148,7 +150,6 @@ async def _synthesized(
         )
     spans = spans_of(found, time.time())
     position = parse(found.traceparent)
-    source = "messages and objects" if bus is not None else "objects (the bus was not reached)"
     trace_id = position.trace_id if position else ""
     gone = found.pod is None
     return PodTrace(namespace, name, trace_id, spans, source, recorded=False, gone=gone)

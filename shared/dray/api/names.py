@@ -140,6 +140,8 @@ VIRTUAL_TFLOPS: Final = "virtual_tflops"
 VIRTUAL_VRAM: Final = "virtual_vram"
 
 # Attributes: how devices of a node are connected.
+DRIVER_VERSION_LABEL: Final = PREFIX + "driver-version"
+"""Of a node's ResourceSlices: the version of NVIDIA's driver there."""
 NVLINK_DOMAIN: Final = "nvlink_domain"
 """Equal for devices connected by NVLink, directly or over switches or other devices."""
 NUMA_NODE: Final = "numa_node"

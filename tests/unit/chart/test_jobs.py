@@ -16,9 +16,9 @@ from dray.kube.memory import MemoryKube
 from dray.kube.ports import NODES, POLICIES, POOLS, SLICES, TEMPLATES
 from dray_claim_controller.identities.signing import AccountKey
 from dray_cli.chart import registration, removal, secrets
-from dray_cli.chart.credentials import USERS, completed, password_key
+from dray_cli.chart.credentials import USERS, completed
 from dray_cli.chart.removal import InUseError, refuse_while_in_use, undo_of, users_of
-from dray_cli.chart.secrets import SECRETS
+from dray_cli.operator_secret import OPERATOR, SECRETS, password_key, read_secret
 
 NAMESPACE = "dray-system"
 
@@ -116,21 +116,22 @@ async def test_secrets_are_made_once_kept_and_forgotten():
     authorities = await secrets.keep_certificate(
         kube, NAMESPACE, secrets.NATS_TLS, "dray-nats", ("dray-nats",)
     )
-    await secrets.keep_operator(kube, NAMESPACE, passwords, "tls://n:4222", authorities)
+    await secrets.keep_operator(kube, NAMESPACE, passwords, "tls://n:4222")
     before = await kube.get(SECRETS, secrets.NATS_TLS, NAMESPACE)
 
     assert await secrets.keep_credentials(kube, NAMESPACE) == passwords
     await secrets.keep_certificate(kube, NAMESPACE, secrets.NATS_TLS, "dray-nats", ("dray-nats",))
     assert await kube.get(SECRETS, secrets.NATS_TLS, NAMESPACE) == before
     assert before["type"] == "kubernetes.io/tls"
-    operator = await secrets.read(kube, NAMESPACE, secrets.OPERATOR)
+    operator = await read_secret(kube, NAMESPACE, OPERATOR)
     assert operator.keys() == {"url", "ca.crt", "reader-password", "recorder-password"}
+    assert operator["ca.crt"] == authorities
 
     theirs = {"metadata": {"name": secrets.WEBHOOK_TLS, "namespace": NAMESPACE}, "data": {}}
     await kube.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", **theirs}, NAMESPACE)
     await removal.forget(kube, NAMESPACE, (secrets.NATS, secrets.NATS_TLS, secrets.WEBHOOK_TLS))
     left = [one["metadata"]["name"] for one in (await kube.list(SECRETS, NAMESPACE)).objects]
-    assert sorted(left) == [secrets.OPERATOR, secrets.WEBHOOK_TLS]
+    assert sorted(left) == [OPERATOR, secrets.WEBHOOK_TLS]
 
 
 async def test_a_lost_password_is_made_again_and_a_lost_key_is_removed():

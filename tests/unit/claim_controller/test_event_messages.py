@@ -11,7 +11,7 @@ from dray.kube.bind_request import BindRequest
 from dray.kube.pod_end import PodEnd
 from dray.kube.resources import parse
 from dray.messages.decisions import Waiting
-from dray.reasons import Reason
+from dray.reasons import Nearest, Reason
 from dray_allocator.devices.usage import AssumedResources
 from dray_allocator.nodes.predicates import failures
 from dray_claim_controller.execution.executions import DecisionVersions
@@ -177,5 +177,16 @@ def test_the_wait_for_a_pools_own_taint_is_known_by_the_allocators_words() -> No
         one for one in failures(PodNeeds(), node, AssumedResources(), alone=True) if "taint" in one
     )
 
-    assert stories.is_missing_dedicated_taint(Reason("node", missing, 1, 1, "node"))
-    assert not stories.is_missing_dedicated_taint(Reason("node", "node is not ready", 1, 1, "node"))
+    assert stories.may_pass_soon(Reason("node", missing, 1, 1, "node"))
+    assert not stories.may_pass_soon(Reason("node", "node is not ready", 1, 1, "node"))
+
+
+def test_the_wait_for_a_new_pools_nodes_and_its_name_on_them_may_pass_soon() -> None:
+    clause = 'device.attributes["tensor-fusion.ai.dra-driver"].pool_name == "p"'
+    unpublished = Reason("clause", clause, 8, 8, nearest=Nearest("n/gpu", '""'))
+    of_another = Reason("clause", clause, 8, 8, nearest=Nearest("n/gpu", '"q"'))
+
+    assert stories.may_pass_soon(unpublished)
+    assert not stories.may_pass_soon(of_another)
+    assert stories.may_pass_soon(Reason("pool", "pool p has no node to allocate on", 0, 0, "pool"))
+    assert not stories.may_pass_soon(Reason("pool", "pool p is being deleted", 0, 0, "pool"))

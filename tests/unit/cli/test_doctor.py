@@ -1,6 +1,5 @@
 """``dray doctor``: every finding that is not well says what to do."""
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -18,7 +17,6 @@ from dray.kube.ports import (
     CLAIMS,
     CLASSES,
     CRDS,
-    NODES,
     SLICES,
     KubeUnavailableError,
     RefusedError,
@@ -233,9 +231,14 @@ async def test_a_probe_that_the_webhook_keeps_from_its_answers_is_no_end() -> No
 
 
 def test_a_named_bus_that_does_not_answer_is_broken() -> None:
-    assert on_bus.not_reached("nats://there:4222").grade == "broken"
-    assert "nats://there:4222" in on_bus.not_reached("nats://there:4222").text
-    assert on_bus.not_reached("").grade == "unseen"
+    found = on_bus.not_reached("NATS at nats://there:4222 can't be reached")
+
+    assert found.grade == "broken"
+    assert "nats://there:4222" in found.text
+
+
+def test_a_bus_that_nothing_names_was_not_checked() -> None:
+    assert on_bus.not_checked("no Secret").grade == "unseen"
 
 
 async def test_slices_are_counted_by_node() -> None:
@@ -483,33 +486,3 @@ def test_findings_stand_under_their_headings_and_are_summed_up() -> None:
     ]
     assert as_json(findings)["healthy"] is False
     assert as_json(findings[:1])["healthy"] is True
-
-
-def test_nodes_with_gpus_that_are_not_ready_are_named_with_their_time() -> None:
-    def node(name: str, **ready: str) -> dict[str, Any]:
-        conditions = [{"type": "Ready", **ready}] if ready else []
-        return {"metadata": {"name": name}, "status": {"conditions": conditions}}
-
-    at = "2026-01-01T00:00:00Z"
-    nodes = [
-        node("n1", status="True", lastTransitionTime=at),
-        node("n2", status="Unknown", lastTransitionTime=at),
-        node("n3"),
-    ]
-    found = cluster.nodes_finding(nodes, datetime.fromisoformat(at).timestamp() + 8)
-
-    assert found.grade == "lesser"
-    assert found.text.startswith("2 of 3 nodes not ready: n2 since 8 s, n3; no pod is placed")
-    assert cluster.nodes_finding(nodes[:1], 0.0).text == "1 node ready"
-
-
-async def test_only_nodes_with_gpus_are_checked() -> None:
-    kube = MemoryKube()
-    await kube.create(NODES, {"metadata": {"name": "plain"}})
-    assert await cluster.gpu_nodes(kube) == []
-    await kube.create(NODES, {"metadata": {"name": "node-1"}})
-    await kube.create(SLICES, a_slice("a", "node-1"))
-
-    (found,) = await cluster.gpu_nodes(kube)
-
-    assert "1 of 1 node not ready: node-1;" in found.text

@@ -10,7 +10,7 @@ from tests.unit.cli.gpu_objects import claim, device, slice_of
 
 from dray.api.names import DRIVER, GPUPOOL, POOL_LABEL
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, SLICES
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, PODS, SLICES
 from dray_cli import explain as module
 from dray_cli.explain import Explanation, explain, explain_pod, pod_name
 
@@ -277,3 +277,21 @@ def test_a_pod_of_a_pool_whose_node_agents_are_not_heard_says_so() -> None:
         "  Of the pool's nodes: no report for 30 s from the node-agents of real-2: new pods …. "
         "Do their node-agents run, and can they connect to NATS?"
     )
+
+
+async def test_a_claim_that_kubernetes_refuses_to_create_says_why() -> None:
+    kube = MemoryKube()
+    metadata = {"name": "train", "namespace": "default", "annotations": {GPUPOOL: "fast"}}
+    pod = await kube.create(PODS, {"metadata": metadata, "spec": {}}, "default")
+    about = {"kind": "Pod", "name": "train", "uid": pod["metadata"]["uid"]}
+    event = {
+        "metadata": {"name": "train.1", "namespace": "default"},
+        "involvedObject": about,
+        "reason": "FailedResourceClaimCreation",
+        "message": "forbidden: exceeded quota: gpus",
+    }
+    await kube.create(EVENTS, event, "default")
+
+    assert (await explain_pod(kube, "default", "train")).lines()[1:] == [
+        "  Kubernetes did not create it: forbidden: exceeded quota: gpus"
+    ]

@@ -1,5 +1,7 @@
 """``dray doctor`` names the objects whose facts are too large for the bus."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -111,10 +113,11 @@ async def test_without_facts_nothing_is_known() -> None:
 async def test_the_doctor_reports_it_without_deep(monkeypatch: pytest.MonkeyPatch) -> None:
     bus = await bus_with(claim_fact("large", ClaimSpec(unsupported=(WHY,))))
 
-    async def connected(*_: object) -> MemoryBus:
-        return bus
+    @asynccontextmanager
+    async def connected(*_: object) -> AsyncIterator[MemoryBus]:
+        yield bus
 
-    monkeypatch.setattr(verb, "connect_bus", connected)
+    monkeypatch.setattr(verb, "open_bus", connected)
     found, _ = await verb._bus(MemoryKube(), "nats://here", None, None, deep=False)
 
     assert [one.more for one in found if one.subject == SUBJECT] == [(f"claim team/large: {WHY}",)]

@@ -20,6 +20,8 @@ from dray_claim_controller.execution.executions import DecisionVersions
 from dray_claim_controller.execution.progress import Progress
 
 COMPONENT = "tensor-fusion.ai/claim-controller"
+_POOL_CLAUSE = ".pool_name == "
+_NO_NODE = "has no node to allocate on"
 _EVENT_MESSAGE_LIMIT = 1024
 """``NoteLengthLimit`` of events.k8s.io."""
 
@@ -246,9 +248,14 @@ def scheduled(pod: Pod, node: str) -> str:
     return f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
 
 
-def is_missing_dedicated_taint(reason: Reason) -> bool:
-    """Whether a pod waits for its pool's own taint, which dray is about to give to the node."""
-    return reason.what.startswith(f"node taint {DEDICATED_TAINT}=") and "missing" in reason.what
+def may_pass_soon(reason: Reason) -> bool:
+    """Whether a pod waits for what dray does when a pool is new: its nodes become members, get its
+    taint, and publish its name."""
+    if reason.kind == "clause":
+        unpublished = reason.nearest is not None and reason.nearest.seen == '""'
+        return _POOL_CLAUSE in reason.what and unpublished
+    is_taint = reason.what.startswith(f"node taint {DEDICATED_TAINT}=") and "missing" in reason.what
+    return is_taint or reason.what.endswith(_NO_NODE)
 
 
 def event(

@@ -87,7 +87,7 @@ class Reporter:
         self._by: dict[str, dict[str, Any]] = {}
         """``decided_by`` of pods that were not reported as assigned yet."""
         self._settling: dict[str, tuple[float, str]] = {}
-        """Messages of pods that wait for a node's taint, and when they are due (monotonic)."""
+        """Messages of pods whose reason may pass soon, and when they are due (monotonic)."""
         self._scheduled: dict[str, None] = {}
         """Pods about which the event ``Scheduled`` was queued."""
         self._assigning: dict[str, Work] = {}
@@ -129,7 +129,7 @@ class Reporter:
         self._undecided[pod.uid] = None
         put((pod.uid, _BIND_REQUEST), lambda: self._write_waiting(pod, waiting))
         message = "waiting for a GPU: " + in_words(waiting.reasons, 900).replace("\n", "; ")
-        if any(map(event_messages.is_missing_dedicated_taint, waiting.reasons)):
+        if any(map(event_messages.may_pass_soon, waiting.reasons)):
             due_s = self._clock.monotonic_s() + _SETTLING_S
             self._settling[pod.uid] = (self._settling.get(pod.uid, (due_s, ""))[0], message)
             return

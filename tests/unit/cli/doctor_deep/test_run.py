@@ -1,6 +1,7 @@
 """``dray doctor --deep`` on a stack in memory: it looks twice before it tells a difference."""
 
 import asyncio
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -31,6 +32,7 @@ from dray.messages.rpc import DUMP_SUBJECT
 from dray_allocator.core.dump import answer_to
 from dray_allocator.core.handle import handle
 from dray_allocator.values.events import Serve
+from dray_cli.cluster_bus import NoBusAddressError
 from dray_cli.doctor.deep.differences import Difference
 from dray_cli.doctor.deep.run import run_deep
 from dray_cli.doctor.verb import _bus
@@ -151,7 +153,13 @@ async def test_a_pool_whose_replica_is_silent_is_reported_with_the_rest() -> Non
 
 
 @pytest.mark.parametrize("deep", [True, False])
-async def test_without_a_bus_it_does_not_look_as_if_all_agreed(deep: bool) -> None:
+async def test_without_a_bus_it_does_not_look_as_if_all_agreed(
+    deep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere(*_: object) -> NoReturn:
+        raise NoBusAddressError("there is no Secret")
+
+    monkeypatch.setattr("dray_cli.doctor.verb.open_bus", nowhere)
     findings, looked = await _bus(MemoryKube(), None, None, None, deep=deep)
     assert (looked is not None) is deep
     assert [one.grade for one in findings] == ["unseen"] * (1 + deep)

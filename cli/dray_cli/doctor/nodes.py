@@ -1,0 +1,135 @@
+"""What the doctor reads of nodes with GPUs: whether they are ready, and their software."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from dray.api.names import DRIVER, DRIVER_VERSION_LABEL
+from dray.kube.ports import NODES, SLICES, Kube, Object
+from dray.reasons import name_list
+from dray_cli.doctor.findings import Finding, Grade, since
+from dray_cli.text import counted
+
+AREA = "Nodes with GPUs"
+_OLDEST_KUBELET = (1, 34)
+_RUNTIME = re.compile(r"([a-z-]+)://v?(\d+)\.(\d+)")
+_KUBELET = re.compile(r"v(\d+)\.(\d+)")
+_STAND_IN = "sandbox://"
+_WITHOUT_CDI = {"containerd": (1, 7), "cri-o": (1, 23)}
+"""By container runtime, the first version that knows the Container Device Interface."""
+_CDI_IS_ON = {"containerd": (2, 0), "cri-o": (1, 28)}
+"""And the first that has it on unless it is turned off."""
+
+
+async def gpu_nodes(kube: Kube) -> list[Finding]:
+    """The nodes with GPUs of dray's driver; nothing if there are none."""
+    slices = (await kube.list(SLICES, field_selector=f"spec.driver={DRIVER}")).objects
+    drivers = {
+        one["spec"]["nodeName"]: (one["metadata"].get("labels") or {}).get(DRIVER_VERSION_LABEL, "")
+        for one in slices
+        if one["spec"].get("nodeName")
+    }
+    nodes = [one for one in (await kube.list(NODES)).objects if one["metadata"]["name"] in drivers]
+    if not nodes:
+        return []
+    return [
+        ready_finding(nodes, time.time()),
+        kubelets_finding(nodes),
+        runtimes_finding(nodes),
+        drivers_finding(drivers),
+    ]
+
+
+def ready_finding(nodes: Sequence[Object], now_unix_s: float) -> Finding:
+    """Which of these nodes are not ready, and since when."""
+    lost = [
+        f"{node['metadata']['name']}{since(ready.get('lastTransitionTime', ''), now_unix_s)}"
+        for node in nodes
+        if (ready := _condition(node, "Ready")).get("status") != "True"
+    ]
+    if not lost:
+        return Finding(AREA, "ready", "ok", counted(len(nodes), "node"))
+    text = (
+        f"{len(lost)} of {counted(len(nodes), 'node')} not: {name_list(lost)}; no pod is placed "
+        "there. Does the kubelet run, and what does `kubectl describe node` say?"
+    )
+    return Finding(AREA, "ready", "lesser", text)
+
+
+def kubelets_finding(nodes: Iterable[Object]) -> Finding:
+    """Whether the kubelets know what dray relies on: Kubernetes 1.34 or newer."""
+    versions = _by_version(nodes, "kubeletVersion")
+    old = _names(versions, lambda text: _number(_KUBELET, text) < _OLDEST_KUBELET)
+    if not old:
+        return Finding(AREA, "kubelet", "ok", _summary(versions))
+    text = f"{_summary(versions)}: {name_list(old)} are older than 1.34, which prepare no devices"
+    return Finding(AREA, "kubelet", "broken", text)
+
+
+def runtimes_finding(nodes: Iterable[Object]) -> Finding:
+    """Whether the container runtimes take devices by the Container Device Interface (CDI)."""
+    versions = _by_version(nodes, "containerRuntimeVersion")
+    subject, summary = "container runtime with CDI", _summary(versions)
+    if without := _names(versions, lambda text: _cdi(text) == "broken"):
+        text = (
+            f"{summary}: {name_list(without)} have no CDI; upgrade to containerd 1.7 or CRI-O 1.23"
+        )
+        return Finding(AREA, subject, "broken", text)
+    if unsure := _names(versions, lambda text: _cdi(text) == "lesser"):
+        text = (
+            f"{summary}: {name_list(unsure)} have CDI only if their configuration turns it on "
+            "(containerd 1.7: enable_cdi = true)"
+        )
+        return Finding(AREA, subject, "lesser", text)
+    unknown = _names(versions, lambda text: _cdi(text) == "unseen")
+    return Finding(AREA, subject, "unseen" if unknown else "ok", summary)
+
+
+def drivers_finding(drivers: Mapping[str, str]) -> Finding:
+    """The versions of NVIDIA's driver, by node."""
+    versions: dict[str, list[str]] = {}
+    for node, version in sorted(drivers.items()):
+        versions.setdefault(version or "unknown", []).append(node)
+    grade: Grade = "unseen" if set(versions) == {"unknown"} else "ok"
+    return Finding(AREA, "NVIDIA driver", grade, _summary(versions))
+
+
+def _cdi(runtime: str) -> Grade:
+    if runtime.startswith(_STAND_IN):
+        return "ok"
+    found = _RUNTIME.match(runtime)
+    if found is None or found[1] not in _CDI_IS_ON:
+        return "unseen"
+    number = (int(found[2]), int(found[3]))
+    if number < _WITHOUT_CDI[found[1]]:
+        return "broken"
+    return "ok" if number >= _CDI_IS_ON[found[1]] else "lesser"
+
+
+def _number(pattern: re.Pattern[str], text: str) -> tuple[int, int]:
+    """Major and minor; of a text that has none, newer than all."""
+    found = pattern.match(text)
+    return (int(found[1]), int(found[2])) if found else (1 << 30, 0)
+
+
+def _by_version(nodes: Iterable[Object], field: str) -> dict[str, list[str]]:
+    """The names of the nodes by a version of their ``nodeInfo``."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        info = (node.get("status") or {}).get("nodeInfo") or {}
+        found.setdefault(str(info.get(field) or "unknown"), []).append(node["metadata"]["name"])
+    return dict(sorted(found.items()))
+
+
+def _names(versions: Mapping[str, Sequence[str]], which: Callable[[str], bool]) -> list[str]:
+    return [name for text, of in versions.items() if which(text) for name in of]
+
+
+def _summary(versions: Mapping[str, Sequence[str]]) -> str:
+    """Such as ``v1.36.3 on 2 nodes, v1.35.1 on 1 node``."""
+    return ", ".join(f"{text} on {counted(len(of), 'node')}" for text, of in versions.items())
+
+
+def _condition(obj: Object, kind: str) -> Object:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == kind), {})
