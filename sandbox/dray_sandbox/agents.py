@@ -19,7 +19,7 @@ from dray.runtime import lifetime, logs
 from dray.runtime.health import HealthPages
 from dray.runtime.settings import load
 from dray.telemetry import spans
-from dray_node_agent.app import SERVICE, assemble, connect_bus, open_gpu_source
+from dray_node_agent.app import SERVICE, assemble, connect_bus, open_gpus
 from dray_node_agent.settings import NodeAgentSettings, NodeGroup
 
 _PARTS = 8
@@ -65,7 +65,7 @@ async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
     loops: dict[str, Any] = {}
     for node, bus in zip(nodes, buses, strict=True):
         own = HealthPages()  # this agent's checks; never served
-        agent = assemble(node, node.name, bus, kube, open_gpu_source(node), own)
+        agent = assemble(node, node.name, bus, kube, open_gpus(node), own)
         loops |= {f"{node.name}-{name}": loop for name, loop in agent.items()}
         health.check(node.name, partial(_problem, own))
 

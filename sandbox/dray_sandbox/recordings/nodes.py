@@ -15,6 +15,7 @@ from dray_node_agent.agent import NodeAgent
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint
+from dray_node_agent.gpus.reader import GpuReader
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
 from dray_node_agent.node_state import NodeFollower, NodeReporter
@@ -73,7 +74,7 @@ def node_agent(node_gpus: processes.SimulatedNodeGpus, disk: NodeDisk) -> proces
         publisher = SlicePublisher(kube, node_gpus.node, disk, recorder)
         agent = NodeAgent(
             node=NodeGroup(name=node_gpus.node, poll=1.0),
-            gpu_source=node_gpus,
+            gpus=GpuReader(node_gpus),
             publisher=publisher,
             reporter=reporter,
         )

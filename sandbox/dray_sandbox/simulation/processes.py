@@ -40,9 +40,10 @@ from dray_claim_controller.settings import (
     Templates,
 )
 from dray_node_agent.agent import NodeAgent
-from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, GpuUsage
 from dray_node_agent.decisions.inventory import device_name
 from dray_node_agent.files.publication_record import PublicationRecord, PublicationRecordFile
+from dray_node_agent.gpus.reader import GpuReader
 from dray_node_agent.node_state import NodeFollower, NodeReporter
 from dray_node_agent.settings import NodeGroup
 from dray_node_agent.slice_publisher import SlicePublisher
@@ -187,6 +188,13 @@ class SimulatedNodeGpus:
         """See ``dray_node_agent.gpus.source.GpuSource``."""
         return GpuSnapshot(tuple(self._gpu(index) for index in range(self.count)), "550.0")
 
+    def listen(self, on_event: Callable[[], None]) -> None:
+        """See ``dray_node_agent.gpus.source.GpuSource``."""
+
+    def read_usage(self) -> tuple[GpuUsage, ...]:
+        """See ``dray_node_agent.gpus.source.GpuSource``."""
+        return ()
+
     def close(self) -> None:
         """See ``dray_node_agent.gpus.source.GpuSource``."""
 
@@ -207,7 +215,8 @@ def node_agent(node_gpus: SimulatedNodeGpus, disk: Disk) -> ProcessFactory:
         group = NodeGroup(name=node_gpus.node, poll=1.0)
         reporter = NodeReporter(bus, node_gpus.node, f"/node-agent/{name}")
         publisher = SlicePublisher(kube, node_gpus.node, disk)
-        agent = NodeAgent(node=group, gpu_source=node_gpus, publisher=publisher, reporter=reporter)
+        gpus = GpuReader(node_gpus)
+        agent = NodeAgent(node=group, gpus=gpus, publisher=publisher, reporter=reporter)
         agent.on_registered("")
         reporter.on_generation = agent.on_generation
         follower = NodeFollower(

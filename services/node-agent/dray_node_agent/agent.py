@@ -14,15 +14,13 @@ from dray_node_agent.decisions.device_health import GpuHealth, device_health
 from dray_node_agent.decisions.gpus import GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState, unhealthy_devices
 from dray_node_agent.files.agent_locks import AgentLock, LockHeldError
-from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
+from dray_node_agent.gpus.reader import GpuReader
+from dray_node_agent.gpus.source import GpusUnavailableError
 from dray_node_agent.kubelet.preparer import Preparer
 from dray_node_agent.kubelet.server import KubeletServer
 from dray_node_agent.node_state import NodeReporter
 from dray_node_agent.settings import NodeGroup
 from dray_node_agent.slice_publisher import SlicePublisher
-
-_SLOW_S = 10.0
-"""A longer read of the GPUs is reported as a problem."""
 
 
 class NodeAgent:
@@ -32,7 +30,7 @@ class NodeAgent:
         self,
         *,
         node: NodeGroup,
-        gpu_source: GpuSource,
+        gpus: GpuReader,
         publisher: SlicePublisher,
         reporter: NodeReporter,
         publishing: AgentLock | None = None,
@@ -40,7 +38,7 @@ class NodeAgent:
         """``publishing``: held by the one agent of the node that publishes; None: there is only
         this one."""
         self._node = node
-        self._gpu_source = gpu_source
+        self._gpus = gpus
         self._publisher = publisher
         self._reporter = reporter
         self._publishing = publishing
@@ -107,7 +105,7 @@ class NodeAgent:
         """Loop: read the GPUs; publish after changes."""
         while True:
             try:
-                snapshot = await self._read_gpus()
+                snapshot = await self._gpus.read()
                 self._note_gpus_problem("")
                 if snapshot != self._snapshot:
                     self._report_health(snapshot)
@@ -117,7 +115,7 @@ class NodeAgent:
                     self._wake_health()
             except GpusUnavailableError as error:
                 self._note_gpus_problem(str(error))
-            await asyncio.sleep(self._node.poll)
+            await self._gpus.wait(self._node.poll)
 
     async def publish(self) -> None:
         """Loop: publish slices and report health after changes.
@@ -195,17 +193,6 @@ class NodeAgent:
             except (DrayError, OSError) as error:
                 self._log.info("sweep postponed", error=str(error))
             await asyncio.sleep(self._node.sweep)
-
-    async def _read_gpus(self) -> GpuSnapshot:
-        """Read in a thread. A driver that hangs can't be interrupted, but is reported."""
-        snapshot = asyncio.ensure_future(asyncio.to_thread(self._gpu_source.read))
-        try:
-            done, _ = await asyncio.wait([snapshot], timeout=_SLOW_S)
-            if not done:
-                self._note_gpus_problem(f"the GPUs have not answered for {_SLOW_S:.0f} s")
-            return await snapshot
-        finally:
-            snapshot.cancel()
 
     async def _publish_once(self) -> None:
         snapshot, state = self._snapshot, self._state

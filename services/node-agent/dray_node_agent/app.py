@@ -5,6 +5,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -30,6 +31,8 @@ from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
 from dray_node_agent.files.publication_record import PublicationRecordFile
 from dray_node_agent.gpus.detected_gpus import DetectedGpus, load_library
+from dray_node_agent.gpus.driver_files import DriverFiles
+from dray_node_agent.gpus.reader import DEADLINE_S, GpuReader
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
@@ -93,23 +96,20 @@ def prepared_folders(node: NodeGroup) -> Iterator[None]:
 async def _run(settings: NodeAgentSettings) -> None:
     bus = await connect_bus(settings, settings.node)
     kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
-    gpu_source = open_gpu_source(settings.node)
+    gpus = open_gpus(settings.node)
     health = HealthPages(settings.health.host, settings.health.port)
     journal = None
     if settings.record:
         journal = Journal(bus, AgentNoted, SystemClock(), instance=settings.node.name)
     loops: dict[str, Any] = assemble(
-        settings.node, settings.instance, bus, kube, gpu_source, health, journal
+        settings.node, settings.instance, bus, kube, gpus, health, journal
     )
-
-    async def close_gpu_source() -> None:
-        await asyncio.to_thread(gpu_source.close)
 
     async def export_spans() -> None:
         await asyncio.to_thread(spans.shutdown)
 
     written = () if journal is None else (journal.flush,)
-    close = (*written, bus.close, kube.close, close_gpu_source, export_spans)
+    close = (*written, bus.close, kube.close, gpus.close, export_spans)
     await lifetime.serve(health=health, close=close, **loops)
 
 
@@ -125,11 +125,13 @@ async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
     )
 
 
-def open_gpu_source(node: NodeGroup) -> GpuSource:
-    """The GPU source of the settings."""
+def open_gpus(node: NodeGroup, *, deadline_s: float = DEADLINE_S) -> GpuReader:
+    """The GPUs of the settings."""
     if node.board == "simulated":
         health_file = node.health_file or node.state_dir / "unhealthy"
-        return SimulatedGpus(node.name, node.model, node.count, health_file, node.stand_in_device)
+        return GpuReader(
+            SimulatedGpus(node.name, node.model, node.count, health_file, node.stand_in_device)
+        )
 
     def open_nvml() -> GpuSource:
         from dray_node_agent.gpus.nvml import NvmlGpus  # only nodes with GPUs load NVML
@@ -141,9 +143,12 @@ def open_gpu_source(node: NodeGroup) -> GpuSource:
                 raise GpusUnavailableError(
                     f"NVML's library below {node.driver_root} can't be loaded: {error}"
                 ) from error
-        return NvmlGpus()
+        root = node.driver_root or Path("/")
+        files = DriverFiles(root, host_root=node.driver_host_root)
+        return NvmlGpus(sysfs=node.sysfs, files=files)
 
-    return DetectedGpus(open_nvml)
+    detected = DetectedGpus(open_nvml, node.sysfs / "bus" / "pci" / "devices")
+    return GpuReader(detected, deadline_s=deadline_s)
 
 
 def assemble(
@@ -151,7 +156,7 @@ def assemble(
     instance: str,
     bus: Bus,
     kube: Kube,
-    gpu_source: GpuSource,
+    gpus: GpuReader,
     health: HealthPages,
     journal: Journal | None = None,
 ) -> dict[str, lifetime.Loop]:
@@ -163,7 +168,7 @@ def assemble(
     reporter = NodeReporter(bus, node.name, f"dray/{SERVICE}/{instance}")
     agent = NodeAgent(
         node=node,
-        gpu_source=gpu_source,
+        gpus=gpus,
         publisher=publisher,
         reporter=reporter,
         publishing=AgentLock(node.state_dir / "publisher.lock"),

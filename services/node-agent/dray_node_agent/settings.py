@@ -20,6 +20,10 @@ class NodeGroup(SettingsGroup):
     """How many simulated GPUs."""
     driver_root: Path | None = None
     """Where the file system is mounted in which NVIDIA's driver is installed; absent: this one."""
+    driver_host_root: Path = Path("/")
+    """The same folder on the node: ``/``, or of the GPU operator ``/run/nvidia/driver``."""
+    sysfs: Path = Path("/sys")
+    """Where the kernel describes the PCI bus."""
     health_file: Path | None = None
     """File of unhealthy simulated GPUs; default: ``unhealthy`` in the state folder."""
     stand_in_device: Path | None = None

@@ -17,6 +17,7 @@ from dray_node_agent.decisions.slice_diff import (
     Path,
     SliceChanges,
     dropped_fields,
+    has_joint_counters,
     now_kept,
     path_text,
 )
@@ -48,6 +49,7 @@ class SlicePublisher:
         self._recorder = recorder or AgentRuleRecorder()
         self._record: PublicationRecord | None = None
         self._dropped: frozenset[Path] = frozenset()
+        self._joint_counters = False
         self.floor = 0
         """A generation that this node had before, from the bus."""
 
@@ -57,7 +59,8 @@ class SlicePublisher:
         return tuple(sorted(path_text(path) for path in self._dropped))
 
     def expect(self, server: ClusterObserved) -> None:
-        """Publish fields again that the server dropped once and keeps now."""
+        """Take the server's features: publish fields again that it dropped once and keeps now."""
+        self._joint_counters = has_joint_counters(server)
         self._dropped -= now_kept(self._dropped, server)
 
     async def record(self) -> PublicationRecord:
@@ -90,6 +93,7 @@ class SlicePublisher:
                 dropped=tuple(sorted(self._dropped)),
                 floor=self.floor,
                 remembered=remembered,
+                joint_counters=self._joint_counters,
             )
         )
         if planned.writes is None:

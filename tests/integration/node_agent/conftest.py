@@ -34,7 +34,7 @@ from dray.messages.facts import InventoryObserved, NodeObserved
 from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
 from dray.runtime.health import HealthPages
 from dray_claim_controller.inventories.decisions import forgery, next_fact
-from dray_node_agent.app import assemble, open_gpu_source
+from dray_node_agent.app import assemble, open_gpus
 from dray_node_agent.settings import NodeGroup
 from dray_sandbox.kubelet.kubelet import Kubelets, running_kubelets
 from dray_sandbox.kubelet.plan import NodePlan
@@ -116,7 +116,7 @@ class Stand:
         group, health = self.group, HealthPages()
         self.buses.append(self.bus.peer(self.node))
         self.kubes.append(self.kube.peer())
-        loops = assemble(group, "i", self.buses[-1], self.kubes[-1], open_gpu_source(group), health)
+        loops = assemble(group, "i", self.buses[-1], self.kubes[-1], open_gpus(group), health)
         before = set(self.sockets())
         tasks = [asyncio.create_task(loop()) for loop in (*loops.values(), self.lead)]
         if is_registered:

@@ -30,7 +30,7 @@ from dray.recording.journal import Journal
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import SystemClock
 from dray.runtime.health import HealthPages
-from dray_node_agent.app import assemble, open_gpu_source
+from dray_node_agent.app import assemble, open_gpus
 
 CALLS: dict[str, set[tuple[str, str]]] = {
     "gpus": set(),
@@ -90,9 +90,9 @@ class Client(MemoryKube):
 
 
 def test_all_loops_are_named_above(stand: Any) -> None:
-    kube, bus, gpu_source = MemoryKube(), stand.bus, open_gpu_source(stand.group)
+    kube, bus, gpus = MemoryKube(), stand.bus, open_gpus(stand.group)
     journal = Journal(bus, AgentNoted, SystemClock(), instance="i")
-    loops = assemble(stand.group, "i", bus, kube, gpu_source, HealthPages(), journal)
+    loops = assemble(stand.group, "i", bus, kube, gpus, HealthPages(), journal)
 
     assert set(loops) == set(CALLS)
 

@@ -55,6 +55,7 @@ ALLOWED = {
             "services/node-agent/dray_node_agent/app.py",
             "services/node-agent/dray_node_agent/settings.py",
             "tests/integration/node_agent/conftest.py",
+            "tests/nvml_shim/building.py",
             "tests/integration/node_agent/test_surfaces.py",
             "sandbox/dray_sandbox/services.py",
         ),

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.api.errors import InvalidInputError
-from dray_node_agent.decisions.cdi import cdi_id, device_entry, spec_of
+from dray_node_agent.decisions.cdi import cdi_id, device_entry, gpu_edits, spec_of
+from dray_node_agent.decisions.gpus import Gpu
 from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 from dray_node_agent.files.atomic_files import remove_unfinished, write_atomically
@@ -28,21 +29,43 @@ def entry(uid="u", **more):
     return PreparedClaim(uid=uid, namespace="ns", name="c", devices=(device,), cdi={"a": 1}, **more)
 
 
+def gpu(*nodes, **more):
+    return Gpu("GPU-1", "A100", 1, device_nodes=nodes, **more)
+
+
+@pytest.mark.parametrize(
+    ("edits", "version"),
+    [
+        ({"mounts": [{"hostPath": "/a", "containerPath": "/b"}]}, "0.3.0"),
+        ({"mounts": [{"hostPath": "/a", "containerPath": "/b", "type": "tmpfs"}]}, "0.4.0"),
+        ({"deviceNodes": [{"path": "/dev/a", "hostPath": "/dev/b"}]}, "0.5.0"),
+        ({"additionalGids": [5]}, "0.7.0"),
+        ({"netDevices": []}, "1.1.0"),
+    ],
+)
+def test_what_nvidia_ctk_generates_raises_the_cdi_version_as_far_as_it_must(edits, version):
+    of_gpu = device_entry("a", {"K": "v"}, gpu_edits(gpu(edits=edits)))
+    assert spec_of([of_gpu])["cdiVersion"] == version
+    of_driver = spec_of([device_entry("a", {"K": "v"}, {})], edits)
+    assert (of_driver["cdiVersion"], of_driver["containerEdits"]) == (version, edits)
+    assert of_gpu["containerEdits"]["env"] == ["K=v"]
+
+
 def test_the_cdi_version_is_the_oldest_that_has_what_is_used():
-    letters = device_entry("abc", {"A": "1"}, ())
-    digits = device_entry("1bc", {"A": "1"}, ())
+    letters = device_entry("abc", {"A": "1"}, {})
+    digits = device_entry("1bc", {"A": "1"}, {})
     assert spec_of([letters])["cdiVersion"] == "0.3.0"
     assert spec_of([letters, digits])["cdiVersion"] == "0.5.0"
 
 
 def test_only_real_cards_bring_device_nodes():
-    assert "deviceNodes" not in device_entry("a", {}, ())["containerEdits"]
-    edits = device_entry("a", {}, ("/dev/nvidia0",))["containerEdits"]
+    assert "deviceNodes" not in device_entry("a", {}, {})["containerEdits"]
+    edits = device_entry("a", {}, gpu_edits(gpu("/dev/nvidia0")))["containerEdits"]
     assert edits["deviceNodes"] == [{"path": "/dev/nvidia0"}]
 
 
 def test_a_device_node_of_another_name_needs_a_newer_cdi_version():
-    entry = device_entry("a", {}, ("/dev/fuse:/dev/nvidia0",))
+    entry = device_entry("a", {}, gpu_edits(gpu("/dev/fuse:/dev/nvidia0")))
     assert entry["containerEdits"]["deviceNodes"] == [
         {"path": "/dev/nvidia0", "hostPath": "/dev/fuse"}
     ]
@@ -59,9 +82,9 @@ def test_simulated_cards_have_the_stand_in_for_their_device_nodes():
 
 def test_a_cdi_file_is_written_once_found_and_removed(tmp_path):
     folder = CdiFolder(tmp_path / "cdi")
-    folder.write("u", spec_of([device_entry("a", {"K": "v"}, ())]))
+    folder.write("u", spec_of([device_entry("a", {"K": "v"}, {})]))
     before = folder.path("u").stat().st_mtime_ns
-    folder.write("u", spec_of([device_entry("a", {"K": "v"}, ())]))
+    folder.write("u", spec_of([device_entry("a", {"K": "v"}, {})]))
     assert folder.path("u").stat().st_mtime_ns == before
     assert json.loads(folder.path("u").read_text())["kind"] == "tensor-fusion.ai/gpu"
     (tmp_path / "cdi" / "other-vendor_u.json").write_text("{}")
@@ -93,13 +116,13 @@ def test_what_a_killed_agent_was_writing_is_removed_and_nothing_else(tmp_path, m
         raise OSError("killed about here")
 
     cdi = CdiFolder(tmp_path / "cdi")
-    cdi.write("whole", spec_of([device_entry("a", {}, ())]))
+    cdi.write("whole", spec_of([device_entry("a", {}, {})]))
     with monkeypatch.context() as patched:
         patched.setattr("os.replace", fail)
         with pytest.raises(OSError, match="killed"):
             write_atomically(tmp_path / "checkpoint.json", b"{")
         with pytest.raises(OSError, match="killed"):
-            cdi.write("torn", spec_of([device_entry("a", {}, ())]))
+            cdi.write("torn", spec_of([device_entry("a", {}, {})]))
     foreign = [tmp_path / ".notes.tmp", tmp_path / "cdi" / ".other-vendor_u.json.7.tmp"]
     for path in [*unfinished, *foreign]:  # a kill leaves what an exception cleans up
         path.write_text("{")

@@ -208,9 +208,9 @@ def test_an_xid_makes_its_gpu_unhealthy_until_the_restart(nvml):
         (1, pynvml.nvmlEventTypeXidCriticalError, 31),
         (1, pynvml.nvmlEventTypeXidCriticalError, 79),
     ]
-    gpu_source = NvmlGpus(unhealthy.set)
+    gpu_source = NvmlGpus()
+    gpu_source.listen(unhealthy.set)
     try:
-        assert unhealthy.wait(10)
         assert nvml.asked.wait(10)
         assert [gpu.health_error for gpu in gpu_source.read().gpus] == ["", "xid-79"]
     finally:

@@ -9,13 +9,11 @@ from dray_node_agent.decisions.claim_devices import (
     prepared_claim,
     require_capacity,
 )
-from dray_node_agent.decisions.inventory import NodeState, published_gpus
+from dray_node_agent.decisions.inventory import NodeInventory, NodeState
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 
-CARDS = {
-    one.device: one
-    for one in published_gpus(SimulatedGpus("n1", "A100", 3).read(), NodeState("n1"))
-}
+INVENTORY = NodeInventory(SimulatedGpus("n1", "A100", 3).read(), NodeState("n1"))
+CARDS = INVENTORY.published_gpus
 FIRST, SECOND, THIRD = CARDS
 
 
@@ -56,7 +54,7 @@ CLAIM = Claim(
 
 
 def prepared(claim=CLAIM):
-    return prepared_claim(claim, device_uses(claim, claim.uid, "n1", CARDS), "medium", "")
+    return prepared_claim(claim, device_uses(claim, claim.uid, "n1", CARDS), INVENTORY, "")
 
 
 def environment_of(request):
@@ -112,7 +110,7 @@ def test_all_parts_on_a_card_count_against_its_budget():
         made = Allocation((result("gpu", FIRST, tflops),), "n1")
         wanted = Claim(full.uid, "default", "other", 1, "pool", full.spec, allocation=made)
         try:
-            require_capacity(device_uses(wanted, "u2", "n1", CARDS), held)
+            require_capacity(device_uses(wanted, "u2", "n1", CARDS), held, CARDS)
         except NotPreparedError:
             return False
         return True

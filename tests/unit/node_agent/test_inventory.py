@@ -2,17 +2,26 @@
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dray.api.pods import Node
 from dray.api.quantities import parse_quantity
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
-from dray_node_agent.decisions.inventory import NodeState, shortened, slices, unhealthy_devices
+from dray_node_agent.decisions.inventory import (
+    NodeState,
+    semantic_version,
+    shortened,
+    slices,
+    unhealthy_devices,
+)
 
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
+SEMANTIC_VERSION = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}")
 C_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 SEED_ATTRIBUTES = {
     "model",
@@ -39,7 +48,36 @@ gpus = st.builds(
     cores=st.integers(min_value=0, max_value=30_000),
     max_sm_clock_mhz=st.integers(min_value=0, max_value=4_000),
     health_error=st.sampled_from(["", "xid-79", "row remapping failed: ünd more " * 5]),
+    pci_bus_id=st.just("0000:3b:00.0"),
+    pcie_root=st.just("pci0000:3a"),
+    numa_node=st.sampled_from([None, 0]),
+    nvlink_domain=st.just("0000:3b:00.0"),
+    brand=st.just("Nvidia"),
+    architecture=st.just("Ampere"),
+    compute_capability=st.just("8.0"),
+    ecc=st.sampled_from([None, True]),
 )
+
+
+@st.composite
+def with_instances(draw, cards):
+    """Cards, each with up to seven MIG instances."""
+    found = []
+    for card in draw(cards):
+        found.append(card)
+        for number in range(draw(st.sampled_from([0, 0, 0, 1, 7]))):
+            found.append(
+                replace(
+                    card,
+                    uuid=f"MIG-{number}{card.uuid[5:]}",
+                    parent_uuid=card.uuid,
+                    mig_profile="1g.5gb",
+                    compute_slices=1,
+                )
+            )
+    return tuple(found)
+
+
 labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 ratios = st.sampled_from(["1", "1.0", "1.5", "2500m", "3", "1.0000001", "10"])
 states = st.builds(
@@ -54,7 +92,9 @@ states = st.builds(
 )
 readings = st.builds(
     GpuSnapshot,
-    gpus=st.lists(gpus, max_size=140, unique_by=lambda gpu: gpu.uuid).map(tuple),
+    gpus=with_instances(st.lists(gpus, max_size=140, unique_by=lambda gpu: gpu.uuid)),
+    driver_version=st.sampled_from(["535.104.05", "simulated", ""]),
+    cuda_version=st.sampled_from(["12.4", ""]),
 )
 
 
@@ -66,7 +106,8 @@ def test_every_reading_makes_slices_that_the_api_server_accepts(snapshot, state,
     names = [one["metadata"]["name"] for one in made]
     assert len(set(names)) == len(names)
     assert all(DNS_SUBDOMAIN.fullmatch(name) for name in names if len(name) <= 253)
-    devices = [device for one in made for device in one["spec"]["devices"]]
+    devices = [device for one in made for device in one["spec"].get("devices", ())]
+    sets = [counters for one in made for counters in one["spec"].get("sharedCounters", ())]
     assert len(devices) == len(snapshot.gpus)
     assert len({device["name"] for device in devices}) == len(devices)
     for one in made:
@@ -76,11 +117,21 @@ def test_every_reading_makes_slices_that_the_api_server_accepts(snapshot, state,
             "generation": generation,
             "resourceSliceCount": len(made),
         }
-        tainted = any(device.get("taints") for device in spec["devices"])
-        assert len(spec["devices"]) <= (64 if tainted else 128)
+        assert ("devices" in spec) != ("sharedCounters" in spec)
+        limited = any(
+            device.get("taints") or device.get("consumesCounters")
+            for device in spec.get("devices", ())
+        )
+        assert len(spec.get("devices", ())) <= (64 if limited else 128)
+        assert len(spec.get("sharedCounters", ())) <= 8
         assert all(LABEL_VALUE.fullmatch(text) for text in one["metadata"]["labels"].values())
+    set_names = [counters["name"] for counters in sets]
+    assert len(set(set_names)) == len(set_names)
+    assert all(DNS_LABEL.fullmatch(name) for name in set_names)
     for device in devices:
         _check_device(device)
+        for use in device.get("consumesCounters", ()):
+            assert use["counterSet"] in set_names
 
 
 def _check_device(device):
@@ -88,10 +139,12 @@ def _check_device(device):
     attributes, capacity = device["attributes"], device["capacity"]
     assert len(attributes) + len(capacity) <= 32
     assert attributes.keys() >= SEED_ATTRIBUTES
-    assert all(C_IDENTIFIER.fullmatch(name) for name in (*attributes, *capacity))
+    names = [name.removeprefix("resource.kubernetes.io/") for name in (*attributes, *capacity)]
+    assert all(C_IDENTIFIER.fullmatch(name) for name in names)
     for value in attributes.values():
         assert len(value) == 1
         assert len(str(value.get("string", ""))) <= 64
+        assert SEMANTIC_VERSION.fullmatch(value.get("version", "1.0.0"))
     for amount in capacity.values():
         _check_policy(amount)
     for taint in device.get("taints", ()):
@@ -202,3 +255,74 @@ def test_shortened_texts_stay_different(one, other):
 def test_the_state_is_read_from_the_claim_controllers_fact():
     node = Node("n", "u", pool="p", owner="kube-scheduler", qos="low", vram_ratio="2")
     assert NodeState.of(node) == NodeState("n", "u", "p", "kube-scheduler", "low", "1", "2")
+
+
+def mig_snapshot():
+    """A card with two MIG instances, and one without."""
+    card = Gpu("GPU-1", "NVIDIA A100-SXM4-40GB", 40 * 2**30)
+    instances = [
+        replace(
+            card,
+            uuid=f"MIG-{number}",
+            parent_uuid="GPU-1",
+            mig_profile="3g.20gb",
+            compute_slices=3,
+            memory_bytes=20 * 2**30,
+        )
+        for number in (1, 2)
+    ]
+    other = Gpu("GPU-2", "NVIDIA A100-SXM4-40GB", 40 * 2**30)
+    return GpuSnapshot((card, *instances, other))
+
+
+def test_a_card_and_its_mig_instances_exclude_each_other_by_a_counter():
+    devices, counters = slices(mig_snapshot(), NodeState("n"), generation=1)
+    assert counters["spec"]["sharedCounters"] == [
+        {"name": "gpu-1-mig", "counters": {"instances": {"value": "2"}}}
+    ]
+    uses = {
+        device["name"]: [
+            counter["value"]
+            for use in device.get("consumesCounters", ())
+            for counter in use["counters"].values()
+        ]
+        for device in devices["spec"]["devices"]
+    }
+    assert uses == {"gpu-1": ["2"], "mig-1": ["1"], "mig-2": ["1"], "gpu-2": []}
+    assert devices["spec"]["pool"]["resourceSliceCount"] == 2
+
+
+def test_kubernetes_1_34_gets_counters_in_the_slice_of_their_devices():
+    (only,) = slices(mig_snapshot(), NodeState("n"), generation=1, joint_counters=True)
+    assert len(only["spec"]["sharedCounters"]) == 1
+    assert len(only["spec"]["devices"]) == 4
+
+
+def test_a_mig_instance_has_its_part_of_the_card_and_the_node_counts_cards():
+    devices = slices(mig_snapshot(), NodeState("n"), generation=1)[0]["spec"]["devices"]
+    card, instance = devices[0], devices[1]
+    assert instance["capacity"]["tflops"]["value"] == "133"  # 312 * 3 / 7
+    assert instance["capacity"]["vram"]["value"] == "20Gi"
+    attributes = instance["attributes"]
+    assert attributes["type"] == {"string": "mig"}
+    assert attributes["profile"] == {"string": "3g.20gb"}
+    assert attributes["parentUUID"] == {"string": "GPU-1"}
+    assert attributes["model"] == {"string": "A100"}
+    for device in (card, instance):
+        assert device["attributes"]["node_total_gpus"] == {"int": 2}
+        assert device["attributes"]["node_total_tflops"] == {"string": "624"}
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("535.104.05", "535.104.5"),
+        ("12.4", "12.4.0"),
+        ("580", "580.0.0"),
+        ("simulated", ""),
+        ("", ""),
+        ("1.2.3.4", ""),
+    ],
+)
+def test_versions_are_written_as_kubernetes_takes_them(text, version):
+    assert semantic_version(text) == version

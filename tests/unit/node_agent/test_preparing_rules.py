@@ -3,24 +3,24 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dray.api.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
 from dray.api.devices import DeviceId, OpaqueConfig
 from dray.api.names import DRIVER
 from dray_node_agent.decisions.claim_devices import (
+    DeviceFullError,
     NotPreparedError,
     device_uses,
     environment,
     prepared_claim,
     require_capacity,
 )
-from dray_node_agent.decisions.inventory import NodeState, published_gpus
+from dray_node_agent.decisions.inventory import NodeInventory, NodeState
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 
-CARDS = {
-    one.device: one
-    for one in published_gpus(SimulatedGpus("n1", "A100", 3).read(), NodeState("n1"))
-}
+INVENTORY = NodeInventory(SimulatedGpus("n1", "A100", 3).read(), NodeState("n1"))
+CARDS = INVENTORY.published_gpus
 FIRST, SECOND, _ = CARDS
 
 
@@ -35,8 +35,12 @@ def claim(*results, uid="u1", config=(), allocated=True):
     return Claim(uid, "default", f"claim-{uid}", 1, "pool", ClaimSpec(), allocation=allocation)
 
 
+def uses(made):
+    return device_uses(made, made.uid, "n1", CARDS)
+
+
 def prepared(made):
-    return prepared_claim(made, device_uses(made, made.uid, "n1", CARDS), "medium", "")
+    return prepared_claim(made, device_uses(made, made.uid, "n1", CARDS), INVENTORY, "")
 
 
 @pytest.mark.parametrize(
@@ -74,31 +78,37 @@ def test_two_results_on_one_card_are_one_cdi_device_and_two_answers():
 def test_a_card_is_shared_up_to_its_virtual_capacity():
     held = [prepared(claim(result(tflops="200"), uid="a"))]
     wanted = claim(result(tflops="112"), uid="b")
-    require_capacity(device_uses(wanted, "b", "n1", CARDS), held)
+    require_capacity(device_uses(wanted, "b", "n1", CARDS), held, CARDS)
     wanted = claim(result(tflops="113"), uid="b")
     with pytest.raises(NotPreparedError, match=r"313 of 312 virtual_tflops.*default/claim-a"):
-        require_capacity(device_uses(wanted, "b", "n1", CARDS), held)
+        require_capacity(device_uses(wanted, "b", "n1", CARDS), held, CARDS)
 
 
 def test_a_result_that_states_no_capacity_takes_all_of_the_card():
     held = [prepared(claim(result(tflops=""), uid="a"))]
     with pytest.raises(NotPreparedError, match="313 of 312"):
-        require_capacity(device_uses(claim(result(tflops="1"), uid="b"), "b", "n1", CARDS), held)
-    require_capacity(device_uses(claim(result(SECOND), uid="b"), "b", "n1", CARDS), held)
+        require_capacity(
+            device_uses(claim(result(tflops="1"), uid="b"), "b", "n1", CARDS), held, CARDS
+        )
+    require_capacity(device_uses(claim(result(SECOND), uid="b"), "b", "n1", CARDS), held, CARDS)
 
 
 def test_a_card_held_without_a_share_is_held_whole():
     held = [prepared(claim(result(tflops="1", share_id=None), uid="a"))]
     with pytest.raises(NotPreparedError, match="is allocated as a whole"):
-        require_capacity(device_uses(claim(result(tflops="1"), uid="b"), "b", "n1", CARDS), held)
+        require_capacity(
+            device_uses(claim(result(tflops="1"), uid="b"), "b", "n1", CARDS), held, CARDS
+        )
 
 
 def test_admin_access_takes_no_capacity_from_others():
     watcher = prepared(claim(result(tflops="312", admin_access=True), uid="a"))
-    require_capacity(device_uses(claim(result(tflops="312"), uid="b"), "b", "n1", CARDS), [watcher])
+    require_capacity(
+        device_uses(claim(result(tflops="312"), uid="b"), "b", "n1", CARDS), [watcher], CARDS
+    )
     full = prepared(claim(result(tflops="312"), uid="b"))
     looking = claim(result(tflops="312", admin_access=True), uid="c")
-    require_capacity(device_uses(looking, "c", "n1", CARDS), [full])
+    require_capacity(device_uses(looking, "c", "n1", CARDS), [full], CARDS)
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(CARDS)), st.integers(1, 312)), max_size=12))
@@ -107,7 +117,7 @@ def test_whatever_comes_no_card_is_ever_given_out_beyond_its_budget(asks):
     for number, (device, tflops) in enumerate(asks):
         made = claim(result(device, tflops=str(tflops)), uid=f"u{number}")
         try:
-            require_capacity(device_uses(made, made.uid, "n1", CARDS), held)
+            require_capacity(device_uses(made, made.uid, "n1", CARDS), held, CARDS)
         except NotPreparedError:
             assert given_out[device] + tflops > CARDS[device].virtual_tflops.value
             continue
@@ -119,7 +129,7 @@ def test_whatever_comes_no_card_is_ever_given_out_beyond_its_budget(asks):
 def test_every_card_of_a_claim_shows_all_its_cards():
     made = claim(result(FIRST), result(SECOND))
     every = device_uses(made, "u1", "n1", CARDS)
-    entry = prepared_claim(made, every, "low", "")
+    entry = prepared_claim(made, every, INVENTORY, "")
     seen = [one for device in entry.cdi["devices"] for one in device["containerEdits"]["env"]]
     names = ",".join(CARDS[name].gpu.uuid for name in (FIRST, SECOND))
     assert seen.count(f"NVIDIA_VISIBLE_DEVICES={names}") == 2
@@ -171,3 +181,17 @@ def test_without_config_the_nodes_quality_of_service_holds():
     env = environment(every[0], ("GPU-1",), made, "low")
     assert env["TENSOR_FUSION_QOS"] == "low"
     assert "TENSOR_FUSION_TFLOPS_LIMIT" not in env
+
+
+def test_a_card_and_its_mig_instance_are_never_prepared_at_the_same_time():
+    card = INVENTORY.published_gpus[FIRST].gpu
+    instance = replace(card, uuid="MIG-1", parent_uuid=card.uuid, compute_slices=1)
+    split = NodeInventory(replace(INVENTORY.snapshot, gpus=(card, instance)), INVENTORY.state)
+    cards = split.published_gpus
+    whole = claim(result(FIRST, tflops="1"), uid="a")
+    part = claim(result("mig-1", tflops="1"), uid="b")
+    for one, other in ((whole, part), (part, whole)):
+        held = prepared_claim(one, device_uses(one, one.uid, "n1", cards), split, "")
+        wanted = device_uses(other, other.uid, "n1", cards)
+        with pytest.raises(DeviceFullError, match="what is in use of the same card"):
+            require_capacity(wanted, [held], cards)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from dray_node_agent import agent as agents
 from dray_node_agent.agent import NodeAgent
 from dray_node_agent.decisions.gpus import GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeState
+from dray_node_agent.gpus.reader import GpuReader
 
 BOUND_S = 60.0
 
@@ -20,6 +20,9 @@ class HungGpuSource:
 
     def __init__(self) -> None:
         self.answers = threading.Event()
+
+    def listen(self, on_event: Callable[[], None]) -> None:
+        """None happens."""
 
     def read(self) -> GpuSnapshot:
         self.answers.wait(BOUND_S)
@@ -32,10 +35,10 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_cards_that_do_not_answer_are_a_problem_until_they_do(monkeypatch) -> None:
-    monkeypatch.setattr(agents, "_SLOW_S", 0.05)
+async def test_cards_that_do_not_answer_are_a_problem_until_they_do() -> None:
     gpus, node = HungGpuSource(), SimpleNamespace(name="n", poll=0.01)
-    agent = NodeAgent(node=node, gpu_source=gpus, publisher=None, reporter=None)  # type: ignore[arg-type]
+    reader = GpuReader(gpus, deadline_s=0.05)
+    agent = NodeAgent(node=node, gpus=reader, publisher=None, reporter=None)  # type: ignore[arg-type]
     agent.on_state(NodeState("n"))
     watching = asyncio.create_task(agent.watch_gpus())
     await until(lambda: "have not answered" in agent.gpus_problem)

@@ -5,9 +5,11 @@ contain the claim's uid, and a claim's allocation is immutable.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from dray.api.names import API_GROUP
+from dray_node_agent.decisions.gpus import CdiEdits, Gpu
 
 VENDOR = API_GROUP
 CLASS = "gpu"
@@ -29,12 +31,18 @@ def cdi_id(claim_uid: str, device: str, container: str = "") -> str:
     return f"{KIND}={cdi_device(claim_uid, device, container)}"
 
 
-def device_entry(name: str, env: Mapping[str, str], nodes: Sequence[str]) -> Spec:
-    """One device of a specification with its edits; ``nodes`` are those of ``Gpu``."""
-    edits: Spec = {"env": [f"{key}={value}" for key, value in sorted(env.items())]}
-    if nodes:
-        edits["deviceNodes"] = [_device_node(node) for node in nodes]
+def device_entry(name: str, env: Mapping[str, str], gpu: CdiEdits) -> Spec:
+    """One device of a specification with its edits; ``gpu``: see ``gpu_edits``."""
+    own = [f"{key}={value}" for key, value in sorted(env.items())]
+    edits = {**gpu, "env": [*gpu.get("env", ()), *own]}
     return {"name": name, "containerEdits": edits}
+
+
+def gpu_edits(gpu: Gpu) -> CdiEdits:
+    """What a container needs of a GPU."""
+    if gpu.edits or not gpu.device_nodes:
+        return gpu.edits
+    return {"deviceNodes": [_device_node(node) for node in gpu.device_nodes]}
 
 
 def _device_node(node: str) -> Spec:
@@ -42,19 +50,30 @@ def _device_node(node: str) -> Spec:
     return {"path": path, "hostPath": host_path} if colon else {"path": node}
 
 
-def spec_of(devices: Sequence[Spec]) -> Spec:
-    """The specification, of the oldest version with the features it uses.
-
-    0.5.0 allows names that begin with a digit, and device nodes of another name than the host's;
-    the rest is in 0.3.0.
-    """
-    newer = any(device["name"][0].isdigit() or _is_renamed(device) for device in devices)
-    return {
-        "cdiVersion": "0.5.0" if newer else "0.3.0",
-        "kind": KIND,
-        "devices": list(devices),
-    }
+def spec_of(devices: Sequence[Spec], driver: CdiEdits = MappingProxyType({})) -> Spec:
+    """The specification, of the oldest version with the features it uses: a runtime refuses those
+    that it does not know. ``driver``: what every container needs."""
+    spec: Spec = {"kind": KIND, "devices": list(devices)}
+    if driver:
+        spec["containerEdits"] = dict(driver)
+    return {"cdiVersion": minimum_version(spec), **spec}
 
 
-def _is_renamed(device: Spec) -> bool:
-    return any("hostPath" in node for node in device["containerEdits"].get("deviceNodes", ()))
+def minimum_version(spec: Spec) -> str:
+    """The oldest version of the specification with all that is used (``MinimumRequiredVersion`` of
+    the reference implementation)."""
+    devices = spec["devices"]
+    edits = [spec.get("containerEdits") or {}, *(one["containerEdits"] for one in devices)]
+    mounts = [mount for edit in edits for mount in edit.get("mounts", ())]
+    nodes = [node for edit in edits for node in edit.get("deviceNodes", ())]
+    for version, is_used in (
+        ("1.1.0", any("netDevices" in edit for edit in edits)),
+        ("0.7.0", any("intelRdt" in edit or "additionalGids" in edit for edit in edits)),
+        ("0.6.0", "annotations" in spec or any("annotations" in one for one in devices)),
+        ("0.5.0", any(one["name"][0].isdigit() for one in devices)),
+        ("0.5.0", any("hostPath" in node for node in nodes)),
+        ("0.4.0", any("type" in mount for mount in mounts)),
+    ):
+        if is_used:
+            return version
+    return "0.3.0"

@@ -22,8 +22,15 @@ from dray.api.quantities import (
     plain_number,
     readable,
 )
-from dray_node_agent.decisions.cdi import Spec, cdi_device, cdi_id, device_entry, spec_of
-from dray_node_agent.decisions.inventory import PublishedGpu
+from dray_node_agent.decisions.cdi import (
+    Spec,
+    cdi_device,
+    cdi_id,
+    device_entry,
+    gpu_edits,
+    spec_of,
+)
+from dray_node_agent.decisions.inventory import NodeInventory, PublishedGpu
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 from dray_node_agent.decisions.visible_gpus import ClaimPart
 
@@ -108,8 +115,13 @@ def device_uses(
     )
 
 
-def require_capacity(wanted: Sequence[ClaimedDevice], held: Iterable[PreparedClaim]) -> None:
-    """Check that no device is prepared beyond its virtual capacity.
+def require_capacity(
+    wanted: Sequence[ClaimedDevice],
+    held: Iterable[PreparedClaim],
+    published_gpus: Mapping[str, PublishedGpu],
+) -> None:
+    """Check that no device is prepared beyond its virtual capacity, and no card together with a MIG
+    instance of it.
 
     A result without a share id takes the whole device. Results with admin access consume nothing.
 
@@ -120,6 +132,17 @@ def require_capacity(wanted: Sequence[ClaimedDevice], held: Iterable[PreparedCla
     for use in wanted:
         if all(result.admin_access for result in use.results):
             continue
+        overlapping = [
+            (claim, device)
+            for claim in holders
+            for device in claim.devices
+            if not device.admin_access
+            and device.device in published_gpus
+            and _overlap(use.published, published_gpus[device.device])
+        ]
+        if overlapping:
+            problem = "shares its memory and compute with what is in use of the same card"
+            raise DeviceFullError(_full_text(use, overlapping, problem))
         others = [
             (claim, device)
             for claim in holders
@@ -134,6 +157,11 @@ def require_capacity(wanted: Sequence[ClaimedDevice], held: Iterable[PreparedCla
                 budget = use.published.budget[name]
                 problem = f"would give out {_text(total)} of {_text(budget)} {name}"
                 raise DeviceFullError(_full_text(use, others, problem))
+
+
+def _overlap(one: PublishedGpu, other: PublishedGpu) -> bool:
+    """Whether one is a MIG instance of the other."""
+    return one.gpu.uuid == other.gpu.parent_uuid or other.gpu.uuid == one.gpu.parent_uuid
 
 
 def environment(
@@ -161,7 +189,7 @@ def environment(
 def prepared_claim(
     claim: Claim,
     wanted: Sequence[ClaimedDevice],
-    qos: str,
+    inventory: NodeInventory,
     traceparent: str,
     visible: Mapping[str, tuple[str, ...] | None] = MappingProxyType({}),
 ) -> PreparedClaim:
@@ -172,9 +200,9 @@ def prepared_claim(
         own = tuple(part.published.gpu.uuid for part in parts)
         for part in parts:
             one_id = cdi_id(claim.uid, part.published.device, container)
-            env = environment(part, visible.get(one_id, own), claim, qos)
+            env = environment(part, visible.get(one_id, own), claim, inventory.qos)
             name = cdi_device(claim.uid, part.published.device, container)
-            entries.append(device_entry(name, env, part.published.gpu.device_nodes))
+            entries.append(device_entry(name, env, gpu_edits(part.published.gpu)))
             devices += _prepared_devices(part, one_id)
     return PreparedClaim(
         uid=claim.uid,
@@ -182,7 +210,7 @@ def prepared_claim(
         name=claim.name,
         phase="PrepareCompleted",
         devices=tuple(devices),
-        cdi=spec_of(entries),
+        cdi=spec_of(entries, inventory.snapshot.driver_edits),
         env=env,
         traceparent=traceparent,
     )

@@ -1,15 +1,29 @@
 """GPUs as the driver reports them. Recordings contain them: the stored field names are fixed."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
+
+CdiEdits = Mapping[str, Any]
+"""``containerEdits`` of a CDI specification."""
+
+
+class GpuProcess(msgspec.Struct, frozen=True):
+    """A process that uses a GPU."""
+
+    pid: int
+    """In the namespace of the driver, the node's."""
+    memory_bytes: int = 0
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU as the driver reports it."""
+    """One GPU as the driver reports it, or a MIG instance of one."""
 
     uuid: str
-    """As NVML writes it, such as ``GPU-1b2c…``."""
+    """As NVML writes it, such as ``GPU-1b2c…`` or ``MIG-…``."""
     product: str
-    """Full product name, such as ``NVIDIA A100-SXM4-80GB``."""
+    """Full product name of the card, such as ``NVIDIA A100-SXM4-80GB``."""
     memory_bytes: int
     cores: int = 0
     """CUDA cores, 0 if unknown; used only for GPUs of an unknown model."""
@@ -22,13 +36,64 @@ class Gpu(msgspec.Struct, frozen=True):
     nvlink_domain: str = ""
     """Equal for the node's GPUs that NVLink connects; empty: connected to none."""
     device_nodes: tuple[str, ...] = ()
-    """Device files that a container needs, as ``HOST_PATH:PATH`` if it sees one by another path."""
+    """Device files that a container needs, ``/dev/…``, or ``/host/path:/dev/…`` under another name
+    than the host's; none for simulated GPUs."""
     health_error: str = msgspec.field(default="", name="trouble")
     """Why the GPU must not be allocated; empty: healthy."""
+    brand: str = ""
+    architecture: str = ""
+    """Such as ``Ampere``."""
+    compute_capability: str = ""
+    """Such as ``8.0``."""
+    ecc: bool | None = None
+    """Whether ECC is on; None: the GPU has none."""
+    parent_uuid: str = ""
+    """Of a MIG instance: its card."""
+    mig_profile: str = ""
+    """Of a MIG instance: such as ``1g.5gb``."""
+    compute_slices: int = 0
+    """Of a MIG instance: how many of the card's seven."""
+    edits: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What ``nvidia-ctk`` says that a container needs of this GPU, instead of ``device_nodes``."""
+
+
+class GpuUsage(msgspec.Struct, frozen=True):
+    """The use of one GPU or MIG instance at one moment; None: the driver does not say."""
+
+    uuid: str
+    memory_used_bytes: int | None = None
+    gpu_percent: int | None = None
+    """Share of the time in which a kernel ran."""
+    memory_percent: int | None = None
+    """Share of the time in which memory was read or written."""
+    temperature_c: int | None = None
+    power_w: float | None = None
+    energy_mj: int | None = None
+    """Since the driver was loaded, in millijoules."""
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    ecc_corrected: int | None = None
+    """Errors since the driver was loaded."""
+    ecc_uncorrected: int | None = None
+    xid: int = 0
+    """The last error; 0: none since the agent's start."""
+    processes: tuple[GpuProcess, ...] = ()
 
 
 class GpuSnapshot(msgspec.Struct, frozen=True):
-    """All GPUs of a node at one moment, in the order of their indexes."""
+    """All GPUs of a node at one moment, in the order of their indexes, each followed by its MIG
+    instances."""
 
     gpus: tuple[Gpu, ...] = msgspec.field(name="cards")
     driver_version: str = ""
+    cuda_version: str = ""
+    """The newest CUDA that the driver supports, such as ``12.4``."""
+    driver_edits: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What a container needs of the driver: libraries, programs, device files."""
+    unread: tuple[str, ...] = ()
+    """Why GPUs that were never read are missing."""
+
+    @property
+    def cards(self) -> tuple[Gpu, ...]:
+        """The physical GPUs."""
+        return tuple(gpu for gpu in self.gpus if not gpu.parent_uuid)

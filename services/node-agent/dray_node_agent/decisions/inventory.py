@@ -42,7 +42,10 @@ MAX_TEXT_LENGTH = 64
 MAX_LABEL_LENGTH = 63
 DEVICES_PER_SLICE = 128
 TAINTED_DEVICES_PER_SLICE = 64
-"""The limit if any device of the slice has taints."""
+"""The limit if any device of the slice has taints or consumes counters."""
+COUNTER_SETS_PER_SLICE = 8
+INSTANCES = "instances"
+"""The counter of a card with MIG instances: each takes one, the card takes all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,29 @@ class PublishedGpu:
         return {VIRTUAL_TFLOPS: self.virtual_tflops, VIRTUAL_VRAM: self.virtual_vram}
 
 
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node's GPUs while they are published."""
+
+    snapshot: GpuSnapshot
+    node: NodeState
+    gpus: tuple["PublishedGpu", ...]
+
+    @classmethod
+    def of(cls, snapshot: GpuSnapshot, node: NodeState) -> "NodeView":
+        """All GPUs of a snapshot."""
+        return cls(snapshot, node, published_gpus(snapshot, node))
+
+    @property
+    def cards(self) -> list["PublishedGpu"]:
+        """The physical GPUs."""
+        return [one for one in self.gpus if not one.gpu.parent_uuid]
+
+    def instances(self, uuid: str) -> int:
+        """How many MIG instances a card has."""
+        return sum(one.gpu.parent_uuid == uuid for one in self.gpus)
+
+
 @dataclass(frozen=True)
 class NodeInventory:
     """The node's GPUs and its state."""
@@ -128,17 +154,32 @@ def unhealthy_devices(snapshot: GpuSnapshot) -> tuple[str, ...]:
     return tuple(sorted(device_name(gpu.uuid) for gpu in snapshot.gpus if gpu.health_error))
 
 
-def slices(snapshot: GpuSnapshot, node: NodeState, *, generation: int) -> tuple[Object, ...]:
-    """The node's ``resource.k8s.io/v1`` slices; at least one, which may be empty."""
-    every = published_gpus(snapshot, node)
-    devices = [_device(published, node, every) for published in every]
-    tainted = any("taints" in device for device in devices)
-    size = TAINTED_DEVICES_PER_SLICE if tainted else DEVICES_PER_SLICE
-    parts = [devices[start : start + size] for start in range(0, len(devices), size)] or [[]]
+def slices(
+    snapshot: GpuSnapshot, node: NodeState, *, generation: int, joint_counters: bool = False
+) -> tuple[Object, ...]:
+    """The node's ``resource.k8s.io/v1`` slices; at least one, which may be empty.
+
+    ``joint_counters``: whether counters are in the slice of their devices, as Kubernetes 1.34 wants
+    it; later versions want a slice of their own for them.
+    """
+    view = NodeView.of(snapshot, node)
+    devices = [_device(published, view) for published in view.gpus]
+    limited = any("taints" in one or "consumesCounters" in one for one in devices)
+    size = TAINTED_DEVICES_PER_SLICE if limited else DEVICES_PER_SLICE
+    parts: list[Object] = [{"devices": part} for part in _parts(devices, size)] or [{"devices": []}]
+    counters = _counter_sets(view)
+    if joint_counters and counters:
+        parts[0]["sharedCounters"] = counters[:COUNTER_SETS_PER_SLICE]
+    else:
+        parts += [{"sharedCounters": part} for part in _parts(counters, COUNTER_SETS_PER_SLICE)]
     return tuple(
         _slice(node, snapshot.driver_version, part, index, len(parts), generation)
         for index, part in enumerate(parts)
     )
+
+
+def _parts(items: list[Object], size: int) -> list[list[Object]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def slice_name(node: str, index: int) -> str:
@@ -177,7 +218,7 @@ def _virtual(physical: Quantity, ratio: str) -> Quantity:
 def _slice(
     node: NodeState,
     driver_version: str,
-    devices: list[Object],
+    part: Object,
     index: int,
     count: int,
     generation: int,
@@ -209,25 +250,53 @@ def _slice(
             "driver": DRIVER,
             "nodeName": node.name,
             "pool": {"name": node.name, "generation": generation, "resourceSliceCount": count},
-            "devices": devices,
+            **part,
         },
     }
 
 
-def _device(published: PublishedGpu, node: NodeState, every: Sequence[PublishedGpu]) -> Object:
+def _counter_sets(view: NodeView) -> list[Object]:
+    """One for each card with MIG instances, so that card and instances exclude each other."""
+    return [
+        {
+            "name": _counter_set(card.device),
+            "counters": {INSTANCES: {"value": str(view.instances(card.gpu.uuid))}},
+        }
+        for card in view.cards
+        if view.instances(card.gpu.uuid)
+    ]
+
+
+def _counter_set(device: str) -> str:
+    return f"{device[: MAX_LABEL_LENGTH - len('-mig')]}-mig"
+
+
+def _consumed_counters(published: PublishedGpu, view: NodeView) -> list[Object]:
+    parent = published.gpu.parent_uuid
+    amount = 1 if parent else view.instances(published.gpu.uuid)
+    if not amount:
+        return []
+    card = device_name(parent or published.gpu.uuid)
+    return [{"counterSet": _counter_set(card), "counters": {INSTANCES: {"value": str(amount)}}}]
+
+
+def _device(published: PublishedGpu, view: NodeView) -> Object:
     device: Object = {
         "name": published.device,
-        "attributes": _attributes(published, node, every),
+        "attributes": _attributes(published, view),
         "capacity": _capacity(published),
         "allowMultipleAllocations": True,
     }
-    if taints := _taints(published, node):
+    if counters := _consumed_counters(published, view):
+        device["consumesCounters"] = counters
+    if taints := _taints(published, view.node):
         device["taints"] = taints
     return device
 
 
-def _attributes(published: PublishedGpu, node: NodeState, every: Sequence[PublishedGpu]) -> Object:
-    """The attributes; a node's amounts are strings."""
+def _attributes(published: PublishedGpu, view: NodeView) -> Object:
+    """The attributes; a node's amounts are strings, and of its cards."""
+    node, cards = view.node, view.cards
     texts = {
         "model": published.model.name,
         "pool_name": node.pool,
@@ -237,25 +306,64 @@ def _attributes(published: PublishedGpu, node: NodeState, every: Sequence[Publis
         "used_by": "",  # for foreign owners; claims are in ResourceClaim.status
         "node_name": node.name,
         "qos": node.qos,
-        "node_total_tflops": str(quantity_of(sum(one.model.tflops for one in every))),
-        "node_total_vram": str(_bytes(sum(one.gpu.memory_bytes for one in every))),
-        "node_virtual_tflops": str(_sum([one.virtual_tflops for one in every])),
-        "node_virtual_vram": str(_sum([one.virtual_vram for one in every])),
+        "node_total_tflops": str(quantity_of(sum(one.model.tflops for one in cards))),
+        "node_total_vram": str(_bytes(sum(one.gpu.memory_bytes for one in cards))),
+        "node_virtual_tflops": str(_sum([one.virtual_tflops for one in cards])),
+        "node_virtual_vram": str(_sum([one.virtual_vram for one in cards])),
     }
     attributes: Object = {
         name: {"string": shortened(text, MAX_TEXT_LENGTH)} for name, text in texts.items()
     }
-    attributes["node_total_gpus"] = {"int": len(every)}
-    attributes["node_managed_gpus"] = {"int": len(every)}
+    attributes["node_total_gpus"] = {"int": len(cards)}
+    attributes["node_managed_gpus"] = {"int": len(cards)}
     if published.model.estimated:
         attributes["tflops_estimated"] = {"bool": True}
-    return attributes | _interconnect_attributes(published.gpu)
+    return (
+        attributes
+        | _interconnect_attributes(published.gpu)
+        | _driver_attributes(published.gpu, view.snapshot)
+    )
+
+
+def _driver_attributes(gpu: Gpu, snapshot: GpuSnapshot) -> Object:
+    """What is known of product and driver, under the names of NVIDIA's own driver."""
+    texts = {
+        "type": "mig" if gpu.parent_uuid else "gpu",
+        "productName": gpu.product,
+        "brand": gpu.brand,
+        "architecture": gpu.architecture,
+        "parentUUID": gpu.parent_uuid,
+        "profile": gpu.mig_profile,
+    }
+    versions = {
+        "cudaComputeCapability": gpu.compute_capability,
+        "driverVersion": snapshot.driver_version,
+        "cudaDriverVersion": snapshot.cuda_version,
+    }
+    found: Object = {
+        name: {"string": shortened(text, MAX_TEXT_LENGTH)} for name, text in texts.items() if text
+    }
+    found |= {
+        name: {"version": version}
+        for name, text in versions.items()
+        if (version := semantic_version(text))
+    }
+    return found if gpu.ecc is None else found | {"ecc": {"bool": gpu.ecc}}
+
+
+def semantic_version(text: str) -> str:
+    """A version of NVIDIA as Kubernetes takes it: three numbers without leading zeros
+    (``535.104.05`` is ``535.104.5``); empty if it is none."""
+    numbers = text.split(".")
+    if not 1 <= len(numbers) <= 3 or not all(one.isascii() and one.isdigit() for one in numbers):
+        return ""
+    return ".".join(str(int(one)) for one in [*numbers, "0", "0"][:3])
 
 
 def _interconnect_attributes(gpu: Gpu) -> Object:
     """The known attributes of the GPU's NVLink domain, PCIe root and NUMA node."""
     texts = {
-        NVLINK_DOMAIN: gpu.nvlink_domain,
+        NVLINK_DOMAIN: "" if gpu.parent_uuid else gpu.nvlink_domain,  # not between instances
         PCIE_ROOT: gpu.pcie_root,
         PCI_BUS_ID: gpu.pci_bus_id,
     }

@@ -74,21 +74,33 @@ class PublishSlices(AgentRule[Publication], frozen=True, kw_only=True, tag="publ
     """A generation that the node had before."""
     remembered: int = 0
     """The generation on disk."""
+    joint_counters: bool = False
+    """Whether the server wants counters in the slice of their devices."""
 
     def answer(self) -> Publication:
         unhealthy = unhealthy_devices(self.snapshot)
         current = generation_of(self.existing)
-        wanted = slices(self.snapshot, self.state, generation=current)
+        wanted = self._slices(current)
         is_current = bool(self.existing) and current >= self.floor
         if is_current and is_published(wanted, self.existing, self.dropped):
             return Publication(generation=current, writes=None, unhealthy=unhealthy)
         generation = max(current, self.floor, self.remembered) + 1
-        wanted = slices(self.snapshot, self.state, generation=generation)
+        wanted = self._slices(generation)
         writes = changes(wanted, self.existing)
         return Publication(generation=generation, writes=writes, unhealthy=unhealthy)
 
+    def _slices(self, generation: int) -> tuple[Object, ...]:
+        return slices(
+            self.snapshot,
+            self.state,
+            generation=generation,
+            joint_counters=self.joint_counters,
+        )
+
     def redacted(self) -> Self:
-        return msgspec.structs.replace(self, existing=_slices(self.existing))
+        # Slices do not depend on what containers need of the driver.
+        snapshot = msgspec.structs.replace(self.snapshot, driver_edits={})
+        return msgspec.structs.replace(self, snapshot=snapshot, existing=_slices(self.existing))
 
     def redacted_answer(self, answer: Publication) -> Publication:
         if answer.writes is None:
@@ -142,11 +154,11 @@ class PrepareClaim(AgentRule[PreparedClaim | Refusal], frozen=True, kw_only=True
         inventory = NodeInventory(self.snapshot, self.state)
         try:
             wanted = device_uses(claim, self.uid, self.node, inventory.published_gpus)
-            require_capacity(wanted, self.held)
+            require_capacity(wanted, self.held, inventory.published_gpus)
         except NotPreparedError as error:
             return Refusal(why=str(error), full=isinstance(error, DeviceFullError))
         visible = self._visible(claim_parts(claim, wanted))
-        return prepared_claim(claim, wanted, inventory.qos, self.traceparent, visible)
+        return prepared_claim(claim, wanted, inventory, self.traceparent, visible)
 
     def _visible(self, own: tuple[ClaimPart, ...]) -> dict[str, tuple[str, ...] | None]:
         if self.pod is None:

@@ -74,6 +74,11 @@ def now_kept(dropped: Iterable[Path], server: ClusterObserved) -> frozenset[Path
     return frozenset(path for path in dropped if kept.get(path[-1], False))
 
 
+def has_joint_counters(server: ClusterObserved) -> bool:
+    """Whether counters belong into the slice of their devices: in Kubernetes 1.34."""
+    return server.version.startswith(("v1.34.", "1.34."))
+
+
 def path_text(path: Path) -> str:
     """A path for people: ``spec.devices[].taints``."""
     return ".".join(path).replace(".[]", "[]")
@@ -104,8 +109,10 @@ def _as_update(desired: Object, existing: Object) -> Object:
         for taint in device.get("taints") or ()
         if "timeAdded" in taint
     }
-    devices = [_with_taint_times(device, since) for device in desired["spec"]["devices"]]
-    return desired | {"metadata": metadata, "spec": desired["spec"] | {"devices": devices}}
+    spec = dict(desired["spec"])
+    if "devices" in spec:
+        spec["devices"] = [_with_taint_times(device, since) for device in spec["devices"]]
+    return desired | {"metadata": metadata, "spec": spec}
 
 
 def _with_taint_times(device: Object, since: Mapping[tuple[str, Path], str]) -> Object:

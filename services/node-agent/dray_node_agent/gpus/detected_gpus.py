@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dray_node_agent.decisions.gpus import GpuSnapshot
+from dray_node_agent.decisions.gpus import GpuSnapshot, GpuUsage
 from dray_node_agent.gpus.source import GpuSource
 
 PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
@@ -24,6 +24,7 @@ class DetectedGpus:
         self._open_nvml = open_nvml
         self._pci_devices = pci_devices
         self._nvml: GpuSource | None = None
+        self._on_event: Callable[[], None] = lambda: None
 
     def read(self) -> GpuSnapshot:
         """The GPUs and their health now. Raises GpusUnavailableError."""
@@ -31,7 +32,18 @@ class DetectedGpus:
             if not has_gpu(self._pci_devices):
                 return GpuSnapshot(())
             self._nvml = self._open_nvml()
+            self._nvml.listen(self._on_event)
         return self._nvml.read()
+
+    def read_usage(self) -> tuple[GpuUsage, ...]:
+        """How much of each GPU is used. Raises GpusUnavailableError."""
+        return () if self._nvml is None else self._nvml.read_usage()
+
+    def listen(self, on_event: Callable[[], None]) -> None:
+        """Have ``on_event`` called when a GPU's health may have changed."""
+        self._on_event = on_event
+        if self._nvml is not None:
+            self._nvml.listen(on_event)
 
     def close(self) -> None:
         """Release the driver."""

@@ -2,18 +2,22 @@
 
 Health has three sources: XID and double-bit ECC events (a thread waits for them; NVML releases the
 GIL meanwhile), the ECC counters, and the row remapper. A GPU that had such an event stays unhealthy
-until the agent restarts: only a reset repairs what an XID broke.
+until the agent restarts: only a reset repairs what an XID broke. A GPU that was read once and can't
+be read any more is unhealthy, too: it fell off the bus.
 """
 
+import math
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import msgspec
 import pynvml
 import structlog
 
-from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+from dray_node_agent.decisions.gpus import Gpu, GpuProcess, GpuSnapshot, GpuUsage
+from dray_node_agent.gpus.driver_files import DriverFiles
 from dray_node_agent.gpus.interconnect import (
     SWITCH,
     numa_node,
@@ -25,25 +29,62 @@ from dray_node_agent.gpus.source import GpusUnavailableError
 
 T = TypeVar("T")
 
-HARMLESS_XIDS = frozenset({13, 31, 43, 45, 68, 109})
+HARMLESS_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Errors of the application, not of the GPU (NVIDIA's Xid catalogue)."""
-ACTIVE = pynvml.NVML_FEATURE_ENABLED
-EVENT_WAIT_MS = 1000
-CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+LOST: Final = "gpu-lost"
+"""Health error of a GPU that fell off the bus."""
+ACTIVE: Final = pynvml.NVML_FEATURE_ENABLED
+EVENT_WAIT_MS: Final = 1000
+_NO_INSTANCE: Final = 0xFFFFFFFF
+"""NVML's id of a GPU instance where an event has none."""
+_BRANDS: Final = {
+    pynvml.NVML_BRAND_QUADRO: "Quadro",
+    pynvml.NVML_BRAND_TESLA: "Tesla",
+    pynvml.NVML_BRAND_GEFORCE: "GeForce",
+    pynvml.NVML_BRAND_TITAN: "Titan",
+    pynvml.NVML_BRAND_NVIDIA_RTX: "NvidiaRTX",
+    pynvml.NVML_BRAND_NVIDIA: "Nvidia",
+    pynvml.NVML_BRAND_QUADRO_RTX: "QuadroRTX",
+    pynvml.NVML_BRAND_GEFORCE_RTX: "GeForceRTX",
+    pynvml.NVML_BRAND_TITAN_RTX: "TitanRTX",
+}
+"""As NVIDIA's own DRA driver names them."""
+_ARCHITECTURES: Final = {
+    pynvml.NVML_DEVICE_ARCH_KEPLER: "Kepler",
+    pynvml.NVML_DEVICE_ARCH_MAXWELL: "Maxwell",
+    pynvml.NVML_DEVICE_ARCH_PASCAL: "Pascal",
+    pynvml.NVML_DEVICE_ARCH_VOLTA: "Volta",
+    pynvml.NVML_DEVICE_ARCH_TURING: "Turing",
+    pynvml.NVML_DEVICE_ARCH_AMPERE: "Ampere",
+    pynvml.NVML_DEVICE_ARCH_ADA: "Ada Lovelace",
+    pynvml.NVML_DEVICE_ARCH_HOPPER: "Hopper",
+    pynvml.NVML_DEVICE_ARCH_BLACKWELL: "Blackwell",
+}
+_ERRORS: Final = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
+"""The second one is no NVMLError: an old driver lacks the newer version of a function."""
+Place = tuple[str, int | None]
+"""Where an error is: the UUID of a GPU (empty: unknown), and the id of its GPU instance."""
 
 
 class NvmlGpus:
-    """The GPUs that NVML lists. The thread calls ``on_event`` when one becomes unhealthy.
+    """The GPUs that NVML lists.
 
     Raises:
         GpusUnavailableError: NVML can't be loaded or initialised.
     """
 
-    def __init__(self, on_event: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, *, sysfs: Path = Path("/sys"), files: DriverFiles | None = None) -> None:
         _call("initialise NVML", pynvml.nvmlInit)
-        self._on_event = on_event
+        self._on_event: Callable[[], None] = lambda: None
+        self._pci_devices = sysfs / "bus" / "pci" / "devices"
+        self._files = files or DriverFiles()
         self._lock = threading.Lock()
-        self._event_errors: dict[str, str] = {}
+        self._errors: dict[Place, str] = {}
+        self._xids: dict[str, int] = {}
+        self._cards: dict[str, Gpu] = {}
+        """By UUID, all that were ever read."""
+        self._minors: dict[str, int] = {}
+        self._links: dict[str, list[str]] = {}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch_events, name="nvml-events", daemon=True)
         self._thread.start()
@@ -51,23 +92,48 @@ class NvmlGpus:
     def read(self) -> GpuSnapshot:
         """All GPUs and their health now."""
         driver = _text(_call("read the driver version", pynvml.nvmlSystemGetDriverVersion))
-        with self._lock:
-            event_errors = dict(self._event_errors)
-        handles = _handles()
-        gpus = [_card(handle, index, event_errors) for index, handle in handles]
-        links = {
-            gpu.pci_bus_id: _nvlink_remotes(handle)
-            for gpu, (_, handle) in zip(gpus, handles, strict=True)
-            if gpu.pci_bus_id
-        }
-        domains = nvlink_domains(links)
+        found: dict[str, list[Gpu]] = {}
+        unread: list[str] = []
+        for index in range(_call("count the GPUs", pynvml.nvmlDeviceGetCount)):
+            try:
+                card, *instances = self._read_card(index)
+            except _ERRORS as error:
+                unread.append(f"GPU {index} can't be read: {error}")
+            else:
+                found[card.uuid] = [card, *instances]
+        for uuid, known in self._cards.items():
+            if uuid not in found:
+                found[uuid] = [msgspec.structs.replace(known, health_error=LOST)]
+        domains = nvlink_domains(self._links)
+        gpus = [
+            msgspec.structs.replace(one, nvlink_domain=domains.get(one.pci_bus_id, ""))
+            for parts in sorted(found.values(), key=lambda parts: parts[0].pci_bus_id)
+            for one in parts
+        ]
+        is_known = len(unread) <= sum(parts[0].health_error == LOST for parts in found.values())
         return GpuSnapshot(
-            tuple(
-                msgspec.structs.replace(one, nvlink_domain=domains.get(one.pci_bus_id, ""))
-                for one in gpus
-            ),
+            tuple(self._files.with_edits(gpus)),
             driver_version=driver,
+            cuda_version=_cuda_version(),
+            driver_edits=self._files.driver_edits(driver),
+            unread=() if is_known else tuple(unread),
         )
+
+    def read_usage(self) -> tuple[GpuUsage, ...]:
+        """How much of each GPU is used now; one that can't be read is left out."""
+        found: list[GpuUsage] = []
+        for index in range(_call("count the GPUs", pynvml.nvmlDeviceGetCount)):
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                found.append(self._usage(handle))
+                found += [_instance_usage(one) for one in _instances(handle)]
+            except _ERRORS:
+                continue
+        return tuple(found)
+
+    def listen(self, on_event: Callable[[], None]) -> None:
+        """Have ``on_event`` called when a GPU becomes unhealthy."""
+        self._on_event = on_event
 
     def close(self) -> None:
         """Stop the thread and shut NVML down."""
@@ -75,6 +141,95 @@ class NvmlGpus:
             self._closing.set()
             self._thread.join(timeout=2 * EVENT_WAIT_MS / 1000)
             _optional(pynvml.nvmlShutdown, default=None)
+
+    def _read_card(self, index: int) -> list[Gpu]:
+        """A card and its MIG instances. Raises pynvml.NVMLError."""
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+        known = self._cards.get(uuid) or self._new_card(handle, index, uuid)
+        card = msgspec.structs.replace(
+            known,
+            ecc=_ecc(handle),
+            health_error=self._event_error(uuid) or _counted_error(handle),
+        )
+        self._cards[uuid] = card
+        return [card, *(self._instance(card, one) for one in _instances(handle))]
+
+    def _new_card(self, handle: Any, index: int, uuid: str) -> Gpu:
+        pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle, default=None)
+        address = pci_address(_text(pci.busId)) if pci else ""
+        minor = int(_optional(pynvml.nvmlDeviceGetMinorNumber, handle, default=index))
+        self._minors[uuid] = minor
+        capability = _optional(pynvml.nvmlDeviceGetCudaComputeCapability, handle, default=None)
+        clock = _optional(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM, default=0)
+        if address:
+            self._links[address] = _nvlink_remotes(handle)
+        return Gpu(
+            uuid=uuid,
+            product=_text(pynvml.nvmlDeviceGetName(handle)),
+            memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+            cores=int(_optional(pynvml.nvmlDeviceGetNumGpuCores, handle, default=0)),
+            max_sm_clock_mhz=int(clock),
+            pci_bus_id=address,
+            pcie_root=pcie_root(address, self._pci_devices),
+            numa_node=numa_node(address, self._pci_devices),
+            device_nodes=self._files.device_nodes(minor, address),
+            brand=_BRANDS.get(_optional(pynvml.nvmlDeviceGetBrand, handle, default=None), ""),
+            architecture=_ARCHITECTURES.get(
+                _optional(pynvml.nvmlDeviceGetArchitecture, handle, default=None), ""
+            ),
+            compute_capability="{}.{}".format(*capability) if capability else "",
+        )
+
+    def _instance(self, card: Gpu, handle: Any) -> Gpu:
+        """A MIG instance of a card. Raises pynvml.NVMLError."""
+        part = pynvml.nvmlDeviceGetAttributes_v2(handle)
+        group = pynvml.nvmlDeviceGetGpuInstanceId(handle)
+        compute = pynvml.nvmlDeviceGetComputeInstanceId(handle)
+        return msgspec.structs.replace(
+            card,
+            uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+            memory_bytes=int(part.memorySizeMB) * 2**20,
+            parent_uuid=card.uuid,
+            mig_profile=_profile(handle, part, card.memory_bytes),
+            compute_slices=int(part.computeInstanceSliceCount),
+            device_nodes=(
+                *card.device_nodes,
+                *self._files.capabilities(self._minors[card.uuid], group, compute),
+            ),
+            health_error=card.health_error or self._event_error(card.uuid, group),
+        )
+
+    def _event_error(self, uuid: str, instance: int | None = None) -> str:
+        with self._lock:
+            return self._errors.get((uuid, instance)) or self._errors.get(("", None), "")
+
+    def _usage(self, handle: Any) -> GpuUsage:
+        uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+        rates = _optional(pynvml.nvmlDeviceGetUtilizationRates, handle, default=None)
+        power_mw = _optional(pynvml.nvmlDeviceGetPowerUsage, handle, default=None)
+        with self._lock:
+            xid = self._xids.get(uuid, 0)
+        return GpuUsage(
+            uuid=uuid,
+            memory_used_bytes=_memory_used(handle),
+            gpu_percent=None if rates is None else int(rates.gpu),
+            memory_percent=None if rates is None else int(rates.memory),
+            temperature_c=_optional(
+                pynvml.nvmlDeviceGetTemperature,
+                handle,
+                pynvml.NVML_TEMPERATURE_GPU,
+                default=None,
+            ),
+            power_w=None if power_mw is None else power_mw / 1000,
+            energy_mj=_optional(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle, default=None),
+            sm_clock_mhz=_clock(handle, pynvml.NVML_CLOCK_SM),
+            memory_clock_mhz=_clock(handle, pynvml.NVML_CLOCK_MEM),
+            ecc_corrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+            ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+            xid=xid,
+            processes=_processes(handle),
+        )
 
     def _watch_events(self) -> None:
         try:
@@ -90,12 +245,13 @@ class NvmlGpus:
             _optional(pynvml.nvmlEventSetFree, events, default=None)
 
     def _register(self, events: Any) -> None:
-        event_types = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
-        for index, handle in _handles():
-            supported = _optional(pynvml.nvmlDeviceGetSupportedEventTypes, handle, default=0)
+        wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+        for index in range(_optional(pynvml.nvmlDeviceGetCount, default=0)):
             try:
-                pynvml.nvmlDeviceRegisterEvents(handle, event_types & supported, events)
-            except pynvml.NVMLError as error:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                supported = pynvml.nvmlDeviceGetSupportedEventTypes(handle)
+                pynvml.nvmlDeviceRegisterEvents(handle, wanted & supported, events)
+            except _ERRORS as error:
                 structlog.get_logger().warning(
                     "GPU reports no health events", gpu=index, error=str(error)
                 )
@@ -108,49 +264,90 @@ class NvmlGpus:
                 structlog.get_logger().warning("waiting for NVML events failed", error=str(error))
                 self._closing.wait(EVENT_WAIT_MS / 1000)
             return
+        uuid = _text(_optional(pynvml.nvmlDeviceGetUUID, event.device, default=""))
+        reason = "double-bit-ecc"
         if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
             xid = int(event.eventData)
+            with self._lock:
+                self._xids[uuid] = xid
             if xid in HARMLESS_XIDS:
                 return
             reason = f"xid-{xid}"
-        else:
-            reason = "double-bit-ecc"
-        uuid = _text(_optional(pynvml.nvmlDeviceGetUUID, event.device, default=""))
+        is_of_instance = event.gpuInstanceId != _NO_INSTANCE and _instances(event.device)
+        instance = int(event.gpuInstanceId) if is_of_instance else None
         with self._lock:
-            self._event_errors.setdefault(uuid, reason)
-        structlog.get_logger().error("GPU became unhealthy", uuid=uuid, reason=reason)
+            self._errors.setdefault((uuid, instance), reason)
+        structlog.get_logger().error(
+            "GPU became unhealthy", uuid=uuid, instance=instance, reason=reason
+        )
         self._on_event()
 
 
-def _handles() -> list[tuple[int, Any]]:
-    count = _call("count the GPUs", pynvml.nvmlDeviceGetCount)
-    return [
-        (index, _call(f"open GPU {index}", pynvml.nvmlDeviceGetHandleByIndex, index))
-        for index in range(count)
-    ]
-
-
-def _card(handle: Any, index: int, event_errors: dict[str, str]) -> Gpu:
-    uuid = _text(_call(f"read the uuid of GPU {index}", pynvml.nvmlDeviceGetUUID, handle))
-    product = _text(_call(f"read the name of GPU {index}", pynvml.nvmlDeviceGetName, handle))
-    memory = _call(f"read the memory of GPU {index}", pynvml.nvmlDeviceGetMemoryInfo, handle)
-    pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle, default=None)
-    address = pci_address(_text(pci.busId)) if pci else ""
-    minor = _optional(pynvml.nvmlDeviceGetMinorNumber, handle, default=index)
-    return Gpu(
-        uuid=uuid,
-        product=product,
-        memory_bytes=int(memory.total),
-        cores=int(_optional(pynvml.nvmlDeviceGetNumGpuCores, handle, default=0)),
-        max_sm_clock_mhz=int(
-            _optional(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM, default=0)
-        ),
-        pci_bus_id=address,
-        pcie_root=pcie_root(address),
-        numa_node=numa_node(address),
-        device_nodes=(f"/dev/nvidia{minor}", *CONTROL_NODES),
-        health_error=event_errors.get(uuid) or event_errors.get("") or _counted_error(handle),
+def _instances(handle: Any) -> list[Any]:
+    """Handles of the card's MIG instances."""
+    mode = _optional(pynvml.nvmlDeviceGetMigMode, handle, default=None)
+    if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return []
+    most = _optional(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle, default=0)
+    found = (
+        _optional(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index, default=None)
+        for index in range(most)
     )
+    return [one for one in found if one is not None]
+
+
+def _profile(handle: Any, part: Any, card_bytes: int) -> str:
+    """As ``nvidia-smi`` names it: ``1g.5gb``, and ``1c.2g.10gb`` for a part of its compute."""
+    name = _text(_optional(pynvml.nvmlDeviceGetName, handle, default=""))
+    if " MIG " in name:
+        return name.rsplit(" MIG ", 1)[1]
+    # Older drivers name the card alone. Memory counts in eighths of the card's.
+    eighths = math.ceil(part.memorySizeMB * 2**20 * 8 / card_bytes)
+    memory_gb = round(eighths / 8 * math.ceil(card_bytes / 2**30))
+    profile = f"{part.gpuInstanceSliceCount}g.{memory_gb}gb"
+    if part.computeInstanceSliceCount != part.gpuInstanceSliceCount:
+        return f"{part.computeInstanceSliceCount}c.{profile}"
+    return profile
+
+
+def _instance_usage(handle: Any) -> GpuUsage:
+    return GpuUsage(
+        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        memory_used_bytes=_memory_used(handle),
+        processes=_processes(handle),
+    )
+
+
+def _memory_used(handle: Any) -> int | None:
+    memory = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle, default=None)
+    return None if memory is None else int(memory.used)
+
+
+def _clock(handle: Any, kind: int) -> int | None:
+    clock = _optional(pynvml.nvmlDeviceGetClockInfo, handle, kind, default=None)
+    return None if clock is None else int(clock)
+
+
+def _ecc(handle: Any) -> bool | None:
+    mode = _optional(pynvml.nvmlDeviceGetEccMode, handle, default=None)
+    return None if mode is None else bool(mode[0] == pynvml.NVML_FEATURE_ENABLED)
+
+
+def _ecc_errors(handle: Any, kind: int) -> int | None:
+    count = _optional(
+        pynvml.nvmlDeviceGetTotalEccErrors, handle, kind, pynvml.NVML_VOLATILE_ECC, default=None
+    )
+    return None if count is None else int(count)
+
+
+def _processes(handle: Any) -> tuple[GpuProcess, ...]:
+    listed = _optional(pynvml.nvmlDeviceGetComputeRunningProcesses, handle, default=())
+    return tuple(GpuProcess(int(one.pid), int(one.usedGpuMemory or 0)) for one in listed)
+
+
+def _cuda_version() -> str:
+    number = _optional(pynvml.nvmlSystemGetCudaDriverVersion_v2, default=0)
+    return f"{number // 1000}.{number % 1000 // 10}" if number else ""
 
 
 def _nvlink_remotes(handle: Any) -> list[str]:
@@ -173,20 +370,14 @@ def _counted_error(handle: Any) -> str:
     remapped = _optional(pynvml.nvmlDeviceGetRemappedRows, handle, default=None)
     if remapped is not None:
         return "row-remapping-failed" if remapped[3] else ""
-    errors = _optional(
-        pynvml.nvmlDeviceGetTotalEccErrors,
-        handle,
-        pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-        pynvml.NVML_VOLATILE_ECC,
-        default=0,
-    )
+    errors = _ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
     return "uncorrected-ecc" if errors else ""
 
 
 def _call(purpose: str, function: Callable[..., T], *arguments: Any) -> T:
     try:
         return function(*arguments)
-    except pynvml.NVMLError as error:
+    except _ERRORS as error:
         raise GpusUnavailableError(
             f"NVML could not {purpose}: {error}; is the NVIDIA driver installed and loaded here?"
         ) from error
@@ -196,7 +387,7 @@ def _optional(function: Callable[..., Any], *arguments: Any, default: Any) -> An
     """Call a function that older drivers or smaller GPUs may not support."""
     try:
         return function(*arguments)
-    except pynvml.NVMLError:
+    except _ERRORS:
         return default
 
 

@@ -4,13 +4,14 @@ Their uuids are derived from the node's name and stay the same after a restart. 
 GPUs unhealthy: one line per GPU with its index or uuid, and a reason (``3 xid-79``).
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID, uuid5
 
 import msgspec
 
 from dray.api.errors import InvalidInputError
-from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, GpuUsage
 
 _NAMESPACE = UUID("3d1f6f4e-9a55-5c0e-8a53-6a1f0c5d7b10")
 _GIB = 2**30
@@ -80,6 +81,13 @@ class SimulatedGpus:
             for index, gpu in enumerate(self._gpus)
         )
         return GpuSnapshot(tuple(gpus), driver_version="simulated")
+
+    def read_usage(self) -> tuple[GpuUsage, ...]:
+        """Nothing runs on them."""
+        return tuple(GpuUsage(gpu.uuid, memory_used_bytes=0) for gpu in self._gpus)
+
+    def listen(self, on_event: Callable[[], None]) -> None:
+        """Nothing happens between two reads."""
 
     def close(self) -> None:
         """Nothing to release."""

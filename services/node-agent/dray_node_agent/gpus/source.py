@@ -1,20 +1,27 @@
 """The port to a node's GPUs."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from dray.api.errors import TemporaryError
-from dray_node_agent.decisions.gpus import GpuSnapshot
+from dray_node_agent.decisions.gpus import GpuSnapshot, GpuUsage
 
 
 class GpusUnavailableError(TemporaryError):
-    """The GPUs can't be read now: driver missing or reloading, or a GPU fell off the PCIe bus."""
+    """The GPUs can't be read now: driver missing or reloading, or it does not answer."""
 
 
 class GpuSource(Protocol):
-    """A node's GPUs. ``read`` blocks for milliseconds: call it in a thread."""
+    """A node's GPUs. Methods block: call them in a thread."""
 
     def read(self) -> GpuSnapshot:
         """The GPUs and their health now. Raises GpusUnavailableError."""
+
+    def read_usage(self) -> tuple[GpuUsage, ...]:
+        """How much of each GPU is used. Raises GpusUnavailableError."""
+
+    def listen(self, on_event: Callable[[], None]) -> None:
+        """Have ``on_event`` called, in any thread, when a GPU's health may have changed."""
 
     def close(self) -> None:
         """Release the driver. Idempotent."""

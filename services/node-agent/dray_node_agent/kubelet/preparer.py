@@ -382,7 +382,7 @@ class Preparer:
                 continue
             try:
                 wanted = device_uses(claim, claim.uid, self._node, inventory.published_gpus)
-                entry = prepared_claim(claim, wanted, inventory.qos, _traceparent(obj))
+                entry = prepared_claim(claim, wanted, inventory, _traceparent(obj))
             except PermanentError:
                 continue  # not on this node, or its devices are gone
             if (spec := files.get(claim.uid)) is not None:
