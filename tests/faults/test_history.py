@@ -216,3 +216,15 @@ def test_files_and_prepared_claims_left_on_nodes_are_named(tmp_path: Path) -> No
     assert first == "file n1/cdi.json.tmp remains"
     assert second == "file n1/record.json is missing"
     assert "corrupt" in third
+
+
+def test_sockets_of_a_restarted_agent_count_as_those_of_the_one_before(tmp_path: Path) -> None:
+    CheckpointFile(tmp_path / "n1" / "state" / "checkpoint.json", "boot").save({})
+    own = tmp_path / "n1" / "dra-392595d9.sock"
+    own.touch()
+    before = leftovers.files(tmp_path)
+    own.rename(own.with_name("dra-4435118f.sock"))
+    assert leftovers.node_leftovers(tmp_path, before, ["n1"]) == []
+
+    own.touch()
+    assert leftovers.node_leftovers(tmp_path, before, ["n1"]) == ["file n1/dra-*.sock remains"]

@@ -1,11 +1,17 @@
 """Remaining objects of deleted pods, and remaining files on the nodes."""
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 from dray.api.names import DERIVED_FROM_LABEL
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, TEMPLATES, Listed, Resource
 from dray_node_agent.files.checkpoint import CheckpointFile
+
+INSTANCE: Final = re.compile(r"(?<=-)[0-9a-f]{8}(?=[-.])")
+"""The part of a socket's name that differs by process (``sockets`` of the node-agent)."""
 
 
 def objects(listed: Mapping[Resource, Listed]) -> list[str]:
@@ -18,22 +24,26 @@ def objects(listed: Mapping[Resource, Listed]) -> list[str]:
     ]
 
 
-def files(folder: Path) -> frozenset[str]:
-    """Relative paths of all files, sockets and folders below."""
-    return frozenset(str(path.relative_to(folder)) for path in folder.rglob("*"))
+def files(folder: Path) -> Counter[str]:
+    """Relative paths of all files, sockets and folders below, and how many there are.
+
+    Sockets of an agent have a new name after each restart; theirs differ by ``INSTANCE`` alone.
+    """
+    return Counter(_name(path, folder) for path in folder.rglob("*"))
 
 
-def without_temporary(paths: frozenset[str]) -> frozenset[str]:
-    """Without temporary files."""
-    return frozenset(path for path in paths if not path.endswith(".tmp"))
+def _name(path: Path, folder: Path) -> str:
+    name = str(path.relative_to(folder))
+    return INSTANCE.sub("*", name) if path.suffix == ".sock" else name
 
 
-def node_leftovers(folder: Path, before: frozenset[str], nodes: Iterable[str]) -> list[str]:
+def node_leftovers(folder: Path, before: Counter[str], nodes: Iterable[str]) -> list[str]:
     """Files that the nodes gained or lost since ``before``, and claims that are still prepared."""
     now = files(folder)
+    lasting = Counter({name: n for name, n in before.items() if not name.endswith(".tmp")})
     return [
-        *(f"file {path} remains" for path in sorted(now - without_temporary(before))),
-        *(f"file {path} is missing" for path in sorted(without_temporary(before) - now)),
+        *(f"file {path} remains" for path in sorted((now - lasting).elements())),
+        *(f"file {path} is missing" for path in sorted((lasting - now).elements())),
         *(line for node in nodes for line in _checkpoint(node, folder / node / "state")),
     ]
 

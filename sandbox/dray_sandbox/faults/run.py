@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -51,7 +52,7 @@ class FaultTrial:
         self._plan = plan
         self._outcome = FaultOutcome(plan)
         self._nodes = stack.nodes_directory
-        self._files: frozenset[str] = frozenset()
+        self._files: Counter[str] = Counter()
         self._processes = set(stack.runner.pids())
         self._devices: frozenset[DeviceId] = frozenset()
         self._refused: list[LastingRefusal] = []
