@@ -1,8 +1,8 @@
 """``dray check slice``: what the API server and dray say to the ResourceSlices of a driver.
 
-First the API server's rules, as the sandbox has them (Kubernetes 1.36). Slices that pass are read as
-the allocator reads them: their pools, and devices that it would never allocate. Devices of dray's
-own driver must also have what derived claims ask for.
+First the API server's rules, as the sandbox has them (Kubernetes 1.36). Slices that pass are read
+as the allocator reads them: their pools, and devices that it would never allocate. Devices of
+dray's own driver must also have what derived claims ask for.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
