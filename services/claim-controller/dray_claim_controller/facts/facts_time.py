@@ -6,6 +6,7 @@ monotonic clock, so a wrong wall clock changes no age. Time in which nobody lead
 
 from typing import Final
 
+from dray.bus.ports import StoreUse
 from dray.messages.facts import Tick
 from dray.runtime.clock import Clock
 
@@ -39,11 +40,15 @@ class FactsTime:
         """Count on from a tick that the bus has."""
         self._last, self._last_s = tick, self._clock.monotonic_s()
 
-    def tick(self) -> Tick:
-        """The next tick."""
+    def tick(self, store: StoreUse = StoreUse(0, None)) -> Tick:
+        """The next tick. ``store``: how full the store of NATS is."""
         revision = self._last.revision if self._last is not None else 0
         made = Tick(
-            revision=revision + 1, now_unix_s=self.now_unix_s(), most_step_s=self._most_step_s
+            revision=revision + 1,
+            now_unix_s=self.now_unix_s(),
+            most_step_s=self._most_step_s,
+            store_bytes=store.bytes,
+            store_limit_bytes=store.limit_bytes or 0,
         )
         self.continue_from(made)
         return made

@@ -13,7 +13,14 @@ import structlog
 from dray.api.claims import GivenUp
 from dray.api.equality import strictly_equal
 from dray.api.errors import DrayError, PermanentError
-from dray.bus.ports import Bus, BusUnavailableError, Fence, MessageTooLargeError, StaleSequenceError
+from dray.bus.ports import (
+    Bus,
+    BusUnavailableError,
+    Fence,
+    MessageTooLargeError,
+    StaleSequenceError,
+    StoreUse,
+)
 from dray.bus.topology import FACTS_STREAM
 from dray.kube.ports import NODES
 from dray.messages.base import (
@@ -135,6 +142,8 @@ class Publisher:
         """``tick_s``: how often ``tick`` is called."""
         self.sequence = 0
         """Sequence of the newest fact known to be stored."""
+        self.store_use = StoreUse(0, None)
+        """How full the store of NATS is, for the ticks; 0 bytes: not measured yet."""
         self._bus = bus
         self._cache = cache
         self._evaluate = evaluate or RuleRecorder(cache).evaluate
@@ -227,7 +236,7 @@ class Publisher:
     async def tick(self) -> None:
         """Publish the time for readers of the facts, and check nodes in quarantine."""
         async with self._lock:
-            await self._store(self._sealed(self._time.tick()))
+            await self._store(self._sealed(self._time.tick(self.store_use)))
         for name in self._quarantined:
             self._cache.mark(FactKey(NodeObserved.NAME, name))
 
