@@ -1,4 +1,4 @@
-"""Touches pods whose claims are not prepared: then the kubelet tries again."""
+"""PreparationRetries pods whose claims are not prepared: then the kubelet tries again."""
 
 import asyncio
 from collections.abc import Callable
