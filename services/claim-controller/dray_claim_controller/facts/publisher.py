@@ -258,7 +258,7 @@ class Publisher:
         return dict(self._given_up)
 
     def recalled(self) -> Mapping[str, float]:
-        """When the devices of nodes were taken back from kube-scheduler, as published."""
+        """When the devices of nodes were reclaimed from kube-scheduler, as published."""
         return self._recalled
 
     def nodes_of(self, domain: str) -> tuple[str, ...]:
