@@ -13,6 +13,7 @@ from dray.bus import jetstream
 from dray.bus.payload import payload_problem
 from dray.bus.ports import Bus, Request
 from dray.bus.readings import ReadingServer
+from dray.bus.store_limit import store_problem
 from dray.kube import api
 from dray.kube.ports import Kube
 from dray.kube.request_metrics import RequestMetrics
@@ -31,7 +32,6 @@ from dray_claim_controller.execution.steps import Hook
 from dray_claim_controller.identities.server import IdentityServer
 from dray_claim_controller.identities.signing import AccountKey
 from dray_claim_controller.leader.election import Election, Timing
-from dray.bus.store_limit import store_problem
 from dray_claim_controller.lookup import QUEUE, LookupServer
 from dray_claim_controller.metrics import ControllerMetrics
 from dray_claim_controller.settings import ControllerSettings

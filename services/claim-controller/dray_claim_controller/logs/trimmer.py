@@ -13,6 +13,7 @@ import structlog
 from dray.api.errors import PermanentError
 from dray.bus.dead import notice
 from dray.bus.ports import Bus, BusUnavailableError, StoreUse
+from dray.bus.store_limit import store_problem
 from dray.kube.ports import POOLS
 from dray.messages.base import token
 from dray.messages.decisions import LOG_PREFIX, log_stream
@@ -24,7 +25,6 @@ from dray_claim_controller.execution.executions import OpenExecutions
 from dray_claim_controller.facts.publisher import Publisher, SupersededError
 from dray_claim_controller.logs.epochs import Epochs
 from dray_claim_controller.logs.retention import Retention, is_over, kept
-from dray.bus.store_limit import store_problem
 
 
 class LogTrimmer:
