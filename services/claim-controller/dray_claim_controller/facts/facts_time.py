@@ -13,6 +13,8 @@ from dray.runtime.clock import Clock
 _MOST_PERIODS: Final = 5
 """How many tick periods one tick may add: a process that was stopped adds no more."""
 
+_UNMEASURED: Final = StoreUse(0, None)
+
 
 class FactsTime:
     """One term's count, in seconds. The first tick of a stream is the wall clock's time."""
@@ -40,7 +42,7 @@ class FactsTime:
         """Count on from a tick that the bus has."""
         self._last, self._last_s = tick, self._clock.monotonic_s()
 
-    def tick(self, store: StoreUse = StoreUse(0, None)) -> Tick:
+    def tick(self, store: StoreUse = _UNMEASURED) -> Tick:
         """The next tick. ``store``: how full the store of NATS is."""
         revision = self._last.revision if self._last is not None else 0
         made = Tick(
