@@ -111,10 +111,10 @@ images: setup ## Build the images with docker, podman or buildah (BASE=image or 
 	$(BIN)/python -m tools.images $(if $(BASE),--base $(BASE)) $(if $(REGISTRY),--registry $(REGISTRY))
 	$(if $(REGISTRY),,$(BIN)/pytest -q -m packaging tests/packaging/images)
 
-e2e-helm: setup ## Install, upgrade and uninstall the chart on real kubelets, as root (SHORT=1, TESTS=...)
+e2e-helm: setup ## Install, upgrade and uninstall the chart on real kubelets, as root (SHORT=1, K8S=, TESTS=)
 	$(BIN)/python -m tools.images --base debian --keep
-	$(BIN)/python -m dray_sandbox.node build
-	$(BIN)/pytest -q -m "packaging$(if $(SHORT), and not long)" \
+	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.node build
+	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m "packaging$(if $(SHORT), and not long)" \
 		$(or $(TESTS),tests/packaging/helm $(if $(SHORT),,tests/packaging/alerts))
 
 e2e-compose: setup ## Bring deploy/compose up with podman-compose and images made here, as root

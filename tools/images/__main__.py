@@ -53,6 +53,7 @@ def main() -> int:
         builder.save(names, written)
         written.replace(options.output)
         _write_sboms(options.output, options.output.with_name("sbom"))
+        builder.prune()
     except DrayError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

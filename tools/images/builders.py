@@ -13,6 +13,8 @@ from tools.images.archive import merge
 
 PROGRAMS = ("docker", "podman", "buildah")
 """In the order in which they are looked for."""
+PART_OF = "app.kubernetes.io/part-of=dray"
+"""The label of all images that are built here, of the stages of a build, too."""
 
 
 class BuilderError(PermanentError):
@@ -52,6 +54,24 @@ class Builder:
             return
         several = ["--multi-image-archive"] if self.program == "podman" else []
         self._run("save", *several, "-o", str(archive), *names)
+
+    def prune(self) -> None:
+        """Remove what earlier builds have left: images of dray without a name. Layers that the next
+        build can use stay for a day, unless each is a copy of the whole file system (vfs)."""
+        unnamed = ("--filter", "dangling=true", "--filter", f"label={PART_OF}")
+        kept = () if self._copies_layers() else ("--filter", "until=24h")
+        while unused := self._output("images", "--quiet", *unnamed, *kept).split():
+            # An image goes after those that are built on it, so there may be several rounds.
+            removed = subprocess.run([self.program, "rmi", *unused], capture_output=True)
+            if removed.returncode != 0 and not removed.stdout:
+                break
+
+    def _copies_layers(self) -> bool:
+        return "vfs" in self._output("info").split()
+
+    def _output(self, *arguments: str) -> str:
+        done = subprocess.run([self.program, *arguments], capture_output=True, text=True)
+        return done.stdout
 
     def _run(self, *arguments: str) -> None:
         # Builds need no isolation from a checkout that they are part of, and chroot works without

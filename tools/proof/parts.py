@@ -12,6 +12,8 @@ from typing import Final
 from tests.conformance.run_parts import NAMES as CONFORMANCE_PARTS
 
 MINORS: Final = ("1.34", "1.35", "1.36", "1.37")
+CHART_MINORS: Final = ("1.37",)
+"""Besides the one that `make e2e-helm` takes."""
 CHAOS_SEEDS: Final = 2_000
 FAULT_SEEDS: Final = 62
 """Two rounds of the 31 faults."""
@@ -63,6 +65,25 @@ def parts(openb: Path | None) -> tuple[ProofPart, ...]:
             "real",
             "The main job and further tests on the real control plane",
             ("make demo", "make demo CONTROL_PLANE=real", "make test-real"),
+        ),
+        ProofPart(
+            "nodes",
+            "Pods run on real kubelets, and nodes may fail, go and come back",
+            ("make node-packages", *(f"make test-node K8S={minor}" for minor in MINORS)),
+        ),
+        ProofPart(
+            "images",
+            "Each service has a small image that runs as nobody, and Compose brings them up",
+            ("make packaging-packages", "make images BASE=debian", "make e2e-compose"),
+        ),
+        ProofPart(
+            "chart",
+            "The chart is installed, upgraded under load, rolled back and uninstalled",
+            (
+                "make packaging-packages",
+                "make e2e-helm",
+                *(f"make e2e-helm SHORT=1 K8S={minor}" for minor in CHART_MINORS),
+            ),
         ),
         ProofPart(
             "conformance",
