@@ -67,8 +67,9 @@ async def test_each_pod_of_a_group_is_said_to_be_somewhere(kube: MemoryKube) -> 
         await kube.patch(CLAIMS, f"{name}-claim", status, "team", subresource="status")
     unallocated = {"metadata": {"name": "waits-claim"}, "spec": {}}
     await kube.create(CLAIMS, unallocated, "team")
-    request = {"metadata": {"name": "waits"}, "status": {"explanation": WHY}}
-    await kube.create(BIND_REQUESTS, request, "team")
+    await kube.create(BIND_REQUESTS, {"metadata": {"name": "waits"}}, "team")
+    said = {"status": {"explanation": WHY}}
+    await kube.patch(BIND_REQUESTS, "waits", said, "team", subresource="status")
 
     found = await explain_group(kube, "team", "train")
 
