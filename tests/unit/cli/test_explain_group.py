@@ -44,7 +44,7 @@ async def _pod(kube: MemoryKube, name: str, **parts: Any) -> None:
     await kube.patch(PODS, name, {"status": parts}, "team", subresource="status")
 
 
-async def test_each_pod_of_a_group_is_said_to_be_somewhere(kube: MemoryKube) -> None:
+async def test_each_pod_of_a_group_has_a_state(kube: MemoryKube) -> None:
     condition = {
         "type": "Unschedulable",
         "status": "True",
@@ -68,8 +68,8 @@ async def test_each_pod_of_a_group_is_said_to_be_somewhere(kube: MemoryKube) -> 
     unallocated = {"metadata": {"name": "waits-claim"}, "spec": {}}
     await kube.create(CLAIMS, unallocated, "team")
     await kube.create(BIND_REQUESTS, {"metadata": {"name": "waits"}}, "team")
-    said = {"status": {"explanation": WHY}}
-    await kube.patch(BIND_REQUESTS, "waits", said, "team", subresource="status")
+    explained = {"status": {"explanation": WHY}}
+    await kube.patch(BIND_REQUESTS, "waits", explained, "team", subresource="status")
 
     found = await explain_group(kube, "team", "train")
 
