@@ -40,6 +40,10 @@ class Panel:
 ROWS: dict[str, tuple[Panel, ...]] = {
     "Pools": (
         Panel("GPUs", [("sum by (pool, health) (dray_pool_gpus)", "{{pool}} {{health}}")]),
+        Panel(
+            "GPUs in use",
+            [("sum by (pool, use) (dray_pool_gpus_in_use)", "{{pool}}: {{use}} of it taken")],
+        ),
         Panel("Waiting pods", [("sum by (pool) (dray_pool_waiting_pods)", "{{pool}}")]),
         Panel("Nodes", [("sum by (pool) (dray_pool_nodes)", "{{pool}}")]),
         Panel(
@@ -68,6 +72,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Admission", _quantiles("dray_webhook_admission_seconds"), "s"),
         Panel("Decision", _quantiles("dray_allocator_decision_seconds"), "s"),
         Panel("From decision to bound", _quantiles("dray_execution_seconds"), "s"),
+        Panel("Preparation on the node", _quantiles("dray_node_prepare_seconds"), "s"),
         Panel("Reviews", [_rate("dray_webhook_admission_seconds_count", "outcome")], "ops"),
         Panel("Pods decided", [_rate("dray_allocator_decisions_total", "domain")], "ops"),
         Panel("Steps of executions", [_rate("dray_execution_steps_total", "step")], "ops"),

@@ -76,6 +76,7 @@ class _PoolCollector(Collector):
             for name, text, labels in (
                 ("nodes", "Nodes of the pool.", ()),
                 ("gpus", "GPUs of the pool.", ("health",)),
+                ("gpus_in_use", "GPUs of which a part, or all, is taken.", ("use",)),
                 ("waiting_pods", "Pods that wait for GPUs of the pool.", ()),
                 ("tflops", "TFLOPS of the pool: total, virtual (the budget), free.", ("amount",)),
                 ("vram_bytes", "The same of memory.", ("amount",)),
@@ -90,8 +91,10 @@ class _PoolCollector(Collector):
             status = self._cache.plain[POOLS.plural].get(pool, {}).get("status") or {}
             for name, labels, value in _values(status):
                 gauges[name].add_metric([pool, *labels], value)
-            found = pool_totals(self._cache, sorted(nodes)).fragmentation
-            gauges["fragmentation_ratio"].add_metric([pool], found)
+            totals = pool_totals(self._cache, sorted(nodes))
+            gauges["gpus_in_use"].add_metric([pool, "part"], totals.used - totals.full)
+            gauges["gpus_in_use"].add_metric([pool, "all"], totals.full)
+            gauges["fragmentation_ratio"].add_metric([pool], totals.fragmentation)
         return gauges.values()
 
 

@@ -36,7 +36,7 @@ from dray_node_agent.gpus.reader import DEADLINE_S, GpuReader
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
-from dray_node_agent.kubelet.preparer import Preparer
+from dray_node_agent.kubelet.preparer import NewlyPrepared, Preparer
 from dray_node_agent.kubelet.server import KubeletServer
 from dray_node_agent.kubelet.sockets import (
     endpoint_socket,
@@ -44,7 +44,7 @@ from dray_node_agent.kubelet.sockets import (
     registration_socket,
     remove_abandoned,
 )
-from dray_node_agent.metrics import expose
+from dray_node_agent.metrics import expose, preparation_times
 from dray_node_agent.node_pods import NodePods
 from dray_node_agent.node_state import NodeFollower, NodeReporter
 from dray_node_agent.rule_recorder import AgentRuleRecorder
@@ -175,6 +175,12 @@ def assemble(
     )
     reporter.on_generation = agent.on_generation
     pods = NodePods(kube, node.name)
+    measure = preparation_times(health.registry)
+
+    def on_prepared(prepared: NewlyPrepared) -> None:
+        measure(prepared)
+        reporter.prepared(prepared)
+
     preparer = Preparer(
         kube=kube,
         node=node.name,
@@ -186,7 +192,7 @@ def assemble(
             AgentLock(node.state_dir / "claims.lock"),
         ),
         clock=SystemClock(),
-        on_prepared=reporter.prepared,
+        on_prepared=on_prepared,
         recorder=recorder,
     )
     process = secrets.token_hex(4)

@@ -1,15 +1,34 @@
 """The agent's Prometheus metrics."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from dray.telemetry import trace_id
 from dray_node_agent.agent import NodeAgent
-from dray_node_agent.kubelet.preparer import Preparer
+from dray_node_agent.kubelet.preparer import NewlyPrepared, Preparer
 from dray_node_agent.node_state import NodeReporter
 from dray_node_agent.slice_publisher import SlicePublisher
+
+_LATENCIES_S = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+def preparation_times(registry: CollectorRegistry) -> Callable[[NewlyPrepared], None]:
+    """Add a histogram to the page; the function enters a preparation."""
+    latency = Histogram(
+        "dray_node_prepare_seconds",
+        "Time from the kubelet's request to a claim's answer.",
+        buckets=_LATENCIES_S,
+        registry=registry,
+    )
+
+    def enter(prepared: NewlyPrepared) -> None:
+        trace = trace_id(prepared.claim.traceparent)
+        latency.observe(prepared.took_us / 1e6, {"trace_id": trace} if trace else None)
+
+    return enter
 
 
 class AgentCollector(Collector):

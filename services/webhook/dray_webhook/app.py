@@ -2,8 +2,6 @@
 
 import asyncio
 
-import prometheus_client
-
 from dray.bus import jetstream
 from dray.bus.backlog import Backlog
 from dray.bus.payload import payload_problem
@@ -13,6 +11,7 @@ from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
 from dray.telemetry import spans
 from dray_webhook.decisions.pools import Installation
+from dray_webhook.metrics import expose
 from dray_webhook.registration import (
     MUTATE_CLAIMS,
     MUTATE_GROUPS,
@@ -57,8 +56,7 @@ async def run(settings: WebhookSettings) -> None:
     webhook = _webhook(settings, cache, backlog, inputs, DerivedTemplates(bus))
     health = HealthPages(settings.health.host, settings.health.port)
     server = _server(settings, webhook, tls, health)
-    _count_events(backlog, health.registry)
-    _show_expiry(tls, health.registry)
+    expose(health.registry, backlog, tls)
     health.check("cache", lambda: cache.problem)
     health.check("https", lambda: None if server.listening else "not listening yet")
     health.report("bus", lambda: bus.problem and f"{bus.problem}; answering from memory")
@@ -126,23 +124,3 @@ def _server(
 
 async def _export_spans() -> None:
     await asyncio.to_thread(spans.shutdown)
-
-
-def _count_events(backlog: Backlog, registry: prometheus_client.CollectorRegistry) -> None:
-    waiting = prometheus_client.Gauge(
-        "dray_webhook_events_waiting", "pod.requested events not yet published", registry=registry
-    )
-    waiting.set_function(lambda: len(backlog))
-    dropped = prometheus_client.Gauge(
-        "dray_webhook_events_dropped", "pod.requested events dropped", registry=registry
-    )
-    dropped.set_function(lambda: backlog.dropped)
-
-
-def _show_expiry(tls: ServerTls, registry: prometheus_client.CollectorRegistry) -> None:
-    expiry = prometheus_client.Gauge(
-        "dray_webhook_certificate_expiry_timestamp_seconds",
-        "When the served certificate expires, in seconds since 1970",
-        registry=registry,
-    )
-    expiry.set_function(lambda: tls.expires_at.timestamp())

@@ -26,6 +26,7 @@ async def test_metrics_tell_cards_claims_and_failures(stand, eventually):
         assert 'dray_node_gpus{health="healthy"} 3.0' in page()
         assert "dray_node_claims_prepared 1.0" in page()
         assert "dray_node_prepare_failures_total 1.0" in page()
+        assert "dray_node_prepare_seconds_count 1.0" in page()
 
 
 async def test_the_share_of_a_device_is_reported_if_the_protocol_has_it(stand, eventually):

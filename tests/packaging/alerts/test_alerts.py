@@ -11,7 +11,8 @@ from tools.generate.observability import ALERTS
 
 pytestmark = pytest.mark.packaging
 
-RULES = Path(__file__).parents[3] / "deploy" / "helm" / "dray" / "files" / "alerts.yaml"
+DEPLOY = Path(__file__).parents[3] / "deploy"
+RULES = DEPLOY / "helm" / "dray" / "files" / "alerts.yaml"
 HEALTHY = {
     'dray_leading{pod="a"}': "1x60",
     'dray_leading{pod="b"}': "0x60",
@@ -79,6 +80,17 @@ def test_a_cluster_where_nothing_runs_is_noticed(tmp_path):
     firing = [{"exp_labels": rule["labels"], "exp_annotations": rule["annotations"]}]
 
     outcome(tmp_path, {"up": "0x60"}, "DrayNobodyLeads", firing, "10m")
+
+
+def test_prometheus_takes_the_configuration_of_compose(tmp_path):
+    text = (DEPLOY / "compose" / "prometheus.yaml").read_text()
+    path = tmp_path / "prometheus.yaml"
+    path.write_text(text.replace("/etc/prometheus", str(RULES.parent)))
+
+    done = subprocess.run(["promtool", "check", "config", path], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    assert f"{len(ALERTS)} rules found" in done.stdout
 
 
 def test_every_alert_has_its_trouble():

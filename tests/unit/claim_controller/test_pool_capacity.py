@@ -64,6 +64,21 @@ def test_claims_that_come_and_go_are_seen() -> None:
     assert pool_totals(cache, ["n"]).vram["free"] == "80Gi"
 
 
+def test_cards_in_use_are_counted_and_those_of_which_nothing_is_left() -> None:
+    cache = of_two_nodes()
+    slice_ = published("n", 3, "40Gi", "40Gi")
+    for device in slice_["spec"]["devices"]:
+        device["capacity"]["virtual_tflops"] = {"value": "100"}
+    cache.apply(SLICES, Changed(slice_))
+    for revision, share in enumerate(("60", "40"), 4):
+        one = claim(share, revision)
+        (result,) = one["status"]["allocation"]["devices"]["results"]
+        result["consumedCapacity"] = {"virtual_tflops": share}
+        cache.apply(CLAIMS, Changed(one))
+        totals = pool_totals(cache, ["n"])
+        assert (totals.used, totals.full) == (1, share == "40")
+
+
 def test_a_slice_that_changes_or_goes_is_seen() -> None:
     cache = of_two_nodes()
     assert pool_totals(cache, ["n"]).gpus == 2

@@ -39,6 +39,10 @@ class _Amounts:
     """What is left of the budget of healthy cards; below zero if more is taken."""
     partly: int = 0
     """Of that, on cards of which something is taken."""
+    used: int = 0
+    """Healthy cards of which something is taken."""
+    full: int = 0
+    """Of those, cards of which nothing is left."""
     total_binary: bool | None = None
     """Whether the last part was spelt with a binary suffix, as the sum is then; None: no part."""
     budget_binary: bool | None = None
@@ -57,6 +61,10 @@ class PoolTotals:
     vram: dict[str, str]
     fragmentation: float = 0.0
     """The share of the free virtual TFLOPS that lies on cards which are partly used, 0 to 1."""
+    used: int = 0
+    """Healthy cards of whose virtual TFLOPS something is taken."""
+    full: int = 0
+    """Of those, cards of which nothing is left."""
 
 
 def pool_totals(cache: ObjectCache, nodes: Iterable[str]) -> PoolTotals:
@@ -75,7 +83,14 @@ def pool_totals(cache: ObjectCache, nodes: Iterable[str]) -> PoolTotals:
     free = sum(part.amounts[0].free for part in parts)
     partly = sum(part.amounts[0].partly for part in parts)
     return PoolTotals(
-        gpus, unhealthy, _models(parts), tflops, vram, partly / free if free > 0 else 0.0
+        gpus,
+        unhealthy,
+        _models(parts),
+        tflops,
+        vram,
+        partly / free if free > 0 else 0.0,
+        sum(part.amounts[0].used for part in parts),
+        sum(part.amounts[0].full for part in parts),
     )
 
 
@@ -122,7 +137,7 @@ def _sums(cache: ObjectCache, pool: str, node: str) -> _NodeTotals:
 def _amounts(
     cache: ObjectCache, cards: dict[DeviceId, Device], physical: str, virtual: str
 ) -> _Amounts:
-    totals, budgets, free, partly = [], [], 0, 0
+    totals, budgets, free, partly, used, full = [], [], 0, 0, 0, 0
     for name, device in cards.items():
         total = _capacity(device, physical)
         own = _capacity(device, virtual) or total
@@ -131,15 +146,20 @@ def _amounts(
         if is_unhealthy(device):
             continue
         budget = 0 if own is None else own.nano
-        amounts = [_taken(share, virtual, own) for share in _shares(cache, name)]
+        shares = list(_shares(cache, name))
+        amounts = [_taken(share, virtual, own) for share in shares]
         taken = sum(0 if amount is None else amount.nano for amount in amounts)
         free += budget - taken
         partly += max(0, budget - taken) if taken > 0 else 0
+        used += bool(shares)
+        full += bool(shares) and taken >= budget
     return _Amounts(
         sum(one.nano for one in totals),
         sum(one.nano for one in budgets),
         free,
         partly,
+        used,
+        full,
         totals[-1].binary if totals else None,
         budgets[-1].binary if budgets else None,
     )
