@@ -20,6 +20,7 @@ from dray.kube.convert import claim_from, node_from, pod_from
 from dray.kube.ports import NODES, POOLS, SLICES, Changed, Deleted, Listed, Resource
 from dray.messages.base import decode
 from dray.messages.decisions import ClaimDecision, PodDecision
+from dray.messages.facts import PriorityClassObserved
 from dray.messages.inputs import MUTATE_POD, Reviewed
 from dray.recording.questions import name_of
 from dray.recording.redaction import redacted
@@ -169,7 +170,9 @@ async def test_a_recorded_review_has_no_secret_and_is_answered_as_it_was(
             "oldObject": old,
         }
     )
-    view, ids = new_view(), AdmissionIds("r", "00-" + "a" * 32 + "-" + "b" * 16 + "-00")
+    view = new_view()
+    view.apply(PriorityClassObserved(revision=1, name="tensor-fusion-high", value=300))
+    ids = AdmissionIds("r", "00-" + "a" * 32 + "-" + "b" * 16 + "-00")
     answer = decide(path, request, view, RULES, ids)
 
     backlog = Backlog(MemoryBus(), capacity=1, what="inputs")
