@@ -90,6 +90,11 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         )
 
 
+def minimum_field(group: PodGroup) -> str:
+    """The field that has the minimum of a group, by its API."""
+    return "minMember" if group.key.api == VOLCANO else "minCount"
+
+
 class GroupQueue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The fields of a Queue of Volcano that services read."""
 
@@ -174,8 +179,8 @@ class GroupCount:
     def in_words(self) -> str:
         """What the minimum lacks, such as "2 of 4 pods (minMember); 1 of task ps"."""
         group = self._group
-        field = "minMember" if group.key.api == VOLCANO else "minCount"
-        parts = [f"{self.members} of {group.minimum} pods ({field})"] * bool(self.lacks)
+        lacking = f"{self.members} of {group.minimum} pods ({minimum_field(group)})"
+        parts = [lacking] * bool(self.lacks)
         parts += [
             f"{self.task(task)} of {group.task_minimums[task]} pods of task {task} (minTaskMember)"
             for task in self.lacking_tasks
