@@ -175,9 +175,15 @@ def full_disk() -> Iterator[None]:
     )
     filler = server / "root" / "data" / "filler"
     try:
-        with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
-            while True:
-                file.write(bytes(4096))
+        with pytest.raises(OSError, match="No space left"):
+            fill(filler)
         yield
     finally:
         filler.unlink()
+
+
+def fill(path: Path) -> None:
+    """Write until an error."""
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
