@@ -26,7 +26,7 @@ PYTHONS ?= $(foreach name,python3.11 python3.12 python3.13 python3.14,\
 UV_PYTHON ?= >=3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real test-node test-shells node-packages test-pythons build conformance conformance-all images \
+.PHONY: help setup demo docs terminal test test-real test-node test-shells node-packages test-pythons build conformance conformance-all images \
 	release packaging-packages e2e-helm e2e-compose chaos explore faults oracle oracle-allocation oracle-nodes proof check format generate clean
 
 help: ## List what make can do
@@ -59,6 +59,9 @@ $(INSTALLED): requirements.lock pyproject.toml
 demo: setup ## Run the main job and print each pod's timeline (KEEP=1, RECORD=1, CONTROL_PLANE=real)
 	@$(BIN)/dray demo --control-plane $(CONTROL_PLANE) $(if $(KEEP),--keep) $(if $(RECORD),--record)
 
+docs: setup ## Build the documentation into dist/site, and check its links
+	$(BIN)/python -m tools.site
+
 terminal: setup ## Record docs/terminal.svg, the run of a terminal in the README, again (needs kubectl)
 	@$(BIN)/python -m tools.terminal
 
@@ -79,7 +82,7 @@ test-shells: setup ## Complete commands in bash, zsh and fish; installs those th
 	$(BIN)/pytest -q -m shells tests/shells
 
 node-packages: setup ## Install what real kubelets need with apt-get, as root
-	@$(BIN)/python -m dray_sandbox.node.packages
+	@$(BIN)/python -m tools.node_packages
 
 test-pythons: ## Read objects at their limits on every Python here (PYTHONS="python3.12 python3.13")
 	@set -e; for python in $(PYTHONS); do \
@@ -126,7 +129,7 @@ chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS
 		$(BIN)/pytest -q -n 2 --dist load -x tests/chaos
 
 explore: setup ## Search every interleaving of small worlds, about two minutes (CONTRIBUTING says which)
-	@$(BIN)/python -m dray_sandbox.model_checker
+	@$(BIN)/python -m tools.model_checker
 
 faults: SEEDS := 20
 faults: setup ## Kill and stop processes of whole stacks (SEEDS=20, FIRST=0, CONTROL_PLANE=real)
@@ -160,6 +163,7 @@ check: setup ## Lint, types, architecture, names, generated files (gRPC code is 
 	$(BIN)/python -m tools.generate --check
 	$(BIN)/python tests/contract/page.py --check
 	$(BIN)/python tests/conformance/run_page.py --check
+	$(BIN)/python -m tools.site
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix
