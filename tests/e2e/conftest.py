@@ -20,8 +20,8 @@ from dray.recording.recorder import Recorder
 from dray_cli.demo.collector import DemoCollector
 from dray_cli.demo.manifests import read_manifests
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
+from tools.retry import connect_with_retries
 
 CONTROL_PLANES = [
     pytest.param("sandbox", id="sandbox"),
@@ -93,6 +93,13 @@ class Cluster:
         """The node a pod is bound to, or nothing."""
         pod = await self.kube.get(PODS, name, "default")
         return str(pod["spec"].get("nodeName", ""))
+
+    async def capacity_of(self, device: str) -> dict[str, str]:
+        """What a whole device is taken as in ``consumedCapacity``."""
+        slices = await self.kube.list(SLICES)
+        published = [one for part in slices.objects for one in part["spec"].get("devices", ())]
+        (found,) = (one["capacity"] for one in published if one["name"] == device)
+        return {name: entry["requestPolicy"]["default"] for name, entry in found.items()}
 
     async def check_nothing_is_oversold(self) -> None:
         """From Kubernetes objects alone: what claims consume of a card is there."""

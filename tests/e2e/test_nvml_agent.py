@@ -16,8 +16,8 @@ from tests.nvml_shim.building import Machine, mig_uuid, uuid
 from dray.api.names import HEALTH_TAINT, POOL_LABEL
 from dray.kube.ports import SLICES, Kube, Object
 from dray_sandbox.layout import SimulatedNode, StackOptions
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
+from tools.retry import connect_with_retries
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module")]
 NODE, AGENT = "sim-1", "node-agent-sim-1"
