@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from tests.packaging.helm.installation import (
+    ACCOUNTS,
     INSTALLED,
     NAMESPACE,
     SIMULATED,
@@ -104,6 +105,14 @@ async def operator(installed: Cluster, tmp_path_factory: pytest.TempPathFactory)
     return with_plugin(installed.kubeconfig, token, folder)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def recording(operator: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the operator has recorded."""
+    file = tmp_path_factory.mktemp("recording") / "x.jsonl"
+    assert "records" in await dray(operator, "record", str(file), "--for", "3s")
+    return file
+
+
 def with_plugin(kubeconfig: str, token: str, folder: Path) -> Path:
     """A kubeconfig of the same cluster whose user's token comes from an exec plugin."""
     plugin = folder / "plugin"
@@ -160,23 +169,15 @@ async def test_what_needs_no_bus_works_too(installed: Cluster, operator: Path) -
     assert "default/runs" in await dray(operator, "top", "--once")
 
 
-async def test_a_recording_is_made_and_replayed(
-    installed: Cluster, operator: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "x.jsonl"
-    printed = await dray(operator, "record", str(file), "--for", "3s")
-    replayed = await run([sys.executable, "-m", "dray_cli", "replay", str(file)])
+async def test_a_recording_is_made_and_replayed(recording: Path) -> None:
+    replayed = await run([sys.executable, "-m", "dray_cli", "replay", str(recording)])
 
-    assert "records" in printed
     assert "equal" in replayed or "same" in replayed
 
 
 async def test_nothing_that_dray_shows_has_a_secret(
-    installed: Cluster, operator: Path, tmp_path: Path
+    installed: Cluster, operator: Path, recording: Path
 ) -> None:
-    recording = tmp_path / "x.jsonl"
-    await dray(operator, "record", str(recording), "--for", "3s")
-
     async def logs(name: str, *selector: str) -> str:
         return await installed.kubectl(
             "logs", "-n", NAMESPACE, "--tail=-1", "--all-containers", *selector
@@ -247,10 +248,12 @@ async def test_the_metrics_of_all_services_are_well_formed(installed: Cluster) -
     assert absent <= RARE
 
 
-async def test_an_operator_was_refused_nothing(installed: Cluster, operator: Path) -> None:
-    requests = installed.audited([OPERATOR])
+async def test_nothing_was_refused_to_the_operator_and_the_services(installed: Cluster) -> None:
+    requests = installed.audited([*ACCOUNTS, OPERATOR])
 
-    assert len(requests) > 50
+    users = {one.user for one in requests}
+    assert {OPERATOR, *ACCOUNTS[:3]} <= users  # claim-controller, node-agent, setup
+    assert ACCOUNTS[-1] not in users  # the webhook
     assert [(one.verb, one.path) for one in requests if one.forbidden] == []
 
 
