@@ -1,5 +1,6 @@
 """The command line on an installed cluster: nothing but a kubeconfig, and the operators' roles."""
 
+import asyncio
 import base64
 import gzip
 import json
@@ -191,7 +192,7 @@ async def test_nothing_that_dray_shows_has_a_secret(
     for verb in ("explain", "trace"):
         shown[verb] = await dray(operator, verb, "pod/runs", "-o", "json")
     shown["doctor"] = await dray(operator, "doctor", "--deep", "-o", "json")
-    shown["the recording"] = recording.read_text()
+    shown["the recording"] = await asyncio.to_thread(recording.read_text)
     shown["traces"] = b"".join(SPANS).decode("utf-8", "replace")
     shown["events"] = await installed.kubectl("get", "events", "-A", "-o", "yaml")
     kinds = "bindrequests,resourceclaims,resourceclaimtemplates,configmaps,gpupools"
