@@ -73,9 +73,9 @@ test-real: setup ## Run further tests on the real control plane, built once in 4
 	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m "real and not node" \
 		$(or $(TESTS),--ignore=tests/contract --ignore=tests/conformance)
 
-test-node: setup ## Run tests on real kubelets with containerd and runc, as root (K8S=1.37, TESTS=...)
+test-node: setup ## Run tests on real kubelets with containerd and runc, as root (SHORT=1, K8S=1.37, TESTS=...)
 	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.node build
-	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m node $(or $(TESTS),tests/real_node)
+	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m "node$(if $(SHORT), and not long)" $(or $(TESTS),tests/real_node)
 
 test-shells: setup ## Complete commands in bash, zsh and fish; installs those that are missing, as root
 	@$(BIN)/python -m tools.shell_packages

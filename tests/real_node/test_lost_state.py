@@ -5,8 +5,9 @@ import shutil
 import time
 from pathlib import Path
 
+import pytest
 from tests.conformance.stand import results_of
-from tests.real_node.cluster import DEDICATED, GPU_VARIABLE, GPUS, REAL_NODE, RealCluster
+from tests.real_node.cluster import DEDICATED, GPU_VARIABLE, GPUS, NODE_OF, REAL_NODE, RealCluster
 
 pytestmark = REAL_NODE
 
@@ -34,8 +35,13 @@ async def test_a_bus_that_lost_its_volume_is_filled_from_kubernetes(
     await real_cluster.recounted()
 
 
+@pytest.mark.long
 async def test_dray_follows_kubernetes_back_to_an_older_state(real_cluster: RealCluster) -> None:
-    """Pods that were made after the snapshot are gone, those deleted since are back."""
+    """Pods that were made after the snapshot are gone, those deleted since are back.
+
+    The kubelets are restarted, as the documentation of etcd's restoring asks: their watches wait
+    for revisions that the older state has not reached.
+    """
     stack = real_cluster.stack
     await real_cluster.submit("kept", DEDICATED)
     await real_cluster.submit("returns", DEDICATED, gpu_count="2")
@@ -56,6 +62,8 @@ async def test_dray_follows_kubernetes_back_to_an_older_state(real_cluster: Real
     await real_cluster.submit("vanishes", DEDICATED, gpu_count=str(GPUS))
     await real_cluster.running("vanishes")
     await change_etcd(snapshot, etcd)
+    for node in NODE_OF.values():
+        await real_cluster.restart(f"kubelet-{node}")
 
     assert set(await real_cluster.pods()) == {"kept", "returns"}
     await real_cluster.ready("kept", "returns")
