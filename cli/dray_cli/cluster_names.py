@@ -9,11 +9,20 @@ from collections.abc import Callable
 import click
 
 from dray.api.errors import DrayError
-from dray.kube.ports import NAMESPACES, NODES, PODS, POOLS, Resource
+from dray.kube.ports import (
+    NAMESPACES,
+    NATIVE_POD_GROUPS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    POOLS,
+    Resource,
+)
 from dray_cli.target import connect_kube
 
 _PATIENCE_S = 3.0
 _POD_PREFIX = "pod/"
+_GROUP_PREFIX = "podgroup/"
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -28,6 +37,26 @@ def complete_pods(context: click.Context, _: click.Parameter, incomplete: str) -
         begun = ""
     namespace = context.params.get("namespace") or "default"
     return [prefix + name for name in _names(context, PODS, namespace) if name.startswith(begun)]
+
+
+def complete_explained(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Pods, as above, and ``podgroup/NAME`` for each PodGroup of the namespace."""
+    kind, slash, begun = incomplete.rpartition("/")
+    if not slash and not _GROUP_PREFIX.startswith(incomplete):
+        return complete_pods(context, parameter, incomplete)
+    if slash and kind not in ("podgroup", "podgroups", "pg"):
+        return complete_pods(context, parameter, incomplete)
+    prefix = f"{kind}/" if slash else _GROUP_PREFIX
+    namespace = context.params.get("namespace") or "default"
+    found = [
+        name
+        for resource in (POD_GROUPS, NATIVE_POD_GROUPS)
+        for name in _names(context, resource, namespace)
+    ]
+    groups = [prefix + name for name in dict.fromkeys(found) if not slash or name.startswith(begun)]
+    return groups if slash else [*complete_pods(context, parameter, incomplete), *groups]
 
 
 def completer_of(resource: Resource) -> Completer:
@@ -56,6 +85,9 @@ def _names(context: click.Context, resource: Resource, namespace: str = "") -> l
 
 
 pod_argument = click.argument("target", metavar="pod/NAME", shell_complete=complete_pods)
+explained_argument = click.argument(
+    "target", metavar="pod/NAME|podgroup/NAME", shell_complete=complete_explained
+)
 namespace_option = click.option(
     "-n",
     "--namespace",

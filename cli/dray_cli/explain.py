@@ -1,4 +1,4 @@
-"""``dray explain pod/NAME``: why a pod waits, what it got, how it ended."""
+"""``dray explain pod/NAME``: why a pod waits, what it got, how it ended; and of a PodGroup."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -19,9 +19,11 @@ from dray.kube.ports import (
     NotFoundError,
     Object,
     RefusedError,
+    Resource,
 )
-from dray_cli.cluster_names import namespace_option, pod_argument
+from dray_cli.cluster_names import explained_argument, namespace_option
 from dray_cli.decision_source import DecisionSource, decided_by
+from dray_cli.explain_group import RESOURCES, GroupExplanation, explain_group
 from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import output_option, print_json
 from dray_cli.pod_claims import claims_of, containers_of, devices_of, holdings_of, sharers_of
@@ -341,8 +343,19 @@ def pod_name(target: str) -> str:
     return name
 
 
+def group_name(target: str) -> tuple[Resource | None, str] | None:
+    """``NAME`` of ``podgroup/NAME``, and the kind if its API group was named
+    (``podgroup.scheduling.k8s.io/NAME``); None: another kind was named, or none."""
+    kind, _, name = target.rpartition("/")
+    word, _, api = kind.partition(".")
+    if not name or word not in ("podgroup", "podgroups", "pg"):
+        return None
+    resource = next((one for one in RESOURCES if one.group == api), None)
+    return None if api and resource is None else (resource, name)
+
+
 @click.command()
-@pod_argument
+@explained_argument
 @namespace_option
 @click.option(
     "--scores",
@@ -364,9 +377,18 @@ def explain(
 ) -> None:
     """Say why a pod waits, clause by clause, what it got, or how it ended.
 
+    Of a group of pods, say what it waits for, and how far each of its pods is.
+
     Scores at the time of the decision are in recordings: `dray replay FILE --scores pod/NAME`.
     """
     short = output == "text" and not full_names
+    if (group := group_name(target)) is not None:
+        if scores:
+            raise click.UsageError("--scores is of a pod: name one as pod/NAME")
+        _print_group(
+            *asyncio.run(_explain_group(kubeconfig, namespace, group, short=short)), output
+        )
+        return
     found, gpu_names = asyncio.run(_explain(kubeconfig, namespace, pod_name(target), short=short))
     if output == "text":
         click.echo(wrapped_on_terminal(gpu_names.shortened("\n".join(found.lines()))))
@@ -375,6 +397,25 @@ def explain(
         print_json(found.as_json() | ({"scores": scored.as_json()} if scored else {}))
     elif scored is not None:
         click.echo("\n".join(scored.lines()))
+
+
+def _print_group(found: GroupExplanation, gpu_names: GpuNames, output: str) -> None:
+    if output == "json":
+        print_json(found.as_json())
+    else:
+        click.echo(wrapped_on_terminal(gpu_names.shortened("\n".join(found.lines()))))
+
+
+async def _explain_group(
+    kubeconfig: str | None, namespace: str, group: tuple[Resource | None, str], *, short: bool
+) -> tuple[GroupExplanation, GpuNames]:
+    kube = await connect_kube(kubeconfig)
+    try:
+        found = await explain_group(kube, namespace, group[1], group[0])
+        gpu_names = await names_in(kube, "\n".join(found.lines())) if short else GpuNames()
+    finally:
+        await kube.close()
+    return found, gpu_names
 
 
 async def _scores(kubeconfig: str | None, nats: str | None, found: Explanation) -> "FoundScores":

@@ -34,7 +34,7 @@ from dray_sandbox.services import NodeFolders
 CONTEXT = "dray-compose"
 SERVICES = ("webhook", "claim-controller", "allocator", "node-agent")
 USER_ID = 65532
-"""Of the images' containers."""
+"""The user of the images' containers."""
 _DONE = "done"
 
 

@@ -32,11 +32,11 @@ from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
 from dray_node_agent.files.publication_record import PublicationRecordFile
 from dray_node_agent.gpus.detected_gpus import DetectedGpus, load_library
 from dray_node_agent.gpus.driver_files import DriverFiles
-from dray_node_agent.gpus.reader import DEADLINE_S, GpuReader
+from dray_node_agent.gpus.reader import GpuReader
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
-from dray_node_agent.kubelet.preparer import NewlyPrepared, Preparer
+from dray_node_agent.kubelet.preparer import CompletedPreparation, Preparer
 from dray_node_agent.kubelet.server import KubeletServer
 from dray_node_agent.kubelet.sockets import (
     endpoint_socket,
@@ -125,7 +125,7 @@ async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
     )
 
 
-def open_gpus(node: NodeGroup, *, deadline_s: float = DEADLINE_S) -> GpuReader:
+def open_gpus(node: NodeGroup) -> GpuReader:
     """The GPUs of the settings."""
     if node.board == "simulated":
         health_file = node.health_file or node.state_dir / "unhealthy"
@@ -148,7 +148,7 @@ def open_gpus(node: NodeGroup, *, deadline_s: float = DEADLINE_S) -> GpuReader:
         return NvmlGpus(sysfs=node.sysfs, files=files)
 
     detected = DetectedGpus(open_nvml, node.sysfs / "bus" / "pci" / "devices")
-    return GpuReader(detected, deadline_s=deadline_s)
+    return GpuReader(detected, deadline_s=node.nvml_timeout)
 
 
 def assemble(
@@ -177,7 +177,7 @@ def assemble(
     pods = NodePods(kube, node.name)
     measure = preparation_times(health.registry)
 
-    def on_prepared(prepared: NewlyPrepared) -> None:
+    def on_prepared(prepared: CompletedPreparation) -> None:
         measure(prepared)
         reporter.prepared(prepared)
 

@@ -98,7 +98,7 @@ def _selector(variable: str) -> str:
 _SELECTOR_CHANGED = (
     f"request.operation == 'CREATE' || {_selector('object')} != {_selector('oldObject')}"
 )
-"""Who changes anything else of a pool was warned before."""
+"""Other changes of a pool are not reviewed: the first warning stands."""
 
 
 def _template_annotations(variable: str) -> str:
@@ -142,7 +142,7 @@ NOT_INSTALLED = f'request.namespace != "{DRAY_NAMESPACE}"'
 """The base template of an installation is created before its webhook runs."""
 TOLERATING_CLAIM = _tolerating("object.spec")
 TOLERATING_TEMPLATE = f"has(object.spec.spec) && {_tolerating('object.spec.spec')}"
-"""Of any class: they may tolerate the taint that keeps kube-scheduler from dray's devices."""
+"""Requests of any class may tolerate the taint that keeps kube-scheduler from dray's devices."""
 
 
 def webhook_configurations(

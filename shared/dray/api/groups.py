@@ -63,7 +63,7 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     min_resources: dict[str, str] = msgspec.field(default_factory=dict)
     """``minResources``, as quantities."""
     queue: str = ""
-    """Of Volcano's groups."""
+    """For Volcano's groups."""
     priority_class: str = ""
     priority: int | None = None
     """None: that of its pods."""
@@ -88,6 +88,11 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return max(self.minimum, tasks) > 1 or any(
             policy.minimum * policy.size > 1 for policy in self.sub_groups
         )
+
+
+def minimum_field(group: PodGroup) -> str:
+    """The field that has the minimum of a group, by its API."""
+    return "minMember" if group.key.api == VOLCANO else "minCount"
 
 
 class GroupQueue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -174,8 +179,8 @@ class GroupCount:
     def in_words(self) -> str:
         """What the minimum lacks, such as "2 of 4 pods (minMember); 1 of task ps"."""
         group = self._group
-        field = "minMember" if group.key.api == VOLCANO else "minCount"
-        parts = [f"{self.members} of {group.minimum} pods ({field})"] * bool(self.lacks)
+        lacking = f"{self.members} of {group.minimum} pods ({minimum_field(group)})"
+        parts = [lacking] * bool(self.lacks)
         parts += [
             f"{self.task(task)} of {group.task_minimums[task]} pods of task {task} (minTaskMember)"
             for task in self.lacking_tasks

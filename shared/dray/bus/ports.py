@@ -50,7 +50,7 @@ class StreamState:
     lagging: tuple[str, ...] = ()
     """Servers that should keep it and are away or behind."""
     cluster: str = ""
-    """Of servers; empty: there is one."""
+    """The name of the cluster of servers; empty: there is one server."""
     wanted: int = 0
     """Replicas wanted at creation that the servers could not provide; 0: all were."""
     bytes: int = 0
@@ -63,7 +63,7 @@ class StoreUse:
 
     bytes: int
     limit_bytes: int | None
-    """Of the account; None: it has none, and the server's limit is unknown."""
+    """The account's limit; None: it has none, and the server's limit is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +179,9 @@ class Bus(Protocol):
         self, batches: Iterable[Sequence[Outgoing]], *, fence: Fence | None = None
     ) -> list[int | DrayError]:
         """Store many messages in order, as ``publish`` does, without waiting for each. A batch is
-        made while earlier ones are on their way, and none after a failure. Returns the sequence of
-        each message of the batches that were made, or the error instead."""
+        made while earlier ones are on their way, and none after a failure: the first alone without
+        a connection. Returns the sequence of each message of the batches that were made, or the
+        error instead."""
 
     async def append(
         self, message: Outgoing, *, expected_last: int, identity: str = "", after: str = ""

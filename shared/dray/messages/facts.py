@@ -50,7 +50,7 @@ class ClaimObserved(Fact, frozen=True, kw_only=True):
     beside: tuple[str, ...] = ()
     """Other pools whose pods refer to the claim: their logs may reserve devices for it."""
     moved_to: str | None = None
-    """Of a tombstone: the claim still exists, but in this pool."""
+    """In a tombstone: the pool in which the claim still exists."""
     given_up: GivenUp | None = None
     """Attempts void beyond the claim's annotation, and why that can't be written."""
 
@@ -73,7 +73,7 @@ class PodObserved(Fact, frozen=True, kw_only=True):
     beside: tuple[str, ...] = ()
     """Other pools that the pod's claims name."""
     moved_to: str | None = None
-    """Of a tombstone: the pod still exists, but in this pool."""
+    """In a tombstone: the pool in which the pod still exists."""
 
     def subject_pool(self) -> str:
         return self.pod.pool
@@ -110,7 +110,7 @@ class SliceObserved(Fact, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "slice"
     slice: ResourceSlice
     in_full: dict[str, Any] | None = None
-    """Of earlier releases, until it is read: the complete slice (``dray.messages.earlier``)."""
+    """In facts of earlier releases: the complete slice (``dray.messages.earlier``)."""
 
     def __post_init__(self) -> None:
         if self.in_full is not None:
@@ -215,7 +215,7 @@ class CheckpointPosition(msgspec.Struct, frozen=True, kw_only=True):
     """A complete checkpoint of a decision log."""
 
     sequence: int
-    """Of its first part."""
+    """The sequence of its first part."""
     now_unix_s: float
     """The facts' time when it was written."""
 
@@ -325,7 +325,7 @@ class Synced(Fact, frozen=True, kw_only=True):
 
 
 class Tick(Fact, frozen=True, kw_only=True):
-    """The clock of decisions. ``revision`` is the count of ticks.
+    """The clock of decisions, and the leader's sign of life. ``revision`` is the count of ticks.
 
     The time is counted: each tick adds what passed by its publisher's monotonic clock, and the
     next publisher continues from the last tick. The wall clock is read only for the first tick
@@ -337,6 +337,10 @@ class Tick(Fact, frozen=True, kw_only=True):
     most_step_s: float = 60.0
     """A reader adds at most this for each tick, whatever ``now_unix_s`` says. The default is for
     ticks of earlier releases, which had the wall clock's time."""
+    store_bytes: int = 0
+    """What NATS stores for dray, as measured last; 0: not yet. No decision depends on it."""
+    store_limit_bytes: int = 0
+    """What it may store; 0: not known."""
 
     def ids(self) -> tuple[str, ...]:
         return ()

@@ -8,7 +8,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import NODES, PODS, POOLS, KubeUnavailableError
+from dray.kube.ports import NODES, POD_GROUPS, PODS, POOLS, KubeUnavailableError
 from dray_cli import cluster_names
 from dray_cli.__main__ import VERBS, cli, kubectl, kubectl_complete
 
@@ -29,6 +29,7 @@ async def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         spec = {"containers": [{"name": "c", "image": "i"}]}
         await kube.create(PODS, {"metadata": {"name": name}, "spec": spec}, namespace)
     await kube.create(POOLS, {"metadata": {"name": "fast"}, "spec": {}})
+    await kube.create(POD_GROUPS, {"metadata": {"name": "gang"}, "spec": {}}, "default")
     await kube.create(NODES, {"metadata": {"name": "node-1"}})
 
     async def connected(_: str | None) -> MemoryKube:
@@ -47,8 +48,10 @@ def test_verbs_and_options_are_completed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (("explain", ""), ["pod/test", "pod/train"]),
-        (("explain", "po"), ["pod/test", "pod/train"]),
+        (("explain", ""), ["pod/test", "pod/train", "podgroup/gang"]),
+        (("explain", "po"), ["pod/test", "pod/train", "podgroup/gang"]),
+        (("explain", "podgroup/"), ["podgroup/gang"]),
+        (("explain", "pg/x"), []),
         (("explain", "pod/tr"), ["pod/train"]),
         (("trace", "tr"), ["pod/train"]),
         (("trace", "-n", "team", "pods/"), ["pods/other"]),

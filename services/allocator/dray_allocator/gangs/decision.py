@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from dray.api.groups import minimum_field
 from dray.api.pods import GroupKey, Pod
 from dray.messages.decisions import GroupDecision, PodDecision
 from dray.reasons import Reason
@@ -183,12 +184,23 @@ def _short_of(
     if potential < needed:
         what = (
             f"PodGroup {key} can never fit: even without other pods, the pool has room for "
-            f"{potential} of {needed} pods{task} at once"
+            f"{potential} of {needed} pods{task} at once; {_would_fit(found, needed - potential)}"
         )
         return (Reason(GROUP, what, 0, 0, "group"), *explain_pod(state, domain, example.request))
     what = f"PodGroup {key} lacks devices for pods{task}"
-    head = Reason(GROUP, what, needed - slots, needed, "member")
+    detail = _would_fit(found, needed - slots)
+    head = Reason(GROUP, what, needed - slots, needed, "member", detail)
     return (head, *explain_pod(state, domain, example.request))
+
+
+def _would_fit(found: Membership, short: int) -> str:
+    """What makes the group fit that has room for ``short`` pods too few."""
+    group = found.group
+    text = f"it starts once {short} more fit"
+    least = group.minimum - short
+    if group.task_minimums or group.sub_groups or least < 1:
+        return text
+    return f"{text}, or with {minimum_field(group)} {least}"
 
 
 def _unfit(

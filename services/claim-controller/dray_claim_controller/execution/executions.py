@@ -25,7 +25,7 @@ class DecisionVersions:
     policy_version: int
     """Generation of the pool's SchedulingConfigTemplate."""
     learned_version: int
-    """Of what FragmentationAware had learned; 0: nothing."""
+    """The version of FragmentationAware's workload model; 0: there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class OpenExecutions:
         return self._parts.is_complete and self._continue_from(sequence, record)
 
     def _begin_again(self) -> None:
-        """The records before are trimmed: a checkpoint has what they amount to."""
+        """The records before are trimmed: a checkpoint replaces them."""
         self.open.clear()
         self.waiting.clear()
         self.left.clear()

@@ -30,7 +30,8 @@ class InFlightAllocations:
         self._fences: dict[str, int] = {}
         """The revision of the claim that each write is fenced by."""
         self._over_s: dict[str, float] = {}
-        """Of writes whose outcome is unknown, from when on (monotonic) none is carried out."""
+        """By claim, for writes with an unknown outcome: the time after which none is carried out
+        (monotonic)."""
 
     @property
     def writes(self) -> tuple[ClaimHolding, ...]:
@@ -160,8 +161,8 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the problem is a claim that can't be read and may hold a device."""
 
 
-class MayCommit(RecordedRule[Checked], frozen=True, kw_only=True, tag="may-commit"):
-    """Whether writing the allocation would sell a device twice."""
+class CommitCheck(RecordedRule[Checked], frozen=True, kw_only=True, tag="may-commit"):
+    """Whether writing the allocation would allocate a device twice."""
 
     claim: ClaimDecision
     in_flight: tuple[ClaimHolding, ...] = ()

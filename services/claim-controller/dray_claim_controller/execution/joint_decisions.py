@@ -10,7 +10,7 @@ from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.execution.decisions import GO, WAIT, same_allocation, stop_jointly
 
 Verdict = str
-"""``GO``, ``WAIT``, or why the decision is taken back (``stop_jointly``)."""
+"""``GO``, ``WAIT``, or why the decision is rolled back (``stop_jointly``)."""
 _State = Literal["running", "ready", "unready", "gone"]
 _LATE: Final = "not all of its pods had their devices {timeout_s:g} s after the decision"
 
@@ -19,12 +19,12 @@ class JointStep(RecordedRule[Verdict], frozen=True, kw_only=True, tag="joint-ste
     """What becomes of a decision on a group before its pods are bound."""
 
     decisions: tuple[PodDecision, ...]
-    """Of its pods, those that are not void."""
+    """The decisions on its pods that are not void."""
     size: int
     """The number of its pods."""
     timeout_s: float
     age_s: float
-    """Of the decision."""
+    """The age of the decision."""
 
     def answer(self, cache: ObjectCache) -> Verdict:
         states = [_state(cache, one) for one in self.decisions]

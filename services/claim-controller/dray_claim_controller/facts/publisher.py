@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -13,7 +14,14 @@ import structlog
 from dray.api.claims import GivenUp
 from dray.api.equality import strictly_equal
 from dray.api.errors import DrayError, PermanentError
-from dray.bus.ports import Bus, BusUnavailableError, Fence, MessageTooLargeError, StaleSequenceError
+from dray.bus.ports import (
+    Bus,
+    BusUnavailableError,
+    Fence,
+    MessageTooLargeError,
+    StaleSequenceError,
+    StoreUse,
+)
 from dray.bus.topology import FACTS_STREAM
 from dray.kube.ports import NODES
 from dray.messages.base import (
@@ -83,7 +91,7 @@ class _PlannedFacts:
 
     key: FactKey
     revision: int
-    """That changed it."""
+    """The revision that changed it."""
     facts: tuple[Fact, ...]
     error: DrayError | None = None
     """Why they were not published."""
@@ -135,6 +143,10 @@ class Publisher:
         """``tick_s``: how often ``tick`` is called."""
         self.sequence = 0
         """Sequence of the newest fact known to be stored."""
+        self.known_revision = 0
+        """At least the highest resourceVersion that earlier terms knew, once begun."""
+        self.store_use = StoreUse(0, None)
+        """How full the store of NATS is, for the ticks; 0 bytes: not measured yet."""
         self._bus = bus
         self._cache = cache
         self._evaluate = evaluate or RuleRecorder(cache).evaluate
@@ -227,7 +239,7 @@ class Publisher:
     async def tick(self) -> None:
         """Publish the time for readers of the facts, and check nodes in quarantine."""
         async with self._lock:
-            await self._store(self._sealed(self._time.tick()))
+            await self._store(self._sealed(self._time.tick(self.store_use)))
         for name in self._quarantined:
             self._cache.mark(FactKey(NodeObserved.NAME, name))
 
@@ -249,7 +261,7 @@ class Publisher:
         return dict(self._given_up)
 
     def recalled(self) -> Mapping[str, float]:
-        """When the devices of nodes were taken back from kube-scheduler, as published."""
+        """When the devices of nodes were reclaimed from kube-scheduler, as published."""
         return self._recalled
 
     def nodes_of(self, domain: str) -> tuple[str, ...]:
@@ -273,11 +285,13 @@ class Publisher:
             fact = decode(payload, kind)
         except UndecodableMessageError:
             # Written by another version; facts of existing objects are published again.
+            self.known_revision = sys.maxsize
             return
         self.sequence = sequence
         if isinstance(fact, Tick):
             self._time.continue_from(fact)
         elif not isinstance(fact, _UNREMEMBERED):
+            self.known_revision = max(self.known_revision, fact.revision)
             self._published(self._with_cached(fact))
 
     def _with_cached(self, fact: Fact) -> Fact:
@@ -298,19 +312,22 @@ class Publisher:
 
     async def _publish_dirty(self) -> None:
         queue = FactQueue(self._cache, self._outbox)
-        for _ in queue.take_all():
-            await asyncio.sleep(0)
-        while planned := await self._publish_together(islice(queue.take(_AT_ONCE), _MOST_BATCHES)):
-            failed = [
-                (one.key, one.revision, one.error) for one in planned if one.error is not None
-            ]
-            if not failed:
-                continue
-            for key, revision in (*((key, at) for key, at, _ in failed), *queue.rest()):
+        try:
+            for _ in queue.take_all():
+                await asyncio.sleep(0)
+            while planned := await self._publish_together(
+                islice(queue.take(_AT_ONCE), _MOST_BATCHES)
+            ):
+                failed = [one for one in planned if one.error is not None]
+                for one in failed:
+                    self._cache.mark(one.key, one.revision)
+                errors = [one.error for one in failed if one.error is not None]
+                final = (one for one in errors if not isinstance(one, BusUnavailableError))
+                if errors:
+                    raise next(final, errors[0])
+        finally:
+            for key, revision in queue.rest():
                 self._cache.mark(key, revision)
-            errors = [error for *_, error in failed]
-            final = (one for one in errors if not isinstance(one, BusUnavailableError))
-            raise next(final, errors[0])
 
     async def _publish_together(self, batches: Iterator[list[FactEntry]]) -> list[_PlannedFacts]:
         """Publish what batches of keys ask for; they may be on their way together, but the facts of

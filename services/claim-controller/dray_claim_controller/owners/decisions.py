@@ -78,7 +78,7 @@ def _late(
     holders: list[CachedResourceClaim],
     recalled_unix_s: float,
 ) -> Iterator[LateAllocation]:
-    """Latest first, and as many as have to go; those that are going count as gone."""
+    """Latest first, until the rest fits; ending pods count as ended."""
     late = [cached for cached in holders if _came_late(cached, recalled_unix_s)]
     late.sort(
         key=lambda cached: (_is_going(cache, cached), _allocated_unix_s(cached)), reverse=True
@@ -137,13 +137,13 @@ class StrandedPods(RecordedRule[Stranded], frozen=True, kw_only=True, tag="who-i
         return "who-is-stranded"
 
 
-class CameLate(
+class LateAllocations(
     RecordedRule[tuple[LateAllocation, ...]], frozen=True, kw_only=True, tag="came-late"
 ):
-    """What kube-scheduler allocated on devices that dray had taken back, beyond what they have."""
+    """What kube-scheduler allocated on devices that dray had reclaimed, beyond their capacity."""
 
     recalled: tuple[tuple[str, float], ...]
-    """Nodes, and when their devices were taken back."""
+    """Nodes, and when their devices were reclaimed."""
 
     def answer(self, cache: ObjectCache) -> tuple[LateAllocation, ...]:
         return tuple(

@@ -1,0 +1,218 @@
+"""``dray explain podgroup/NAME``: what a group of pods waits for, and how far each of them is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dray.api import names
+from dray.api.groups import GroupCount, PodGroup
+from dray.api.pods import GroupMember
+from dray.kube.convert_groups import group_member, pod_group_from
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLAIMS,
+    NATIVE_POD_GROUPS,
+    POD_GROUPS,
+    PODS,
+    Kube,
+    NotFoundError,
+    Object,
+    Resource,
+)
+from dray_cli.pod_claims import devices_of
+
+RESOURCES: Final = (POD_GROUPS, NATIVE_POD_GROUPS)
+"""Kinds of groups; the first that has the name is the one that is meant."""
+_ENDED: Final = ("Succeeded", "Failed")
+_WHY: Final = (("Unschedulable", "True"), ("PodGroupInitiallyScheduled", "False"))
+"""Conditions, with their status, that say why a group has not started."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """How far a pod of a group is."""
+
+    name: str
+    task: str
+    state: str
+    """As a clause, such as ``waits for GPUs``."""
+    node: str = ""
+    reasons: str = ""
+    """Why it has no GPUs, as the allocator says of this pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupExplanation:
+    """What is known of a group, all from Kubernetes objects."""
+
+    obj: Object
+    group: PodGroup
+    running: GroupCount
+    """Members that are bound or have succeeded."""
+    existing: GroupCount
+    """Members that have not failed."""
+    members: tuple[MemberState, ...]
+
+    @property
+    def conditions(self) -> list[Mapping[str, Any]]:
+        """The conditions of its status."""
+        return list((self.obj.get("status") or {}).get("conditions") or ())
+
+    @property
+    def _why(self) -> Mapping[str, Any]:
+        """The condition that says why it has not started; empty if none does."""
+        found = (one for one in self.conditions if (one["type"], one["status"]) in _WHY)
+        return next(found, {})
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it has not started, one line each."""
+        if not self.members:
+            return ["no pod names it yet"]
+        return str(self._why.get("message") or "").splitlines()
+
+    @property
+    def phase(self) -> str:
+        """``status.phase`` of Volcano's groups; of Kubernetes', whether it has started."""
+        if phase := (self.obj.get("status") or {}).get("phase"):
+            return str(phase)
+        return "Running" if self.group.is_gang and self.running.is_met else "Pending"
+
+    def lines(self) -> list[str]:
+        """The explanation as a person reads it."""
+        since = self._why.get("lastTransitionTime")
+        head = f"PodGroup {self.group.key} is {self.phase}"
+        if reasons := self.reasons:
+            head += ": it waits" + (f" since {since}" if since else "") + " because"
+        lines = [head, *(f"  {one}" for one in reasons)]
+        if self.members:
+            lines.append(self._needs())
+        states: dict[str, list[str]] = {}
+        for member in self.members:
+            states.setdefault(member.state, []).append(member.name)
+        lines += [f"  {state}: {', '.join(found)}" for state, found in states.items()]
+        lines += [
+            f"{one['type']}: {one['message']}"
+            for one in self.conditions
+            if one["type"] in ("NotHonored", "Scheduled") and one.get("message")
+        ]
+        return lines
+
+    def _needs(self) -> str:
+        if not self.group.is_gang:
+            return "Its pods start one by one"
+        if not self.running.is_met:
+            return f"Of its pods, too few have a node: {self.running.in_words()}"
+        return "Of its pods, enough have a node"
+
+    def as_json(self) -> dict[str, Any]:
+        """The explanation as data."""
+        return {
+            "namespace": self.group.key.namespace,
+            "podGroup": self.group.key.name,
+            "api": self.group.key.api,
+            "phase": self.phase,
+            "reasons": self.reasons,
+            "waitsSince": self._why.get("lastTransitionTime"),
+            "lacksPods": "" if self.existing.is_met else self.existing.in_words(),
+            "lacksRunning": "" if self.running.is_met else self.running.in_words(),
+            "members": [
+                {
+                    "pod": one.name,
+                    "task": one.task,
+                    "state": one.state,
+                    "node": one.node,
+                    "reasons": one.reasons.splitlines(),
+                }
+                for one in self.members
+            ],
+            "conditions": self.conditions,
+        }
+
+
+async def explain_group(
+    kube: Kube, namespace: str, name: str, resource: Resource | None = None
+) -> GroupExplanation:
+    """Read everything that explains a group; of kind ``resource``, or of the first that has it.
+
+    Raises:
+        NotFoundError: there is no such group.
+    """
+    obj = await _get(kube, namespace, name, RESOURCES if resource is None else (resource,))
+    group = pod_group_from(obj)
+    pods, claims, requests = [
+        (await kube.list(kind, namespace)).objects for kind in (PODS, CLAIMS, BIND_REQUESTS)
+    ]
+    claim_of = {one["metadata"]["name"]: one for one in claims}
+    waits = {one["metadata"]["name"]: one for one in requests}
+    running, existing, states = GroupCount(group), GroupCount(group), []
+    for pod in sorted(pods, key=lambda one: str(one["metadata"]["name"])):
+        member = group_member(pod)
+        if member is None or member.group != group.key:
+            continue
+        state = _state(pod, member, claim_of, waits.get(pod["metadata"]["name"]))
+        has_ended = bool(pod["metadata"].get("deletionTimestamp")) or _phase(pod) == "Failed"
+        if not has_ended or _phase(pod) == "Succeeded":
+            existing.add(member.task, member.labels)
+            if state.node:
+                running.add(member.task, member.labels)
+        states.append(state)
+    return GroupExplanation(obj, group, running, existing, tuple(states))
+
+
+async def _get(kube: Kube, namespace: str, name: str, kinds: tuple[Resource, ...]) -> Object:
+    for kind in kinds:
+        try:
+            return {"apiVersion": kind.api_version, **await kube.get(kind, name, namespace)}
+        except NotFoundError:
+            continue
+    raise NotFoundError(
+        f"there is no PodGroup {namespace}/{name} in the cluster: is the name right, and the "
+        "namespace (-n)?"
+    )
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+def _state(
+    pod: Object, member: GroupMember, claims: Mapping[str, Object], request: Object | None
+) -> MemberState:
+    metadata, spec = pod["metadata"], pod["spec"]
+    name, node, phase = metadata["name"], str(spec.get("nodeName") or ""), _phase(pod)
+    found = [claims[one] for one in _claim_names(pod) if one in claims]
+    devices = sum(1 for claim in found for _ in devices_of(claim))
+    gpus = f"{devices} GPU{'s' * (devices != 1)}"
+    is_allocated = bool(found) and all((one.get("status") or {}).get("allocation") for one in found)
+    gates = [one["name"] for one in spec.get("schedulingGates") or ()]
+    others = [one for one in gates if one != names.ALLOCATION_GATE]
+    asks = names.GPUPOOL in (metadata.get("annotations") or {})
+    reasons = ""
+    if phase in _ENDED:
+        state = "has succeeded" if phase == "Succeeded" else "has failed"
+    elif metadata.get("deletionTimestamp"):
+        state = "is being deleted"
+    elif node:
+        state = f"{phase} on {node}" + (f" with {gpus}" if devices else "")
+    elif others:
+        state = f"is gated by {', '.join(others)}"
+    elif is_allocated:
+        state = f"has {gpus} and no node yet"
+    elif asks and not found:
+        state = "has no ResourceClaim yet"
+    elif asks or found:
+        state = "waits for GPUs"
+        reasons = str(((request or {}).get("status") or {}).get("explanation") or "")
+    else:
+        state = "starts with the group" if gates else f"waits for {spec.get('schedulerName')}"
+    return MemberState(name, member.task, state, node, reasons)
+
+
+def _claim_names(pod: Object) -> list[str]:
+    entries = (
+        (pod["spec"].get("resourceClaims") or ()),
+        ((pod.get("status") or {}).get("resourceClaimStatuses") or ()),
+    )
+    found = (one.get("resourceClaimName") for part in entries for one in part)
+    return list(dict.fromkeys(name for name in found if name))
