@@ -18,6 +18,8 @@ DEFAULT_POOLS = ("my-gpu-pool", "production-pool", "default")
 """Pools of the quick-start example, one per node in turn."""
 SCHEDULER_NAMES = (*DEFAULT_SCHEDULER_NAMES, VOLCANO_SCHEDULER)
 """Scheduler names of pods that dray schedules: local clusters have no Volcano."""
+GPU_RESOURCES = ("nvidia.com/gpu",)
+"""Resources that mean whole GPUs of dray: local clusters have no device plugin."""
 DEFAULT_NODES = 3
 DEFAULT_GPUS = 8
 
