@@ -78,6 +78,7 @@ def _pod(name: str, *annotations: str) -> str:
     )
 
 
+_READY_AGAIN = "timeout 60 bash -c 'until dray status >/dev/null; do sleep 0.1; done'"
 _QUEUE = """
 kubectl apply -f - <<'END'
 {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "research"}}
@@ -103,9 +104,7 @@ END
 GUIDE_PAGES: Final = (
     GuidePage(
         "docs/user-guide/local-stack.md",
-        words={
-            "kill allocator": "kill allocator; until dray status >/dev/null; do sleep 0.1; done"
-        },
+        words={"kill allocator": f"kill allocator\n{_READY_AGAIN}"},
     ),
     GuidePage("docs/user-guide/first-pod.md"),
     GuidePage("docs/user-guide/fractions.md"),

@@ -4,18 +4,19 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.command_blocks import DOWN, GUIDE_PAGES, ROOT, UP, GuidePage
+from tests.command_blocks import DOWN, GUIDE_PAGES, ROOT, UP
 
 from dray_sandbox.controlplane.build import find_kubectl
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+@contextmanager
+def shell(folder: Path) -> Iterator[dict[str, str]]:
     """The environment of somebody who has typed ``dray up`` and the line that it prints."""
     kubectl = find_kubectl()
     assert kubectl is not None
@@ -24,7 +25,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         **os.environ,
         "PATH": os.pathsep.join(folders),
         "DRAY_STACK": "user-guide",
-        "FOLDER": str(tmp_path_factory.mktemp("guide")),
+        "FOLDER": str(folder),
     }
     environment.pop("KUBECONFIG", None)
     try:
@@ -52,6 +53,7 @@ def run(script: str, environment: dict[str, str]) -> str:
     return text
 
 
-@pytest.mark.parametrize("page", GUIDE_PAGES, ids=lambda page: page.path)
-def test_its_commands_work(page: GuidePage, shell: dict[str, str]) -> None:
-    run(page.script(), shell)
+def test_the_commands_of_all_pages_work(tmp_path: Path) -> None:
+    with shell(tmp_path) as environment:
+        for page in GUIDE_PAGES:
+            run(page.script(), environment)
