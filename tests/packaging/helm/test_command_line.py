@@ -232,7 +232,11 @@ async def secrets_of(installed: Cluster) -> dict[str, str]:
 
 async def test_the_metrics_of_all_services_are_well_formed(installed: Cluster) -> None:
     pods = await installed.objects("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/part-of=dray")
-    services = [one for one in pods if "nats" not in one["metadata"]["name"]]
+    services = [
+        one
+        for one in pods
+        if one["status"]["phase"] == "Running" and "nats" not in one["metadata"]["name"]
+    ]
     pages = {}
     for pod in services:
         name = pod["metadata"]["name"]
