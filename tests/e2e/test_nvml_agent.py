@@ -103,7 +103,7 @@ async def test_cards_are_published_with_what_nvml_says(node: NvmlNode) -> None:
 
 async def test_the_use_of_a_card_is_on_the_metrics_page(node: NvmlNode) -> None:
     node.machine.say(("used", 1, 3072, 85, 40, 61, 250500))
-    url = node.stack.runner.program(AGENT).health_url.replace("healthz", "metrics")
+    url = node.stack.runner.program(AGENT).health_url.rpartition("/")[0] + "/metrics"
 
     async def shown() -> bool:
         text = await asyncio.to_thread(lambda: urlopen(url, timeout=5).read().decode())

@@ -99,6 +99,7 @@ def test_two_ways_to_say_how_much_are_refused(cluster, name):
         'container "c0" asks for nvidia.com/gpu, which is whole GPUs, and annotation '
         f"{P}{name} says what the pod gets, too: expected one of them"
     ) in answer.message
+    assert "container-gpu-count" not in answer.message
 
 
 def test_a_pod_that_is_applied_again_stays_as_it_was(cluster, patched, request_of):

@@ -35,12 +35,15 @@ def as_annotations(pod: Object, resources: Sequence[str], findings: AnnotationFi
     if not counts:
         return pod
     annotations = annotations_of(pod)
-    findings.errors += [
+    conflicts = [
         f"container {quoted(next(iter(counts)))} asks for {' or '.join(resources)}, which is whole "
         f"GPUs, and annotation {name} says what the pod gets, too: expected one of them"
         for name in _SAY_HOW_MANY
         if name in annotations
     ]
+    findings.errors += conflicts
+    if conflicts:
+        return pod
     written = {DRA_ENABLED: "true", DEDICATED_GPU: "true", CONTAINER_GPU_COUNT: json.dumps(counts)}
     converted = without_resources(pod, resources)
     converted["metadata"] = {
