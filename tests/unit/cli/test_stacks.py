@@ -149,7 +149,7 @@ def test_a_simulated_gpu_fails_and_is_repaired(
     write_stack_file(msgspec.structs.replace(stack, directory=str(tmp_path)))
     file = tmp_path / "n" / "sim-1" / "state" / "unhealthy"
     file.parent.mkdir(parents=True)
-    for arguments, said, text in (
+    for arguments, printed, text in (
         (["sim-1/gpu-3"], "sim-1/gpu-3 is unhealthy: xid-79", "3 xid-79\n"),
         (
             ["sim-1/gpu-0", "--xid", "48"],
@@ -159,7 +159,7 @@ def test_a_simulated_gpu_fails_and_is_repaired(
         (["sim-1/gpu-3", "--repair"], "sim-1/gpu-3 is healthy again", "0 xid-48\n"),
     ):
         done = CliRunner().invoke(fail, [*arguments, "--stack", "mine"])
-        assert done.output == f"{said}\n"
+        assert done.output == f"{printed}\n"
         assert file.read_text() == text
     done = CliRunner().invoke(fail, ["sim-1/gpu-9", "--stack", "mine"])
     assert done.exit_code == 2
