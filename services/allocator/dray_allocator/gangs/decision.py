@@ -59,9 +59,10 @@ def undecidable(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) 
 
 
 def decide_group(
-    state: AllocatorState, domain: SchedulingDomain, key: GroupKey
+    state: AllocatorState, domain: SchedulingDomain, key: GroupKey, *, charges: bool = False
 ) -> GroupStarts | GroupWaits | None:
-    """The decision; None: there is nothing to decide now. The state is not changed."""
+    """The decision; None: there is nothing to decide now. The state is not changed, unless the
+    group starts and ``charges`` is true: its devices then stay charged."""
     if reasons := undecidable(state, domain, key):
         return GroupWaits(reasons)
     found = membership(state, state.facts.groups.groups[key])
@@ -76,7 +77,7 @@ def decide_group(
         return GroupWaits(refused)
     if waits := _no_room(state, domain, found, members):
         return waits
-    return _search(state, domain, found, members)
+    return _search(state, domain, found, members, charges=charges)
 
 
 def _members(
@@ -111,17 +112,25 @@ def _no_room(
 
 
 def _search(
-    state: AllocatorState, domain: SchedulingDomain, found: Membership, members: list[Member]
+    state: AllocatorState,
+    domain: SchedulingDomain,
+    found: Membership,
+    members: list[Member],
+    *,
+    charges: bool,
 ) -> GroupStarts | GroupWaits:
     running = [(pod.member.task, node) for pod, node in found.nodes if pod.member is not None]
     search = JointSearch(state, domain, found.group, running)
     selection = Selection(search, found, members)
+    decided: GroupStarts | GroupWaits | None = None
     try:
         if selection.run():
-            return _starts(state, found, search.placed.decisions())
+            decided = _starts(state, found, search.placed.decisions())
+            return decided
         return GroupWaits(_unfit(state, domain, found, search, selection))
     finally:
-        search.reset({})
+        if not (charges and isinstance(decided, GroupStarts)):
+            search.reset({})
 
 
 def _starts(

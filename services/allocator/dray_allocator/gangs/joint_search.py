@@ -7,6 +7,7 @@ alternatives, and other pods are moved to other nodes. The number of such trials
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -125,12 +126,14 @@ class JointSearch:
 
     def _preferred(self, member: Member) -> Iterator[str]:
         """Nodes of the group, those with most pods of related tasks first, then the last used."""
-        attraction = {node: self._attraction(member.task, node) for node in self._nodes()}
-        related = [node for node, value in attraction.items() if value > 0]
-        yield from sorted(related, key=lambda node: -attraction[node])
+        attraction: dict[str, int] = {}
+        if self.group.affinity or self.group.anti_affinity:
+            attraction = {node: self._attraction(member.task, node) for node in self._nodes()}
+            related = [node for node, value in attraction.items() if value > 0]
+            yield from sorted(related, key=lambda node: -attraction[node])
         if by_load(member.request.placement).node_fills:
-            others = [node for node in reversed(self.placed.on_node) if not attraction[node]]
-            yield from others[:_NODES_FILLED]
+            others = (node for node in reversed(self.placed.on_node) if not attraction.get(node))
+            yield from islice(others, _NODES_FILLED)
 
     def _avoided(self, member: Member) -> Iterator[str]:
         """Nodes with pods that the member's task avoids."""

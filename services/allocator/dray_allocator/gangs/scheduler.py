@@ -36,7 +36,7 @@ class GroupScheduler:
         key = domain.groups.pop()
         step.flush()
         started_us = state.stopwatch()
-        found = decide_group(state, domain, key)
+        found = decide_group(state, domain, key, charges=True)
         match found:
             case GroupStarts(parts=parts):
                 domain.groups.remove(key)

@@ -1,0 +1,41 @@
+"""Scenarios of groups on one stack, all at the same time: each has a namespace, a pool and a node."""
+
+import asyncio
+
+import pytest
+from tests.scenarios.objects import scenarios
+from tests.scenarios.stacks import StackScenario
+
+from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
+from dray_sandbox.retry import connect_with_retries
+from dray_sandbox.stack import Stack
+
+
+@pytest.mark.parametrize(
+    "control_plane",
+    [
+        pytest.param("sandbox", id="sandbox"),
+        pytest.param("real", id="real", marks=pytest.mark.real),
+    ],
+)
+async def test_scenarios_end_as_they_say_on_a_stack(control_plane: ControlPlane) -> None:
+    chosen = [one for one in scenarios() if control_plane in one.stacks]
+    assert all(list(one.nodes.values()) == [4] for one in chosen)
+    pools = [f"pool-{number}" for number in range(len(chosen))]
+    options = StackOptions(
+        name=f"scenarios-{control_plane}",
+        control_plane=control_plane,
+        nodes=simulated_nodes(len(chosen), gpus=4, models=("A100",), pools=pools),
+        agents_in_one=True,
+    )
+    async with Stack(options) as stack:
+        kube = await connect_with_retries(stack.record.kubeconfig, user_agent="dray-test")
+        try:
+            runs = [
+                StackScenario(kube, scenario, pool).run()
+                for scenario, pool in zip(chosen, pools, strict=True)
+            ]
+            found = await asyncio.gather(*runs)
+        finally:
+            await kube.close()
+    assert [problem for problems in found for problem in problems] == []
