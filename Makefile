@@ -26,7 +26,7 @@ PYTHONS ?= $(foreach name,python3.11 python3.12 python3.13 python3.14,\
 UV_PYTHON ?= >=3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real test-node test-shells node-packages test-pythons build conformance conformance-all images \
+.PHONY: help setup demo docs terminal test test-real test-node test-shells node-packages test-pythons build conformance conformance-all images \
 	release packaging-packages e2e-helm e2e-compose chaos explore faults oracle oracle-allocation oracle-nodes proof check format generate clean
 
 help: ## List what make can do
@@ -58,6 +58,9 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 demo: setup ## Run the main job and print each pod's timeline (KEEP=1, RECORD=1, CONTROL_PLANE=real)
 	@$(BIN)/dray demo --control-plane $(CONTROL_PLANE) $(if $(KEEP),--keep) $(if $(RECORD),--record)
+
+docs: setup ## Build the documentation into dist/site, and check its links
+	$(BIN)/python -m tools.site
 
 terminal: setup ## Record docs/terminal.svg, the run of a terminal in the README, again (needs kubectl)
 	@$(BIN)/python -m tools.terminal
@@ -160,6 +163,7 @@ check: setup ## Lint, types, architecture, names, generated files (gRPC code is 
 	$(BIN)/python -m tools.generate --check
 	$(BIN)/python tests/contract/page.py --check
 	$(BIN)/python tests/conformance/run_page.py --check
+	$(BIN)/python -m tools.site
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix

@@ -19,6 +19,7 @@ VERBS = {
     "demo": ("dray_cli.demo.verb", "demo", "Run the main job and print each pod's timeline."),
     "convert": ("dray_cli.convert", "convert", "Bring manifests to the valid form."),
     "cel": ("dray_cli.cel", "cel", "Translate and evaluate device selectors."),
+    "check": ("dray_cli.check_slice", "check", "Check a driver's ResourceSlices."),
     "trace": ("dray_cli.trace.verb", "trace", "Show where a pod's time went, span by span."),
     "doctor": ("dray_cli.doctor.verb", "doctor", "Say what the cluster keeps and what is broken."),
     "allocate": ("dray_cli.allocate", "allocate", "Say which devices claims get, offline."),

@@ -35,8 +35,8 @@ class SliceDevice:
             raise InvalidInputError(f"device {self.name}: {error}") from None
 
 
-def candidates_of_text(text: str) -> list[SliceDevice]:
-    """Every device in the ResourceSlices (Lists of them too) of a stream of documents.
+def slices_of_text(text: str) -> list[dict[str, Any]]:
+    """The ResourceSlices (Lists of them too) of a stream of documents.
 
     Raises:
         InvalidInputError: it is no YAML, or holds no ResourceSlice.
@@ -48,7 +48,27 @@ def candidates_of_text(text: str) -> list[SliceDevice]:
             "no ResourceSlice in the input: give the output of "
             "`kubectl get resourceslices -o yaml`, or a file of slices"
         )
-    return list(_candidates(slices))
+    return slices
+
+
+def slices_of_file(file: TextIO) -> list[dict[str, Any]]:
+    """The same of a file or standard input; errors contain its name.
+
+    Raises:
+        InvalidInputError: it is no YAML, or holds no ResourceSlice.
+    """
+    text = text_of(file)
+    with naming(file):
+        return slices_of_text(text)
+
+
+def candidates_of_text(text: str) -> list[SliceDevice]:
+    """Every device of the ResourceSlices in a text.
+
+    Raises:
+        InvalidInputError: it is no YAML, or holds no ResourceSlice.
+    """
+    return list(_candidates(slices_of_text(text)))
 
 
 def candidates_of_file(file: TextIO) -> list[SliceDevice]:

@@ -64,7 +64,7 @@ def _one(cluster: ObservedCluster, key: str, value: Any) -> Iterator[str]:
             for name, text in value.items():
                 if text not in cluster.refusals.get(name, ""):
                     yield f"{name}: refused with {cluster.refusals.get(name)!r}, expected {text!r}"
-        case "evicted" | "taken_back" | "decisions":
+        case "evicted" | "rolled_back" | "decisions":
             found = getattr(cluster, key)
             found = sorted(found() if callable(found) else found)
             if found != sorted(value):

@@ -77,7 +77,7 @@ class PureCluster:
         self.refusals: dict[str, str] = {}
         """Why objects were refused at admission, by name."""
         self.evicted: list[str] = []
-        self.taken_back: list[str] = []
+        self.rolled_back: list[str] = []
         self._refused_nodes: set[str] = set()
         self._facts: dict[Any, Any] = {}
         self._below_s: dict[GroupKey, float] = {}
@@ -249,7 +249,7 @@ class PureCluster:
         if (CLAIMS.plural, f"{name}-gpu") in self.objects:
             self._remove(CLAIMS, f"{name}-gpu")
 
-    def _take_back(self, name: str) -> None:
+    def _roll_back(self, name: str) -> None:
         """Make the decision on a pod void, as the rollback does."""
         claim = self.objects[CLAIMS.plural, f"{name}-gpu"]
         annotations = claim["metadata"]["annotations"]
@@ -388,9 +388,9 @@ class PureCluster:
         for uid in actions.evict:
             self.evicted.append(self._name(uid))
             self._delete_pod(self._name(uid))
-        self.taken_back += self._names(actions.take_back)
-        for name in self._names(actions.take_back):
-            self._take_back(name)
+        self.rolled_back += self._names(actions.roll_back)
+        for name in self._names(actions.roll_back):
+            self._roll_back(name)
         return actions.is_below
 
     def _after(self, seconds: float) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tools.generate import (
     chart,
+    commands_page,
     custom_resources,
     messages_page,
     nats_configuration,
@@ -20,6 +21,7 @@ OUTPUTS = (
     nats_configuration.OUTPUT,
     custom_resources.OUTPUT,
     chart.OUTPUT,
+    commands_page.OUTPUT,
     observability.OUTPUT,
 )
 

@@ -7,6 +7,7 @@ a page of the navigation that is missing.
 """
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -28,7 +29,10 @@ def main() -> int:
     parser.add_argument("--serve", action="store_true", help="show it on this machine instead")
     command = ["serve"] if parser.parse_args().serve else ["build", "--strict", "--quiet"]
     copy_pages(ROOT, SOURCE)
-    return subprocess.run([sys.executable, "-m", "mkdocs", *command], cwd=ROOT).returncode
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", *command], cwd=ROOT, env=environment
+    ).returncode
 
 
 def copy_pages(root: Path, source: Path) -> None:

@@ -49,7 +49,7 @@ class _SpanBuilder:
                     yield from self._waited(decision.at_unix_s)
                     yield from self._decided(decision, decision.message)
                 case Release():
-                    yield self._taken_back(decision, decision.message)
+                    yield self._rolled_back(decision, decision.message)
         if self._waiting and self._found.pod is None:
             # The pod is deleted: it waited at least until the last decision.
             yield from self._waited(self._waiting[-1].at_unix_s)
@@ -132,7 +132,7 @@ class _SpanBuilder:
         if steps:
             yield self._executed(at, steps)
 
-    def _taken_back(self, decision: Decision, release: Release) -> TraceSpan:
+    def _rolled_back(self, decision: Decision, release: Release) -> TraceSpan:
         """When the allocator saw it; the next decision follows from the one that failed."""
         name = "withdraw" if release.why == "withdrawn" else "void"
         links = [self._placed] if self._placed is not None else []

@@ -16,11 +16,11 @@ from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.abandoned_attempts import abandon_attempts
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.execution.decisions import BindPod, Commit, Mark, NextStep, Step, Stop
-from dray_claim_controller.execution.in_flight_allocations import MayCommit
+from dray_claim_controller.execution.in_flight_allocations import CommitCheck
 from dray_claim_controller.execution.rollback_decisions import (
-    MayTakeBack,
-    MayVoid,
     PodVoidAnnotation,
+    RollbackCheck,
+    VoidCheck,
     is_held,
 )
 from dray_sandbox.model_checker.bounds import Bound, RefusedWrites
@@ -104,7 +104,7 @@ class Executors:
             return None
         observed = self._newest(state, claim)
         uid = self._subjects.all[claim].name
-        if not MayVoid(claim_uid=uid, attempt=attempt).answer(self._cache(observed)):
+        if not VoidCheck(claim_uid=uid, attempt=attempt).answer(self._cache(observed)):
             return None
         return self._void(claim, attempt, observed)
 
@@ -270,7 +270,7 @@ class Executors:
             cache = view | dict(zip(others, versions, strict=True))
             key = ("problem", wanted.uid, wanted.attempt, *cache.items())
             if key not in self._problems:
-                checked = MayCommit(claim=wanted).answer(self._subjects.cache(cache))
+                checked = CommitCheck(claim=wanted).answer(self._subjects.cache(cache))
                 self._problems[key] = checked.problem
             if self._problems[key] is not None:
                 yield from self._roll_back(decision, observed, "double-sale")
@@ -390,7 +390,7 @@ class Executors:
 
 
 def _may_roll_back(cache: ObjectCache, decision: PodDecision, wanted: ClaimDecision) -> bool:
-    question = MayTakeBack(
+    question = RollbackCheck(
         claim_uid=wanted.uid,
         attempt=wanted.attempt,
         pod_uid=decision.pod_uid,

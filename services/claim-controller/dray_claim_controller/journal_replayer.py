@@ -12,14 +12,18 @@ from dray_claim_controller.cache.rule_recorder import (
     recorded_answer,
 )
 from dray_claim_controller.cache.snapshot import CacheSnapshot, restore_snapshot
-from dray_claim_controller.execution.adoption import Halfway, HeldTogether, StartedHalfway
+from dray_claim_controller.execution.adoption import (
+    GroupRollbacks,
+    UnfinishedPlacements,
+    UnfinishedPods,
+)
 from dray_claim_controller.execution.decisions import NextStep
-from dray_claim_controller.execution.in_flight_allocations import MayCommit
+from dray_claim_controller.execution.in_flight_allocations import CommitCheck
 from dray_claim_controller.execution.joint_decisions import JointStep
 from dray_claim_controller.execution.rollback_decisions import (
-    MayTakeBack,
-    MayVoid,
     PodVoidAnnotation,
+    RollbackCheck,
+    VoidCheck,
 )
 from dray_claim_controller.execution.unschedulable import Cleared, Refused
 from dray_claim_controller.facts.decisions import FACT_OF, Publish
@@ -30,8 +34,8 @@ from dray_claim_controller.groups.decisions import (
     MissingGroups,
     QueueStatuses,
 )
-from dray_claim_controller.logs.decisions import MustBegin, NextEpoch
-from dray_claim_controller.owners.decisions import CameLate, StrandedPods
+from dray_claim_controller.logs.decisions import NextEpoch, ReopenCheck
+from dray_claim_controller.owners.decisions import LateAllocations, StrandedPods
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
 from dray_claim_controller.pools.usage import PolicyFinalizer, PoolRelease
 from dray_claim_controller.preparation.decisions import AwaitsPreparation
@@ -40,19 +44,19 @@ from dray_claim_controller.templates.decisions import Affected, Template
 QUESTIONS: dict[str, type[RecordedRule[Any]]] = by_name(
     Affected,
     AwaitsPreparation,
-    CameLate,
+    LateAllocations,
     Cleared,
     DueForGroup,
     Garbage,
     GroupStatus,
-    Halfway,
-    HeldTogether,
+    UnfinishedPlacements,
+    GroupRollbacks,
     JointStep,
-    MayCommit,
-    MayTakeBack,
-    MayVoid,
+    CommitCheck,
+    RollbackCheck,
+    VoidCheck,
     MissingGroups,
-    MustBegin,
+    ReopenCheck,
     NextEpoch,
     NextStep,
     PolicyFinalizer,
@@ -61,7 +65,7 @@ QUESTIONS: dict[str, type[RecordedRule[Any]]] = by_name(
     Publish,
     QueueStatuses,
     Refused,
-    StartedHalfway,
+    UnfinishedPods,
     Taints,
     Template,
     PodVoidAnnotation,

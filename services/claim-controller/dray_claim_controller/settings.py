@@ -48,19 +48,19 @@ class ExecutionSettings(SettingsGroup):
     """How long to wait for the own watch to show a commit before reading it."""
     binding_timeout: Duration = Field(default=600.0, gt=0)
     """How long after the decision a device may lack its binding conditions before the
-    allocation is taken back, as kube-scheduler's ``bindingTimeout``."""
+    allocation is rolled back, as kube-scheduler's ``bindingTimeout``."""
     give_up_after: Duration = Field(default=20.0, gt=0)
     """How long a step of an attempt may fail, whatever Kubernetes answers, before the attempt is
     given up. Less than the allocators' ``uncommitted_after``: they would decide again before
     anybody had reported why the attempt failed."""
     withdraw_after: Duration = 10.0
-    """How long a pod may be unschedulable with an allocation before that is taken back."""
+    """How long a pod may be unschedulable with an allocation before that is rolled back."""
     scheduler_backoff: Duration = 10.0
     """How long kube-scheduler may rest between two attempts to place a pod: its
     ``podMaxBackoffSeconds``. A decision after the pod's first is given so much longer."""
     finish_after: Duration = 2.0
     """How long a pod with all its devices may lie unbound, with nobody at it, before the
-    last step is made for it: its order was in a log that is lost."""
+    last step is made for it: its decision was in a log that is lost."""
     withdraw_every: Duration = 1.0
     """How often pods are looked at for both."""
     prepare_again_after: Duration = Field(default=2.0, gt=0)

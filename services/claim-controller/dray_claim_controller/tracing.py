@@ -1,4 +1,4 @@
-"""The claim-controller's spans in pods' traces: template, claim, execution, taking back.
+"""The claim-controller's spans in pods' traces: template, claim, execution, rollback.
 
 Sampled pods alone cost anything. Attributes are named by OpenTelemetry's conventions for
 Kubernetes and messaging where those know the thing, else ``dray.…``.
@@ -63,7 +63,7 @@ def publishing(fact: Fact, pod: CachedPod, *, first: bool) -> Iterator[str]:
 
 
 @contextmanager
-def taking_back(
+def rollback_span(
     what: Literal["withdraw", "void"],
     claim: CachedResourceClaim,
     pod: CachedPod | None,
@@ -71,7 +71,7 @@ def taking_back(
     attempt: int,
     reason: str,
 ) -> Iterator[None]:
-    """Around the taking back of an attempt: part of the pod's trace, and linked to the
+    """Around the rollback of an attempt: part of the pod's trace, and linked to the
     execution that had marked the claim, if one had."""
     position = _position(pod) if pod is not None else ""
     if not is_sampled(position):

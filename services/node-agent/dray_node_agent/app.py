@@ -36,7 +36,7 @@ from dray_node_agent.gpus.reader import DEADLINE_S, GpuReader
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
-from dray_node_agent.kubelet.preparer import NewlyPrepared, Preparer
+from dray_node_agent.kubelet.preparer import CompletedPreparation, Preparer
 from dray_node_agent.kubelet.server import KubeletServer
 from dray_node_agent.kubelet.sockets import (
     endpoint_socket,
@@ -177,7 +177,7 @@ def assemble(
     pods = NodePods(kube, node.name)
     measure = preparation_times(health.registry)
 
-    def on_prepared(prepared: NewlyPrepared) -> None:
+    def on_prepared(prepared: CompletedPreparation) -> None:
         measure(prepared)
         reporter.prepared(prepared)
 

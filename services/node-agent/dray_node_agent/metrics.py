@@ -8,14 +8,14 @@ from prometheus_client.registry import Collector
 
 from dray.telemetry import trace_id
 from dray_node_agent.agent import NodeAgent
-from dray_node_agent.kubelet.preparer import NewlyPrepared, Preparer
+from dray_node_agent.kubelet.preparer import CompletedPreparation, Preparer
 from dray_node_agent.node_state import NodeReporter
 from dray_node_agent.slice_publisher import SlicePublisher
 
 _LATENCIES_S = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
-def preparation_times(registry: CollectorRegistry) -> Callable[[NewlyPrepared], None]:
+def preparation_times(registry: CollectorRegistry) -> Callable[[CompletedPreparation], None]:
     """Add a histogram to the page; the function enters a preparation."""
     latency = Histogram(
         "dray_node_prepare_seconds",
@@ -24,7 +24,7 @@ def preparation_times(registry: CollectorRegistry) -> Callable[[NewlyPrepared], 
         registry=registry,
     )
 
-    def enter(prepared: NewlyPrepared) -> None:
+    def enter(prepared: CompletedPreparation) -> None:
         trace = trace_id(prepared.claim.traceparent)
         latency.observe(prepared.took_us / 1e6, {"trace_id": trace} if trace else None)
 

@@ -19,7 +19,7 @@ from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock, SystemClock
 from dray_node_agent.decisions.inventory import NodeState
-from dray_node_agent.kubelet.preparer import NewlyPrepared
+from dray_node_agent.kubelet.preparer import CompletedPreparation
 
 MAX_RETRY_DELAY_S = 2.0
 """Longest pause between attempts to use a missing stream."""
@@ -152,7 +152,7 @@ class NodeReporter:
         """Report health again: the stream was lost."""
         self._inventory_changed.set()
 
-    def prepared(self, prepared: NewlyPrepared) -> None:
+    def prepared(self, prepared: CompletedPreparation) -> None:
         """Queue the event of a prepared claim. Never blocks."""
         if self._events.full():
             self._events.get_nowait()

@@ -176,7 +176,10 @@ class JetStreamBus:
         self, batches: Iterable[Sequence[Outgoing]], *, fence: Fence | None = None
     ) -> list[int | DrayError]:
         """See ``Bus.publish_all``."""
-        session = self._connection.session()
+        try:
+            session = self._connection.session()
+        except BusUnavailableError as error:
+            return [error for _ in next(iter(batches), ())]
         fenced = ([_fenced(message, fence) for message in batch] for batch in batches)
         outcomes = await session.request_all(
             fenced, stored_sequence, most=_MOST_DUE, timeout_s=TIMEOUT_S

@@ -179,8 +179,9 @@ class Bus(Protocol):
         self, batches: Iterable[Sequence[Outgoing]], *, fence: Fence | None = None
     ) -> list[int | DrayError]:
         """Store many messages in order, as ``publish`` does, without waiting for each. A batch is
-        made while earlier ones are on their way, and none after a failure. Returns the sequence of
-        each message of the batches that were made, or the error instead."""
+        made while earlier ones are on their way, and none after a failure: the first alone without
+        a connection. Returns the sequence of each message of the batches that were made, or the
+        error instead."""
 
     async def append(
         self, message: Outgoing, *, expected_last: int, identity: str = "", after: str = ""

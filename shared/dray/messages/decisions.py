@@ -242,7 +242,7 @@ class LeftNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
-    """What the records before it amount to: readers may begin here, and the log can be trimmed
+    """The state after all records before it: readers may begin here, and the log can be trimmed
     below. The parts of a checkpoint follow one another; without all of them it means nothing."""
 
     part: int = 0

@@ -110,7 +110,7 @@ async def test_all_paths_at_once_oversell_nothing_and_place_everything(fleet: Fl
     pods = await _until_all_run(fleet, sum(GPU_PODS.values()) + STAYING)
     _say(f"all run after {time.monotonic() - began_s:.1f} s: {_by_binder(pods)}")
     await until_seen(fleet.kube, fleet.history, within_s=PATIENCE_S)
-    _say(f"decisions that kube-scheduler could not use: {_taken_back(fleet)}")
+    _say(f"decisions that kube-scheduler could not use: {_rolled_back(fleet)}")
     _check_history(fleet)
     placed = Counter(_pool_of(pod) for pod in pods)
     assert placed == {**GPU_PODS, "": STAYING}
@@ -160,7 +160,7 @@ def _check_history(fleet: Fleet) -> None:
     assert rejected == []
 
 
-def _taken_back(fleet: Fleet) -> int:
+def _rolled_back(fleet: Fleet) -> int:
     """Attempts that were void in the end, of all claims."""
     void: set[tuple[str, str]] = set()
     for change in fleet.history.changes:

@@ -155,6 +155,19 @@ async def test_what_was_on_its_way_when_the_server_went_is_in_doubt(nats_world) 
     await nats_world.ended()
 
 
+async def test_without_a_connection_the_first_batch_fails_and_no_other_is_made(
+    nats_world, is_connected
+) -> None:
+    bus = await nats_world.bus()
+    await nats_world.down()
+    await is_connected(bus, connected=False)
+    batches = iter([[record(0), record(1)], [record(2)]])
+    outcomes = await bus.publish_all(batches)
+    assert [type(one) for one in outcomes] == [BusUnavailableError] * 2
+    assert list(batches) == [[record(2)]]
+    assert await bus.publish_all(()) == []
+
+
 @pytest.mark.parametrize(
     ("size", "headers"), [(2**20 - 100, {"a": "x" * 100}), (10, {"no header": "x"})]
 )

@@ -98,7 +98,7 @@ async def test_nobody_waits_for_those_who_wait(world: Any) -> None:
     assert "nodeName" not in world.kube.store.get(PODS, "workload", "default")["spec"]
 
 
-async def taken_back(world: Any) -> None:
+async def rolled_back(world: Any) -> None:
     """Wait until the first attempt is void and cleared; the pod recorded it before."""
 
     async def cleared() -> bool:
@@ -132,7 +132,7 @@ async def test_a_device_that_fails_is_taken_back_and_another_one_decided(world: 
     await awaited(world)
     await warn(world, attached="True", broken="True")
 
-    await taken_back(world)
+    await rolled_back(world)
     await world.until(lambda: events(world, "BindingConditionsFailed"), "the event")
     (message,) = events(world, "BindingConditionsFailed")
     assert "gpu-0 has the condition broken (Driver: says so)" in message
@@ -150,7 +150,7 @@ async def test_a_device_that_is_not_ready_in_time_is_taken_back(world: Any) -> N
     await world.ready(await world.start(execution=impatient))
     await decided(world)
 
-    await taken_back(world)
+    await rolled_back(world)
     await world.until(lambda: events(world, "BindingConditionsFailed"), "the event")
     assert "after 0.01 s still device" in events(world, "BindingConditionsFailed")[0]
     assert world.bindings() == []
@@ -170,7 +170,7 @@ async def test_who_leads_next_goes_on_waiting(world: Any, finding: str) -> None:
     second = await world.ready(await world.start("second"))
 
     if finding == "broken":
-        await taken_back(world)
+        await rolled_back(world)
         return
     executor = second.controller.term.executor
     await world.until(lambda: executor.resting, "it rests again")
@@ -199,6 +199,6 @@ async def test_a_node_that_goes_is_waited_for_no_more(world: Any) -> None:
 
     await world.kube.delete(NODES, "node-1")
 
-    await taken_back(world)
+    await rolled_back(world)
     assert world.bindings() == []
     await world.until(lambda: events(world, "BindingConditionsFailed"), "the event")

@@ -56,7 +56,7 @@ async def nobody_is_bound(world: Any) -> bool:
     return world.bindings() == []
 
 
-async def taken_back(world: Any, *names: str) -> None:
+async def rolled_back(world: Any, *names: str) -> None:
     async def all_void() -> bool:
         claims = [claim_from(await world.claim(name)) for name in names]
         return all(one.allocation is None and one.void >= 1_000_001 for one in claims)
@@ -144,7 +144,7 @@ async def test_a_pod_that_is_deleted_while_it_is_committed_takes_all_back(three:
         await three.pod(name)
     await decide(three, await joint(three, *NAMES))
     await three.until(held.is_set, "the third is about to be committed")
-    await taken_back(three, "a", "b")
+    await rolled_back(three, "a", "b")
     await running.controller.term.executor.idle()
     assert three.bindings() == []
 
@@ -158,7 +158,7 @@ async def test_a_void_claim_takes_all_back(three: Any) -> None:
     patch = {"metadata": {"annotations": {"tensor-fusion.ai/void": str(last.attempt)}}}
     await three.kube.patch(CLAIMS, last.name, patch, "default")
     await decide(three, decisions)
-    await taken_back(three, "a", "b")
+    await rolled_back(three, "a", "b")
     await running.controller.term.executor.idle()
     assert three.bindings() == []
 
@@ -173,7 +173,7 @@ async def test_the_next_leader_takes_back_what_lacks_a_pod(three: Any) -> None:
     await first.stop()
     await three.kube.delete(PODS, "c", "default", grace_period_s=0)
     second = await three.ready(await three.start("two"))
-    await taken_back(three, "a", "b")
+    await rolled_back(three, "a", "b")
     await second.controller.term.executor.idle()
     assert three.bindings() == []
 
@@ -214,7 +214,7 @@ async def test_a_pod_that_is_refused_takes_all_back(three: Any, monkeypatch: Any
     for name in NAMES:
         await three.pod(name)
     await decide(three, await joint(three, *NAMES))
-    await taken_back(three, "a", "b")
+    await rolled_back(three, "a", "b")
     assert three.bindings() == []
 
 

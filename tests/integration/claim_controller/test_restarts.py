@@ -290,9 +290,9 @@ async def test_a_card_that_went_after_the_decision_is_taken_back_without_an_alar
     await world.pod()
     await world.decide(await world.decision(device="went"))
 
-    async def taken_back() -> bool:
+    async def rolled_back() -> bool:
         return bool(claim_from(await world.claim()).void >= first_attempt(1))
 
-    await world.until(taken_back, "the decision is void")
+    await world.until(rolled_back, "the decision is void")
     assert not world.allocations()
     assert running.controller.term.executor.double_allocations_prevented == 0

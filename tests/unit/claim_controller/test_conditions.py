@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from dray.kube.convert import claim_from
 from dray.kube.object_text import text_of
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
-from dray_claim_controller.execution.binding_conditions import NeverReady, Unready, readiness
+from dray_claim_controller.execution.binding_conditions import (
+    ConditionsFailed,
+    ConditionsPending,
+    readiness,
+)
 
 DECIDED_UNIX_S = 1_700_000_000.0
 TEN_YEARS_S = 10 * 365 * 86_400.0
@@ -53,7 +57,9 @@ def claim(
     return CachedResourceClaim(claim_from(obj), text_of(obj), True, 1, 0)
 
 
-def ready(*claims: CachedResourceClaim, after_s: float = 0.0) -> Unready | NeverReady | None:
+def ready(
+    *claims: CachedResourceClaim, after_s: float = 0.0
+) -> ConditionsPending | ConditionsFailed | None:
     now_unix_s = DECIDED_UNIX_S + after_s
     return readiness(
         claims, now_unix_s=now_unix_s, since_unix_s=DECIDED_UNIX_S, timeout_s=TIMEOUT_S
@@ -69,7 +75,7 @@ def test_all_conditions_of_all_devices_must_be_true() -> None:
     first = reported("a", attached="True", configured="True")
     second = reported("b", attached="True", configured="False")
     halfway = ready(claim(waits("a"), waits("b"), devices=(first, second)))
-    assert isinstance(halfway, Unready)
+    assert isinstance(halfway, ConditionsPending)
     assert halfway.detail == "device fabric.dev/rack/b lacks the condition configured"
     assert halfway.until_unix_s == DECIDED_UNIX_S + TIMEOUT_S
 
@@ -82,15 +88,15 @@ def test_all_conditions_of_all_devices_must_be_true() -> None:
 def test_a_condition_that_is_not_true_is_waited_for(status: str) -> None:
     lacking = reported(attached=status, configured="True")
 
-    assert isinstance(ready(claim(waits(), devices=(lacking,))), Unready)
-    assert isinstance(ready(claim(waits())), Unready), "nothing is reported yet"
+    assert isinstance(ready(claim(waits(), devices=(lacking,))), ConditionsPending)
+    assert isinstance(ready(claim(waits())), ConditionsPending), "nothing is reported yet"
 
 
 def test_a_failure_counts_wherever_it_is_reported() -> None:
     broken = reported("b", broken="True", attached="True", configured="True")
     found = ready(claim(waits("a")), claim(waits("b"), devices=(broken,)))
 
-    assert found == NeverReady(
+    assert found == ConditionsFailed(
         "binding-failed",
         "device fabric.dev/rack/b has the condition broken (Seen: by the driver)",
     )
@@ -101,9 +107,9 @@ def test_a_failure_counts_wherever_it_is_reported() -> None:
 def test_time_is_up_after_the_decision() -> None:
     waiting = claim(waits())
 
-    assert isinstance(ready(waiting, after_s=TIMEOUT_S - 1), Unready)
+    assert isinstance(ready(waiting, after_s=TIMEOUT_S - 1), ConditionsPending)
     late = ready(waiting, after_s=TIMEOUT_S)
-    assert isinstance(late, NeverReady)
+    assert isinstance(late, ConditionsFailed)
     assert late.reason == "binding-timeout"
     assert late.detail == (
         "after 600 s still device fabric.dev/rack/nic lacks the condition attached, configured"
@@ -111,14 +117,14 @@ def test_time_is_up_after_the_decision() -> None:
 
 
 def test_a_decision_with_a_time_that_is_still_to_come_is_not_waited_for_until_then() -> None:
-    assert isinstance(ready(claim(waits()), after_s=-TEN_YEARS_S), NeverReady)
+    assert isinstance(ready(claim(waits()), after_s=-TEN_YEARS_S), ConditionsFailed)
 
 
 def test_each_share_of_a_device_has_its_own_conditions() -> None:
     one, two = "11111111-0000-0000-0000-000000000000", "22222222-0000-0000-0000-000000000000"
     other = reported(share=two, attached="True", configured="True")
 
-    assert isinstance(ready(claim(waits(share=one), devices=(other,))), Unready)
+    assert isinstance(ready(claim(waits(share=one), devices=(other,))), ConditionsPending)
     assert ready(claim(waits(share=two), devices=(other,))) is None
 
 
@@ -147,4 +153,4 @@ def test_ready_are_those_of_which_all_is_true_and_nothing_failed(
     failed = any(one["broken"] == "True" for one in every)
     true = all(one["attached"] == one["configured"] == "True" for one in every)
     assert (found is None) == (true and not failed)
-    assert isinstance(found, Unready) == (not true and not failed and after_s < TIMEOUT_S)
+    assert isinstance(found, ConditionsPending) == (not true and not failed and after_s < TIMEOUT_S)

@@ -14,7 +14,7 @@ from dray_claim_controller.cache.counters import SharedCounters, shared_counters
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.snapshot import restore_snapshot, take_snapshot
 from dray_claim_controller.execution.double_allocation_check import ClaimHolding, overdrawn_counter
-from dray_claim_controller.execution.in_flight_allocations import MayCommit
+from dray_claim_controller.execution.in_flight_allocations import CommitCheck
 
 DRIVER, NODE = "gpu.nvidia.com", "node-1"
 KEY = (DRIVER, NODE)
@@ -133,7 +133,7 @@ def problem(cache: ObjectCache, device: str, *in_flight: ClaimHolding) -> str:
     wanted = holding("p", device).allocation
     decided = ClaimDecision(uid="p", namespace="ns", name="p", attempt=1, allocation=wanted)
     answers = [
-        MayCommit(claim=decided, in_flight=in_flight).answer(one)
+        CommitCheck(claim=decided, in_flight=in_flight).answer(one)
         for one in (cache, restore_snapshot(take_snapshot(cache)))
     ]
     assert answers[0] == answers[1], "a picture taken out of a journal says the same"

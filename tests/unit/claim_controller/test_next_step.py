@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dray.api.names import OWNER_KUBE_SCHEDULER
-from dray_claim_controller.execution.binding_conditions import NeverReady, Unready
+from dray_claim_controller.execution.binding_conditions import ConditionsFailed, ConditionsPending
 from dray_claim_controller.execution.decisions import (
     AwaitDevices,
     AwaitWatch,
@@ -169,9 +169,9 @@ def test_a_running_pods_void_claim_is_left_alone(make: Any) -> None:
 
 def test_a_pod_is_bound_once_its_devices_are_ready(make: Any) -> None:
     committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
-    unready = Unready("device d lacks the condition attached", 700.0)
+    unready = ConditionsPending("device d lacks the condition attached", 700.0)
 
-    def step(devices: Unready | NeverReady | None, **pod: Any) -> Any:
+    def step(devices: ConditionsPending | ConditionsFailed | None, **pod: Any) -> Any:
         return next_step(
             make.observed(make.pod(**pod), committed, devices=devices), make.decision()
         )
@@ -188,7 +188,7 @@ def test_devices_that_never_get_ready_are_taken_back_with_what_the_pod_had_befor
     earlier = make.claim(
         uid="e", name="earlier", decision=ATTEMPT, allocation=make.allocation("gpu-1")
     )
-    failed = NeverReady("binding-failed", "device d has the condition broken")
+    failed = ConditionsFailed("binding-failed", "device d has the condition broken")
     observed = make.observed(make.pod(), committed, siblings=(earlier.claim,), devices=failed)
 
     step = next_step(observed, make.decision())
@@ -202,7 +202,7 @@ def test_where_kube_scheduler_binds_it_waits_for_the_devices_itself(make: Any) -
     gated = make.pod(gated=True, scheduler="default-scheduler")
     allocation = make.allocation()
     watched = make.claim(decision=ATTEMPT, allocation=allocation, revision=12, watched=12)
-    unready = Unready("device d lacks the condition attached", None)
+    unready = ConditionsPending("device d lacks the condition attached", None)
 
     step = next_step(
         make.observed(gated, watched, devices=unready), make.decision(binder=OWNER_KUBE_SCHEDULER)
@@ -213,7 +213,7 @@ def test_where_kube_scheduler_binds_it_waits_for_the_devices_itself(make: Any) -
 
 def test_devices_are_not_waited_for_on_a_node_that_is_gone(make: Any) -> None:
     committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
-    unready = Unready("device d lacks the condition attached", 700.0)
+    unready = ConditionsPending("device d lacks the condition attached", 700.0)
 
     step = next_step(
         make.observed(make.pod(), committed, devices=unready, node_gone=True), make.decision()

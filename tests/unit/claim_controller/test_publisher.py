@@ -1,16 +1,18 @@
 """Facts and the term that may publish them: who was replaced publishes nothing any more."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 
 import pytest
 
+from dray.api.errors import DrayError
 from dray.api.names import DRIVER
 from dray.bus.memory import MemoryBus
+from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.kube.ports import NODES, SLICES, Changed, Deleted, Object
-from dray.messages.base import decode, encode, subject_of
+from dray.messages.base import Outgoing, decode, encode, subject_of
 from dray.messages.facts import InventoryObserved, SliceObserved, Tick
 from dray.runtime.clock import Clock, SystemClock
 from dray_claim_controller.cache.object_cache import ObjectCache
@@ -71,9 +73,9 @@ def node(revision: int = 1) -> Object:
     return {"metadata": {"name": "n1", "uid": "n1-uid", "resourceVersion": str(revision)}}
 
 
-def one_slice(revision: int, generation: int = 1) -> Object:
+def one_slice(revision: int, generation: int = 1, name: str = "s") -> Object:
     return {
-        "metadata": {"name": "s", "uid": "s-uid", "resourceVersion": str(revision)},
+        "metadata": {"name": name, "uid": f"{name}-uid", "resourceVersion": str(revision)},
         "spec": {
             "driver": DRIVER,
             "nodeName": "n1",
@@ -222,6 +224,31 @@ async def health(bus: MemoryBus) -> InventoryObserved:
     last = await bus.last(FACTS_STREAM, subject_of(SICK))
     assert last is not None
     return decode(last, InventoryObserved)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+async def test_what_was_not_published_without_a_bus_is_published_later(
+    bus: MemoryBus, monkeypatch: pytest.MonkeyPatch, raises: bool
+) -> None:
+    cache = ObjectCache()
+    leader = publisher(bus, cache)
+    await leader.begin(await created(bus))
+    changed = [one_slice(5, name=f"s-{number:03}") for number in range(200)]
+    for obj in changed:
+        cache.apply(SLICES, Changed(obj))
+
+    async def away(batches: Iterable[Sequence[Outgoing]], **_: object) -> list[int | DrayError]:
+        error = BusUnavailableError("there is no connection to NATS just now")
+        if raises:
+            raise error
+        return [error for _ in next(iter(batches))]
+
+    with monkeypatch.context() as lost:
+        lost.setattr(bus, "publish_all", away)
+        with pytest.raises(BusUnavailableError):
+            await leader.flush()
+    await leader.flush()
+    assert sorted(await facts(bus)) == [f"dray.state.slice.v1.s-{n:03}" for n in range(200)]
 
 
 async def test_health_of_a_deleted_node_gets_a_tombstone(bus: MemoryBus) -> None:

@@ -32,7 +32,7 @@ from dray.messages.facts import ClaimObserved, Fact, NodeObserved, PodObserved, 
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import WATCHED
-from dray_claim_controller.execution.in_flight_allocations import MayCommit
+from dray_claim_controller.execution.in_flight_allocations import CommitCheck
 from dray_claim_controller.facts.build import key_of
 from dray_claim_controller.facts.decisions import Publish
 from dray_claim_controller.facts.fact_queue import FactEntry, FactQueue
@@ -373,7 +373,7 @@ def test_a_device_that_an_unreadable_claim_may_hold_is_withheld_and_no_double_sa
     share = AllocatedDevice("r", DeviceId(DRIVER, "n1", "gpu-1"))
     wanted = Allocation(devices=(share,))
     decided = ClaimDecision(uid="p", namespace="ns", name="p", attempt=1, allocation=wanted)
-    checked = MayCommit(claim=decided).answer(unreadable_holder().cache)
+    checked = CommitCheck(claim=decided).answer(unreadable_holder().cache)
     assert checked.is_withheld
     assert "claim ns/ours" in str(checked.problem)
-    assert not MayCommit(claim=decided).answer(Cluster().cache).problem
+    assert not CommitCheck(claim=decided).answer(Cluster().cache).problem

@@ -44,7 +44,6 @@ _POD_SPEC = (
     "hostname",
     "hostnameOverride",
     "imagePullSecrets",
-    "priorityClassName",
     "readinessGates",
     "runtimeClassName",
     "securityContext",

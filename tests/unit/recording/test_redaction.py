@@ -20,6 +20,7 @@ from dray.kube.convert import claim_from, node_from, pod_from
 from dray.kube.ports import NODES, POOLS, SLICES, Changed, Deleted, Listed, Resource
 from dray.messages.base import decode
 from dray.messages.decisions import ClaimDecision, PodDecision
+from dray.messages.facts import PriorityClassObserved
 from dray.messages.inputs import MUTATE_POD, Reviewed
 from dray.recording.questions import name_of
 from dray.recording.redaction import redacted
@@ -29,18 +30,18 @@ from dray_claim_controller.cache.resources import WATCHED, read
 from dray_claim_controller.cache.rule_recorder import RecordedRule, RuleRecorder
 from dray_claim_controller.cache.snapshot import take_snapshot
 from dray_claim_controller.execution.adoption import (
-    Halfway,
-    HeldTogether,
-    StartedHalfway,
+    GroupRollbacks,
+    UnfinishedPlacements,
+    UnfinishedPods,
     adopted,
 )
 from dray_claim_controller.execution.decisions import NextStep
-from dray_claim_controller.execution.in_flight_allocations import MayCommit
+from dray_claim_controller.execution.in_flight_allocations import CommitCheck
 from dray_claim_controller.execution.joint_decisions import JointStep
 from dray_claim_controller.execution.rollback_decisions import (
-    MayTakeBack,
-    MayVoid,
     PodVoidAnnotation,
+    RollbackCheck,
+    VoidCheck,
 )
 from dray_claim_controller.execution.unschedulable import Cleared, Refused
 from dray_claim_controller.facts.decisions import Publish
@@ -52,7 +53,7 @@ from dray_claim_controller.groups.decisions import (
     QueueStatuses,
 )
 from dray_claim_controller.journal_replayer import JournalReplayer
-from dray_claim_controller.owners.decisions import CameLate, StrandedPods
+from dray_claim_controller.owners.decisions import LateAllocations, StrandedPods
 from dray_claim_controller.pools.decisions import PoolStatus, Taints
 from dray_claim_controller.pools.usage import PolicyFinalizer, PoolRelease
 from dray_claim_controller.preparation.decisions import AwaitsPreparation
@@ -60,7 +61,7 @@ from dray_claim_controller.templates.decisions import Affected, Template
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeState, slices
 from dray_node_agent.decisions.rules import (
-    IsClaimLive,
+    ClaimLiveCheck,
     PrepareClaim,
     PublishSlices,
     replay_rule,
@@ -169,7 +170,9 @@ async def test_a_recorded_review_has_no_secret_and_is_answered_as_it_was(
             "oldObject": old,
         }
     )
-    view, ids = new_view(), AdmissionIds("r", "00-" + "a" * 32 + "-" + "b" * 16 + "-00")
+    view = new_view()
+    view.apply(PriorityClassObserved(revision=1, name="tensor-fusion-high", value=300))
+    ids = AdmissionIds("r", "00-" + "a" * 32 + "-" + "b" * 16 + "-00")
     answer = decide(path, request, view, RULES, ids)
 
     backlog = Backlog(MemoryBus(), capacity=1, what="inputs")
@@ -221,12 +224,12 @@ def questions(picture: ObjectCache) -> list[RecordedRule[Any]]:
         Cleared(),
         *(AwaitsPreparation(pod_uid=uid) for uid in picture.pods),
         Refused(after_s=0.0, now_s=5.0, since_s={}),
-        StartedHalfway(after_s=0.0, now_s=5.0, since_s={}),
-        Halfway(pods=tuple(picture.pods)),
+        UnfinishedPods(after_s=0.0, now_s=5.0, since_s={}),
+        UnfinishedPlacements(pods=tuple(picture.pods)),
         Garbage(after_s=0.0, now_s=5.0, since_s={}),
         StrandedPods(),
-        CameLate(recalled=(("n1", 1.0),)),
-        HeldTogether(pods=tuple(picture.pods)),
+        LateAllocations(recalled=(("n1", 1.0),)),
+        GroupRollbacks(pods=tuple(picture.pods)),
         MissingGroups(),
         *(QueueStatuses(acts_for_volcano=acts) for acts in (False, True)),
     ]
@@ -243,8 +246,8 @@ def questions(picture: ObjectCache) -> list[RecordedRule[Any]]:
     for seen in picture.claims.values():
         claim = seen.claim
         asked += [
-            MayVoid(claim_uid=claim.uid, attempt=1_000_001),
-            MayTakeBack(claim_uid=claim.uid, attempt=7, pod_uid="p1-uid", binder="dray"),
+            VoidCheck(claim_uid=claim.uid, attempt=1_000_001),
+            RollbackCheck(claim_uid=claim.uid, attempt=7, pod_uid="p1-uid", binder="dray"),
         ]
         wanted = ClaimDecision(
             uid=claim.uid,
@@ -264,7 +267,7 @@ def questions(picture: ObjectCache) -> list[RecordedRule[Any]]:
         asked += [
             NextStep(decision=decision, epoch=1),
             NextStep(decision=decision, epoch=1, committed=(claim.uid,), marked=(claim.uid,)),
-            MayCommit(claim=wanted),
+            CommitCheck(claim=wanted),
             PodVoidAnnotation(decision=decision),
             JointStep(decisions=(decision,), size=1, timeout_s=60.0, age_s=1.0),
         ]
@@ -355,8 +358,8 @@ def test_a_node_agents_journal_has_no_secret_and_is_answered_as_it_was(
     recorder.evaluate(
         PrepareClaim(claim=claim, uid="c1-uid", node="n1", snapshot=snapshot, state=state)
     )
-    recorder.evaluate(IsClaimLive(uid="c1-uid", claim=claim))
-    recorder.evaluate(IsClaimLive(uid="c1-uid", claim=None))
+    recorder.evaluate(ClaimLiveCheck(uid="c1-uid", claim=claim))
+    recorder.evaluate(ClaimLiveCheck(uid="c1-uid", claim=None))
 
     assert SECRET.encode() not in notes.text()
     for _, about, text, answer in notes.lines:

@@ -83,7 +83,7 @@ def _unallocated(
         return _Verdict(
             "allocation-cleared",
             "Kubernetes: the claim holds nothing any more; the devices stay reserved until the "
-            "claim-controller has voided the attempt, lest a late write sells them twice",
+            "claim-controller has voided the attempt: a late write could allocate them twice",
             "see in the claim-controller's log why it does not void",
         )
     age_s = snapshot.state.facts.now_unix_s - reservation.decided_unix_s

@@ -84,7 +84,7 @@ class LeaseHolder:
         self._wake.set()
 
     def look(self) -> None:
-        """After an event, start the next turn if a domain that was passed over can be served."""
+        """After an event, start the next turn if a skipped domain can be served now."""
         domains = self._domains()
         if any(name in domains and self._may_serve(domains[name]) for name in self.passed_over):
             self.passed_over = ()

@@ -1,7 +1,7 @@
-"""Pods that have all their devices and were left halfway: whose order is in no log. Pure.
+"""Pods that have all their devices, are not started, and whose decision is in no log. Pure.
 
-The log of an epoch that is over says nothing any more, but what it committed stays in
-``ResourceClaim.status``. Such a pod only lacks its binding, or the lifting of its gate.
+The log of an ended epoch is not read any more, but what it committed stays in
+``ResourceClaim.status``. Only the binding is missing, or the gate is still there.
 """
 
 from dray.api.names import OWNER_DRAY
@@ -18,16 +18,16 @@ from dray_claim_controller.timers import Due, due
 
 
 def adopted(cache: ObjectCache, cached: CachedPod) -> Execution | None:
-    """The order that finishes what is there, or None where there is nothing to finish."""
+    """The execution that binds or ungates the pod; None: there is nothing left to do."""
     pod = cached.pod
     if pod is not None and pod.member is not None and not may_start(cache, pod.member.group):
-        return None  # Its group is decided again once this allocation is taken back.
+        return None  # Its group is decided again once this allocation is rolled back.
     return held(cache, cached)
 
 
 def held(cache: ObjectCache, cached: CachedPod) -> Execution | None:
-    """The order that a pod's allocated claims amount to; None where some are not allocated, or the
-    pod is on its way."""
+    """An execution made from a pod's allocated claims; None if some are not allocated, or the pod
+    is bound, ungated or ending."""
     pod = cached.pod
     if pod is None or pod.node or pod.deleting or cached.terminal:
         return None
@@ -57,7 +57,7 @@ def held(cache: ObjectCache, cached: CachedPod) -> Execution | None:
     )
 
 
-def is_halfway(cache: ObjectCache, cached: CachedPod) -> bool | None:
+def is_unfinished(cache: ObjectCache, cached: CachedPod) -> bool | None:
     """True if there is something to finish, else None."""
     return None if adopted(cache, cached) is None else True
 
@@ -69,10 +69,12 @@ def _decision(cached: CachedResourceClaim) -> ClaimDecision | None:
     return decided(claim) if claim.void < claim.decision else None
 
 
-class Halfway(RecordedRule[tuple[Execution, ...]], frozen=True, kw_only=True, tag="halfway"):
-    """Orders that finish pods which have all their devices and lack the last step.
+class UnfinishedPlacements(
+    RecordedRule[tuple[Execution, ...]], frozen=True, kw_only=True, tag="halfway"
+):
+    """Executions of pods that have all their devices and lack the last step.
 
-    Asked for those that have been so for long enough; see ``StartedHalfway``.
+    ``UnfinishedPods`` gives the pods that have lacked it for long enough.
     """
 
     pods: tuple[str, ...]
@@ -82,10 +84,10 @@ class Halfway(RecordedRule[tuple[Execution, ...]], frozen=True, kw_only=True, ta
         return tuple(execution for execution in found if execution is not None)
 
 
-class HeldTogether(
+class GroupRollbacks(
     RecordedRule[tuple[Execution, ...]], frozen=True, kw_only=True, tag="held-together"
 ):
-    """Orders that the allocated claims of these pods amount to, to be taken back with their
+    """Executions made from the allocated claims of these pods, to be rolled back with their
     group."""
 
     pods: tuple[str, ...]
@@ -95,16 +97,16 @@ class HeldTogether(
         return tuple(execution for execution in found if execution is not None)
 
 
-class StartedHalfway(RecordedRule[Due], frozen=True, kw_only=True, tag="started-halfway"):
-    """UIDs of the pods that were left halfway."""
+class UnfinishedPods(RecordedRule[Due], frozen=True, kw_only=True, tag="started-halfway"):
+    """UIDs of the pods that have all their devices and lack the last step."""
 
     after_s: float
     now_s: float
     since_s: dict[str, float]
 
     def answer(self, cache: ObjectCache) -> Due:
-        halfway = cache.select(is_halfway).values
-        return due(cache.in_order(halfway), self.since_s, now_s=self.now_s, after_s=self.after_s)
+        unfinished = cache.select(is_unfinished).values
+        return due(cache.in_order(unfinished), self.since_s, now_s=self.now_s, after_s=self.after_s)
 
     def polled(self) -> str:
         return "halfway"

@@ -22,7 +22,7 @@ NEVER_READY = (FAILED, TIMED_OUT, NODE_GONE)
 
 
 @dataclass(frozen=True, slots=True)
-class Unready:
+class ConditionsPending:
     """Some conditions are not true yet."""
 
     detail: str
@@ -32,7 +32,7 @@ class Unready:
 
 
 @dataclass(frozen=True, slots=True)
-class NeverReady:
+class ConditionsFailed:
     """Waiting for the devices has ended."""
 
     reason: str
@@ -46,7 +46,7 @@ def readiness(
     now_unix_s: float,
     since_unix_s: float,
     timeout_s: float,
-) -> Unready | NeverReady | None:
+) -> ConditionsPending | ConditionsFailed | None:
     """Why devices that the claims hold are not ready; None if all are ready.
 
     ``since_unix_s``: when they were decided, in the facts' time as ``now_unix_s``.
@@ -54,15 +54,15 @@ def readiness(
     held = tuple(claims)
     for claim in held:
         for failure in _failures(claim):
-            return NeverReady(FAILED, failure)
+            return ConditionsFailed(FAILED, failure)
     missing = {claim.claim.uid: tuple(_missing(claim)) for claim in held}
     unready = [claim for claim in held if missing[claim.claim.uid]]
     if not unready:
         return None
     detail = "; ".join(text for claim in unready for text in missing[claim.claim.uid])
     if abs(now_unix_s - since_unix_s) >= timeout_s:
-        return NeverReady(TIMED_OUT, f"after {timeout_s:g} s still {detail}")
-    return Unready(detail, since_unix_s + timeout_s)
+        return ConditionsFailed(TIMED_OUT, f"after {timeout_s:g} s still {detail}")
+    return ConditionsPending(detail, since_unix_s + timeout_s)
 
 
 def _failures(claim: CachedResourceClaim) -> Iterator[str]:

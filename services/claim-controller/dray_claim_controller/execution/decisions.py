@@ -22,8 +22,8 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.execution.binding_conditions import (
     NODE_GONE,
-    NeverReady,
-    Unready,
+    ConditionsFailed,
+    ConditionsPending,
     readiness,
 )
 
@@ -55,7 +55,7 @@ class Observed:
     """The pod's other claims of dray, which an earlier decision allocated."""
     voids: Mapping[str, int] = field(default_factory=dict)
     """By claim UID, the highest attempt that the pod's void annotation names."""
-    devices: Unready | NeverReady | None = None
+    devices: ConditionsPending | ConditionsFailed | None = None
     """Why devices of the pod's claims are not ready; None if all are ready."""
     node_gone: bool = False
     """Whether the decision's node does not exist (any more)."""
@@ -173,12 +173,12 @@ def _bind(observed: Observed, decision: PodDecision) -> Step:
     # If kube-scheduler binds, it waits for the devices itself. All claims of the pod are rolled
     # back, because the others would keep it on this node.
     match observed.devices:
-        case Unready() if observed.node_gone:
+        case ConditionsPending() if observed.node_gone:
             why = f"node {decision.node} is gone"
             return Stop(NODE_GONE, why, True, _decided_before(observed))
-        case Unready(detail, until_unix_s):
+        case ConditionsPending(detail, until_unix_s):
             return AwaitDevices(detail, until_unix_s)
-        case NeverReady(reason, detail):
+        case ConditionsFailed(reason, detail):
             return Stop(reason, detail, True, _decided_before(observed))
         case None:
             return BindPod()
@@ -206,7 +206,7 @@ def _siblings_stop(observed: Observed) -> Stop | None:
         if claim.allocation is None or 0 < claim.decision <= void:
             where = f"claim {claim.namespace}/{claim.name}"
             held = _decided_before(observed)
-            return Stop("sibling-void", f"{where} of the same pod is taken back", True, held)
+            return Stop("sibling-void", f"{where} of the same pod is rolled back", True, held)
     return None
 
 
@@ -261,7 +261,7 @@ def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision
         # The unreadable part may be the void annotation.
         return Stop("unreadable", f"{where} {claim.spec.unreadable}", withdraw=True)
     if wanted.uid in observed.committed or _may_be_cleared(observed, decision, cached, wanted):
-        return Stop("cleared", f"the allocation of {where} was taken back", withdraw=True)
+        return Stop("cleared", f"the allocation of {where} was cleared", withdraw=True)
     if claim.decision < wanted.attempt or not cached.protected:
         return Mark(wanted)
     return Commit(wanted)

@@ -122,7 +122,7 @@ class OpenExecutions:
         return self._parts.is_complete and self._continue_from(sequence, record)
 
     def _begin_again(self) -> None:
-        """The records before are trimmed: a checkpoint has what they amount to."""
+        """The records before are trimmed: a checkpoint replaces them."""
         self.open.clear()
         self.waiting.clear()
         self.left.clear()

@@ -87,7 +87,7 @@ class PodExecutor:
 
     An execution holds a slot only while it does something: not while it waits for the watch, for
     its devices, or for another try. Namespaces take turns. After ``give_up_after_s`` of tries that
-    failed an attempt is given up; what it has written is taken back, however long that takes.
+    failed an attempt is given up; its writes are rolled back, however long that takes.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class PodExecutor:
         return tuple(self._tasks)
 
     def submit(self, execution: Execution) -> None:
-        """Carry ``order`` out; it replaces an older one of the same pod."""
+        """Start an execution; it replaces an older one of the same pod."""
         pod_uid = execution.decision.pod_uid
         known = self._newest.get(pod_uid)
         if known is not None and known.attempt > execution.attempt:
@@ -164,7 +164,7 @@ class PodExecutor:
             task.add_done_callback(lambda ended: self._ended(pod_uid, ended))
 
     def resume(self, execution: Execution) -> None:
-        """Carry ``order`` out unless the pod is being executed already."""
+        """Start an execution unless its pod has one already."""
         if execution.decision.pod_uid not in self._tasks:
             self.submit(execution)
 
@@ -317,7 +317,7 @@ class PodExecutor:
         )
 
     async def _take(self, step: Step, execution: Execution, memory: _Memory) -> bool:
-        """Do the step; True when the order is at its end."""
+        """Do the step; True if the execution has ended."""
         match step:
             case Mark(claim):
                 await self._steps.mark(claim, execution)
@@ -337,7 +337,7 @@ class PodExecutor:
             case Stop():
                 self._joint.fail(execution, step.detail)
                 is_last_try = memory.failing_s >= self._give_up_after_s
-                await self._steps.take_back(step, execution, is_last_try=is_last_try)
+                await self._steps.roll_back(step, execution, is_last_try=is_last_try)
                 self._report_end(step, execution, memory)
                 return True
         return False
@@ -365,7 +365,7 @@ class PodExecutor:
         began_s: float,
     ) -> _Rest:
         """A write failed, or a read (no step): it is tried again, unless Kubernetes refuses it, or
-        has failed it for too long. What can't be taken back is tried again for ever."""
+        has failed it for too long. A rollback is tried for ever."""
         rest = self._try_again(memory, error)
         memory.failing_s += self._clock.monotonic_s() - began_s + rest.rest_s
         is_refused = isinstance(error, RefusedError)
@@ -383,7 +383,7 @@ class PodExecutor:
         memory.stop = step
         if not memory.is_reported:
             self._report_end(
-                Stop(step.reason, f"{step.detail}; it can't be taken back yet: {error}", True),
+                Stop(step.reason, f"{step.detail}; it can't be rolled back yet: {error}", True),
                 execution,
                 memory,
             )
@@ -395,7 +395,7 @@ class PodExecutor:
         return _Rest(memory.backoff.next_s(getattr(error, "retry_after_s", 0.0)))
 
     async def _refresh(self, execution: Execution, memory: _Memory) -> _Rest | None:
-        """Read what the order is about from the server; how long to rest where that fails."""
+        """Read the pod and the claims from the server; returns how long to wait if that fails."""
         began_s = self._clock.monotonic_s()
         try:
             await self._refresh_once(execution)

@@ -160,8 +160,8 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the problem is a claim that can't be read and may hold a device."""
 
 
-class MayCommit(RecordedRule[Checked], frozen=True, kw_only=True, tag="may-commit"):
-    """Whether writing the allocation would sell a device twice."""
+class CommitCheck(RecordedRule[Checked], frozen=True, kw_only=True, tag="may-commit"):
+    """Whether writing the allocation would allocate a device twice."""
 
     claim: ClaimDecision
     in_flight: tuple[ClaimHolding, ...] = ()

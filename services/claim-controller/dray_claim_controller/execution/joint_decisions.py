@@ -10,7 +10,7 @@ from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.execution.decisions import GO, WAIT, same_allocation, stop_jointly
 
 Verdict = str
-"""``GO``, ``WAIT``, or why the decision is taken back (``stop_jointly``)."""
+"""``GO``, ``WAIT``, or why the decision is rolled back (``stop_jointly``)."""
 _State = Literal["running", "ready", "unready", "gone"]
 _LATE: Final = "not all of its pods had their devices {timeout_s:g} s after the decision"
 

@@ -15,7 +15,7 @@ class Progress:
     execution: Execution
     step: str
     """``committed``, ``awaiting`` (the devices are not ready), ``bound``, ``ungated``, ``done``,
-    ``failed`` (taken back), ``stopped``."""
+    ``failed`` (rolled back), ``stopped``."""
     claim: str = ""
     reason: str = ""
     detail: str = ""

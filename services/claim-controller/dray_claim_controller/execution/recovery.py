@@ -1,5 +1,5 @@
 """Recovers pods that make no progress: kube-scheduler refuses them, it cleared their allocation,
-or a lost log left them halfway."""
+or the log of their decision was lost."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -11,7 +11,11 @@ import structlog
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import PodValue
-from dray_claim_controller.execution.adoption import Halfway, StartedHalfway, is_halfway
+from dray_claim_controller.execution.adoption import (
+    UnfinishedPlacements,
+    UnfinishedPods,
+    is_unfinished,
+)
 from dray_claim_controller.execution.executions import Execution
 from dray_claim_controller.execution.rollback import Rollback
 from dray_claim_controller.execution.unschedulable import (
@@ -20,31 +24,31 @@ from dray_claim_controller.execution.unschedulable import (
     cleared,
     unschedulable_attempt,
 )
-from dray_claim_controller.tracing import taking_back
+from dray_claim_controller.tracing import rollback_span
 from dray_claim_controller.work_queue import FairWorkQueue
 
-_LOOKED_AT: Final[tuple[PodValue[Any], ...]] = (is_halfway, cleared, unschedulable_attempt)
+_LOOKED_AT: Final[tuple[PodValue[Any], ...]] = (is_unfinished, cleared, unschedulable_attempt)
 
 
 @dataclass(frozen=True, slots=True)
-class _TakeBack:
+class _PendingRollback:
     """What is to be rolled back for one pod."""
 
     namespace: str
     pod_uid: str
     cleared: tuple[str, int] | None = None
     """The claim, by UID, whose allocation kube-scheduler has cleared, and the attempt to be voided;
-    None: kube-scheduler refuses the pod, and all of its claims are taken back."""
+    None: kube-scheduler refuses the pod, and all of its claims are rolled back."""
 
 
 class PodRecovery:
     """Looks every ``every_s`` seconds.
 
-    What kube-scheduler has refused for ``after_s`` is withdrawn, an attempt after the first only
-    ``backoff_s`` later; what it has cleared is voided;
-    what has lain halfway for ``finish_after_s``, with nobody at it, is handed to ``finish``.
-    ``executing`` tells the pods that are being executed, by UID. What can't be written is tried
-    again, later each time, and delays no other pod.
+    An allocation that kube-scheduler has refused for ``after_s`` is rolled back, and
+    ``backoff_s`` later if it is not the pod's first. One that it has cleared is voided. Pods that
+    have lacked only the last step for ``finish_after_s`` are given to ``finish``. ``executing``
+    returns the UIDs of pods in execution. Failed writes are tried again, later each time, and
+    delay no other pod.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class PodRecovery:
         self._executing = executing
         self._rollback = rollback
         self._queue = FairWorkQueue(
-            clock, self._take_back, name="stuck", group_of=lambda what: what.namespace
+            clock, self._roll_back, name="stuck", group_of=lambda what: what.namespace
         )
 
     @property
@@ -102,7 +106,7 @@ class PodRecovery:
     def finish(self) -> None:
         """Hand over pods that have their devices and lack only the last step."""
         due = self._informers.evaluate(
-            StartedHalfway(
+            UnfinishedPods(
                 after_s=self._finish_after_s,
                 now_s=self._clock.monotonic_s(),
                 since_s=self._halfway_since_s,
@@ -110,7 +114,7 @@ class PodRecovery:
         )
         self._halfway_since_s = due.since_s
         if due.now:
-            for execution in self._informers.evaluate(Halfway(pods=due.now)):
+            for execution in self._informers.evaluate(UnfinishedPlacements(pods=due.now)):
                 self._finish(execution)
 
     def void_cleared(self) -> None:
@@ -119,7 +123,7 @@ class PodRecovery:
         rule = Cleared(executing=tuple(sorted(self._executing())))
         for pod_uid, claim_uid in self._informers.evaluate(rule):
             claim = self._informers.cache.claims[claim_uid].claim
-            self._queue.add(_TakeBack(claim.namespace, pod_uid, (claim_uid, claim.decision)))
+            self._queue.add(_PendingRollback(claim.namespace, pod_uid, (claim_uid, claim.decision)))
 
     def scan(self) -> None:
         """Roll back what is due; the allocators see void claims and decide again."""
@@ -134,9 +138,9 @@ class PodRecovery:
         self._stuck_since_s = due.since_s
         for uid in due.now:
             if (pod := self._informers.cache.pods[uid].pod) is not None:
-                self._queue.add(_TakeBack(pod.namespace, uid))
+                self._queue.add(_PendingRollback(pod.namespace, uid))
 
-    async def _take_back(self, what: _TakeBack) -> None:
+    async def _roll_back(self, what: _PendingRollback) -> None:
         # A reservation that came in between is a conflict or refusal: kube-scheduler is binding
         # after all.
         if what.cleared is not None:
@@ -155,7 +159,7 @@ class PodRecovery:
             "cleared by kube-scheduler", claim=held.claim.name, voids=attempt
         )
         reason = "kube-scheduler took the allocation back to place the pod elsewhere"
-        with taking_back("void", held, cached, attempt=attempt, reason=reason):
+        with rollback_span("void", held, cached, attempt=attempt, reason=reason):
             await self._rollback.voids.void(claim_uid, attempt)
         self.cleared += 1
 
@@ -172,7 +176,7 @@ class PodRecovery:
                 "withdrawing", pod=cached.pod.name, claim=claim.name, attempt=claim.decision
             )
             reason = "kube-scheduler finds the pod unschedulable on the claim's node"
-            with taking_back("withdraw", held, cached, attempt=claim.decision, reason=reason):
+            with rollback_span("withdraw", held, cached, attempt=claim.decision, reason=reason):
                 await self._rollback.voids.void(claim.uid, claim.decision)
                 await self._rollback.clear(claim.uid)
             self.withdrawn += 1

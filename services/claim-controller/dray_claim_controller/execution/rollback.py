@@ -13,8 +13,8 @@ from dray_claim_controller.cache.abandoned_attempts import abandon_attempts, may
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
 from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.execution.rollback_decisions import (
-    MayTakeBack,
     PodVoidAnnotation,
+    RollbackCheck,
     is_held,
 )
 from dray_claim_controller.execution.writes import ClaimWrites
@@ -201,7 +201,7 @@ class Rollback:
         ``failure``: why another attempt would fare alike; then that is not made at once.
         """
         for claim in decision.claims:
-            if not self._may_take_back(claim, decision):
+            if not self._may_roll_back(claim, decision):
                 continue
             # What is not held now can't be committed once it is void: only this needs the pod.
             if is_held(self._cache, claim):
@@ -226,8 +226,8 @@ class Rollback:
             assert pod is not None
             self._informers.apply_response(PODS, await self._writes.keep_unbound(pod, voids))
 
-    def _may_take_back(self, claim: ClaimDecision, decision: PodDecision) -> bool:
-        rule = MayTakeBack(
+    def _may_roll_back(self, claim: ClaimDecision, decision: PodDecision) -> bool:
+        rule = RollbackCheck(
             claim_uid=claim.uid,
             attempt=claim.attempt,
             pod_uid=decision.pod_uid,

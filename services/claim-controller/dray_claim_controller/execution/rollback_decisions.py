@@ -12,7 +12,7 @@ from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.execution.decisions import same_allocation, voids_of
 
 
-def may_take_back(
+def may_roll_back(
     cache: ObjectCache, claim_uid: str, attempt: int, *, pod_uid: str, binder: str
 ) -> bool:
     """Whether the writes of an attempt on a claim may be rolled back: no other pod uses it."""
@@ -46,7 +46,7 @@ def pod_void_annotation(cache: ObjectCache, decision: PodDecision) -> str:
     present = voids_of(cached)
     wanted = dict(present)
     for claim in decision.claims:
-        if is_held(cache, claim) and may_take_back(
+        if is_held(cache, claim) and may_roll_back(
             cache, claim.uid, claim.attempt, pod_uid=cached.uid, binder=decision.binder
         ):
             wanted[claim.uid] = max(claim.attempt, wanted.get(claim.uid, 0))
@@ -55,7 +55,7 @@ def pod_void_annotation(cache: ObjectCache, decision: PodDecision) -> str:
     return ",".join(f"{uid}.{attempt}" for uid, attempt in sorted(wanted.items()))
 
 
-class MayTakeBack(RecordedRule[bool], frozen=True, kw_only=True, tag="may-take-back"):
+class RollbackCheck(RecordedRule[bool], frozen=True, kw_only=True, tag="may-take-back"):
     """Whether the writes of a decision on a claim may be rolled back: no other pod uses it."""
 
     claim_uid: str
@@ -64,7 +64,7 @@ class MayTakeBack(RecordedRule[bool], frozen=True, kw_only=True, tag="may-take-b
     binder: str
 
     def answer(self, cache: ObjectCache) -> bool:
-        return may_take_back(
+        return may_roll_back(
             cache, self.claim_uid, self.attempt, pod_uid=self.pod_uid, binder=self.binder
         )
 
@@ -78,7 +78,7 @@ class PodVoidAnnotation(RecordedRule[str], frozen=True, kw_only=True, tag="untol
         return pod_void_annotation(cache, self.decision)
 
 
-class MayVoid(RecordedRule[bool], frozen=True, kw_only=True, tag="may-void"):
+class VoidCheck(RecordedRule[bool], frozen=True, kw_only=True, tag="may-void"):
     """Whether a claim may be voided as an allocator requests: it is not allocated."""
 
     claim_uid: str

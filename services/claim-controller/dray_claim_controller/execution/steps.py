@@ -23,7 +23,7 @@ from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.execution.decisions import NOT_WRITTEN, REFUSED, Stop
 from dray_claim_controller.execution.double_allocation_check import ClaimHolding
 from dray_claim_controller.execution.executions import Execution
-from dray_claim_controller.execution.in_flight_allocations import InFlightAllocations, MayCommit
+from dray_claim_controller.execution.in_flight_allocations import CommitCheck, InFlightAllocations
 from dray_claim_controller.execution.progress import ExecutorEnvironment, Progress, log_progress
 from dray_claim_controller.execution.rollback import Rollback
 from dray_claim_controller.execution.spans import ExecutionSpans
@@ -69,12 +69,14 @@ class Steps:
         _check_kept(CLAIM_FINALIZER in finalizers, f"finalizer {CLAIM_FINALIZER}")
 
     async def commit(self, claim: ClaimDecision, execution: Execution) -> Stop | None:
-        """Write the allocation, unless it would sell a device twice: that ends the order."""
+        """Write the allocation. Return a stop if it would allocate a device twice."""
         cached = self._cache.claims[claim.uid]
         await self._hold("commit", execution)
         self._informers.caused(claim.uid, execution.cause)
         # No other task runs between the check and the entry below: two executions can't both pass.
-        checked = self._informers.evaluate(MayCommit(claim=claim, in_flight=self.in_flight.writes))
+        checked = self._informers.evaluate(
+            CommitCheck(claim=claim, in_flight=self.in_flight.writes)
+        )
         holding = ClaimHolding(claim.uid, checked.allocation)
         if checked.problem is not None:
             return self._refused(claim, checked.problem, is_withheld=checked.is_withheld)
@@ -84,8 +86,8 @@ class Steps:
         return None
 
     def _refused(self, claim: ClaimDecision, problem: str, *, is_withheld: bool) -> Stop:
-        """A device that went after the decision is nobody's mistake, and no reason for an alarm;
-        nor is a claim that became unreadable after it."""
+        """Devices that were removed and claims that became unreadable after the decision are no
+        errors; only a double allocation is logged as one."""
         if is_withheld:
             return Stop("device-withheld", problem, withdraw=True)
         cards = self._cache.devices
@@ -113,8 +115,8 @@ class Steps:
         self.report(execution, "bound")
         self.report(execution, "done")
 
-    async def take_back(self, stop: Stop, execution: Execution, *, is_last_try: bool) -> None:
-        """Take back what the order wrote, where ``stop`` says so."""
+    async def roll_back(self, stop: Stop, execution: Execution, *, is_last_try: bool) -> None:
+        """Roll back the writes of an execution if ``stop`` says so."""
         if stop.withdraw:
             decision = execution.decision
             whole = replace(decision, claims=(*stop.siblings, *decision.claims))
@@ -122,7 +124,7 @@ class Steps:
             await self._rollback.withdraw(whole, is_last_try=is_last_try, failure=failure)
 
     def report_end(self, stop: Stop, execution: Execution) -> None:
-        """Tell that the order has come to nothing."""
+        """Report that the decision is not carried out."""
         step = "failed" if stop.withdraw else "stopped"
         self.report(execution, step, reason=stop.reason, detail=stop.detail)
 

@@ -1,4 +1,4 @@
-"""When an allocation that kube-scheduler can't use is taken back. Pure.
+"""When an allocation that kube-scheduler can't use is rolled back. Pure.
 
 kube-scheduler clears an allocation only when another node got as far as the DRA filter; a pod
 that fits no other node would wait on its claim's node for ever. What it has cleared is voided:
@@ -46,7 +46,7 @@ def is_unschedulable(cache: ObjectCache, cached: CachedPod) -> bool:
 
 
 def was_rolled_back(cache: ObjectCache, cached: CachedPod) -> bool:
-    """Whether an earlier attempt was taken back: then kube-scheduler's refusal may be of that
+    """Whether an earlier attempt was rolled back: then kube-scheduler's refusal may be of that
     one, and it may be a while before it tries the pod again."""
     return cached.pod is not None and any(held.claim.void for held in cache.claims_of(cached.pod))
 
@@ -59,7 +59,7 @@ def unschedulable_attempt(cache: ObjectCache, cached: CachedPod) -> str | None:
 
 
 def cleared(cache: ObjectCache, cached: CachedPod) -> tuple[str, ...] | None:
-    """UIDs of the pod's claims whose allocation kube-scheduler took back; None: of none.
+    """UIDs of the pod's claims whose allocation kube-scheduler cleared; None: of none.
 
     The gate is lifted when all claims are allocated as decided. So an attempt without allocation
     after that was cleared, or is being written again: ask only where nobody executes it.
@@ -91,7 +91,7 @@ def _unscheduled(status: Mapping[str, Any]) -> str:
 
 
 class Refused(RecordedRule[Due], frozen=True, kw_only=True, tag="refused"):
-    """UIDs of the pods whose allocation is taken back: kube-scheduler refuses them."""
+    """UIDs of the pods whose allocation is rolled back: kube-scheduler refuses them."""
 
     after_s: float
     now_s: float
@@ -115,7 +115,7 @@ class Refused(RecordedRule[Due], frozen=True, kw_only=True, tag="refused"):
 
 
 class Cleared(RecordedRule[tuple[tuple[str, str], ...]], frozen=True, kw_only=True, tag="cleared"):
-    """Pods and claims, by UID, whose allocation kube-scheduler took back after the gate was
+    """Pods and claims, by UID, whose allocation kube-scheduler cleared after the gate was
     lifted: their attempts are voided. Those that are ``executing`` are left out; sorted."""
 
     executing: tuple[str, ...] = ()

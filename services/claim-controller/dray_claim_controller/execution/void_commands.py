@@ -16,8 +16,8 @@ from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.execution.rollback import VoidWriter
-from dray_claim_controller.execution.rollback_decisions import MayVoid
-from dray_claim_controller.tracing import MESSAGE_ID, taking_back
+from dray_claim_controller.execution.rollback_decisions import VoidCheck
+from dray_claim_controller.tracing import MESSAGE_ID, rollback_span
 from dray_claim_controller.work_queue import FairWorkQueue
 
 DURABLE = "claim-controller"
@@ -124,7 +124,7 @@ class VoidCommands:
             # What was seen of it is enough in the end: every write is fenced by that.
             if not is_last_try:
                 raise
-        rule = MayVoid(claim_uid=command.claim_uid, attempt=command.attempt)
+        rule = VoidCheck(claim_uid=command.claim_uid, attempt=command.attempt)
         if not self._informers.evaluate(rule):
             return
         claim = self._informers.cache.claims[command.claim_uid]
@@ -136,7 +136,7 @@ class VoidCommands:
         pod = self._informers.cache.pods.get(claim.claim.pod_uid)
         self._informers.caused(command.claim_uid, cause)
         reason, attempt = command.reason, command.attempt
-        with taking_back("void", claim, pod, attempt=attempt, reason=reason):
+        with rollback_span("void", claim, pod, attempt=attempt, reason=reason):
             await self._voids.void(command.claim_uid, attempt, is_last_try=is_last_try)
 
     def _namespace_of(self, claim_uid: str) -> str:

@@ -103,7 +103,7 @@ class ClaimWrites:
 
     async def bind(self, pod: Pod, node: str) -> None:
         """POST pods/binding. Raises ConflictError if the pod moved: what it says of attempts
-        that are taken back counts."""
+        that are rolled back counts."""
         await self._kube.bind(
             pod.name,
             pod.namespace,

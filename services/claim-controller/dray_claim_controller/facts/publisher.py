@@ -249,7 +249,7 @@ class Publisher:
         return dict(self._given_up)
 
     def recalled(self) -> Mapping[str, float]:
-        """When the devices of nodes were taken back from kube-scheduler, as published."""
+        """When the devices of nodes were reclaimed from kube-scheduler, as published."""
         return self._recalled
 
     def nodes_of(self, domain: str) -> tuple[str, ...]:
@@ -298,19 +298,22 @@ class Publisher:
 
     async def _publish_dirty(self) -> None:
         queue = FactQueue(self._cache, self._outbox)
-        for _ in queue.take_all():
-            await asyncio.sleep(0)
-        while planned := await self._publish_together(islice(queue.take(_AT_ONCE), _MOST_BATCHES)):
-            failed = [
-                (one.key, one.revision, one.error) for one in planned if one.error is not None
-            ]
-            if not failed:
-                continue
-            for key, revision in (*((key, at) for key, at, _ in failed), *queue.rest()):
+        try:
+            for _ in queue.take_all():
+                await asyncio.sleep(0)
+            while planned := await self._publish_together(
+                islice(queue.take(_AT_ONCE), _MOST_BATCHES)
+            ):
+                failed = [one for one in planned if one.error is not None]
+                for one in failed:
+                    self._cache.mark(one.key, one.revision)
+                errors = [one.error for one in failed if one.error is not None]
+                final = (one for one in errors if not isinstance(one, BusUnavailableError))
+                if errors:
+                    raise next(final, errors[0])
+        finally:
+            for key, revision in queue.rest():
                 self._cache.mark(key, revision)
-            errors = [error for *_, error in failed]
-            final = (one for one in errors if not isinstance(one, BusUnavailableError))
-            raise next(final, errors[0])
 
     async def _publish_together(self, batches: Iterator[list[FactEntry]]) -> list[_PlannedFacts]:
         """Publish what batches of keys ask for; they may be on their way together, but the facts of

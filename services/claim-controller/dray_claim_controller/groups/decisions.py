@@ -85,7 +85,7 @@ class GroupActions(msgspec.Struct, frozen=True, kw_only=True):
     """Their gates are removed: they need no devices, or their group has started."""
     evict: tuple[str, ...] = ()
     """Their group ends."""
-    take_back: tuple[str, ...] = ()
+    roll_back: tuple[str, ...] = msgspec.field(default=(), name="roll_back")
     """They have devices, and their group ends."""
     is_below: bool = False
     """Whether some members have devices, and too few of the group run."""
@@ -121,7 +121,7 @@ class DueForGroup(RecordedRule[GroupActions], frozen=True, kw_only=True, tag="du
             return GroupActions(is_below=True)
         return GroupActions(
             evict=tuple(pod.uid for pod in pods if pod.node),
-            take_back=tuple(
+            roll_back=tuple(
                 pod.uid for pod in holding if not pod.node and pod.uid not in self.executing
             ),
             is_below=True,

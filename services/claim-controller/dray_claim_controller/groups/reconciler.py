@@ -31,7 +31,7 @@ from dray.runtime.clock import Clock
 from dray_claim_controller.cache.changes import Unread
 from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
-from dray_claim_controller.execution.adoption import HeldTogether
+from dray_claim_controller.execution.adoption import GroupRollbacks
 from dray_claim_controller.execution.executions import OpenExecutions
 from dray_claim_controller.execution.rollback import Rollback
 from dray_claim_controller.execution.writes import ClaimWrites
@@ -220,14 +220,14 @@ class GroupReconciler:
             if cached is not None and cached.pod is not None:
                 answer = await self._writes.lift_gate(cached, cached.pod)
                 self._informers.apply_response(PODS, answer)
-        if due.evict or due.take_back:
+        if due.evict or due.roll_back:
             structlog.get_logger().warning(
                 "too few pods of a group run: it ends",
                 group=str(key),
                 evicted=len(due.evict),
-                taken_back=len(due.take_back),
+                rolled_back=len(due.roll_back),
             )
-        for execution in self._informers.evaluate(HeldTogether(pods=due.take_back)):
+        for execution in self._informers.evaluate(GroupRollbacks(pods=due.roll_back)):
             await self._rollback.withdraw(execution.decision)
         for uid in due.evict:
             cached = self._cache.pods.get(uid)

@@ -144,7 +144,7 @@ def _binding(state: GroupState) -> str:
         return ""
     return (
         "best effort: kube-scheduler binds the pods of shared nodes one by one, after all have "
-        "their devices; if too few of them run at the deadline, all are taken back"
+        "their devices; if too few of them run at the deadline, all are rolled back"
     )
 
 

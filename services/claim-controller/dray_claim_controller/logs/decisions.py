@@ -51,7 +51,7 @@ def _voided_together(attempts: Sequence[int]) -> bool:
     return 0 < highest == min(attempts) and highest % EPOCH_SPAN == 0
 
 
-class MustBegin(RecordedRule[bool], frozen=True, kw_only=True, tag="must-begin"):
+class ReopenCheck(RecordedRule[bool], frozen=True, kw_only=True, tag="must-begin"):
     """Whether a domain's log is opened again, under the next epoch."""
 
     domain: str

@@ -29,7 +29,7 @@ from dray_claim_controller.cache.stored_pool_status import remembered_log
 from dray_claim_controller.execution.rollback import VoidWriter
 from dray_claim_controller.facts.publisher import Publisher
 from dray_claim_controller.leader.lease import LeaseExpiredError
-from dray_claim_controller.logs.decisions import MustBegin, NextEpoch
+from dray_claim_controller.logs.decisions import NextEpoch, ReopenCheck
 from dray_claim_controller.work_queue import FairSlots
 
 _AT_ONCE = 16
@@ -94,7 +94,7 @@ class Epochs:
         if published and published.checkpoints and published.epoch == remembered.epoch:
             seen = max(seen, published.start)
         state = await self._bus.state(log_stream(domain, remembered.epoch))
-        rule = MustBegin(
+        rule = ReopenCheck(
             domain=domain,
             remembered=remembered,
             state=state,

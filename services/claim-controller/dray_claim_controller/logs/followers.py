@@ -1,9 +1,9 @@
 """Reads every domain's decision log and hands its decisions to the executor.
 
-A record of a newer release that this one can't decode is passed over, and reported. That allocates
-nothing twice: what is never carried out is voided after a while, and an order that a passed-over
-record ended stops at the claim's void. But its pods wait, and a node that it lets go stays where
-it is, until a claim-controller of that release leads.
+A record of a newer release that this one can't decode is skipped and reported. No device is
+allocated twice by that: a decision that is not carried out is voided after a while, and an
+execution whose end was skipped stops at the claim's void. But the pods of the record wait, and a
+node that it releases stays in its pool, until a claim-controller of that release leads.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Followers:
         ``published``: the last fact about a domain."""
         self.executions: dict[str, OpenExecutions] = {}
         self.undecodable = 0
-        """Records that were passed over in this term."""
+        """Records that were skipped in this term."""
         self._bus = bus
         self._informers = informers
         self._epochs = epochs
@@ -238,7 +238,7 @@ class Followers:
             f"claim-controller passes over record {delivered.sequence} of {delivered.stream}: "
             f"{error}; was it written by another version of dray?"
         )
-        structlog.get_logger().error("a record is passed over", domain=executions.domain, why=why)
+        structlog.get_logger().error("a record is skipped", domain=executions.domain, why=why)
         with contextlib.suppress(DrayError):
             await self._bus.publish(dead_letter(delivered, why))
 
@@ -250,7 +250,7 @@ class Followers:
         *,
         live: int,
     ) -> None:
-        """``record``: None if it is passed over."""
+        """``record``: None if it is skipped."""
         sequence, begins = delivered.sequence, False
         if record is None:
             executions.pass_over(sequence)

@@ -137,13 +137,13 @@ class StrandedPods(RecordedRule[Stranded], frozen=True, kw_only=True, tag="who-i
         return "who-is-stranded"
 
 
-class CameLate(
+class LateAllocations(
     RecordedRule[tuple[LateAllocation, ...]], frozen=True, kw_only=True, tag="came-late"
 ):
-    """What kube-scheduler allocated on devices that dray had taken back, beyond what they have."""
+    """What kube-scheduler allocated on devices that dray had reclaimed, beyond their capacity."""
 
     recalled: tuple[tuple[str, float], ...]
-    """Nodes, and when their devices were taken back."""
+    """Nodes, and when their devices were reclaimed."""
 
     def answer(self, cache: ObjectCache) -> tuple[LateAllocation, ...]:
         return tuple(

@@ -12,7 +12,7 @@ from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.execution.writes import ClaimWrites
 from dray_claim_controller.facts.publisher import Publisher
-from dray_claim_controller.owners.decisions import CameLate, LateAllocation, StrandedPods
+from dray_claim_controller.owners.decisions import LateAllocation, LateAllocations, StrandedPods
 from dray_claim_controller.work_queue import FairWorkQueue
 
 _LOOKED_AT_S = 3600.0
@@ -78,7 +78,7 @@ class OwnerReconciler:
         self._warn_unbindable(waiting.unbindable)
         found = [(uid, None) for uid in waiting.gated] if self._allocates else []
         recalled = self._recalled()
-        sales = self._informers.evaluate(CameLate(recalled=recalled)) if recalled else ()
+        sales = self._informers.evaluate(LateAllocations(recalled=recalled)) if recalled else ()
         late = [(uid, sale) for sale in sales for uid in sale.pods]
         self._due = {}
         for uid, sale in (*found, *late):
@@ -119,7 +119,7 @@ class OwnerReconciler:
         self._informers.apply_response(PODS, await self._writes.lift_gate(cached, cached.pod))
 
     def _recalled(self) -> tuple[tuple[str, float], ...]:
-        """Nodes whose devices were taken back not long ago, and when."""
+        """Nodes whose devices were reclaimed not long ago, and when."""
         facts_unix_s = self._publisher.now_unix_s()
         # Compared with times that Kubernetes has. The facts' time falls behind the wall clock
         # while nobody leads, and began with one that may have been wrong; the earlier moment is

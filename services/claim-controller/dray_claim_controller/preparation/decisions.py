@@ -18,7 +18,7 @@ MOST_TOUCHES: Final = 5
 """After them, the kubelet's own resync is due anyway."""
 
 
-class Touches(msgspec.Struct, frozen=True):
+class PreparationRetries(msgspec.Struct, frozen=True):
     """A pod that waits for its preparation."""
 
     since_s: float
@@ -29,19 +29,19 @@ class Touches(msgspec.Struct, frozen=True):
     """When it is touched next (monotonic)."""
 
     @classmethod
-    def waiting(cls, now_s: float, after_s: float) -> "Touches":
+    def waiting(cls, now_s: float, after_s: float) -> "PreparationRetries":
         """A pod that was seen to wait just now."""
         return cls(now_s, 0, now_s + after_s)
 
-    def touched(self, now_s: float, after_s: float) -> "Touches":
+    def touched(self, now_s: float, after_s: float) -> "PreparationRetries":
         """The next time is twice as far away as this one was."""
         count = self.count + 1
         due_s = now_s + after_s * 2**count if count < MOST_TOUCHES else math.inf
-        return Touches(self.since_s, count, due_s)
+        return PreparationRetries(self.since_s, count, due_s)
 
-    def agent_is_back(self, now_s: float) -> "Touches":
+    def agent_is_back(self, now_s: float) -> "PreparationRetries":
         """The kubelet has registered the node's agent just now: try at once, count from zero."""
-        return Touches(self.since_s, 0, now_s)
+        return PreparationRetries(self.since_s, 0, now_s)
 
 
 def awaits_preparation(cache: ObjectCache, cached: CachedPod | None) -> bool:

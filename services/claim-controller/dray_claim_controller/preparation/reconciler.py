@@ -1,4 +1,4 @@
-"""Touches pods whose claims are not prepared."""
+"""PreparationRetries pods whose claims are not prepared: then the kubelet tries again."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from dray_claim_controller.cache.changes import Unread
 from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.preparation.decisions import (
     AwaitsPreparation,
-    Touches,
+    PreparationRetries,
     awaits_preparation,
     touched_message,
 )
@@ -49,13 +49,13 @@ class PreparationReconciler:
         self._after_s = after_s
         self._every_s = every_s
         self._unread: Unread[str] = Unread()
-        self._waiting: dict[str, Touches] = {}
+        self._waiting: dict[str, PreparationRetries] = {}
         """By UID of the pod."""
         self._touching = FairWorkQueue(
             clock, self._touch, name="prepare-again", group_of=lambda pod: pod[0]
         )
         self.touched = 0
-        """Touches in this term."""
+        """How often a pod was touched in this term."""
 
     @property
     def waiting(self) -> int:
@@ -95,7 +95,7 @@ class PreparationReconciler:
             if not awaits_preparation(cache, cache.pods.get(uid)):
                 self._waiting.pop(uid, None)
             elif uid not in self._waiting:
-                self._waiting[uid] = Touches.waiting(now_s, self._after_s)
+                self._waiting[uid] = PreparationRetries.waiting(now_s, self._after_s)
 
     def _touch_due(self) -> None:
         now_s, pods = self._clock.monotonic_s(), self._informers.cache.pods

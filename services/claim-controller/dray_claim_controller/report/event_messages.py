@@ -123,12 +123,12 @@ def awaiting_devices(node: str, detail: str) -> str:
 
 
 def never_ready(node: str, detail: str) -> str:
-    """An event's message once the devices are waited for no more."""
-    return f"taking back the devices allocated on node {node}: {detail}"
+    """An event's message once waiting for the devices has ended."""
+    return f"rolling back the devices allocated on node {node}: {detail}"
 
 
 def not_carried_out(node: str, detail: str) -> str:
-    """An event's message where Kubernetes keeps a decision from being carried out."""
+    """An event's message if Kubernetes refuses the writes of a decision."""
     return f"the allocation on node {node} can't be carried out, and is given up: {detail}"
 
 
@@ -147,7 +147,7 @@ def ended_status(end: PodEnd) -> dict[str, Any]:
 
 
 def failed_status(reason: str, detail: str, failed_before: int) -> dict[str, Any]:
-    """``BindRequest.status`` of an attempt that came to nothing."""
+    """``BindRequest.status`` of a failed attempt."""
     return {
         "phase": "Failed",
         "reason": reason,

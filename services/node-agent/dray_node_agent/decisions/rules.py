@@ -178,7 +178,7 @@ class PrepareClaim(AgentRule[PreparedClaim | Refusal], frozen=True, kw_only=True
         )
 
 
-class IsClaimLive(AgentRule[bool], frozen=True, kw_only=True, tag="is-live"):
+class ClaimLiveCheck(AgentRule[bool], frozen=True, kw_only=True, tag="is-live"):
     """Decides whether a prepared claim still exists and is allocated."""
 
     uid: str
@@ -196,7 +196,7 @@ class IsClaimLive(AgentRule[bool], frozen=True, kw_only=True, tag="is-live"):
         return msgspec.structs.replace(self, claim=kept)
 
 
-RULES: dict[str, type[AgentRule[Any]]] = by_name(IsClaimLive, PrepareClaim, PublishSlices)
+RULES: dict[str, type[AgentRule[Any]]] = by_name(ClaimLiveCheck, PrepareClaim, PublishSlices)
 """By recorded name."""
 
 

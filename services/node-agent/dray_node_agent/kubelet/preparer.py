@@ -34,7 +34,7 @@ from dray_node_agent.decisions.claim_devices import (
 )
 from dray_node_agent.decisions.inventory import NodeInventory
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
-from dray_node_agent.decisions.rules import IsClaimLive, PrepareClaim, Refusal
+from dray_node_agent.decisions.rules import ClaimLiveCheck, PrepareClaim, Refusal
 from dray_node_agent.decisions.visible_gpus import ClaimPart, claim_entries
 from dray_node_agent.kubelet.prepared_claims import Claims, PreparedClaims
 from dray_node_agent.rule_recorder import AgentRuleRecorder
@@ -71,7 +71,7 @@ class PrepareRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class NewlyPrepared:
+class CompletedPreparation:
     """A claim whose preparation was just completed."""
 
     claim: PreparedClaim
@@ -92,7 +92,7 @@ class Preparer:
         clock: Clock,
         patience_s: float = PATIENCE_S,
         pods: Callable[[str], Object | None] = lambda _: None,
-        on_prepared: Callable[[NewlyPrepared], None] = lambda _: None,
+        on_prepared: Callable[[CompletedPreparation], None] = lambda _: None,
         recorder: AgentRuleRecorder | None = None,
     ) -> None:
         """``pods``: a pod of this node by UID, if it is known."""
@@ -217,7 +217,7 @@ class Preparer:
             await self._prepared_claims.write_file(done)
         took_us = int((self._clock.monotonic_s() - started_s) * 1e6)
         self._log.info("claim prepared", claim=f"{ref.namespace}/{ref.name}", uid=ref.uid)
-        self._on_prepared(NewlyPrepared(done, self._clock.now_unix_s(), took_us))
+        self._on_prepared(CompletedPreparation(done, self._clock.now_unix_s(), took_us))
         return done
 
     async def _pod_of(self, obj: Object) -> Object | None:
@@ -367,7 +367,7 @@ class Preparer:
             raise  # Whether the claim exists is unknown.
         except NotFoundError:
             obj = None
-        return self._recorder.evaluate(IsClaimLive(uid=entry.uid, claim=obj))
+        return self._recorder.evaluate(ClaimLiveCheck(uid=entry.uid, claim=obj))
 
     async def _rebuilt(self) -> Claims:
         """The claims that the API server has allocated here and reserved for pods, as if all had

@@ -64,9 +64,9 @@ def test_past_the_deadline_bound_pods_are_evicted_and_others_taken_back(cluster:
     cluster.pod("waits", held=False)
     assert due(cluster, below_s=299.0) == GroupActions(is_below=True)
     ended = due(cluster, below_s=300.0)
-    assert (ended.evict, ended.take_back) == (("pods-bound",), ("pods-ready",))
+    assert (ended.evict, ended.roll_back) == (("pods-bound",), ("pods-ready",))
     executed = due(cluster, below_s=300.0, executing=("pods-ready",))
-    assert executed.take_back == (), "its execution gives it back"
+    assert executed.roll_back == (), "its execution gives it back"
 
 
 def test_the_groups_own_timeout_counts(cluster: Cluster) -> None:
