@@ -1,6 +1,6 @@
 """Decisions on groups of pods, in memory: ``python -m benchmarks.groups``.
 
-gang         the last pod of a gang of 512 pods with 8 GPUs each in, its decision out, on 10 000 nodes
+gang         the last pod of a gang of 512 pods × 8 GPUs in, its decision out, on 10 000 nodes
 impossible   the same for a gang that is larger than the pool: the record that says so
 event        1 000 gangs wait on a full pool; a claim ends, and the step that follows, with all
              groups that it concerns

@@ -1,7 +1,7 @@
-"""Scenarios as users apply them: objects in a namespace and a pool of their own on a local stack."""
+"""Scenarios as users apply them, each in a namespace and a pool of its own on a local stack."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.scenarios import objects
@@ -17,26 +17,63 @@ from dray.kube.ports import (
     POLICIES,
     POOLS,
     Kube,
-    NotFoundError,
     Object,
     RefusedError,
+    Resource,
 )
 
 WITHIN_S = 60.0
+EVERY_S = 0.25
+_READ = (PODS, CLAIMS, POD_GROUPS, BIND_REQUESTS)
+
+
+class StackReader:
+    """Reads the objects of all scenarios of a stack at once."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._news = asyncio.Condition()
+        self._objects: dict[tuple[str, str], list[Object]] = {}
+        self._version = 0
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while True:
+            found: dict[tuple[str, str], list[Object]] = {}
+            for resource in _READ:
+                for obj in (await self._kube.list(resource)).objects:
+                    key = resource.plural, obj["metadata"]["namespace"]
+                    found.setdefault(key, []).append(obj)
+            async with self._news:
+                self._objects = found
+                self._version += 1
+                self._news.notify_all()
+            await asyncio.sleep(EVERY_S)
+
+    def of(self, resource: Resource, namespace: str) -> list[Object]:
+        """The objects of a kind as they were read last."""
+        return self._objects.get((resource.plural, namespace), [])
+
+    async def until(self, condition: Callable[[], bool]) -> bool:
+        """Wait until a condition is true of what is read from now on, 60 s at most."""
+        since = self._version + 1
+        try:
+            async with asyncio.timeout(WITHIN_S), self._news:
+                await self._news.wait_for(lambda: self._version > since and condition())
+        except TimeoutError:
+            return False
+        return True
 
 
 class StackScenario:
     """One scenario on a running stack."""
 
-    def __init__(self, kube: Kube, scenario: Scenario, pool: str) -> None:
+    def __init__(self, kube: Kube, reader: StackReader, scenario: Scenario, pool: str) -> None:
         self._kube = kube
+        self._reader = reader
         self._scenario = scenario
         self._pool = pool
         self._namespace = scenario.name
-        self._pods: list[Object] = []
-        self._claims: list[Object] = []
-        self._groups: dict[str, Object] = {}
-        self._waits: dict[str, str] = {}
         self.refusals: dict[str, str] = {}
 
     async def run(self) -> list[str]:
@@ -58,7 +95,7 @@ class StackScenario:
         """See ``ObservedCluster``."""
         return sorted(
             pod["metadata"]["name"]
-            for pod in self._pods
+            for pod in self._of(PODS)
             if pod["spec"].get("nodeName")
             and pod["status"].get("phase") not in ("Succeeded", "Failed")
         )
@@ -73,20 +110,27 @@ class StackScenario:
 
     def status(self, name: str) -> dict[str, Any]:
         """See ``ObservedCluster``."""
-        return (self._groups.get(name) or {}).get("status") or {}
+        return (self._named(POD_GROUPS, name).get("status")) or {}
 
     def why(self, name: str) -> str:
         """See ``ObservedCluster``."""
-        return self._waits.get(name, "")
+        status = self._named(BIND_REQUESTS, name).get("status") or {}
+        return str(status.get("explanation") or "")
 
     def holds(self, prefix: str) -> int:
         """See ``ObservedCluster``."""
         return sum(
             len(claim["status"]["allocation"]["devices"]["results"])
-            for claim in self._claims
+            for claim in self._of(CLAIMS)
             if claim["metadata"]["name"].startswith(prefix)
             and (claim.get("status") or {}).get("allocation")
         )
+
+    def _of(self, resource: Resource) -> list[Object]:
+        return self._reader.of(resource, self._namespace)
+
+    def _named(self, resource: Resource, name: str) -> Object:
+        return next((one for one in self._of(resource) if one["metadata"]["name"] == name), {})
 
     async def _do(self, verb: str, what: Any) -> None:
         kube, namespace = self._kube, self._namespace
@@ -120,7 +164,7 @@ class StackScenario:
         pods = [one["pods"] for one in self._scenario.steps if "pods" in one]
         return next(one["gate"] for one in pods if name in objects.names_of(one))
 
-    async def _create(self, resource: Any, obj: Object) -> None:
+    async def _create(self, resource: Resource, obj: Object) -> None:
         metadata = obj["metadata"] | {"namespace": self._namespace}
         try:
             await self._kube.create(resource, obj | {"metadata": metadata}, self._namespace)
@@ -131,10 +175,10 @@ class StackScenario:
         """Wait until each pod has a node, or the allocator has said why it waits."""
 
         def all_known() -> bool:
-            known = (*self.running(), *self._waits, *self.refusals)
-            return all(name in known for name in names)
+            running = self.running()
+            return all(name in running or name in self.refusals or self.why(name) for name in names)
 
-        await self._until(all_known)
+        await self._reader.until(all_known)
 
     async def _expect(self, expected: Mapping[str, Any]) -> list[str]:
         found: list[str] = []
@@ -143,30 +187,5 @@ class StackScenario:
             found[:] = check(self, expected)
             return not found
 
-        await self._until(is_so)
+        await self._reader.until(is_so)
         return found
-
-    async def _until(self, condition: Any) -> bool:
-        """Read until a condition is true, 60 s at most; whether it is."""
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                while True:
-                    await self._read()
-                    if condition():
-                        return True
-                    await asyncio.sleep(0.2)
-        except TimeoutError:
-            return False
-
-    async def _read(self) -> None:
-        kube, namespace = self._kube, self._namespace
-        self._pods = list((await kube.list(PODS, namespace)).objects)
-        self._claims = list((await kube.list(CLAIMS, namespace)).objects)
-        groups = (await kube.list(POD_GROUPS, namespace)).objects
-        self._groups = {one["metadata"]["name"]: one for one in groups}
-        requests = (await kube.list(BIND_REQUESTS, namespace)).objects
-        self._waits = {
-            one["metadata"]["name"]: str((one.get("status") or {}).get("explanation") or "")
-            for one in requests
-            if (one.get("status") or {}).get("explanation")
-        }

@@ -1,23 +1,20 @@
-"""Scenarios of groups on one stack, all at the same time: each has a namespace, a pool and a node."""
+"""Scenarios of groups on one stack at the same time, each in a namespace and pool of its own."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from tests.scenarios.objects import scenarios
-from tests.scenarios.stacks import StackScenario
+from tests.scenarios.stacks import StackReader, StackScenario
 
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
 from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
 
+pytestmark = pytest.mark.real  # The sandbox, too: it takes as long as a hundred other tests.
 
-@pytest.mark.parametrize(
-    "control_plane",
-    [
-        pytest.param("sandbox", id="sandbox"),
-        pytest.param("real", id="real", marks=pytest.mark.real),
-    ],
-)
+
+@pytest.mark.parametrize("control_plane", ["sandbox", "real"])
 async def test_scenarios_end_as_they_say_on_a_stack(control_plane: ControlPlane) -> None:
     chosen = [one for one in scenarios() if control_plane in one.stacks]
     assert all(list(one.nodes.values()) == [4] for one in chosen)
@@ -30,12 +27,17 @@ async def test_scenarios_end_as_they_say_on_a_stack(control_plane: ControlPlane)
     )
     async with Stack(options) as stack:
         kube = await connect_with_retries(stack.record.kubeconfig, user_agent="dray-test")
+        reader = StackReader(kube)
+        reading = asyncio.create_task(reader.run())
         try:
             runs = [
-                StackScenario(kube, scenario, pool).run()
+                StackScenario(kube, reader, scenario, pool).run()
                 for scenario, pool in zip(chosen, pools, strict=True)
             ]
             found = await asyncio.gather(*runs)
         finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading
             await kube.close()
     assert [problem for problems in found for problem in problems] == []
