@@ -82,7 +82,7 @@ test-shells: setup ## Complete commands in bash, zsh and fish; installs those th
 	$(BIN)/pytest -q -m shells tests/shells
 
 node-packages: setup ## Install what real kubelets need with apt-get, as root
-	@$(BIN)/python -m dray_sandbox.node.packages
+	@$(BIN)/python -m tools.node_packages
 
 test-pythons: ## Read objects at their limits on every Python here (PYTHONS="python3.12 python3.13")
 	@set -e; for python in $(PYTHONS); do \
@@ -129,7 +129,7 @@ chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS
 		$(BIN)/pytest -q -n 2 --dist load -x tests/chaos
 
 explore: setup ## Search every interleaving of small worlds, about two minutes (CONTRIBUTING says which)
-	@$(BIN)/python -m dray_sandbox.model_checker
+	@$(BIN)/python -m tools.model_checker
 
 faults: SEEDS := 20
 faults: setup ## Kill and stop processes of whole stacks (SEEDS=20, FIRST=0, CONTROL_PLANE=real)

@@ -17,13 +17,13 @@ from benchmarks.control_plane_fleet import (
     held_claims,
     state_of,
 )
+from benchmarks.node_fleet import NodeFleet, run_limited
 from dray.bus.jetstream import connect as connect_bus
 from dray.kube.api import connect as connect_kube
 from dray.kube.ports import CLAIMS, NAMESPACES, POLICIES, POOLS, TEMPLATES, Kube, Object
 from dray_sandbox.access import make_credentials
 from dray_sandbox.controlplane.build import build
 from dray_sandbox.controlplane.launch import API_SERVER, start_control_plane
-from dray_sandbox.fleet import NodeFleet, run_limited
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.objects import Installer, documents
 from dray_sandbox.paths import checkout, stack_directory

@@ -12,9 +12,9 @@ from benchmarks.control_plane_bound import Bound
 from benchmarks.control_plane_clusters import NAME, PROFILED, Cluster, Progress, cluster_of
 from benchmarks.control_plane_fleet import NAMESPACE, Size, pod
 from benchmarks.control_plane_meter import Meter, Reading
+from benchmarks.node_fleet import run_limited
 from dray.api.errors import PermanentError
 from dray.kube.ports import PODS, Kube, Object
-from dray_sandbox.fleet import run_limited
 from dray_sandbox.paths import stack_directory
 
 WARM_UP = 16

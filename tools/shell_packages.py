@@ -4,7 +4,7 @@ machine lacks, with apt-get, as root."""
 import shutil
 import sys
 
-from dray_sandbox.node.packages import install
+from tools.node_packages import install
 
 _SHELLS = ("bash", "zsh", "fish")
 

@@ -17,10 +17,10 @@ from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, NotFoundError, Object
 from dray.messages.base import decode, subject_prefix
 from dray.messages.facts import ClusterObserved
 from dray_sandbox.controlplane.audit import AuditedRequest, audited_requests
-from dray_sandbox.faults.history import StackHistory
 from dray_sandbox.layout import StackOptions
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
+from tools.faults.history import StackHistory
+from tools.retry import connect_with_retries
 
 NAMESPACE = "default"
 PATIENCE_S = 120.0

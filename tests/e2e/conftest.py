@@ -20,8 +20,8 @@ from dray.recording.recorder import Recorder
 from dray_cli.demo.collector import DemoCollector
 from dray_cli.demo.manifests import read_manifests
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
+from tools.retry import connect_with_retries
 
 CONTROL_PLANES = [
     pytest.param("sandbox", id="sandbox"),

@@ -12,11 +12,11 @@ import pytest_asyncio
 
 from dray.api.names import DRIVER, VRAM_REQUEST
 from dray_sandbox.controlplane.build import find_kubectl
-from dray_sandbox.faults.history import watch_history
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.paths import checkout
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
+from tools.faults.history import watch_history
+from tools.retry import connect_with_retries
 
 pytestmark = [
     pytest.mark.real,

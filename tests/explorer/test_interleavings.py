@@ -3,7 +3,7 @@ and a pod that is not placed has a reason. ``make explore`` searches the larger 
 
 import pytest
 
-from dray_sandbox.model_checker.bounds import (
+from tools.model_checker.bounds import (
     GANG_CRASH_TIME,
     GANG_LAGGING_VOIDS,
     GANG_LAGGING_VOIDS_ONE,
@@ -12,7 +12,7 @@ from dray_sandbox.model_checker.bounds import (
     Bound,
     PodKind,
 )
-from dray_sandbox.model_checker.search import explore
+from tools.model_checker.search import explore
 
 TWO_FOR_ONE = Bound("two for one device", (PodKind("P", (312,)), PodKind("Q", (1,))), ("n0",))
 

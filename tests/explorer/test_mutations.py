@@ -12,7 +12,7 @@ from dray_allocator.cycle import ended_reservations
 from dray_allocator.state import pending_allocations
 from dray_claim_controller.execution import decisions as rules
 from dray_claim_controller.execution.writes import ClaimWrites
-from dray_sandbox.model_checker.bounds import (
+from tools.model_checker.bounds import (
     CRASH,
     GANG,
     GANG_LAGGING_VOIDS,
@@ -25,8 +25,8 @@ from dray_sandbox.model_checker.bounds import (
     Bound,
     PodKind,
 )
-from dray_sandbox.model_checker.search import SearchOutcome, explore
-from dray_sandbox.model_checker.state import ModelBus
+from tools.model_checker.search import SearchOutcome, explore
+from tools.model_checker.state import ModelBus
 
 RIVALS = Bound("rivals", (PodKind("P", (312,)), PodKind("Q", (312,), late=True)), ("n0",))
 FOLLOWERS = Bound("followers", (PodKind("P", (156,)), PodKind("Q", (156,), late=True)))

@@ -1,6 +1,6 @@
 """A seed is a plan: the same one each time, and together they reach every fault."""
 
-from dray_sandbox.faults.plan import NATS, POOLS, REFUSED, TENANT, draw, possible
+from tools.faults.plan import NATS, POOLS, REFUSED, TENANT, draw, possible
 
 PROCESSES = ("allocator-1", "allocator-2", "apiserver", "claim-controller-1", NATS, "webhook")
 PLANS = [draw(seed, PROCESSES) for seed in range(100)]

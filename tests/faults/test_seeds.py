@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from dray_sandbox.faults.fault_stack import FaultStack
-from dray_sandbox.faults.plan import TRUSTED, draw
-from dray_sandbox.faults.run import FaultTrial
+from tools.faults.fault_stack import FaultStack
+from tools.faults.plan import TRUSTED, draw
+from tools.faults.run import FaultTrial
 
 FIRST = int(os.environ.get("DRAY_FAULTS_FIRST", "0"))
 SEEDS = os.environ.get("DRAY_FAULTS_SEEDS")

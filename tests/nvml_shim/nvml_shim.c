@@ -66,8 +66,8 @@ static int load(Line *lines)
     while (file && count < LINES && fgets(text, sizeof text, file)) {
         Line *line = &lines[count];
         line->count = 0;
-        for (char *word = strtok(text, "\t\n"); word && line->count < WORDS;
-             word = strtok(NULL, "\t\n"))
+        for (char *rest, *word = strtok_r(text, "\t\n", &rest); word && line->count < WORDS;
+             word = strtok_r(NULL, "\t\n", &rest))
             snprintf(line->words[line->count++], WORD, "%s", word);
         count += line->count > 0;
     }

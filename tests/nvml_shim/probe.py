@@ -20,8 +20,10 @@ async def main() -> None:
     """Answer until the input ends."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     driver, sysfs, deadline_s = sys.argv[1:]
-    node = NodeGroup(name="n", driver_root=Path(driver), sysfs=Path(sysfs))
-    gpus = open_gpus(node, deadline_s=float(deadline_s))
+    node = NodeGroup(
+        name="n", driver_root=Path(driver), sysfs=Path(sysfs), nvml_timeout=float(deadline_s)
+    )
+    gpus = open_gpus(node)
     while line := await asyncio.to_thread(sys.stdin.readline):
         command = line.strip()
         try:

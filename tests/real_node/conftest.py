@@ -8,8 +8,8 @@ from tests.real_node.cluster import NODE_OF, RealCluster, node_in
 
 from dray.bus.jetstream import connect as connect_bus
 from dray_sandbox.layout import StackOptions
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
+from tools.retry import connect_with_retries
 
 POOLS = """
 apiVersion: tensor-fusion.ai/v1

@@ -3,8 +3,8 @@
 import shutil
 import sys
 
-from dray_sandbox.node.packages import install
 from tools.images.builders import PROGRAMS
+from tools.node_packages import install
 
 _OF_PROGRAMS = {"debootstrap": "debootstrap", "runc": "runc", "promtool": "prometheus"}
 """Packages by a program of theirs."""

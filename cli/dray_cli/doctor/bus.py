@@ -3,7 +3,8 @@
 import asyncio
 
 from dray.bus.payload import payload_problem
-from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError, StreamState
+from dray.bus.ports import Bus, BusUnavailableError, StoreUse, StreamMissingError, StreamState
+from dray.bus.store_limit import store_problem
 from dray.bus.topology import DEAD_STREAM, FACTS_STREAM, STREAMS
 from dray.kube.ports import Object
 from dray.messages.base import decode, subject_prefix
@@ -104,7 +105,8 @@ def payload_finding(bus: Bus) -> Finding:
 
 
 async def store_finding(bus: Bus, pools: tuple[Object, ...]) -> Finding:
-    """How much the streams take of the store of NATS."""
+    """How much the streams take of the store of NATS, and how full the leader found it."""
+    subject = "the store"
     names = [spec.name for spec in STREAMS]
     names += [
         log_stream(pool["metadata"]["name"], epoch) for pool in pools if (epoch := _epoch(pool))
@@ -114,7 +116,24 @@ async def store_finding(bus: Bus, pools: tuple[Object, ...]) -> Finding:
     text = f"{_mib(sum(state.bytes for state in states))} in {counted(len(states), 'stream')}"
     if largest is not None:
         text += f"; the largest is {largest.name} with {_mib(largest.bytes)}"
-    return Finding(AREA, "the store", "ok", text)
+    use = await _measured_store(bus)
+    if use is None or not use.limit_bytes:
+        return Finding(AREA, subject, "ok", f"{text}; its limit is not known (DRAY_STREAMS__STORE)")
+    if problem := store_problem(use):
+        return Finding(AREA, subject, "lesser", f"{text}. {problem}")
+    share = f"{_mib(use.bytes)} of {_mib(use.limit_bytes)} are used"
+    return Finding(AREA, subject, "ok", f"{text}; {share}")
+
+
+async def _measured_store(bus: Bus) -> StoreUse | None:
+    """What the newest tick says; None: nothing."""
+    try:
+        newest = await bus.last(FACTS_STREAM, subject_prefix(Tick))
+    except (StreamMissingError, BusUnavailableError):
+        return None
+    if newest is None or not (tick := decode(newest, Tick)).store_bytes:
+        return None
+    return StoreUse(tick.store_bytes, tick.store_limit_bytes or None)
 
 
 def _mib(size_bytes: int) -> str:

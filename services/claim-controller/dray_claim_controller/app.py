@@ -13,6 +13,7 @@ from dray.bus import jetstream
 from dray.bus.payload import payload_problem
 from dray.bus.ports import Bus, Request
 from dray.bus.readings import ReadingServer
+from dray.bus.store_limit import store_problem
 from dray.kube import api
 from dray.kube.ports import Kube
 from dray.kube.request_metrics import RequestMetrics
@@ -31,7 +32,6 @@ from dray_claim_controller.execution.steps import Hook
 from dray_claim_controller.identities.server import IdentityServer
 from dray_claim_controller.identities.signing import AccountKey
 from dray_claim_controller.leader.election import Election, Timing
-from dray_claim_controller.logs.store import store_problem
 from dray_claim_controller.lookup import QUEUE, LookupServer
 from dray_claim_controller.metrics import ControllerMetrics
 from dray_claim_controller.settings import ControllerSettings
@@ -156,8 +156,7 @@ class Controller:
 
     def store_problem(self) -> str | None:
         """Why the store of NATS needs attention, as far as a leader knows."""
-        use = self.term.trimmer.store if self.term is not None else None
-        return store_problem(use) if use is not None else None
+        return store_problem(self.term.publisher.store_use) if self.term is not None else None
 
     def _begin(self) -> LeaderTerm:
         self.term = LeaderTerm(self._dependencies)
@@ -217,12 +216,12 @@ class Controller:
         metrics.gauge(
             "dray_store_bytes",
             "Bytes that NATS stores for dray; 0 while not leading.",
-            of_term(lambda term: term.trimmer.store.bytes if term.trimmer.store else 0),
+            of_term(lambda term: term.publisher.store_use.bytes),
         )
         metrics.gauge(
             "dray_store_limit_bytes",
             "Bytes that NATS may store for dray; 0: not known, or not leading.",
-            of_term(lambda term: (term.trimmer.store and term.trimmer.store.limit_bytes) or 0),
+            of_term(lambda term: term.publisher.store_use.limit_bytes or 0),
         )
         metrics.gauge(
             "dray_facts_sequence",

@@ -32,7 +32,7 @@ from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
 from dray_node_agent.files.publication_record import PublicationRecordFile
 from dray_node_agent.gpus.detected_gpus import DetectedGpus, load_library
 from dray_node_agent.gpus.driver_files import DriverFiles
-from dray_node_agent.gpus.reader import DEADLINE_S, GpuReader
+from dray_node_agent.gpus.reader import GpuReader
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
@@ -125,7 +125,7 @@ async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
     )
 
 
-def open_gpus(node: NodeGroup, *, deadline_s: float = DEADLINE_S) -> GpuReader:
+def open_gpus(node: NodeGroup) -> GpuReader:
     """The GPUs of the settings."""
     if node.board == "simulated":
         health_file = node.health_file or node.state_dir / "unhealthy"
@@ -148,7 +148,7 @@ def open_gpus(node: NodeGroup, *, deadline_s: float = DEADLINE_S) -> GpuReader:
         return NvmlGpus(sysfs=node.sysfs, files=files)
 
     detected = DetectedGpus(open_nvml, node.sysfs / "bus" / "pci" / "devices")
-    return GpuReader(detected, deadline_s=deadline_s)
+    return GpuReader(detected, deadline_s=node.nvml_timeout)
 
 
 def assemble(

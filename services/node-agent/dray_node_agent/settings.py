@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from dray.runtime.settings import Duration, Settings, SettingsGroup
+from dray_node_agent.gpus.reader import DEADLINE_S
 from dray_node_agent.gpus.simulated_gpus import MODELS
 
 
@@ -44,6 +45,8 @@ class NodeGroup(SettingsGroup):
     """How long a node's first start waits for its pool before it publishes slices without one."""
     sweep: Duration = 600.0
     """How often prepared claims are compared with the API server."""
+    nvml_timeout: Duration = DEADLINE_S
+    """How long reading all GPUs may take before the agent says that the driver hangs."""
     grace: Duration = 5.0
     """How long calls in flight may take at the end."""
 

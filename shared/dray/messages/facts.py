@@ -325,7 +325,7 @@ class Synced(Fact, frozen=True, kw_only=True):
 
 
 class Tick(Fact, frozen=True, kw_only=True):
-    """The clock of decisions. ``revision`` is the count of ticks.
+    """The clock of decisions, and the leader's sign of life. ``revision`` is the count of ticks.
 
     The time is counted: each tick adds what passed by its publisher's monotonic clock, and the
     next publisher continues from the last tick. The wall clock is read only for the first tick
@@ -337,6 +337,10 @@ class Tick(Fact, frozen=True, kw_only=True):
     most_step_s: float = 60.0
     """A reader adds at most this for each tick, whatever ``now_unix_s`` says. The default is for
     ticks of earlier releases, which had the wall clock's time."""
+    store_bytes: int = 0
+    """What NATS stores for dray, as measured last; 0: not yet. No decision depends on it."""
+    store_limit_bytes: int = 0
+    """What it may store; 0: not known."""
 
     def ids(self) -> tuple[str, ...]:
         return ()

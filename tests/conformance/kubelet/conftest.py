@@ -11,8 +11,8 @@ from dray.api.names import POOL_LABEL
 from dray.bus.jetstream import connect as connect_bus
 from dray.kube.ports import POLICIES, POOLS
 from dray_sandbox.layout import SimulatedNode, StackOptions
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
+from tools.retry import connect_with_retries
 
 BOTH = [
     pytest.param("stand-in"),

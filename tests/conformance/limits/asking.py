@@ -14,7 +14,7 @@ from tests.conformance.limits.objects import NAME, NAMESPACE
 from tests.conformance.path_b.cluster import PATIENCE_S, Cluster
 
 from dray.kube.ports import CLAIMS, EVENTS, NotFoundError, Object, Resource
-from dray_sandbox.faults.plan import DEDICATED
+from tools.faults.plan import DEDICATED
 
 THE_CLAIM = {"resourceClaimName": NAME}
 

@@ -13,10 +13,10 @@ from tests.conformance.stand import until_seen
 
 from dray.api import names
 from dray_sandbox.controlplane.build import wanted_minor
-from dray_sandbox.faults.fault_stack import create_pools
-from dray_sandbox.faults.plan import DEDICATED
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
+from tools.faults.fault_stack import create_pools
+from tools.faults.plan import DEDICATED
 
 BOTH = [pytest.param("sandbox"), pytest.param("real", marks=pytest.mark.real)]
 NODES, CARDS = 3, 2

@@ -8,7 +8,7 @@ from tests.conformance.path_b.cluster import Cluster
 from dray.bus.topology import FACTS_STREAM
 from dray.messages.base import decode, subject_prefix
 from dray.messages.facts import TermBegun
-from dray_sandbox.faults.plan import DEDICATED
+from tools.faults.plan import DEDICATED
 
 
 @dataclass(slots=True)

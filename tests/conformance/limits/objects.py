@@ -6,7 +6,7 @@ import msgspec
 
 from dray.api import names
 from dray.kube.ports import Object
-from dray_sandbox.faults.plan import DEDICATED
+from tools.faults.plan import DEDICATED
 
 NAMESPACE = "default"
 NAME = "odd"

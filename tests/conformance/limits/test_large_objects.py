@@ -17,7 +17,7 @@ from tests.conformance.path_b.cluster import Cluster
 
 from dray.api import names
 from dray.kube.ports import CLAIMS, SLICES, TEMPLATES, RefusedError
-from dray_sandbox.faults.plan import DEDICATED
+from tools.faults.plan import DEDICATED
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
 SIZES = [1_200_000, 1_480_000]

@@ -7,7 +7,7 @@ from tests.conformance.limits.objects import LONGEST_NAME, claim, request
 from tests.conformance.path_b.cluster import Cluster
 
 from dray.kube.ports import CLAIMS
-from dray_sandbox.faults.plan import DEDICATED
+from tools.faults.plan import DEDICATED
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
 REQUESTS = 32

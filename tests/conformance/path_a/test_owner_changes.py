@@ -14,9 +14,9 @@ from tests.conformance.stand import NAMESPACE, Stand, phase_of, standing, until_
 from dray.api import names
 from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS, POOLS, Object
 from dray.kube.probe import probe
-from dray_sandbox.faults.fault_stack import FAST_SETTINGS
-from dray_sandbox.faults.history import StackHistory, watch_history
 from dray_sandbox.layout import SimulatedNode, StackOptions
+from tools.faults.fault_stack import FAST_SETTINGS
+from tools.faults.history import StackHistory, watch_history
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

@@ -17,9 +17,9 @@ from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES, Kube, Object, Re
 from dray.messages.base import decode, subject_prefix
 from dray.messages.decisions import Decided, decode_record, log_stream
 from dray.messages.facts import ClaimObserved, PodObserved
-from dray_sandbox.faults.history import StackHistory, watch_history
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
+from tools.faults.history import StackHistory, watch_history
+from tools.retry import connect_with_retries
 
 ON_THE_REAL_ONE = [
     pytest.mark.asyncio(loop_scope="session"),

@@ -18,10 +18,10 @@ from tests.conformance.stand import until_seen
 
 from dray.api import names
 from dray_sandbox.controlplane.build import wanted_minor
-from dray_sandbox.faults.fault_stack import create_pools
-from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
+from tools.faults.fault_stack import create_pools
+from tools.faults.plan import DEDICATED, SHARED
 
 BOTH = [pytest.param("sandbox"), pytest.param("real", marks=pytest.mark.real)]
 ZONE = "topology.kubernetes.io/zone"

@@ -7,7 +7,7 @@ from tests.conformance.path_b.cluster import Cluster
 
 from dray.api import names
 from dray.kube.ports import CLAIMS, PODS
-from dray_sandbox.faults.plan import DEDICATED, SHARED
+from tools.faults.plan import DEDICATED, SHARED
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
 SHARED_NODES = {"sim-2", "sim-3", "sim-5"}

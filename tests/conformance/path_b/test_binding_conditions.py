@@ -15,7 +15,7 @@ from tests.conformance.path_b.cluster import HOSTNAME, NAMESPACE, PATIENCE_S, Cl
 from dray.api import names
 from dray.kube.convert import allocation_from, time_to
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, SLICES, Object
-from dray_sandbox.faults.plan import DEDICATED, SHARED
+from tools.faults.plan import DEDICATED, SHARED
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
 OWN = {DEDICATED: ("sim-1", "sim-4"), SHARED: ("sim-2", "sim-3")}

@@ -26,12 +26,12 @@ from dray.kube.ports import (
     Resource,
 )
 from dray_sandbox.controlplane.build import wanted_minor
-from dray_sandbox.faults.fault_stack import create_pools
-from dray_sandbox.faults.history import StackHistory, watch_history
-from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.layout import StackOptions, simulated_nodes
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
+from tools.faults.fault_stack import create_pools
+from tools.faults.history import StackHistory, watch_history
+from tools.faults.plan import DEDICATED, SHARED
+from tools.retry import connect_with_retries
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

@@ -20,7 +20,7 @@ from dray.kube.ports import (
     Resource,
 )
 from dray_sandbox.controlplane.build import find_kubectl
-from dray_sandbox.faults.plan import DEDICATED, SHARED
+from tools.faults.plan import DEDICATED, SHARED
 
 pytestmark = ON_THE_REAL_ONE
 GREEDY = "greedy.dray.dev"

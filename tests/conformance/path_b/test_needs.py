@@ -11,7 +11,7 @@ from tests.conformance.path_b.cluster import HOSTNAME, ON_THE_REAL_ONE, Cluster
 
 from dray.api import names
 from dray.kube.ports import PODS, AlreadyExistsError, Object, Resource
-from dray_sandbox.faults.plan import DEDICATED, SHARED
+from tools.faults.plan import DEDICATED, SHARED
 
 pytestmark = ON_THE_REAL_ONE
 OWN = {"sim-1", "sim-4"}

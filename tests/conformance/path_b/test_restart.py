@@ -6,7 +6,7 @@ import json
 from tests.conformance.path_b.cluster import ON_THE_REAL_ONE, Cluster
 
 from dray_sandbox.controlplane.launch import API_SERVER
-from dray_sandbox.faults.plan import DEDICATED, SHARED
+from tools.faults.plan import DEDICATED, SHARED
 
 pytestmark = ON_THE_REAL_ONE
 PODS_OF_EACH = 4

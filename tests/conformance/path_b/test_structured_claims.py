@@ -9,7 +9,7 @@ from tests.conformance.path_b.cluster import ON_THE_REAL_ONE, OTHER_DRIVER, Clus
 
 from dray.api import names
 from dray.kube.ports import CLASSES, SLICES, TEMPLATES, Object
-from dray_sandbox.faults.plan import DEDICATED
+from tools.faults.plan import DEDICATED
 
 pytestmark = ON_THE_REAL_ONE
 NODE = "sim-4"

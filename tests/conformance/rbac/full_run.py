@@ -28,7 +28,7 @@ from dray.kube.ports import (
     RefusedError,
 )
 from dray.messages.facts import ClusterObserved
-from dray_sandbox.faults.plan import DEDICATED, SHARED
+from tools.faults.plan import DEDICATED, SHARED
 
 HANDED = "handed-over"
 """A pool that kube-scheduler owns first, and dray then."""

@@ -17,9 +17,9 @@ from dray.messages.facts import ClusterObserved
 from dray_sandbox.access import CLAIM_CONTROLLER, NODE_AGENT, WEBHOOK
 from dray_sandbox.chart import service_roles
 from dray_sandbox.controlplane.audit import AuditedRequest
-from dray_sandbox.faults.fault_stack import create_pools
-from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.layout import StackOptions, simulated_nodes
+from tools.faults.fault_stack import create_pools
+from tools.faults.plan import DEDICATED, SHARED
 
 pytestmark = [
     pytest.mark.real,

@@ -10,9 +10,9 @@ from tests.conformance.upgrade.upgraded import BUSY, Upgraded, upgrade
 
 from dray.kube.ports import POOLS
 from dray_sandbox.controlplane.build import MINOR_VARIABLE, MINORS, build, wanted_minor
-from dray_sandbox.faults.fault_stack import create_pools
-from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.layout import StackOptions, simulated_nodes
+from tools.faults.fault_stack import create_pools
+from tools.faults.plan import DEDICATED, SHARED
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

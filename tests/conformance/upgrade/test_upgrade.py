@@ -17,7 +17,7 @@ from dray.api.quantities import Quantity, parse_quantity
 from dray.kube.ports import NODES, Object, RefusedError
 from dray.kube.probe import probe
 from dray.messages.facts import ClusterObserved
-from dray_sandbox.faults.plan import DEDICATED, SHARED
+from tools.faults.plan import DEDICATED, SHARED
 
 pytestmark = [
     pytest.mark.real,

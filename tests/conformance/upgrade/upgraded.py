@@ -9,7 +9,7 @@ from dray.bus.ports import Bus
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, POOLS, Object, RefusedError
 from dray.messages.decisions import log_stream
 from dray.messages.facts import ClusterObserved
-from dray_sandbox.faults.plan import DEDICATED, SHARED
+from tools.faults.plan import DEDICATED, SHARED
 
 BEFORE = ("early-1", "early-2")
 FLYING = ("flying-1", "flying-2")

@@ -21,9 +21,9 @@ from tests.conformance.view.filled import (
 
 from dray.kube.ports import CLAIMS, POOLS
 from dray_sandbox.access import SCHEDULER
-from dray_sandbox.faults.fault_stack import create_pools
-from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.layout import StackOptions, simulated_nodes
+from tools.faults.fault_stack import create_pools
+from tools.faults.plan import DEDICATED, SHARED
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

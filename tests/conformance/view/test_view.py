@@ -8,7 +8,7 @@ from tests.conformance.view.other_driver import OTHER, publish_others, take_othe
 from dray.api import names
 from dray.api.quantities import parse_quantity
 from dray.kube.ports import CLAIMS, CLASSES, EVENTS, NODES, POOLS, RefusedError
-from dray_sandbox.faults.plan import DEDICATED, SHARED
+from tools.faults.plan import DEDICATED, SHARED
 
 pytestmark = [
     pytest.mark.real,

@@ -10,11 +10,11 @@ import aiohttp
 import pytest
 
 from benchmarks.reading_server import serving_readings
+from benchmarks.split_brain_allocator import run_split_brain_allocator
 from dray.bus.jetstream import connect
 from dray_sandbox.nats_server import ADMIN, start_nats
 from dray_sandbox.paths import free_port
 from dray_sandbox.processes import Runner
-from dray_sandbox.split_brain_allocator import run_split_brain_allocator
 
 ALLOCATORS = 8
 PODS = 24
@@ -25,7 +25,7 @@ BOUND_S = 60.0
 async def split_brain_allocators(environments: list[Mapping[str, str]]) -> AsyncIterator[None]:
     """One process each, forked from one that has imported everything."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["dray_sandbox.split_brain_allocator"])
+    context.set_forkserver_preload(["benchmarks.split_brain_allocator"])
     running = [
         context.Process(target=run_split_brain_allocator, args=(one,), daemon=True)
         for one in environments

@@ -177,9 +177,9 @@ async def test_a_log_that_no_fact_remembers_goes_only_once_its_epoch_is_remember
 async def test_a_store_that_is_nearly_full_is_reported(world: Any) -> None:
     running = await world.ready(await world.start(logs=AT_ONCE))
     controller = running.controller
-    await world.until(lambda: controller.term.trimmer.store, "the store was measured")
+    await world.until(lambda: controller.term.publisher.store_use.bytes, "the store was measured")
     assert controller.store_problem() is None
-    world.bus.server.storage_bytes = controller.term.trimmer.store.bytes
+    world.bus.server.storage_bytes = controller.term.publisher.store_use.bytes
     await world.until(controller.store_problem, "the store is nearly full")
 
     async def is_reported() -> bool:

@@ -30,8 +30,8 @@ from dray.kube.ports import (
 )
 from dray_sandbox.controlplane.build import find_kubectl
 from dray_sandbox.paths import stack_directory
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack_file import is_alive, read_stack_file
+from tools.retry import connect_with_retries
 
 PODS = Resource("", "v1", "pods", "Pod")
 STARTS_WITHIN_S = 240

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.packaging.helm.installation import PATIENCE_S, Cluster
 
 from dray.kube.ports import CLAIMS, PODS, KubeError, Object
-from dray_sandbox.faults.history import StackHistory, watch_history
+from tools.faults.history import StackHistory, watch_history
 
 NAMESPACE = "default"
 PREFIX = "load-"

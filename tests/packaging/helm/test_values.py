@@ -19,8 +19,8 @@ from tests.packaging.helm.installation import (
 
 from dray_sandbox.helm import build_helm
 from dray_sandbox.layout import StackOptions, simulated_nodes
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
+from tools.retry import connect_with_retries
 
 pytestmark = [*INSTALLED, pytest.mark.long]
 

@@ -9,7 +9,6 @@ from dray.api.names import OWNER_DRAY, PLACEMENT
 from dray.api.pods import Node, PodNeeds, Policy
 from dray.kube.bind_request import BindRequest
 from dray.kube.pod_end import PodEnd
-from dray.kube.resources import parse
 from dray.messages.decisions import Waiting
 from dray.reasons import Nearest, Reason
 from dray_allocator.devices.usage import AssumedResources
@@ -17,6 +16,7 @@ from dray_allocator.nodes.predicates import failures
 from dray_claim_controller.execution.executions import DecisionVersions
 from dray_claim_controller.execution.in_flight_allocations import with_shares
 from dray_claim_controller.report import event_messages as stories
+from tools.generate.resources import parse
 
 NO_OVERRIDE: dict[str, Any] = {"metadata": {}}
 COMPACT = Policy("standard", "u", placement="CompactFirst", version=2)

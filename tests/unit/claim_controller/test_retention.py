@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.bus.ports import StoreUse
+from dray.bus.store_limit import store_problem
 from dray.messages.facts import CheckpointPosition
 from dray_claim_controller.logs.retention import Kept, Retention, is_over, kept
-from dray_claim_controller.logs.store import store_problem
 
 HOUR_S = 3600.0
 

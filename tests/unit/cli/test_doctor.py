@@ -9,7 +9,7 @@ from dray.api.names import DECISION, DRIVER, TFLOPS_REQUEST
 from dray.bus.memory import MemoryBus
 from dray.bus.payload import RECOMMENDED_BYTES
 from dray.bus.ports import StreamState
-from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
+from dray.bus.topology import FACTS_STREAM, MIB, STREAMS, log_spec
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import (
     ADMISSION_POLICIES,
@@ -372,6 +372,11 @@ def a_bus() -> MemoryBus:
     return bus
 
 
+def a_tick(revision: int, **store: int) -> Outgoing:
+    tick = Tick(revision=revision, now_unix_s=99.0 + revision, **store)
+    return encode(tick, source="test", correlation_id="", now_unix_s=100.0)
+
+
 async def test_streams_that_nobody_made_are_broken() -> None:
     bus = a_bus()
     payload, store, *found = await on_bus.look_at_bus(bus, (a_pool(), a_pool(epoch=0)))
@@ -387,7 +392,12 @@ async def test_the_bytes_of_the_store_are_shown() -> None:
         await bus.ensure(spec)
     await bus.append(Outgoing("dray.decision.fast.1", b"x" * 3 * 2**20), expected_last=0)
     store = await on_bus.store_finding(bus, (a_pool(),))
-    assert store.text == "3.0 MiB in 7 streams; the largest is DRAY_DECISIONS_fast_1 with 3.0 MiB"
+    taken = "3.0 MiB in 7 streams; the largest is DRAY_DECISIONS_fast_1 with 3.0 MiB"
+    assert store.text == f"{taken}; its limit is not known (DRAY_STREAMS__STORE)"
+    for used_mib, grade, text in ((7, "ok", "7.0 MiB of 10.0 MiB are"), (8, "lesser", "is full")):
+        await bus.publish(a_tick(used_mib, store_bytes=used_mib * MIB, store_limit_bytes=10 * MIB))
+        store = await on_bus.store_finding(bus, (a_pool(),))
+        assert (store.grade, text in store.text) == (grade, True)
     await bus.purge("DRAY_DECISIONS_fast_1", 2)
     log = await on_bus.log_finding(bus, a_pool())
     assert log.text.startswith("epoch 1, 0 records up to 1")
@@ -458,8 +468,7 @@ async def test_a_claim_controller_leads_as_long_as_it_ticks() -> None:
         await bus.ensure(spec)
     assert (await on_bus.leader_finding(bus, 0.0)).grade == "broken"
 
-    tick = Tick(revision=1, now_unix_s=100.0)
-    await bus.publish(encode(tick, source="test", correlation_id="", now_unix_s=100.0))
+    await bus.publish(a_tick(1))
     newest = await bus.last(FACTS_STREAM, subject_prefix(Tick))
     assert newest is not None
     assert (await on_bus.leader_finding(bus, newest.time_unix_s + 5)).grade == "ok"

@@ -13,15 +13,15 @@ from dray.api.names import DEVICE_CLASS, DRAY_NAMESPACE, DRIVER
 from dray.kube.bind_request import BindRequest
 from dray.kube.convert import policy_from, pool_from
 from dray.kube.resource_fields import CustomResource
-from dray.kube.resources import (
+from dray.user_guide_form.documents import convert
+from dray_sandbox.apiserver.structural import rule_errors
+from tools.generate import custom_resources
+from tools.generate.resources import (
     CUSTOM_RESOURCES,
     GPUPool,
     SchedulingConfigTemplate,
     parse,
 )
-from dray.user_guide_form.documents import convert
-from dray_sandbox.apiserver.structural import rule_errors
-from tools.generate import custom_resources
 
 ROOT = Path(__file__).parents[3]
 CRD_FILES = ROOT / custom_resources.OUTPUT.folder

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from dray.kube.resources import SchedulingConfigTemplate
 from dray_sandbox.apiserver import structural
+from tools.generate.resources import SchedulingConfigTemplate
 
 CRD = Path(__file__).parents[3] / "deploy/helm/dray/crds/schedulingconfigtemplates.yaml"
 

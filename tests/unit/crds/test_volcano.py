@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dray.kube.volcano_resources import VolcanoPodGroup, VolcanoQueue
 from tools.generate.custom_resources import crd
+from tools.generate.volcano_resources import VolcanoPodGroup, VolcanoQueue
 
 POD_GROUP = """
 spec.minMember spec.minTaskMember spec.queue spec.priorityClassName spec.minResources

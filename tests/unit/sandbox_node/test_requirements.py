@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dray_sandbox.node import packages, requirements
+from dray_sandbox.node import requirements
 from dray_sandbox.node.requirements import CannotRunNodesError, check_machine
+from tools import node_packages
 
 
 @pytest.fixture
@@ -92,5 +93,5 @@ def test_packages_are_not_installed_by_another_user(
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "runc" else name)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert packages.main() == 1
+    assert node_packages.main() == 1
     assert "install runc as root" in capsys.readouterr().out

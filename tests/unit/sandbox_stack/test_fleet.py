@@ -2,6 +2,7 @@
 
 import asyncio
 
+from benchmarks.node_fleet import NodeFleet
 from dray.api.names import OWNER_TAINT
 from dray.api.pods import Node
 from dray.bus.memory import MemoryBus
@@ -11,7 +12,6 @@ from dray.kube.ports import NODES, SLICES, Object
 from dray.messages.base import encode
 from dray.messages.facts import NodeObserved
 from dray_node_agent.decisions.inventory import NodeState
-from dray_sandbox.fleet import NodeFleet
 from dray_sandbox.layout import simulated_nodes
 
 NODES_OF_ALL = simulated_nodes(20, pools=["big"])

@@ -3,7 +3,7 @@
 import pytest
 
 from dray.kube.ports import PODS, AlreadyExistsError, KubeUnavailableError, RefusedError
-from dray_sandbox.retry import RetryingKube, retry
+from tools.retry import RetryingKube, retry
 
 POD = {"metadata": {"name": "p", "namespace": "team"}}
 

@@ -6,11 +6,14 @@ monotonic clock, so a wrong wall clock changes no age. Time in which nobody lead
 
 from typing import Final
 
+from dray.bus.ports import StoreUse
 from dray.messages.facts import Tick
 from dray.runtime.clock import Clock
 
 _MOST_PERIODS: Final = 5
 """How many tick periods one tick may add: a process that was stopped adds no more."""
+
+_UNMEASURED: Final = StoreUse(0, None)
 
 
 class FactsTime:
@@ -39,11 +42,15 @@ class FactsTime:
         """Count on from a tick that the bus has."""
         self._last, self._last_s = tick, self._clock.monotonic_s()
 
-    def tick(self) -> Tick:
-        """The next tick."""
+    def tick(self, store: StoreUse = _UNMEASURED) -> Tick:
+        """The next tick. ``store``: how full the store of NATS is."""
         revision = self._last.revision if self._last is not None else 0
         made = Tick(
-            revision=revision + 1, now_unix_s=self.now_unix_s(), most_step_s=self._most_step_s
+            revision=revision + 1,
+            now_unix_s=self.now_unix_s(),
+            most_step_s=self._most_step_s,
+            store_bytes=store.bytes,
+            store_limit_bytes=store.limit_bytes or 0,
         )
         self.continue_from(made)
         return made

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -13,7 +14,14 @@ import structlog
 from dray.api.claims import GivenUp
 from dray.api.equality import strictly_equal
 from dray.api.errors import DrayError, PermanentError
-from dray.bus.ports import Bus, BusUnavailableError, Fence, MessageTooLargeError, StaleSequenceError
+from dray.bus.ports import (
+    Bus,
+    BusUnavailableError,
+    Fence,
+    MessageTooLargeError,
+    StaleSequenceError,
+    StoreUse,
+)
 from dray.bus.topology import FACTS_STREAM
 from dray.kube.ports import NODES
 from dray.messages.base import (
@@ -135,6 +143,10 @@ class Publisher:
         """``tick_s``: how often ``tick`` is called."""
         self.sequence = 0
         """Sequence of the newest fact known to be stored."""
+        self.known_revision = 0
+        """At least the highest resourceVersion that earlier terms knew, once begun."""
+        self.store_use = StoreUse(0, None)
+        """How full the store of NATS is, for the ticks; 0 bytes: not measured yet."""
         self._bus = bus
         self._cache = cache
         self._evaluate = evaluate or RuleRecorder(cache).evaluate
@@ -227,7 +239,7 @@ class Publisher:
     async def tick(self) -> None:
         """Publish the time for readers of the facts, and check nodes in quarantine."""
         async with self._lock:
-            await self._store(self._sealed(self._time.tick()))
+            await self._store(self._sealed(self._time.tick(self.store_use)))
         for name in self._quarantined:
             self._cache.mark(FactKey(NodeObserved.NAME, name))
 
@@ -273,11 +285,13 @@ class Publisher:
             fact = decode(payload, kind)
         except UndecodableMessageError:
             # Written by another version; facts of existing objects are published again.
+            self.known_revision = sys.maxsize
             return
         self.sequence = sequence
         if isinstance(fact, Tick):
             self._time.continue_from(fact)
         elif not isinstance(fact, _UNREMEMBERED):
+            self.known_revision = max(self.known_revision, fact.revision)
             self._published(self._with_cached(fact))
 
     def _with_cached(self, fact: Fact) -> Fact:

@@ -13,6 +13,7 @@ import structlog
 from dray.api.errors import PermanentError
 from dray.bus.dead import notice
 from dray.bus.ports import Bus, BusUnavailableError, StoreUse
+from dray.bus.store_limit import store_problem
 from dray.kube.ports import POOLS
 from dray.messages.base import token
 from dray.messages.decisions import LOG_PREFIX, log_stream
@@ -24,7 +25,6 @@ from dray_claim_controller.execution.executions import OpenExecutions
 from dray_claim_controller.facts.publisher import Publisher, SupersededError
 from dray_claim_controller.logs.epochs import Epochs
 from dray_claim_controller.logs.retention import Retention, is_over, kept
-from dray_claim_controller.logs.store import store_problem
 
 
 class LogTrimmer:
@@ -45,8 +45,6 @@ class LogTrimmer:
     ) -> None:
         """``executions``: the logs as they were read, by domain. ``store_bytes``: what the server
         may store, if the account has no limit."""
-        self.store: StoreUse | None = None
-        """How full the store is; None: not known yet."""
         self._bus = bus
         self._informers = informers
         self._publisher = publisher
@@ -60,11 +58,11 @@ class LogTrimmer:
     async def run(self) -> None:
         """Trim until cancelled. Raises SupersededError if another leads."""
         while True:
+            await self._try(self.measure(), "*")
             await self._clock.sleep(self._every_s)
             for domain in tuple(self._executions()):
                 await self._try(self.trim(domain), domain)
             await self._try(self.delete_old_logs(), "*")
-            await self._try(self.measure(), "*")
 
     async def _try(self, work: Awaitable[None], domain: str) -> None:
         try:
@@ -125,9 +123,9 @@ class LogTrimmer:
         use = await self._bus.store_use()
         if use.limit_bytes is None:
             use = StoreUse(use.bytes, self._store_bytes)
-        before, self.store = self.store, use
+        before, self._publisher.store_use = self._publisher.store_use, use
         problem = store_problem(use)
-        if problem is not None and (before is None or store_problem(before) is None):
+        if problem is not None and store_problem(before) is None:
             structlog.get_logger().error("the store of NATS is nearly full", why=problem)
             identity = f"store.{self._clock.now_unix_s():.0f}"
             await self._bus.publish(notice("store", problem, identity=identity))

@@ -9,9 +9,9 @@ from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, pod_from
 from dray.messages.decisions import Decided
 from dray_allocator.state.domain import LogFold, Stage
-from dray_sandbox.model_checker.state import Next, State
-from dray_sandbox.model_checker.subjects import TFLOPS
-from dray_sandbox.model_checker.world import ModelWorld
+from tools.model_checker.state import Next, State
+from tools.model_checker.subjects import TFLOPS
+from tools.model_checker.world import ModelWorld
 
 
 class ModelInvariants:

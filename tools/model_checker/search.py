@@ -4,11 +4,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from dray_sandbox.model_checker.bounds import Bound
-from dray_sandbox.model_checker.invariants import ModelInvariants
-from dray_sandbox.model_checker.state import Action, ModelBus, Next, State, exchanged
-from dray_sandbox.model_checker.trace import trace_lines
-from dray_sandbox.model_checker.world import ModelWorld
+from tools.model_checker.bounds import Bound
+from tools.model_checker.invariants import ModelInvariants
+from tools.model_checker.state import Action, ModelBus, Next, State, exchanged
+from tools.model_checker.trace import trace_lines
+from tools.model_checker.world import ModelWorld
 
 
 @dataclass(slots=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from dray.api.names import DRIVER, TEMPLATE_LABEL
 from dray.kube.ports import NAMESPACES, POLICIES, POOLS, TEMPLATES, Kube, Object, Resource
-from dray_sandbox.faults.plan import DEDICATED, GPUS_PER_NODE, NAMESPACE, SHARED, TENANT
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
 from dray_sandbox.paths import stack_directory
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
+from tools.faults.plan import DEDICATED, GPUS_PER_NODE, NAMESPACE, SHARED, TENANT
+from tools.retry import connect_with_retries
 
 NODES = 4
 FAST_SETTINGS: Mapping[str, str] = {

@@ -27,7 +27,7 @@ from dray.kube.resource_fields import (
     PrinterColumn,
     ResourceFields,
 )
-from dray.kube.volcano_resources import VolcanoPodGroup, VolcanoQueue
+from tools.generate.volcano_resources import VolcanoPodGroup, VolcanoQueue
 
 QoS = Literal["low", "medium", "high", "critical"]
 Isolation = Literal["shared", "soft", "hard", "partitioned"]

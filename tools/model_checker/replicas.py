@@ -21,8 +21,8 @@ from dray_allocator.values.events import (
     Serve,
 )
 from dray_allocator.values.options import AllocatorOptions
-from dray_sandbox.model_checker.intern_table import Interned, StateCopies
-from dray_sandbox.model_checker.subjects import POOL, START_UNIX_S, Subjects
+from tools.model_checker.intern_table import Interned, StateCopies
+from tools.model_checker.subjects import POOL, START_UNIX_S, Subjects
 
 EPOCH = 1
 EXCLUSION_S = 60.0

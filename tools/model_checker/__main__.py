@@ -1,10 +1,10 @@
-"""``python -m dray_sandbox.model_checker``: search every bound and print the results."""
+"""``python -m tools.model_checker``: search every bound and print the results."""
 
 import sys
 import time
 
-from dray_sandbox.model_checker.bounds import FULL
-from dray_sandbox.model_checker.search import explore
+from tools.model_checker.bounds import FULL
+from tools.model_checker.search import explore
 
 
 def main() -> int:

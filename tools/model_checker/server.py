@@ -10,7 +10,7 @@ from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import CLAIMS, PODS, ConflictError, NotFoundError, Object, RefusedError
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
 from dray_claim_controller.execution.writes import ClaimWrites
-from dray_sandbox.model_checker.subjects import NAMESPACE, SubjectKind, Subjects
+from tools.model_checker.subjects import NAMESPACE, SubjectKind, Subjects
 
 ClaimWrite = Callable[[ClaimWrites, CachedResourceClaim], Coroutine[Any, Any, Object]]
 

@@ -5,11 +5,11 @@ from itertools import islice
 
 from dray.kube.ports import Object
 from dray.messages.decisions import Released
-from dray_sandbox.model_checker.bounds import Bound
-from dray_sandbox.model_checker.executors import Executors, Write
-from dray_sandbox.model_checker.replica_steps import ReplicaSteps
-from dray_sandbox.model_checker.server import ModelServer
-from dray_sandbox.model_checker.state import (
+from tools.model_checker.bounds import Bound
+from tools.model_checker.executors import Executors, Write
+from tools.model_checker.replica_steps import ReplicaSteps
+from tools.model_checker.server import ModelServer
+from tools.model_checker.state import (
     Action,
     ModelBus,
     Next,
@@ -18,7 +18,7 @@ from dray_sandbox.model_checker.state import (
     State,
     newest_of,
 )
-from dray_sandbox.model_checker.subjects import NONE, TICK_S, Subjects
+from tools.model_checker.subjects import NONE, TICK_S, Subjects
 
 
 class ModelWorld:

@@ -29,8 +29,8 @@ from dray.messages.facts import (
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import NodeHistory, fact_of
-from dray_sandbox.model_checker.bounds import Bound, PodKind
-from dray_sandbox.model_checker.intern_table import Interned
+from tools.model_checker.bounds import Bound, PodKind
+from tools.model_checker.intern_table import Interned
 
 POOL, NAMESPACE = "pool", "team"
 TFLOPS = 312

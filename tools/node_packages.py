@@ -1,4 +1,4 @@
-"""``python -m dray_sandbox.node.packages``: install what real nodes need of Debian's packages."""
+"""``python -m tools.node_packages``: install what real nodes need of Debian's packages."""
 
 import os
 import shutil

@@ -23,12 +23,12 @@ from dray_claim_controller.execution.rollback_decisions import (
     VoidCheck,
     is_held,
 )
-from dray_sandbox.model_checker.bounds import Bound, RefusedWrites
-from dray_sandbox.model_checker.intern_table import Interned
-from dray_sandbox.model_checker.replicas import EPOCH
-from dray_sandbox.model_checker.server import ModelServer
-from dray_sandbox.model_checker.state import ModelBus, State, newest_of
-from dray_sandbox.model_checker.subjects import NONE, Subjects
+from tools.model_checker.bounds import Bound, RefusedWrites
+from tools.model_checker.intern_table import Interned
+from tools.model_checker.replicas import EPOCH
+from tools.model_checker.server import ModelServer
+from tools.model_checker.state import ModelBus, State, newest_of
+from tools.model_checker.subjects import NONE, Subjects
 
 Histories = tuple[tuple[int, ...], ...]
 """Versions by subject, from the first to the newest."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from dray.messages.decisions import AnyRecord, Decided, PodDecision, Released, Waiting
-from dray_sandbox.model_checker.state import Action, State, exchanged
-from dray_sandbox.model_checker.world import ModelWorld
+from tools.model_checker.state import Action, State, exchanged
+from tools.model_checker.world import ModelWorld
 
 _REPLICAS = ("one", "two")
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from dray.api.claims import last_attempt_before
 from dray.messages.decisions import Decided
-from dray_sandbox.model_checker.bounds import Bound, PublicationMode
-from dray_sandbox.model_checker.executors import Executors
-from dray_sandbox.model_checker.replicas import EPOCH, Appended, ModelReplicas
-from dray_sandbox.model_checker.state import (
+from tools.model_checker.bounds import Bound, PublicationMode
+from tools.model_checker.executors import Executors
+from tools.model_checker.replicas import EPOCH, Appended, ModelReplicas
+from tools.model_checker.state import (
     ORPHAN,
     UNCHAINED,
     UNSENT,
@@ -22,7 +22,7 @@ from dray_sandbox.model_checker.state import (
     newest_of,
     with_replica,
 )
-from dray_sandbox.model_checker.subjects import NONE, Subjects
+from tools.model_checker.subjects import NONE, Subjects
 
 
 class ReplicaSteps:

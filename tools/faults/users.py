@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from dray.api import names
 from dray.api.errors import DrayError, TemporaryError
 from dray.kube.ports import PODS, AlreadyExistsError, Kube, Object
-from dray_sandbox.faults.plan import PlannedPod
-from dray_sandbox.retry import retry
+from tools.faults.plan import PlannedPod
+from tools.retry import retry
 
 TIMEOUT_S = 120.0
 """Limit of every wait, long enough for busy machines."""
