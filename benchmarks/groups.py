@@ -28,8 +28,8 @@ from dray.api.devices import DeviceId
 from dray.api.groups import VOLCANO, PodGroup
 from dray.api.pods import GroupKey, GroupMember
 from dray.messages.decisions import DecidedGroup, Waiting
-from dray.messages.facts import ClaimObserved, GroupObserved, PodObserved
-from dray_allocator.values.events import Append, Effect
+from dray.messages.facts import ClaimObserved, Fact, GroupObserved, PodObserved
+from dray_allocator.values.events import Append, Effect, FactSeen
 
 WHOLE = {"virtual_tflops": "312", "virtual_vram": "40Gi"}
 
@@ -60,14 +60,19 @@ class Fleet(decision.Fleet):
         """The facts of its pods; their claims are seen as they are read."""
         for number in range(count):
             claim_fact, pod_fact = decision.pod_facts(f"{key.name}-{number:04}", spec=spec)
-            self.see(claim_fact)
+            self.follow(claim_fact)
             yield replace(pod_fact, pod=replace(pod_fact.pod, member=GroupMember(key)))
+
+    def follow(self, fact: Fact) -> None:
+        """A fact that others follow at once, as in a burst: it is only applied."""
+        self.facts += 1
+        self.do(FactSeen(self.facts, fact, more=True))
 
     def gang(self, name: str, size: int, spec: ClaimSpec) -> tuple[float, list[Effect]]:
         """Milliseconds from the last pod of a gang to what follows, and the effects."""
         *others, last = self.members(self.group(name, size), size, spec)
         for fact in others:
-            self.see(fact)
+            self.follow(fact)
         gc.collect()
         began = time.perf_counter()
         effects = self.see(last)
