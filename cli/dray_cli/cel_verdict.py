@@ -19,7 +19,7 @@ _GATES = {
     "DRAConsumableCapacity": "consumable_capacity",
     "DRAListTypeAttributes": "list_attributes",
 }
-"""Those that change the language."""
+"""Feature gates that change the language."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class BusAddress:
     user: str
     password: str
     authorities: str
-    """Of the server's certificate, in PEM; empty: the system's."""
+    """Authorities of the server's certificate, in PEM; empty: the system's."""
     where: str
     """For people."""
 
@@ -111,7 +111,7 @@ async def open_bus(
 
 
 def _known_address(kubeconfig: str | None, nats: str | None, role: str) -> BusAddress | None:
-    """That of the flag, or of a local stack that runs dray's services; None: ask the cluster."""
+    """The flag's address, or that of a local stack with dray's services; None: ask the cluster."""
     if nats:
         user, password, ca_file = (
             os.environ.get(f"DRAY_NATS__{name}", "") for name in ("USER", "PASSWORD", "CA_FILE")
@@ -128,7 +128,7 @@ def _known_address(kubeconfig: str | None, nats: str | None, role: str) -> BusAd
 async def _installed(
     kubeconfig: str | None, role: str, undo: contextlib.AsyncExitStack
 ) -> BusAddress:
-    """That of the installation; a way to it is open until ``undo``."""
+    """The address of the installation's bus; a port-forward to it is open until ``undo``."""
     kube = await connect_kube(kubeconfig)
     try:
         address = await installed_address(kube, role)

@@ -23,7 +23,7 @@ class DecisionSource:
     policy_version: int
     """Generation of the policy that was decided by; 0: the pool had none."""
     learned_version: int
-    """Of what FragmentationAware had learned; 0: nothing yet."""
+    """The version of FragmentationAware's workload model; 0: there was none."""
     policy: str = ""
     """The SchedulingConfigTemplate that the pool follows; empty: none, or it can't be read."""
     newest_version: int = 0
@@ -61,7 +61,7 @@ class DecisionSource:
         return f"{name} version {self.policy_version}{now}"
 
     def _learned(self) -> list[str]:
-        """Of no matter where loads decided."""
+        """Lines about the workload model; none if loads decided."""
         if self.placement not in ("", FRAGMENTATION_AWARE):
             return []
         version = self.learned_version

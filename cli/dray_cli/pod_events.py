@@ -10,7 +10,7 @@ class EventSeries:
     """The events of one reason about a pod."""
 
     message: str
-    """Of the newest."""
+    """The message of the newest event."""
     times: int
     last: str
     """In RFC 3339; empty if the event has no time."""

@@ -24,7 +24,7 @@ class Cell:
 
     text: str
     style: str = ""
-    """Of rich, such as ``red``; for a terminal alone."""
+    """A style of rich, such as ``red``; only terminals show it."""
     bar: float | None = None
     """A bar before the text on a terminal, from 0 to 1."""
 

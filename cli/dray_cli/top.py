@@ -92,7 +92,7 @@ async def _top(
 async def _live(
     kube: Kube, fleet: GpuFleet, pool: str, node: str, order: Order, interval_s: float
 ) -> None:
-    """Until Ctrl-C. An API server that is away is waited for."""
+    """Show until Ctrl-C; wait if the API server does not answer."""
     from rich.console import Console
     from rich.live import Live
 

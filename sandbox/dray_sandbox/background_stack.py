@@ -28,7 +28,7 @@ class DetachedStartError(PermanentError):
 
 
 def supervisor_log(name: str) -> Path:
-    """Where a detached supervisor prints; it says there what ended and was started again."""
+    """The file to which a detached supervisor prints what ended and was started again."""
     return stack_directory(name).parent / f"{name}.log"
 
 

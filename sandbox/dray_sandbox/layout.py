@@ -17,7 +17,9 @@ DEFAULT_MODELS = ("A100", "H100")
 DEFAULT_POOLS = ("my-gpu-pool", "production-pool", "default")
 """Pools of the quick-start example, one per node in turn."""
 SCHEDULER_NAMES = (*DEFAULT_SCHEDULER_NAMES, VOLCANO_SCHEDULER)
-"""Of pods that are dray's to schedule: local clusters have no Volcano."""
+"""Scheduler names of pods that dray schedules: local clusters have no Volcano."""
+GPU_RESOURCES = ("nvidia.com/gpu",)
+"""Resources that mean whole GPUs of dray: local clusters have no device plugin."""
 DEFAULT_NODES = 3
 DEFAULT_GPUS = 8
 
@@ -51,7 +53,7 @@ class StackOptions:
     """Further API versions that are served; those on by default are always served."""
     nodes: tuple[SimulatedNode, ...] = ()
     node_capacity: Mapping[str, str] = field(default_factory=lambda: dict(NODE_CAPACITY))
-    """Of each node."""
+    """The capacity of each node."""
     agents_in_one: bool = False
     """Whether one process runs the node-agents of all nodes."""
     allocators: int = 1

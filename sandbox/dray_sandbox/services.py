@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dray_sandbox.access import CLAIM_CONTROLLER, KUBELET, NODE_AGENT, Endpoint
-from dray_sandbox.layout import SCHEDULER_NAMES, SimulatedNode, StackOptions
+from dray_sandbox.layout import GPU_RESOURCES, SCHEDULER_NAMES, SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess
 from dray_sandbox.node.specs import service_in_node, stand_in_device
 from dray_sandbox.paths import free_port
@@ -83,6 +83,7 @@ class ServicePrograms:
             "DRAY_WEBHOOK__PORT": str(port),
             "DRAY_WEBHOOK__CERTIFICATE_DIR": str(certificates),
             "DRAY_WEBHOOK__SCHEDULER_NAMES": ",".join(SCHEDULER_NAMES),
+            "DRAY_WEBHOOK__GPU_RESOURCES": ",".join(GPU_RESOURCES),
             # On one small machine the claim-controller may answer later than in a cluster, and a
             # pod that is applied together with its pool and template waits for that answer.
             "DRAY_WEBHOOK__LOOKUP_TIMEOUT": "2s",

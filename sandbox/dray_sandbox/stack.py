@@ -43,7 +43,7 @@ from dray_sandbox.last_run import (
     remove_leftovers,
     remove_state,
 )
-from dray_sandbox.layout import SCHEDULER_NAMES, SimulatedNode, StackOptions
+from dray_sandbox.layout import GPU_RESOURCES, SCHEDULER_NAMES, SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
 from dray_sandbox.node.cluster import NodeCluster
 from dray_sandbox.node.network import API_NAMES, API_SERVICE
@@ -239,7 +239,11 @@ class Stack:
         bundle = (certificates / "ca.crt").read_bytes()
         # The mutating one last: once the server calls it, it calls the other, too.
         await installer.apply(
-            reversed(webhook_configurations(url, bundle, scheduler_names=SCHEDULER_NAMES))
+            reversed(
+                webhook_configurations(
+                    url, bundle, scheduler_names=SCHEDULER_NAMES, gpu_resources=GPU_RESOURCES
+                )
+            )
         )
         await installer.wait_until_denied(probe_pod(), by="admission webhook")
         await installer.wait_until_denied(refused_claim(), by="ValidatingAdmissionPolicy")

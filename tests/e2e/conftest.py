@@ -94,6 +94,13 @@ class Cluster:
         pod = await self.kube.get(PODS, name, "default")
         return str(pod["spec"].get("nodeName", ""))
 
+    async def capacity_of(self, device: str) -> dict[str, str]:
+        """What a whole device is taken as in ``consumedCapacity``."""
+        slices = await self.kube.list(SLICES)
+        published = [one for part in slices.objects for one in part["spec"].get("devices", ())]
+        (found,) = (one["capacity"] for one in published if one["name"] == device)
+        return {name: entry["requestPolicy"]["default"] for name, entry in found.items()}
+
     async def check_nothing_is_oversold(self) -> None:
         """From Kubernetes objects alone: what claims consume of a card is there."""
         slices = await self.kube.list(SLICES)

@@ -49,6 +49,21 @@ async def test_the_quick_start_gives_every_pod_its_gpu_and_explains_the_one_that
         await _check_annotations(cluster, story.namespace, story.name)
 
 
+async def test_a_pod_that_asks_for_the_resource_of_a_device_plugin_gets_a_whole_card(
+    cluster: "Cluster",
+) -> None:
+    container = {"name": "app", "image": "app", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    pod = {"metadata": {"name": "vector-add"}, "spec": {"containers": [container]}}
+    cluster.collector.follow("default", "vector-add")
+    await cluster.kube.create(PODS, pod, "default")
+    await cluster.running("vector-add")
+
+    (claim,) = (await cluster.kube.list(CLAIMS, "default")).objects
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    assert result["consumedCapacity"] == (await cluster.capacity_of(result["device"]))
+    await cluster.delete("vector-add")
+
+
 async def test_pods_created_while_the_claim_controller_was_dead_are_placed_after_it(
     cluster: "Cluster",
 ) -> None:

@@ -83,7 +83,7 @@ class FaultPlan:
     seed: int
     pods: tuple[PlannedPod, ...]
     faults: tuple[StackFault, ...]
-    """Of different processes, by start time."""
+    """Faults of different processes, by start time."""
     final_fault: StackFault | None
     """Starts when everything is deleted; ``at_s`` counts from then."""
     deleted_share: float

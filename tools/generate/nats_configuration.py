@@ -22,7 +22,7 @@ from tools.generate.output import Output
 
 ADMIN = "admin"
 SYSTEM = "system"
-"""Of the account that nats-server answers itself: its state, and reloading its certificates."""
+"""The user of the system account: the server's state, and reloading its certificates."""
 ISSUER = "DRAY_NATS_ISSUER"
 CALLOUT = "$SYS.REQ.USER.AUTH"
 _INBOX = "_INBOX.>"

@@ -45,7 +45,7 @@ NONE = -1
 
 
 class SubjectKind(StrEnum):
-    """Of a subject."""
+    """The kind of a subject."""
 
     CLAIM = "claim"
     POD = "pod"

@@ -51,7 +51,7 @@ class Violation:
     rule: str
     """``class`` or ``module``."""
     name: str
-    """Of the class, or the module's dotted name."""
+    """The class's name, or the module's dotted name."""
     text: str
 
 

@@ -18,7 +18,7 @@ class Tree:
     """What lies in the working tree, changes that are not committed included."""
 
     hash: str
-    """Of the content of all files that git does not ignore."""
+    """Hash of the content of all files that git does not ignore."""
     commit: str
     is_committed: bool
     """Whether the commit holds just these files."""

@@ -11,7 +11,7 @@ ADMIN, SYSTEM = "admin", "system"
 USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN, SYSTEM)
 ISSUER, ISSUER_SEED = "issuer", "issuer-seed"
 OPERATOR_USERS = (READER, RECORDER)
-"""Whose passwords people get, in a Secret of their own."""
+"""Users whose passwords are in the Secret for people."""
 
 
 def completed(held: Mapping[str, str]) -> dict[str, str]:

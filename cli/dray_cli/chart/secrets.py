@@ -18,7 +18,7 @@ from dray_cli.operator_secret import OPERATOR, SECRETS, password_key, read_secre
 
 NATS, NATS_TLS, WEBHOOK_TLS = "dray-nats", "dray-nats-tls", "dray-webhook-tls"
 LABELS = {"app.kubernetes.io/part-of": "dray", "app.kubernetes.io/managed-by": "dray-chart"}
-"""Those of Secrets that these jobs made, and may delete."""
+"""Labels of the Secrets that these jobs make and may delete."""
 _TLS_TYPE = "kubernetes.io/tls"
 
 

@@ -20,7 +20,7 @@ ORDER = (
 REQUIRED = tuple(step for step in ORDER if step != "waiting")
 
 _INDENT = 26
-"""Of what follows a step's name, in columns."""
+"""Column after a step's name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ async def _authorities(kube: Kube, now: datetime.datetime) -> list[Finding]:
 
 
 def authorities_finding(registered: Object, now: datetime.datetime) -> Finding:
-    """Of a webhook configuration: the ``caBundle`` that ends first."""
+    """The finding about the ``caBundle`` of a webhook configuration that expires first."""
     subject = "authorities of the webhook"
     bundles = [
         base64.b64decode(one["clientConfig"].get("caBundle") or "")

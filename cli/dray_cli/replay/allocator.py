@@ -165,7 +165,7 @@ def rules_of(line: RecordLine, record: AnyRecord) -> AllocatorOptions:
 
 
 def _first_rules(log: LogTimeline) -> AllocatorOptions:
-    """Of the first record of an allocator: which drivers count is fixed for a state."""
+    """The options in an allocator's first record: a state's drivers do not change."""
     for line, record in records(log):
         if not isinstance(record, Opened):
             return rules_of(line, record)

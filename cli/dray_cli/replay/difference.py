@@ -1,4 +1,4 @@
-"""Where a replay parted from its recording, for people and for programs."""
+"""The first difference between a replay and its recording, for people and for programs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

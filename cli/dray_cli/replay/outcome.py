@@ -8,7 +8,7 @@ SERVICES = ("webhook", "claim-controller", "allocator", "node-agent")
 
 
 class RecordDifference(Protocol):
-    """Where a replay parted from its recording."""
+    """The first difference between a replay and its recording."""
 
     def lines(self) -> list[str]:
         """As a person reads it."""

@@ -14,7 +14,7 @@ TIES: Final = ("random", "name")
 
 
 class TieBreak:
-    """Who is taken of those that score alike.
+    """Which of several nodes with equal scores is taken.
 
     ``random``: any, drawn each time. ``name``: the first by name, after all nodes were given new
     names at random once; this is what the published figures rest on.

@@ -49,7 +49,7 @@ class Typical:
         """Per milli left of a card, and size of pod."""
 
     def fragmentation(self, cpu: Whole, cards: Whole, model: Whole) -> Amounts:
-        """Of nodes in these states, in milli."""
+        """The fragmentation of nodes in these states, in thousandths of a card."""
         idle = cards.sum(axis=1)[:, None]
         unfit = self.unfit[cards].sum(axis=1)[:, self.size]
         enough = cards.max(axis=1)[:, None] >= self.milli
@@ -150,5 +150,5 @@ class Fgd:
 
 
 def score_of(less: Amounts) -> Whole:
-    """Of milli that are fragmented less, a score from 0 to 100."""
+    """A score from 0 to 100; less fragmentation gives more."""
     return np.floor(100 / (1 + np.exp(-less / CARD))).astype(np.int64)

@@ -80,7 +80,7 @@ def policy_of(job: Job, trace: ClusterTrace) -> PlacementPolicy:
 
 
 def summary(values: Sequence[float]) -> Summary:
-    """Of one figure, over the seeds."""
+    """The summary of one figure over the seeds."""
     return Summary(fmean(values), stdev(values) if len(values) > 1 else None)
 
 

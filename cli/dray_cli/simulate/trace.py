@@ -45,7 +45,7 @@ class TracePod:
 
     @property
     def gpu_milli(self) -> int:
-        """Of all its cards."""
+        """The sum over all its cards."""
         return self.cards * self.milli
 
 

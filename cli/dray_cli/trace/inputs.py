@@ -39,7 +39,7 @@ _READ_TIMEOUT_S = 10.0
 """A stream that has an end is read to it within this, or as far as it got."""
 
 _EPOCHS = 32
-"""Of how many logs, the newest ones, decisions are read."""
+"""Decisions are read from at most this many logs, the newest ones."""
 
 
 class NothingKnownError(PermanentError):
@@ -161,7 +161,7 @@ async def _read_events(bus: Bus, found: TraceInputs) -> None:
 
 
 def _see_request(found: TraceInputs, requested: PodRequested, at_unix_s: float) -> None:
-    """Of a deleted pod, only the newest request of its name is shown."""
+    """Add a request. If the pod is deleted, only the newest request of its name is shown."""
     if found.pod is not None:
         if requested.request_id != found.request_id:
             return

@@ -8,7 +8,7 @@ from dray_cli.trace.waterfall import details, head, milliseconds
 
 _WIDTH = 960
 _NAMES = 270
-"""Of the column of names, in pixels."""
+"""Width of the column of names, in pixels."""
 _RIGHT = 80
 """Room for the duration after the longest bar."""
 _TOP = 84

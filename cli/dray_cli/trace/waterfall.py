@@ -13,7 +13,7 @@ _HIDDEN = ("k8s.namespace.name", "k8s.pod.name", "messaging.", "exception.")
 _NO_NAMES = GpuNames()
 _LONGEST_TEXT = 160
 _INDENT = 12
-"""Of details, in columns."""
+"""Indentation of details, in columns."""
 
 
 def lines(trace: PodTrace, *, width: int = 80, names: GpuNames = _NO_NAMES) -> list[str]:

@@ -26,11 +26,11 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?)(ms|s|m|h)")
-"""Of Go's durations those with one unit."""
+"""Go's durations with one unit."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _ANYTHING = msgspec.json.Decoder[Any]()
 _MOST_NESTING = 10_000
-"""Of containers, in Go's decoder of JSON."""
+"""The limit of nested containers in Go's JSON decoder."""
 _AUTHENTICATED = "system:authenticated"
 DEPRECATION: web.RequestKey[str] = web.RequestKey("deprecation", str)
 """The request's key of the deprecation warning of its API version."""

@@ -31,7 +31,7 @@ class WatchSettings:
     send_initial_events: bool = True
     """Accept `sendInitialEvents=true` (beta)? Else it is refused with 422."""
     seed: int = 1
-    """Of the random life times."""
+    """The seed of the random life times."""
 
 
 @dataclass(frozen=True)

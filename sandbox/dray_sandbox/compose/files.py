@@ -22,7 +22,7 @@ from dray_sandbox.access import (
     NODE_AGENT as AGENT_USER,
 )
 from dray_sandbox.certificates import make_signing_key
-from dray_sandbox.layout import SCHEDULER_NAMES
+from dray_sandbox.layout import GPU_RESOURCES, SCHEDULER_NAMES
 from dray_sandbox.nats_server import (
     CONFIGURATION,
     Secrets,
@@ -34,7 +34,7 @@ from dray_sandbox.services import NodeFolders
 CONTEXT = "dray-compose"
 SERVICES = ("webhook", "claim-controller", "allocator", "node-agent")
 USER_ID = 65532
-"""Of the images' containers."""
+"""The user of the images' containers."""
 _DONE = "done"
 
 
@@ -116,7 +116,10 @@ def _write_nats(state: Path, url: str, port: str) -> None:
         if service == CLAIM_CONTROLLER:
             settings["groups"] = {"scheduler_names": ",".join(SCHEDULER_NAMES)}
         if service == "webhook":
-            settings["webhook"] = {"scheduler_names": ",".join(SCHEDULER_NAMES)}
+            settings["webhook"] = {
+                "scheduler_names": ",".join(SCHEDULER_NAMES),
+                "gpu_resources": ",".join(GPU_RESOURCES),
+            }
         if service in kubeconfigs:
             path = state / "access" / f"{kubeconfigs[service]}.kubeconfig"
             settings["kube"] = {"kubeconfig": str(path)}

@@ -16,7 +16,7 @@ from dray.runtime.backoff import Backoff
 from dray_sandbox.access import ADMIN, Endpoint
 from dray_sandbox.chart import admission_policies, chart_directory, classes, cluster_roles
 from dray_sandbox.kubelet.tokens import ACCOUNT
-from dray_sandbox.layout import SCHEDULER_NAMES
+from dray_sandbox.layout import GPU_RESOURCES, SCHEDULER_NAMES
 from dray_sandbox.objects import Installer, documents
 from dray_sandbox.probes import answers
 from dray_webhook.registration import webhook_configurations
@@ -73,7 +73,10 @@ async def install(reached: Endpoint, kubeconfig: Path, webhook: str, certificate
         bundle = await asyncio.to_thread(authority.read_bytes)
         # The mutating one last: once the server calls it, it calls the other, too.
         configurations = webhook_configurations(
-            f"https://{webhook}", bundle, scheduler_names=SCHEDULER_NAMES
+            f"https://{webhook}",
+            bundle,
+            scheduler_names=SCHEDULER_NAMES,
+            gpu_resources=GPU_RESOURCES,
         )
         await installer.apply(reversed(configurations))
 

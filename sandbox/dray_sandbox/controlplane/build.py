@@ -25,7 +25,7 @@ class GoBinary:
     """The multicall binary, which selects its program by the name of the link."""
 
     version: str
-    """Of Kubernetes, such as ``1.36.3``."""
+    """Kubernetes' version, such as ``1.36.3``."""
     directory: Path
 
     def program(self, name: str) -> str:

@@ -36,7 +36,7 @@ class KubeletAccess:
     """How real kubelets and pods reach the API server, and how it reaches kubelets."""
 
     address: str
-    """Of this machine; the API server listens on it alone."""
+    """The only address of this machine on which the API server listens."""
     client_authority: Path
     """Certificates that it has signed are users."""
     certificate: Path

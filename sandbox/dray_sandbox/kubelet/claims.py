@@ -41,7 +41,7 @@ class PluginDevice:
 
     @property
     def key(self) -> DeviceKey:
-        """Of the device's health."""
+        """The key of the device's health."""
         return (self.driver, self.pool, self.device)
 
     @property

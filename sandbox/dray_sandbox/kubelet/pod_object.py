@@ -38,17 +38,17 @@ class PodObject:
 
     @property
     def uid(self) -> str:
-        """Of the pod."""
+        """From the pod's metadata."""
         return str(self.obj["metadata"]["uid"])
 
     @property
     def name(self) -> str:
-        """Of the pod."""
+        """From the pod's metadata."""
         return str(self.obj["metadata"]["name"])
 
     @property
     def namespace(self) -> str:
-        """Of the pod."""
+        """From the pod's metadata."""
         return str(self.obj["metadata"]["namespace"])
 
     @property

@@ -67,7 +67,7 @@ class ClusterNetwork:
         return f"dray{self.number}"
 
     def node(self, index: int) -> NodeNetwork:
-        """Those of the node with that index, from 1."""
+        """The addresses of the node with that index, from 1."""
         base = f"10.{self.number}.{index}"
         return NodeNetwork(f"{base}.1", f"{base}.0/24", f"{base}.2", f"node{index}")
 

@@ -30,7 +30,7 @@ class CachedClaim:
     reserved_for: tuple[str, ...] = ()
     deleting: bool = False
     readiness: Readiness = field(default_factory=Readiness)
-    """Of the allocated devices."""
+    """Whether the allocated devices are ready."""
 
 
 def cached_claim(obj: Object) -> CachedClaim:

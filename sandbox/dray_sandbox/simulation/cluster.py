@@ -44,7 +44,7 @@ DEDICATED, SHARED, SPARE = "dedicated", "shared", "spare"
 LIFE = "chaos/life-s"
 """Annotation: seconds that the pod runs; without it, the pod runs until it is deleted."""
 CPU, MEMORY = 8, "64Gi"
-"""Of every node."""
+"""The capacity of every node."""
 
 _POLICY = {
     "metadata": {"name": "policy"},

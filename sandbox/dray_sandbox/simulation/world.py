@@ -48,7 +48,7 @@ class SimulatedWorld:
     kube_back_s: float = 0.0
     bus_back_s: float = 0.0
     split_brain_until_s: float = 0.0
-    """Until then every replica gets every lease."""
+    """Before this time every replica gets every lease."""
     triggered_fault: TriggeredFault | None = None
     paused_until_void: dict[str, Process] = field(default_factory=dict)
     """Stopped processes that continue when a claim is voided, by the claim's name."""
@@ -57,7 +57,7 @@ class SimulatedWorld:
     refusals: list[LastingRefusal] = field(default_factory=list)
     """Lasting refusals in force."""
     grace_until_s: float = 0.0
-    """Until then every pod may wait without an explanation."""
+    """Before this time every pod may wait without an explanation."""
     clocks_ahead_s: dict[str, float] = field(default_factory=dict)
     """Errors of wall clocks, by the process on that host."""
     tolerated: set[str] = field(default_factory=set)

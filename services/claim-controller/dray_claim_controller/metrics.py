@@ -61,7 +61,7 @@ class ControllerMetrics:
 
 
 class _PoolCollector(Collector):
-    """Of each pool what its status says, read when somebody asks; nothing while not leading."""
+    """The status of each pool, read for each request; nothing while not leading."""
 
     def __init__(
         self, cache: ObjectCache, members: Callable[[], Mapping[str, Iterable[str]]]

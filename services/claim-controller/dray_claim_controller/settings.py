@@ -170,7 +170,7 @@ class Identities(SettingsGroup):
     """Seed of the account key (``SA…``) whose public half is the issuer of nats-server's
     authentication callout. Without it this instance confirms no node-agent."""
     service_account: str = Field(default="dray-node-agent", min_length=1)
-    """Of all node-agents, in dray's namespace."""
+    """The service account of all node-agents, in dray's namespace."""
     audience: str = Field(default="dray-nats", min_length=1)
     """For which their projected tokens are made."""
     lifetime: Duration = Field(default=3600.0, ge=60, le=3600)

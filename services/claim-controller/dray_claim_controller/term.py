@@ -65,7 +65,7 @@ class TermDependencies:
     clock: Clock
     settings: ControllerSettings
     timeout_s: Timeout
-    """Of writes that the Lease must cover."""
+    """The timeout of writes that the Lease must cover."""
     progress: Callable[[Progress], None] = lambda _: None
     """Called with every step, for metrics."""
     hook: Hook | None = None

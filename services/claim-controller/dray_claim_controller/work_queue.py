@@ -55,7 +55,7 @@ class FairSlots:
         self._waiting: tuple[_Turns, _Turns] = (OrderedDict(), OrderedDict())
         """By group, in the order of their turns; the second ones when nobody waits in the first."""
         self._quick: dict[Slot, None] = {}
-        """Those that count for all, oldest first."""
+        """Keys that count for all, oldest first."""
         self._held: dict[str, int] = {}
         """By group, slow ones included."""
         self._alarm: asyncio.Task[None] | None = None
@@ -158,12 +158,12 @@ class FairWorkQueue(Generic[K]):
         self._add_ends_rest = add_ends_rest
         self._slots = FairSlots(clock, workers)
         self._queued: dict[K, bool] = {}
-        """Those that wait for their turn, and whether for a later one."""
+        """Waiting keys, and whether each waits for a later turn."""
         self._busy: dict[K, asyncio.Task[None]] = {}
         self._again: dict[K, None] = {}
         """Added while they are worked on."""
         self._rests: dict[K, float] = {}
-        """Until when keys rest (monotonic)."""
+        """By key, the end of its backoff (monotonic)."""
         self._ends: list[tuple[float, int, K]] = []
         """A heap of the ends of rests; one that was ended early stays here until its time."""
         self._numbers = itertools.count()
@@ -171,7 +171,7 @@ class FairWorkQueue(Generic[K]):
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_s = 0.0
         self._outcome: asyncio.Future[None] | None = None
-        """Of ``run``; None while it does not run."""
+        """The outcome of ``run``; None while it does not run."""
 
     def __len__(self) -> int:
         """Keys that are to be worked on, now or later."""
@@ -179,7 +179,7 @@ class FairWorkQueue(Generic[K]):
 
     @property
     def resting(self) -> int:
-        """Of these, keys that failed."""
+        """How many of these are in backoff."""
         return len(self._rests)
 
     def add(self, key: K, *, later: bool = False) -> None:

@@ -81,7 +81,10 @@ def _webhook(
     templates: DerivedTemplates,
 ) -> AdmissionHandler:
     installation = Installation(
-        settings.namespace, settings.service_users(), settings.webhook.scheduler_names
+        settings.namespace,
+        settings.service_users(),
+        settings.webhook.scheduler_names,
+        settings.webhook.gpu_resources,
     )
     return AdmissionHandler(
         cache,

@@ -56,6 +56,16 @@ def concerned(scheduler_names: Sequence[str]) -> str:
     return f"({ANNOTATED}) || ({named})"
 
 
+def _asks_by_resource(gpu_resources: Sequence[str]) -> str:
+    """Pods with a container that asks for one of the resources."""
+    asks = (
+        "exists(one, has(one.resources) && has(one.resources.limits) && "
+        f"{_listed(gpu_resources)}.exists(name, name in one.resources.limits))"
+    )
+    lists = ("object.spec.containers", "object.spec.initContainers")
+    return " || ".join(f"(has({containers}) && {containers}.{asks})" for containers in lists)
+
+
 def _changed(path: str, absent: str) -> str:
     new, old = (
         f"(has({variable}.{path}) ? {variable}.{path} : {absent})"
@@ -98,7 +108,7 @@ def _selector(variable: str) -> str:
 _SELECTOR_CHANGED = (
     f"request.operation == 'CREATE' || {_selector('object')} != {_selector('oldObject')}"
 )
-"""Who changes anything else of a pool was warned before."""
+"""Other changes of a pool are not reviewed: the first warning stands."""
 
 
 def _template_annotations(variable: str) -> str:
@@ -142,7 +152,7 @@ NOT_INSTALLED = f'request.namespace != "{DRAY_NAMESPACE}"'
 """The base template of an installation is created before its webhook runs."""
 TOLERATING_CLAIM = _tolerating("object.spec")
 TOLERATING_TEMPLATE = f"has(object.spec.spec) && {_tolerating('object.spec.spec')}"
-"""Of any class: they may tolerate the taint that keeps kube-scheduler from dray's devices."""
+"""Requests of any class may tolerate the taint that keeps kube-scheduler from dray's devices."""
 
 
 def webhook_configurations(
@@ -153,16 +163,18 @@ def webhook_configurations(
     name: str = NAME,
     trusted: Sequence[str] = service_users(DRAY_NAMESPACE),
     scheduler_names: Sequence[str] = DEFAULT_SCHEDULER_NAMES,
+    gpu_resources: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
 
     ``url`` is the webhook's root (``https://127.0.0.1:8443``), ``ca_bundle`` the PEM of its CA.
     Updates by ``trusted`` users are not sent. PodGroups and Queues of Volcano are sent if
-    ``scheduler_names`` include ``volcano``. While the webhook is unavailable, updates succeed.
+    ``scheduler_names`` include ``volcano``. While the webhook is unavailable, updates succeed, and
+    pods that ask for ``gpu_resources`` without annotations of dray are created as they are.
     """
     not_trusted = f"!(request.userInfo.username in {json.dumps([*trusted])})"
     endpoint = _Endpoint(url.rstrip("/"), base64.b64encode(ca_bundle).decode(), timeout_s)
-    mutating = _mutating(endpoint, not_trusted, scheduler_names)
+    mutating = _mutating(endpoint, not_trusted, scheduler_names, gpu_resources)
     validating = [*_validating(endpoint), *_groups(endpoint, scheduler_names)]
     return [
         _configuration("MutatingWebhookConfiguration", name, mutating),
@@ -223,14 +235,25 @@ class _Endpoint:
 
 
 def _mutating(
-    endpoint: _Endpoint, not_trusted: str, scheduler_names: Sequence[str]
+    endpoint: _Endpoint,
+    not_trusted: str,
+    scheduler_names: Sequence[str],
+    gpu_resources: Sequence[str],
 ) -> list[dict[str, Any]]:
     """Injects claims into pods, and maps capacities of hand-written claims."""
+    by_resource = _asks_by_resource(gpu_resources)
     pods = endpoint.webhook(
         "pods",
         MUTATE_PODS,
         _rule("", "pods", "CREATE"),
         {"concerned": concerned(scheduler_names)},
+    )
+    others = endpoint.webhook(
+        "pods-by-resource",
+        MUTATE_PODS,
+        _rule("", "pods", "CREATE"),
+        {"not-concerned": f"!({concerned(scheduler_names)})", "by-resource": by_resource},
+        failure_policy="Ignore",
     )
     # For manifests that are applied again. ValidatingAdmissionPolicies (policies.yaml of the chart)
     # refuse what may not change.
@@ -240,7 +263,7 @@ def _mutating(
         _rule("", "pods", "UPDATE"),
         {
             "annotated": f"({ANNOTATED}) || ({_annotated('oldObject')})",
-            "changed": WRITTEN_CHANGED,
+            "changed": f"{WRITTEN_CHANGED} || {by_resource}",
             "not-by-dray": not_trusted,
         },
         failure_policy="Ignore",
@@ -255,7 +278,7 @@ def _mutating(
         {"volcano-is-absent": _volcano_is_absent(scheduler_names)},
         failure_policy="Ignore",
     )
-    webhooks = (pods, updates, claims, groups)
+    webhooks = (pods, others, updates, claims, groups)
     return [{**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in webhooks]
 
 

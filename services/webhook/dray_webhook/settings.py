@@ -33,6 +33,8 @@ class WebhookGroup(SettingsGroup):
     scheduler_names: CommaList = DEFAULT_SCHEDULER_NAMES
     """``schedulerName`` of pods that are dray's to schedule; with ``volcano``, if Volcano is
     absent."""
+    gpu_resources: CommaList = ()
+    """Resources of containers, such as ``nvidia.com/gpu``, that mean whole GPUs of dray."""
     event_queue: int = Field(default=1000, gt=0)
     """``pod.requested`` events kept while the bus is away."""
 

@@ -67,7 +67,7 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     derived_attributes: tuple[str, ...] = ()
     """Names (1.37 alpha); only whether there are any is read."""
     first_available: tuple["DeviceRequest", ...] = ()
-    """Of these the first that is available."""
+    """Alternatives; the first one that is available is used."""
 
     @property
     def alternatives(self) -> tuple["DeviceRequest", ...]:
@@ -90,7 +90,7 @@ class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     config: tuple[OpaqueConfig, ...] = ()
     unsupported: tuple[str, ...] = ()
     in_full: tuple[dict[str, Any], ...] = ()
-    """Of facts of earlier releases, until they are read (``dray.messages.earlier``)."""
+    """In facts of earlier releases, until they are read (``dray.messages.earlier``)."""
 
     def alternatives(self) -> Iterator[tuple[DeviceRequest, DeviceRequest]]:
         """Every request, with itself or each of its alternatives."""

@@ -63,7 +63,7 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     min_resources: dict[str, str] = msgspec.field(default_factory=dict)
     """``minResources``, as quantities."""
     queue: str = ""
-    """Of Volcano's groups."""
+    """For Volcano's groups."""
     priority_class: str = ""
     priority: int | None = None
     """None: that of its pods."""

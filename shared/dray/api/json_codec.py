@@ -91,7 +91,7 @@ _NUMBER: Final = re.compile(
 )
 """A string, or in group 1 a number that may be out of range."""
 _MOST_NUMBERS: Final = 128
-"""Of those out of range, kept one by one in an object."""
+"""Most numbers out of range that are kept one by one in an object."""
 _INNERMOST: Final = re.compile(
     _STRING + rb"|([{\[](?>(?:[^\"{}\[\]]++|" + _STRING + rb")*)[}\]])", re.DOTALL
 )
@@ -161,7 +161,7 @@ def opaque_parts(data: bytes) -> Iterator[Part]:
 
 
 def _brackets_of(data: bytes, begin: int) -> tuple[list[int], list[int]]:
-    """Of each bracket of the container that begins there: where it is, and the depth after it."""
+    """The position of each bracket of the container that begins there, and the depth after it."""
     positions: list[int] = []
     depths: list[int] = []
     size = _READ_AT_ONCE_BYTES

@@ -12,7 +12,7 @@ DRAY_SCHEDULER: Final = "tensor-fusion-scheduler"
 """``schedulerName`` of pods that dray binds itself."""
 VOLCANO_SCHEDULER: Final = "volcano"
 DEFAULT_SCHEDULER_NAMES: Final = (DRAY_SCHEDULER,)
-"""Those whose pods are dray's to schedule, unless settings say otherwise."""
+"""Scheduler names of pods that dray schedules, unless settings say otherwise."""
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 CLAIM_REFERENCE: Final = "tensor-fusion-gpu-claim"
@@ -141,7 +141,7 @@ VIRTUAL_VRAM: Final = "virtual_vram"
 
 # Attributes: how devices of a node are connected.
 DRIVER_VERSION_LABEL: Final = PREFIX + "driver-version"
-"""Of a node's ResourceSlices: the version of NVIDIA's driver there."""
+"""On a node's ResourceSlices: the version of NVIDIA's driver."""
 NVLINK_DOMAIN: Final = "nvlink_domain"
 """Equal for devices connected by NVLink, directly or over switches or other devices."""
 NUMA_NODE: Final = "numa_node"

@@ -47,7 +47,7 @@ class Placement:
     """``binpack`` or ``spread``; empty, as ``gpu`` then is: the mode has no levels."""
     gpu: str = ""
     weights: tuple[tuple[str, int], ...] = ()
-    """Of resources, by name; empty: the most used resource of a device counts."""
+    """Weights of resources, by name; empty: the most used resource of a device counts."""
     topology: str = DEFAULT_TOPOLOGY
     """How pods with several devices treat their connection."""
     is_compatible: bool = False

@@ -106,7 +106,7 @@ class GroupMember(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     group: GroupKey
     task: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
-    """Of the pod; they determine its subgroup."""
+    """The pod's labels; they determine its subgroup."""
 
 
 class PodNeeds(msgspec.Struct, frozen=True, gc=False):
@@ -178,7 +178,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     owner: str = OWNER_DRAY
     """``spec.owner`` of its pool."""
     qos: str = DEFAULT_QOS
-    """Of its devices: the node's label, else the pool's default."""
+    """The quality of service of its devices: the node's label, else the pool's default."""
     tflops_ratio: str = "1"
     """Ratio of virtual to physical capacity, a decimal as text."""
     vram_ratio: str = "1"

@@ -34,7 +34,7 @@ class FlowEndedError(Exception):
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):
-    """Where a message stands among those of its consumer."""
+    """A message's position among those of its consumer."""
 
     reply: bytes
     """The reply subject, which contains all these numbers."""

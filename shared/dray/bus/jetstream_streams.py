@@ -21,7 +21,7 @@ from dray.bus.session import Session
 from dray.bus.topology import stream_of
 
 REPLICAS: Final = 3
-"""Of a new stream, if there are enough servers and no setting."""
+"""Replicas of a new stream, if there are enough servers and no setting."""
 
 
 class JetStreamStreams:

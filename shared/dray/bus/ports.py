@@ -50,7 +50,7 @@ class StreamState:
     lagging: tuple[str, ...] = ()
     """Servers that should keep it and are away or behind."""
     cluster: str = ""
-    """Of servers; empty: there is one."""
+    """The name of the cluster of servers; empty: there is one server."""
     wanted: int = 0
     """Replicas wanted at creation that the servers could not provide; 0: all were."""
     bytes: int = 0
@@ -63,7 +63,7 @@ class StoreUse:
 
     bytes: int
     limit_bytes: int | None
-    """Of the account; None: it has none, and the server's limit is unknown."""
+    """The account's limit; None: it has none, and the server's limit is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,7 +258,7 @@ class ListPage:
     items: list[Any]
     """An object that can't be decoded is None."""
     made: dict[int, Any] = field(default_factory=dict)
-    """What stands for items that were not decoded, by index."""
+    """The place-holders of items that were not decoded, by index."""
 
 
 class _VersionFields(msgspec.Struct, gc=False):

@@ -282,7 +282,7 @@ def _exactly(name: str, entry: Mapping[str, Any]) -> DeviceRequest:
 
 
 def _tolerations(entry: Mapping[str, Any]) -> tuple[DeviceToleration, ...]:
-    """Of a request, or of its result."""
+    """The tolerations of a request or of its result."""
     return tuple(
         [
             DeviceToleration(

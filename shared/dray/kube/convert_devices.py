@@ -37,7 +37,7 @@ _NEWER_FIELDS: Final = (
     *_NODES,
     "nodeAllocatableResources",
 )
-"""Of a device, those that earlier releases pass over."""
+"""Fields of a device that earlier releases ignore."""
 _LIST_ATTRIBUTES: Final = ("ints", "bools", "strings")
 
 

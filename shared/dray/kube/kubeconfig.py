@@ -213,7 +213,7 @@ async def _from_files(names: list[str]) -> ServerAccess:
 
 
 def _files(paths: list[Path]) -> list[FromFile[KubeconfigFile]]:
-    """Of several files some may be absent, as in kubectl."""
+    """Read the files. If several are named, some may be absent, as in kubectl."""
     existing = [path for path in paths if path.exists()] if len(paths) > 1 else paths
     return [
         FromFile(

@@ -30,7 +30,7 @@ class InjectedRefusal:
 
     error: KubeError
     method: str = ""
-    """Of ``Kube``; empty: every one that writes."""
+    """A method of ``Kube``; empty: every one that writes."""
     resource: Resource | None = None
     namespace: str = ""
     name: str = ""

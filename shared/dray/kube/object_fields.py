@@ -67,7 +67,7 @@ class ContainerFields(TypedDict, total=False):
 
 
 class NameField(TypedDict):
-    """Of a list by names, nothing else."""
+    """The name of an item in a list."""
 
     name: str
 

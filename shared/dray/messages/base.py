@@ -25,7 +25,7 @@ _NAMESPACE = UUID("6f0f2d0e-6a0b-5b1c-9a1e-0d7c5f3b2a11").bytes
 
 
 class AbstractStruct(msgspec.StructMeta, ABCMeta):
-    """Of structs that can't be made before their abstract methods are written."""
+    """Metaclass of structs with abstract methods; only complete subclasses have instances."""
 
 
 class Message(

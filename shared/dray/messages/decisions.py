@@ -65,7 +65,7 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Equal for the pods of one decision, and for no others."""
     group: GroupKey
     uid: str
-    """Of the PodGroup."""
+    """The UID of the PodGroup."""
     size: int
     """The number of its pods."""
     timeout_s: float
@@ -262,9 +262,9 @@ class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
     learned: Learned | None = None
     """The workload model of the decisions before."""
     waiting: tuple[str, ...] = ()
-    """Of earlier releases."""
+    """Only in records of earlier releases."""
     excluded: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Of earlier releases."""
+    """Only in records of earlier releases."""
 
 
 class CheckpointPart(Checkpoint, frozen=True, kw_only=True, tag="checkpoint-part"):
@@ -288,7 +288,7 @@ RECORDS: tuple[type[Record], ...] = (
 )
 
 LOG_PREFIX = "DRAY_DECISIONS_"
-"""Of the streams of all decision logs."""
+"""Prefix of the names of all decision logs' streams."""
 
 
 def log_stream(domain: str, epoch: int) -> str:

@@ -50,7 +50,7 @@ class ClaimObserved(Fact, frozen=True, kw_only=True):
     beside: tuple[str, ...] = ()
     """Other pools whose pods refer to the claim: their logs may reserve devices for it."""
     moved_to: str | None = None
-    """Of a tombstone: the claim still exists, but in this pool."""
+    """In a tombstone: the pool in which the claim still exists."""
     given_up: GivenUp | None = None
     """Attempts void beyond the claim's annotation, and why that can't be written."""
 
@@ -73,7 +73,7 @@ class PodObserved(Fact, frozen=True, kw_only=True):
     beside: tuple[str, ...] = ()
     """Other pools that the pod's claims name."""
     moved_to: str | None = None
-    """Of a tombstone: the pod still exists, but in this pool."""
+    """In a tombstone: the pool in which the pod still exists."""
 
     def subject_pool(self) -> str:
         return self.pod.pool
@@ -110,7 +110,7 @@ class SliceObserved(Fact, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "slice"
     slice: ResourceSlice
     in_full: dict[str, Any] | None = None
-    """Of earlier releases, until it is read: the complete slice (``dray.messages.earlier``)."""
+    """In facts of earlier releases: the complete slice (``dray.messages.earlier``)."""
 
     def __post_init__(self) -> None:
         if self.in_full is not None:
@@ -215,7 +215,7 @@ class CheckpointPosition(msgspec.Struct, frozen=True, kw_only=True):
     """A complete checkpoint of a decision log."""
 
     sequence: int
-    """Of its first part."""
+    """The sequence of its first part."""
     now_unix_s: float
     """The facts' time when it was written."""
 

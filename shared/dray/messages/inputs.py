@@ -29,7 +29,7 @@ class Reviewed(Message, frozen=True, kw_only=True):
 
     instance: str
     uid: str
-    """Of the AdmissionReview."""
+    """The UID of the AdmissionReview."""
     path: str = MUTATE_POD
     """The path of the webhook: ``mutate-pods``, ``validate-pods``, ``mutate-claims``,
     ``validate-claims``, ``validate-pools``."""
@@ -45,7 +45,7 @@ class Reviewed(Message, frozen=True, kw_only=True):
     redacted: bool = False
     """Whether they are: earlier releases wrote whole objects, which ``dray record`` leaves out."""
     traceparent: str = ""
-    """Of pods: the trace that the answer begins."""
+    """For pods: the trace that the answer begins."""
     looked_up: tuple[LookedUp, ...] = ()
     settings: dict[str, Any]
     """Settings that the answer depends on."""
@@ -76,7 +76,7 @@ class Noted(Message, frozen=True, kw_only=True):
     """``known``: the complete state, from which replay can begin.
     ``part``: a piece of the next line's text, which was too long for one message."""
     about: str = ""
-    """Of ``consumed``: the kind of event. Of ``decided``: the kind of question."""
+    """The kind of event (``consumed``), or the rule (``decided``)."""
     data: Any = None
     """The event, or the question with its inputs other than events."""
     answer: Any = None

@@ -29,7 +29,7 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
     """Empty, of kind ``pool``: the default pool, if there is exactly one."""
     namespace: str = ""
     selector: tuple[tuple[str, str], ...] | None = None
-    """Of ``overlap``: the pool's ``spec.nodeSelector``; None: nodes that are labelled with its
+    """For ``overlap``: the pool's ``spec.nodeSelector``; None: nodes that are labelled with its
     name."""
 
 
@@ -49,10 +49,10 @@ class LookupReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     template: TemplateObserved | None = None
     queue: GroupQueue | None = None
     queue_name: str = ""
-    """Of ``namespace``: the queue that it names for its PodGroups."""
+    """For ``namespace``: the queue that it names for its PodGroups."""
     overlap: Overlap | None = None
     used_by: int | None = None
-    """Of ``use``: pods that hold devices of the pool."""
+    """For ``use``: how many pods hold devices of the pool."""
     error: str = ""
     """Why the API server could not be asked."""
 
@@ -112,7 +112,7 @@ class DumpReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     epoch: int = 0
     facts_sequence: int = 0
     log_sequence: int = 0
-    """Of the last record that was read back."""
+    """The sequence of the last record that was read back."""
     holdings: tuple[Holding, ...] = ()
     more: bool = False
     """Whether there is a next page, after the last of these uids."""
@@ -159,7 +159,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node: str
     driver: str
     generation: int
-    """Of the node's pool of ResourceSlices, as published."""
+    """The generation of the node's ResourceSlices, as published."""
     devices: int = 0
     """How many there are."""
     unhealthy: tuple[str, ...] = ()

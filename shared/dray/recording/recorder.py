@@ -47,7 +47,7 @@ class Counts:
     inputs: int = 0
     """Journal lines of services other than the allocator."""
     left_out: int = 0
-    """Of those, lines of an earlier release, which are not redacted."""
+    """Lines of an earlier release, which are not redacted."""
     gaps: int = 0
     """Times that the recorder lagged, so that facts were replaced before it could read them."""
     begun: bool = False

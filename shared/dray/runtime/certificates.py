@@ -107,7 +107,7 @@ def expires_at(certificate: bytes) -> datetime.datetime:
 
 
 def still_valid(certificates: bytes, *, at: datetime.datetime) -> bytes:
-    """Those of the certificates that have not expired at that time, the newest first; none where
+    """The certificates that have not expired at that time, the newest first; none where
     they can't be read."""
     try:
         found = x509.load_pem_x509_certificates(certificates)

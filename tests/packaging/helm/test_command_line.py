@@ -1,10 +1,17 @@
 """The command line on an installed cluster: nothing but a kubeconfig, and the operators' roles."""
 
+import base64
+import gzip
 import json
 import os
+import re
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -20,18 +27,66 @@ from tests.packaging.helm.installation import (
     run,
 )
 
+from tools.generate.observability import ROWS
+
 pytestmark = INSTALLED
+
+SPANS: list[bytes] = []
+"""What the services have sent to the collector of traces."""
+CANARIES = {name: f"canary-of-the-{name}" for name in ("environment", "arguments", "annotations")}
+"""Secrets that users write into pods."""
+RARE: set[str] = set()
+"""Metrics that appear with the first of their kind."""
+OPERATOR = "system:serviceaccount:default:someone"
+EVERYTHING = ("--set", "logLevel=debug", "--set", "record=true")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def installed() -> AsyncIterator[Cluster]:
-    """An installation with a pod that runs and one that waits."""
+    """An installation that shows all it can, with a pod that runs and one that waits."""
     async with cluster("command-line", nodes=1) as made:
-        await made.install(*SIMULATED)
-        await made.ready()
-        await made.apply(gpu_pod("runs"), gpu_pod("waits", tflops="1000000"))
-        await made.running("runs")
-        yield made
+        with collector(made) as url:
+            await made.install(*SIMULATED, *EVERYTHING, "--set", f"tracing.endpoint={url}")
+            await made.ready()
+            await made.apply(with_canaries(gpu_pod("runs")), gpu_pod("waits", tflops="1000000"))
+            await made.running("runs")
+            yield made
+
+
+@contextmanager
+def collector(cluster: Cluster) -> Iterator[str]:
+    """A collector of traces, which pods reach as they reach the API server; its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            compressed = self.headers.get("Content-Encoding") == "gzip"
+            SPANS.append(gzip.decompress(body) if compressed else body)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    content = yaml.safe_load(Path(cluster.kubeconfig).read_text())
+    address = urlsplit(content["clusters"][0]["cluster"]["server"]).hostname
+    server = ThreadingHTTPServer((address, 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://{address}:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def with_canaries(manifest: str) -> str:
+    """The pod with secrets where users put them."""
+    pod = yaml.safe_load(manifest)
+    pod["metadata"]["annotations"]["example.com/token"] = CANARIES["annotations"]
+    (container,) = pod["spec"]["containers"]
+    container["env"] = [{"name": "PASSWORD", "value": CANARIES["environment"]}]
+    container["args"] = [f"--password={CANARIES['arguments']}"]
+    return yaml.safe_dump(pod)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -114,6 +169,88 @@ async def test_a_recording_is_made_and_replayed(
 
     assert "records" in printed
     assert "equal" in replayed or "same" in replayed
+
+
+async def test_nothing_that_dray_shows_has_a_secret(
+    installed: Cluster, operator: Path, tmp_path: Path
+) -> None:
+    recording = tmp_path / "x.jsonl"
+    await dray(operator, "record", str(recording), "--for", "3s")
+
+    async def logs(name: str, *selector: str) -> str:
+        return await installed.kubectl(
+            "logs", "-n", NAMESPACE, "--tail=-1", "--all-containers", *selector
+        )
+
+    services = ("webhook", "claim-controller", "allocator", "node-agent", "nats")
+    shown = {
+        f"logs of {name}": await logs(name, "-l", f"app.kubernetes.io/name=dray-{name}")
+        for name in services
+    }
+    for verb in ("explain", "trace"):
+        shown[verb] = await dray(operator, verb, "pod/runs", "-o", "json")
+    shown["doctor"] = await dray(operator, "doctor", "--deep", "-o", "json")
+    shown["the recording"] = recording.read_text()
+    shown["traces"] = b"".join(SPANS).decode("utf-8", "replace")
+    shown["events"] = await installed.kubectl("get", "events", "-A", "-o", "yaml")
+    kinds = "bindrequests,resourceclaims,resourceclaimtemplates,configmaps,gpupools"
+    shown["objects"] = await installed.kubectl("get", kinds, "-A", "-o", "yaml")
+    hidden = CANARIES | await secrets_of(installed)
+
+    assert [name for name, text in shown.items() if len(text) < 200] == []
+    assert "default/runs" in shown["logs of allocator"]
+    assert len(hidden) > 15
+    assert [
+        (name, where)
+        for name, secret in hidden.items()
+        for where, text in shown.items()
+        if secret in text or base64.b64encode(secret.encode()).decode() in text
+    ] == []
+
+
+async def secrets_of(installed: Cluster) -> dict[str, str]:
+    """Passwords, keys and tokens of the installation, by name."""
+    found = {
+        f"{one['metadata']['name']} {key}": base64.b64decode(text).decode()
+        for one in await installed.objects("secrets", "-n", NAMESPACE)
+        for key, text in one["data"].items()
+        if "password" in key or key in ("tls.key", "issuer-seed")
+    }
+    for account in ("claim-controller", "node-agent"):
+        (pod, *_) = await installed.objects(
+            "pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name=dray-{account}"
+        )
+        found[f"token of {account}"] = await installed.kubectl(
+            "exec", "-n", NAMESPACE, pod["metadata"]["name"], "--", "python", "-c",
+            "print(open('/var/run/secrets/kubernetes.io/serviceaccount/token').read(), end='')",
+        )  # fmt: skip
+    return found
+
+
+async def test_the_metrics_of_all_services_are_well_formed(installed: Cluster) -> None:
+    pods = await installed.objects("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/part-of=dray")
+    services = [one for one in pods if "nats" not in one["metadata"]["name"]]
+    pages = {}
+    for pod in services:
+        name = pod["metadata"]["name"]
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics"
+        pages[name] = await installed.kubectl("get", "--raw", path)
+        assert await run(["promtool", "check", "metrics"], stdin=pages[name]) == "", name
+
+    everything = "".join(pages.values())
+    asked = {name for row in ROWS.values() for panel in row for query in panel.queries
+             for name in re.findall(r"\bdray_[a-z_]+", query[0])}  # fmt: skip
+    assert len(asked) > 20
+    absent = {name for name in asked if not re.search(rf"^{name}[{{ ]", everything, re.MULTILINE)}
+    # They appear with the first of their kind.
+    assert absent <= RARE
+
+
+async def test_an_operator_was_refused_nothing(installed: Cluster, operator: Path) -> None:
+    requests = installed.audited([OPERATOR])
+
+    assert len(requests) > 50
+    assert [(one.verb, one.path) for one in requests if one.forbidden] == []
 
 
 async def test_who_has_no_role_is_refused_with_what_to_ask_for(

@@ -35,6 +35,7 @@ def test_every_webhook_keeps_its_promises_and_only_creations_wait_for_dray():
         name, rule = webhook["name"].split(".")[0], webhook["rules"][0]
         # Of the creations, those that are other drivers' users', mostly.
         is_open = rule["operations"] != ["CREATE"] or name in (
+            "pods-by-resource",
             "strange-claims",
             "queues-of-podgroups",
         )
@@ -46,7 +47,7 @@ def test_every_webhook_keeps_its_promises_and_only_creations_wait_for_dray():
         assert webhook["name"].count(".") >= 2
     assert all(webhook["reinvocationPolicy"] == "IfNeeded" for webhook in MUTATING["webhooks"])
     assert [webhook["clientConfig"]["url"] for webhook in webhooks] == [
-        *["https://127.0.0.1:8443/mutate-pods"] * 2,
+        *["https://127.0.0.1:8443/mutate-pods"] * 3,
         "https://127.0.0.1:8443/mutate-claims",
         "https://127.0.0.1:8443/mutate-groups",
         "https://127.0.0.1:8443/validate-pods",
@@ -236,6 +237,24 @@ def test_status_of_claims_is_never_sent():
     workloads = {"deployments", "statefulsets", "daemonsets", "jobs", "cronjobs"}
     claims = {"resourceclaims", "resourceclaimtemplates"}
     assert sent == workloads | claims | {"pods", *POOL_KINDS, "podgroups", "queues"}
+
+
+def test_pods_that_ask_for_whole_gpus_by_a_resource_are_sent_once():
+    configurations = webhook_configurations("https://w", b"", gpu_resources=["nvidia.com/gpu"])
+    mutates = {one["name"].split(".")[0]: one for one in configurations[0]["webhooks"]}
+    asks = {"resources": {"limits": {"nvidia.com/gpu": 1, "cpu": 1}}}
+    plain = {"resources": {"limits": {"cpu": 1}}}
+    by_resource = mutates["pods-by-resource"]
+    assert conditions_hold(by_resource, pod(containers=[plain, asks]))
+    assert conditions_hold(by_resource, pod(containers=[{}], initContainers=[{}, asks]))
+    assert not conditions_hold(by_resource, pod(containers=[plain, {"name": "a"}]))
+    assert not conditions_hold(MUTATES["pods-by-resource"], pod(containers=[asks]))
+    annotated = pod({"tensor-fusion.ai/gpupool": "a"}, containers=[asks])
+    assert conditions_hold(mutates["pods"], annotated)
+    assert not conditions_hold(by_resource, annotated)
+    admitted = pod({"tensor-fusion.ai/gpupool": "a"}, containers=[plain])
+    assert conditions_hold(mutates["pod-updates"], annotated, admitted)
+    assert not conditions_hold(mutates["pod-updates"], admitted, admitted)
 
 
 def test_groups_of_volcano_are_sent_where_volcano_is_absent():

@@ -58,7 +58,7 @@ class BestAllocation:
     """The allocations of claims on a node, in such an order."""
 
     results: tuple[Allocation, ...]
-    """Of each claim."""
+    """Per claim."""
     taken: tuple[tuple[TakenDevice, ...], ...]
     """Per claim, the devices with their alternatives."""
     link_level: int
@@ -74,7 +74,7 @@ class _NodePlan:
     pools: tuple[ResourcePool, ...]
     candidates: tuple[Candidate, ...]
     requests: tuple[tuple[RequestAlternatives, ...], ...]
-    """Of each claim."""
+    """Per claim."""
     state: AllocationState
     demand_of: DemandOf
 

@@ -15,19 +15,19 @@ class Membership:
 
     group: PodGroup
     running: GroupCount
-    """Those that run: bound, or on their way with kube-scheduler; those that have succeeded."""
+    """Members that are bound, that kube-scheduler may bind, or that have succeeded."""
     nodes: list[tuple[Pod, str]] = field(default_factory=list)
-    """Those that run, with their nodes."""
+    """Running members with their nodes."""
     in_flight: int = 0
-    """Those that have devices and do not run yet."""
+    """Members that have devices and do not run yet."""
     candidates: list[Pod] = field(default_factory=list)
-    """Those that can be decided, in the order of the queue."""
+    """Members that can be decided, in the order of the queue."""
     riders: list[Pod] = field(default_factory=list)
-    """Those that need no devices: they start when the group does."""
+    """Members that need no devices: they start when the group does."""
     gated: int = 0
-    """Those that carry another scheduling gate, or wait for a suspended owner."""
+    """Members with another scheduling gate or a suspended owner."""
     incomplete: int = 0
-    """Those of which a claim does not exist yet."""
+    """Members that lack a claim."""
 
     @property
     def is_met(self) -> bool:

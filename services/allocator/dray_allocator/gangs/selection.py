@@ -101,5 +101,5 @@ class Selection:
 
 
 def _hardest_first(members: Iterable[Member]) -> list[Member]:
-    """Those with most devices first; else in the order of the queue."""
+    """Sort by number of devices, most first; equal ones stay in the order of the queue."""
     return sorted(members, key=lambda member: -member.size)

@@ -1,1 +1,1 @@
-"""Where a pod goes among what fits, and why it goes nowhere."""
+"""The choice of a node and devices for a pod, and the reasons if there is none."""

@@ -40,7 +40,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     shares: tuple[Share, ...]
     considered_devices: int
     link_level: int = 0
-    """Of its devices (``devices.links``); 0 is best."""
+    """How well its devices are connected (``devices.links``); 0 is best."""
     results: tuple[Allocation, ...] = ()
     """What each claim gets, if all devices that the node sees were searched; else ``shares``."""
     worth: tuple[PreferenceKey, ...] = ()

@@ -40,7 +40,7 @@ class PodClaims:
     """Whether kube-scheduler's order decides (KubernetesCompatible)."""
     preferences: Preferences
     shares: tuple[Share, ...]
-    """Of every request and alternative, in order."""
+    """Per request and alternative, in order."""
     connects: bool
     """Whether devices of a better link level are preferred."""
 

@@ -51,11 +51,11 @@ class PodPattern(msgspec.Struct, frozen=True):
     signature: bytes
     """Equal for pods that fit the same nodes with the same devices."""
     placement: Placement
-    """Of the pool, or of the pod itself."""
+    """The pool's placement, or the pod's own."""
     is_aware: bool
     """Whether the placement is FragmentationAware, and so uses the workload model."""
     scoring: Scoring
-    """Of the placement; for FragmentationAware, until there is a workload model."""
+    """The placement's scoring. FragmentationAware uses it until there is a workload model."""
     configs: tuple[tuple[OpaqueConfig, ...], ...]
     """Per claim: the configuration of its classes, each with its requests, then its own."""
     named_nodes: tuple[str, ...] | None
@@ -223,7 +223,7 @@ def _pattern(
 
 
 def _asks(requirements: Sequence[ClaimRequirements]) -> tuple[DeviceRequirements, ...]:
-    """Of all claims; equal requests of several claims are several entries."""
+    """The requirements of all claims; equal requests of several claims are several entries."""
     return tuple(
         [
             msgspec.structs.replace(ask, claim=number)

@@ -45,7 +45,7 @@ ClaimName = tuple[str, str]
 """Namespace and name."""
 _SPECS_KEPT: Final = 1024
 _Part = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
-"""Of a request: selectors and capacity."""
+"""A request's selectors and capacity."""
 _Key = tuple[tuple[_Part, ...], bytes]
 Signature = tuple[bytes, bytes]
 """Equal for claims with equal specs: one part for the requests, one for the rest."""

@@ -17,7 +17,7 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
     """What a group that does not fit waits for."""
 
     signature: bytes = b""
-    """Of the pods that find no node; empty: nothing tells whether a change helps."""
+    """The signature of the pods that find no node; empty: any change may help."""
     slots: int = _NOTHING_NEEDED
     """How many such pods the pool must have room for."""
 

@@ -53,8 +53,8 @@ class Subscriptions:
     def awaits(self, pool: str) -> bool:
         """Whether earlier facts of the pool are to be folded.
 
-        Those of a pool that is known already are ignored: folded before the poolless facts that
-        precede them, they would give a state that no reader of all facts in order has.
+        Those of a known pool are ignored. Folded before the facts without a pool that precede them,
+        they would give a state that no reader of all facts in order has.
         """
         if not pool or self.pools.get(pool) is not None:
             return False

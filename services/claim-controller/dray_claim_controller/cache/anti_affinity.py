@@ -24,7 +24,7 @@ class AntiAffinityTerm:
     namespaces: tuple[str, ...]
     """Empty: of every namespace."""
     labels: tuple[NodeExpression, ...]
-    """Of the pods that are kept away."""
+    """Labels of the excluded pods."""
 
     def concerns(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Whether a pod of that namespace, with these labels, is kept away."""

@@ -49,7 +49,7 @@ class CachedResourceClaim(msgspec.Struct, frozen=True, gc=False):
 
     claim: Claim
     text: bytes
-    """Of the object."""
+    """The object's text."""
     ours: bool
     watched_revision: int
     """Newest revision that the watch itself has shown."""
@@ -89,7 +89,7 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     revision: int = 0
     pod: Pod | None = None
     text: bytes = b""
-    """Of the object; empty without claims."""
+    """The object's text; empty for pods without claims."""
     has_sandbox: bool = False
     """Whether the kubelet has made its sandbox, after it prepared its claims."""
     has_shape: bool = False

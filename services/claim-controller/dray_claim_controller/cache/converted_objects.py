@@ -30,7 +30,7 @@ class ConvertedObject(msgspec.Struct, frozen=True, gc=False):
     version: ObjectText
     """A pod's text is empty: ``value`` has it."""
     value: Any
-    """Of a claim ``Claim``, of a pod ``CachedPod``, of other kinds what ``read`` returns."""
+    """``Claim`` for a claim, ``CachedPod`` for a pod, the result of ``read`` for other kinds."""
     why_unreadable: str = ""
 
     @property

@@ -21,7 +21,7 @@ class DeviceCache:
         """What was summed up of a pool's devices, by driver and pool, then by node; forgotten
         when one of them, or who holds it, changes."""
         self._counted: dict[str, SharedCounters] = {}
-        """What slices say of counters, by name; of those that say something."""
+        """By name, for slices with counters: what they say about them."""
         self._slices_of_pool: dict[tuple[str, str], dict[str, None]] = {}
         self._slices_of_node: dict[str, dict[str, None]] = {}
         """Names of the slices of the nodes that they name."""

@@ -25,7 +25,7 @@ class DecisionVersions:
     policy_version: int
     """Generation of the pool's SchedulingConfigTemplate."""
     learned_version: int
-    """Of what FragmentationAware had learned; 0: nothing."""
+    """The version of FragmentationAware's workload model; 0: there was none."""
 
 
 @dataclass(frozen=True, slots=True)

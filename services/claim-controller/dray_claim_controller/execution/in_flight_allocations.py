@@ -30,7 +30,8 @@ class InFlightAllocations:
         self._fences: dict[str, int] = {}
         """The revision of the claim that each write is fenced by."""
         self._over_s: dict[str, float] = {}
-        """Of writes whose outcome is unknown, from when on (monotonic) none is carried out."""
+        """By claim, for writes with an unknown outcome: the time after which none is carried out
+        (monotonic)."""
 
     @property
     def writes(self) -> tuple[ClaimHolding, ...]:

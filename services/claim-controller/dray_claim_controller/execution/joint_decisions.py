@@ -19,12 +19,12 @@ class JointStep(RecordedRule[Verdict], frozen=True, kw_only=True, tag="joint-ste
     """What becomes of a decision on a group before its pods are bound."""
 
     decisions: tuple[PodDecision, ...]
-    """Of its pods, those that are not void."""
+    """The decisions on its pods that are not void."""
     size: int
     """The number of its pods."""
     timeout_s: float
     age_s: float
-    """Of the decision."""
+    """The age of the decision."""
 
     def answer(self, cache: ObjectCache) -> Verdict:
         states = [_state(cache, one) for one in self.decisions]

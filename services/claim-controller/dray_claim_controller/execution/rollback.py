@@ -61,7 +61,7 @@ class VoidWriter:
             most_s=_LONGEST_S,
         )
         self._rests: dict[str, Backoff] = {}
-        """Of claims whose attempts fail one after the other, by UID."""
+        """By UID, for claims whose attempts fail one after the other."""
 
     async def run(self) -> None:
         """Write what could not be written, and end the rests of claims, until cancelled."""
@@ -214,7 +214,7 @@ class Rollback:
                 self.voids.rest(claim.uid, claim.attempt, failure)
 
     async def clear(self, uid: str) -> None:
-        """Clear the allocation. Raises ConflictError, also where somebody reserved it."""
+        """Clear the allocation. Raises ConflictError, also if it was reserved."""
         cached = self._cache.claims.get(uid)
         if cached is not None and cached.claim.allocation is not None:
             self._informers.apply_response(CLAIMS, await self._writes.clear(cached))

@@ -20,16 +20,16 @@ class Publish(RecordedRule[tuple[Fact, ...]], frozen=True, kw_only=True, tag="pu
 
     key: FactKey
     revision: int
-    """Of the change."""
+    """The revision of the change."""
     before: Any = None
     """The last fact about it (a ``Fact``), tombstones included."""
     doubted: tuple[Any, ...] = ()
     """Later ones, of which it is unknown whether they are stored."""
     left: tuple[tuple[str, int], ...] = ()
-    """Of nodes: highest node-left revision by domain."""
+    """For nodes: the highest node-left revision by domain."""
     closing: tuple[str, ...] = ()
     recall: QuarantineTerms = QuarantineTerms()
-    """Of nodes."""
+    """For nodes."""
     limit_bytes: int = 0
     """What the bus takes at most, where the answer without a limit was too large; 0: not asked."""
 

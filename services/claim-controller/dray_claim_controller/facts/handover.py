@@ -54,7 +54,7 @@ class MembershipInputs:
 def next_membership(
     cache: ObjectCache, node: str, wanted: Pool | None, by: MembershipInputs
 ) -> NodeMembership:
-    """Where the node's next fact puts it, and in whose hands its devices are."""
+    """The pool and the owner in the node's next fact."""
     published = by.published
     if published is None and not _was_kube_schedulers(by.tombstone):
         return _first_membership(cache, node, wanted)
@@ -184,7 +184,7 @@ def next_dray_membership(
     *,
     handed_over: bool = False,
 ) -> NodeMembership:
-    """Where the next fact puts a node whose devices dray allocates, or nobody.
+    """The membership in the next fact of a node whose devices dray or nobody allocates.
 
     A node goes from pool A to B through "no pool": B may only have it once A's decision log
     says that nothing of A is in flight there. ``left`` holds the highest ``node_revision``

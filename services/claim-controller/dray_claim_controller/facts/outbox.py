@@ -33,7 +33,7 @@ class Outbox:
         self._doubted: dict[FactKey, dict[str, Fact]] = {}
         """By subject."""
         self._ended: OrderedDict[FactKey, None] = OrderedDict()
-        """Those of ``_BY_UID`` whose last fact is a tombstone, oldest first."""
+        """Keys in ``_BY_UID`` whose last fact is a tombstone, oldest first."""
 
     def published(self, fact: Fact) -> None:
         """The bus has stored ``fact``."""

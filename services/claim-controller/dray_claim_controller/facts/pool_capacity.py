@@ -31,18 +31,18 @@ _PAIRS = ((TFLOPS, VIRTUAL_TFLOPS), (VRAM, VIRTUAL_VRAM))
 
 @dataclass(frozen=True, slots=True)
 class _Amounts:
-    """Of one physical capacity and its virtual twin, in billionths."""
+    """Sums of one physical capacity and its virtual counterpart, in billionths."""
 
     total: int = 0
     budget: int = 0
     free: int = 0
     """What is left of the budget of healthy cards; below zero if more is taken."""
     partly: int = 0
-    """Of that, on cards of which something is taken."""
+    """The part of it on cards that are partly in use."""
     used: int = 0
     """Healthy cards of which something is taken."""
     full: int = 0
-    """Of those, cards of which nothing is left."""
+    """How many of them have nothing left."""
     total_binary: bool | None = None
     """Whether the last part was spelt with a binary suffix, as the sum is then; None: no part."""
     budget_binary: bool | None = None
@@ -64,7 +64,7 @@ class PoolTotals:
     used: int = 0
     """Healthy cards of whose virtual TFLOPS something is taken."""
     full: int = 0
-    """Of those, cards of which nothing is left."""
+    """How many of them have nothing left."""
 
 
 def pool_totals(cache: ObjectCache, nodes: Iterable[str]) -> PoolTotals:
@@ -111,7 +111,7 @@ class _NodeTotals:
     models: Mapping[str, int]
     """How many cards of each model."""
     amounts: tuple[_Amounts, ...]
-    """Of each of ``_PAIRS``."""
+    """Per entry of ``_PAIRS``."""
 
 
 def _sums(cache: ObjectCache, pool: str, node: str) -> _NodeTotals:

@@ -91,7 +91,7 @@ class _PlannedFacts:
 
     key: FactKey
     revision: int
-    """That changed it."""
+    """The revision that changed it."""
     facts: tuple[Fact, ...]
     error: DrayError | None = None
     """Why they were not published."""

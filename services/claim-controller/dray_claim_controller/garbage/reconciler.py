@@ -26,7 +26,7 @@ class GarbageReconciler:
         self._after_s = after_s
         self._since_s: dict[str, float] = {}
         self._due: dict[str, Object] = {}
-        """Those that are unused for long enough, as they are now, by ``namespace/name``."""
+        """Templates that have been unused for long enough, by ``namespace/name``."""
         self._queue = FairWorkQueue(
             clock,
             self._delete,

@@ -1,4 +1,4 @@
-"""Who a node-agent is on the bus: NATS asks, and Kubernetes vouches for the node.
+"""Identities of node-agents on the bus: NATS asks, and Kubernetes confirms the node.
 
 nats-server hands every connection without a configured user to its authentication callout. Any
 claim-controller answers it: a TokenReview says which node the agent's token is bound to, and the

@@ -38,7 +38,7 @@ class HeldLease:
 
     @property
     def deadline_s(self) -> float:
-        """Until when it must be renewed (monotonic)."""
+        """The time by which it must be renewed (monotonic)."""
         return self._renewed_s + self._renew_s
 
     def timeout_s(self) -> float:

@@ -58,7 +58,7 @@ class ReopenCheck(RecordedRule[bool], frozen=True, kw_only=True, tag="must-begin
     remembered: RememberedLog
     """In the pool's status."""
     state: StreamState | None
-    """Of the remembered epoch's log."""
+    """The state of the remembered epoch's log."""
     seen_sequence: int
     """Last record of that log that this term has read."""
     facts_created: str
@@ -76,7 +76,7 @@ class NextEpoch(RecordedRule[int], frozen=True, kw_only=True, tag="next-epoch"):
     domain: str
     remembered: RememberedLog
     published: int
-    """Epoch that the domain's fact says."""
+    """The epoch in the domain's fact."""
     attempts: tuple[int, ...]
     """Highest attempt on each of the pool's claims."""
     inherited: tuple[int, ...] = ()

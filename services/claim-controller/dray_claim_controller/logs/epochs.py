@@ -253,7 +253,7 @@ class Epochs:
         return None
 
     async def _void(self, claim: Claim, attempt: int) -> None:
-        """Until it is void, gone, allocated, or given up: that depends on nobody's answer."""
+        """Repeat until the claim is void, gone, allocated, or given up."""
         backoff = Backoff(_FIRST_S, _MOST_S)
         until_s = self._clock.monotonic_s() + _PATIENCE_S
         while True:

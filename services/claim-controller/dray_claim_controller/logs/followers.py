@@ -81,7 +81,7 @@ class Followers:
             clock, self._close, name="close", group_of=lambda domain: domain, most_s=_CLOSED_EVERY_S
         )
         self._read: dict[str, OpenExecutions] = {}
-        """Of the logs that are being read, and not being opened."""
+        """By domain, for logs that are read and not being opened."""
 
     async def run(self) -> None:
         """Follow the logs of all pools, and close those of deleted pools, concurrently, until

@@ -26,7 +26,7 @@ class Kept:
     checkpoints: tuple[CheckpointPosition, ...]
     """The checkpoints to be remembered, oldest first."""
     first_sequence: int
-    """Of the first record that is kept: that of a checkpoint, or 1."""
+    """The sequence of the first record that is kept: a checkpoint's, or 1."""
 
 
 def kept(

@@ -78,7 +78,7 @@ def _late(
     holders: list[CachedResourceClaim],
     recalled_unix_s: float,
 ) -> Iterator[LateAllocation]:
-    """Latest first, and as many as have to go; those that are going count as gone."""
+    """Latest first, until the rest fits; ending pods count as ended."""
     late = [cached for cached in holders if _came_late(cached, recalled_unix_s)]
     late.sort(
         key=lambda cached: (_is_going(cache, cached), _allocated_unix_s(cached)), reverse=True

@@ -45,17 +45,17 @@ class PoolStatus(RecordedRule[dict[str, Any] | None], frozen=True, kw_only=True,
     pool: str
     nodes: tuple[str, ...]
     epoch: int = 0
-    """Of the log that was read; 0: none was."""
+    """The epoch of the log that was read; 0: none was."""
     sequence: int = 0
     now_unix_s: float
     moving: tuple[str, ...] = ()
-    """Those of ``nodes`` whose devices are not in the hands yet in which the pool wants them."""
+    """Nodes whose devices are not yet allocated by the pool's owner."""
     allocates: bool = True
     """Whether the cluster's kube-scheduler allocates devices."""
     served_by: str | None = None
     """The allocator that serves it; empty: none; None: not known yet."""
     silent: tuple[str, ...] = ()
-    """Those of ``nodes`` whose node-agents have not reported for a while."""
+    """Nodes whose node-agents have not reported for a while."""
 
     def answer(self, cache: ObjectCache) -> dict[str, Any] | None:
         log = LogPosition(self.epoch, self.sequence) if self.epoch else None

@@ -68,5 +68,5 @@ class ServingReplicas:
             self._changed[pool] = None
 
     async def pause(self) -> None:
-        """Until the next look."""
+        """Wait until the next look."""
         await self._clock.sleep(_EVERY_S)

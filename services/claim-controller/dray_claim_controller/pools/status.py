@@ -98,8 +98,8 @@ def pool_status(
 
 
 def is_news(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Whether a status says more than the one there is; the log's sequence alone is no news
-    until it has moved by ``MOVED_FAR``, because every write wakes all who watch pools."""
+    """Whether to write a status. If only the log's sequence differs, not before it has moved by
+    ``MOVED_FAR``: every write is sent to all watchers of pools."""
     new, known = dict(status), dict(before)
     if "servedBy" not in new:
         known.pop("servedBy", None)
@@ -192,9 +192,9 @@ class _SelectorOverlap:
     """Nodes that a pool and others select."""
 
     lost: tuple[str, ...]
-    """Those that others have, as ``node (pool)``."""
+    """Contested nodes that other pools have, as ``node (pool)``."""
     kept: tuple[str, ...]
-    """Those that the pool has, as ``node (other pools)``."""
+    """Contested nodes that the pool has, as ``node (other pools)``."""
 
     @property
     def reason(self) -> str:

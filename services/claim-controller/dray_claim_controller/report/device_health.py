@@ -24,7 +24,7 @@ class HealthNews:
 
     pod: Pod
     reason: str
-    """Of the event: ``GPUUnhealthy`` or ``GPUHealthy``."""
+    """The event's reason: ``GPUUnhealthy`` or ``GPUHealthy``."""
     message: str
 
     @property

@@ -15,7 +15,7 @@ REPEATS_PER_S: Final = 5.0
 _MOST_REPEATS: Final = 50.0
 """Repeated reports that are written at once, after a while without any."""
 CROWD: Final = 32
-"""So many pods on their way are a crowd: twice what is carried out at a time."""
+"""Reports wait while this many pods are in execution: twice what is carried out at a time."""
 _FIRST_S: Final = 0.5
 
 

@@ -8,7 +8,7 @@ from dray_node_agent.decisions.gpus import GpuSnapshot
 from dray_node_agent.decisions.inventory import device_name
 
 _LONGEST_MESSAGE: Final = 1024
-"""Of the kubelet; it would cut longer ones."""
+"""The kubelet's limit; it cuts longer ones."""
 
 
 class GpuHealth(msgspec.Struct, frozen=True):

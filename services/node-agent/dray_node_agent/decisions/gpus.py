@@ -48,11 +48,11 @@ class Gpu(msgspec.Struct, frozen=True):
     ecc: bool | None = None
     """Whether ECC is on; None: the GPU has none."""
     parent_uuid: str = ""
-    """Of a MIG instance: its card."""
+    """The card of a MIG instance."""
     mig_profile: str = ""
-    """Of a MIG instance: such as ``1g.5gb``."""
+    """The profile of a MIG instance, such as ``1g.5gb``."""
     compute_slices: int = 0
-    """Of a MIG instance: how many of the card's seven."""
+    """How many of the card's seven slices a MIG instance has."""
     edits: dict[str, Any] = msgspec.field(default_factory=dict)
     """What ``nvidia-ctk`` says that a container needs of this GPU, instead of ``device_nodes``."""
 

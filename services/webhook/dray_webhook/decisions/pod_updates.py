@@ -5,6 +5,7 @@ unavailable.
 """
 
 from dray.api.names import GPUPOOL, OWN_ANNOTATIONS, REQUEST_ID, SHAPE
+from dray_webhook.decisions.gpu_resources import without_resources
 from dray_webhook.decisions.injection import keep
 from dray_webhook.decisions.jsonpatch import difference
 from dray_webhook.decisions.pools import Installation
@@ -28,11 +29,11 @@ def restore_injected(
             after[name] = before[name]
         else:
             del after[name]
-    patched = dict(pod)
+    patched = dict(without_resources(pod, installation.gpu_resources) if SHAPE in before else pod)
     if reverted:
         patched["metadata"] = {**(pod.get("metadata") or {}), "annotations": after}
     if SHAPE in before or REQUEST_ID in before:
-        patched["spec"] = keep(pod.get("spec") or {}, old.get("spec") or {})
+        patched["spec"] = keep(patched.get("spec") or {}, old.get("spec") or {})
     return AdmissionAnswer(
         patch=tuple(difference(pod, patched)),
         warnings=tuple(

@@ -26,6 +26,7 @@ from dray.messages.facts import TemplateObserved
 from dray.messages.rpc import Derive, Lookup
 from dray_webhook.decisions.annotations import AnnotationFindings, read_annotations
 from dray_webhook.decisions.containers import read_containers
+from dray_webhook.decisions.gpu_resources import as_annotations, asks_by_resource
 from dray_webhook.decisions.groups import NO_GROUP, join_group
 from dray_webhook.decisions.injection import (
     NEVER_ON_CREATED_PODS,
@@ -66,15 +67,16 @@ def admit_pod(
 ) -> AdmissionAnswer:
     """The answer of /mutate-pods. Decide a denial with ``unresolved`` again after look-ups."""
     pod = request.object or {}
+    asks_by_name = asks_by_resource(pod, installation.gpu_resources)
     is_concerned = _has_dray_annotations(pod) or _has_dray_annotations(request.old_object or {})
     scheduler = (pod.get("spec") or {}).get("schedulerName")
-    if not is_concerned and scheduler not in installation.scheduler_names:
+    if not (is_concerned or asks_by_name) and scheduler not in installation.scheduler_names:
         return AdmissionAnswer()
     if request.operation == "UPDATE":
         return restore_injected(pod, request, installation)
     if request.operation != "CREATE":
         return AdmissionAnswer()
-    if not asks_for_gpus(pod):
+    if not (asks_by_name or asks_for_gpus(pod)):
         return admit_rider(pod, installation, ids)
     return _PodCreation(pod, request, view, installation, ids).answer()
 
@@ -112,13 +114,14 @@ class _PodCreation:
         installation: Installation,
         ids: AdmissionIds,
     ) -> None:
-        self.pod = pod
+        self.findings = AnnotationFindings()
+        self.original = pod
+        self.pod = pod = as_annotations(pod, installation.gpu_resources, self.findings)
         self.spec: Object = pod.get("spec") or {}
         self.request = request
         self.scheduler_names = installation.scheduler_names
         self.view = view
         self.ids = ids
-        self.findings = AnnotationFindings()
         self.annotations = annotations_of(pod)
         self.containers = read_containers(self.annotations, self.spec, self.findings)
         self.asked = read_annotations(
@@ -162,7 +165,7 @@ class _PodCreation:
         patched = inject(self.pod, injection)
         self._warn(pool, patched)
         return AdmissionAnswer(
-            patch=tuple(difference(self.pod, patched)),
+            patch=tuple(difference(self.original, patched)),
             warnings=tuple(self.findings.warnings),
             requested=self._event(injection),
             derive=Derive(

@@ -40,6 +40,8 @@ class Installation:
     """Users who may write the annotations that only dray writes."""
     scheduler_names: tuple[str, ...] = DEFAULT_SCHEDULER_NAMES
     """``schedulerName`` of pods that are dray's to schedule, with GPUs or without."""
+    gpu_resources: tuple[str, ...] = ()
+    """Resources of containers that mean whole GPUs of dray."""
 
     @property
     def acts_for_volcano(self) -> bool:

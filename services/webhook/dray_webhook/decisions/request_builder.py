@@ -27,7 +27,7 @@ Object = dict[str, Any]
 PLACEHOLDER = "true"
 """The default selector of a base template, which the generated ones replace."""
 MAX_REQUEST_NAME_LENGTH = 63
-"""Of a request's name (DNS label)."""
+"""The limit of a DNS label."""
 _DIGITS = 8
 DEFAULT_LANGUAGE = Environment(mode=Mode.NEW)
 

@@ -27,7 +27,7 @@ class Literals:
     def __init__(self) -> None:
         self.calls: list[tree.Call] = []
         self.keys: list[Expr] = []
-        """Of indexes, but for the plain strings and ints."""
+        """Keys of indexes, except plain strings and ints."""
         self.variables: list[tree.Ident] = []
         """Uses of variables that may hold a type."""
         self.lists: list[Elements] = []

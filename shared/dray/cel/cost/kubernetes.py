@@ -163,7 +163,7 @@ def _equal(call: EstimatedCall) -> Estimate | None:
 
 
 def _includes(call: EstimatedCall) -> Estimate | None:
-    """Of DRA in 1.36; in 1.37 it is one of Kubernetes' functions of lists."""
+    """A function of DRA in 1.36, and of Kubernetes' lists in 1.37."""
     if call.overload != "dra_includes_dyn_dyn":
         return _aggregate(call)
     return Estimate(SizeRange(0, _INCLUDED_AT_MOST)) if call.target is not None else None

@@ -43,9 +43,9 @@ class Loop:
     is_constant: bool = False
     """Whether the last argument is known in advance, so that a list of it costs nothing."""
     overload: str | None = None
-    """Of ``sortBy``: what sorts, where the types tell."""
+    """For ``sortBy``: the overload that sorts, if the types determine it."""
     is_lossy: bool = True
-    """Of ``optMap``, which stands for a ternary: whether those change optionals."""
+    """For ``optMap``, which is a ternary: whether its branches change optionals."""
 
     def rounds(self, frame: Frame) -> Iterator[tuple[Value, Value]]:
         """Key and item of each round, after the variables are set."""

@@ -145,7 +145,7 @@ def _sets(factor: int) -> Charge:
 
 
 def _selector(values: Sequence[Value], result: Value) -> int:
-    """Of a label or field selector: its text, and a requirement for each two characters."""
+    """The cost of a label or field selector: its text, and a requirement per two characters."""
     length = size(values[1])
     return LIST_COST + tenth(length) + -(-length // 2) * (LIST_COST + STRUCT_COST)
 

@@ -16,7 +16,7 @@ _FORM: Final = re.compile(
     r"(?P<suffix>(?:[eE][+-]?[0-9]{1,18}|[KMGTPE]i|[numkMGTPE])?)"
 )
 _MOST_DIGITS: Final = 100_000
-"""Of an amount written with an exponent; Go keeps the exponent and fails when it compares."""
+"""For amounts written with an exponent: Go keeps the exponent and fails when it compares."""
 _LONGEST: Final = 4096
 _MOST_BINARY: Final = INT64[-1] * NANO
 """Upstream's bound for amounts with a binary suffix, and for these alone."""

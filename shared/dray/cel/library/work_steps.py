@@ -14,7 +14,7 @@ _REGULAR: Final = 240
 _MATCHED: Final = 12
 """Instructions of a pattern's program that it takes in a step, for one character."""
 _COMPILED: Final = 96
-"""As many characters matched takes the pattern's compilation."""
+"""Compiling a pattern costs as much as matching this many characters."""
 _FOUND: Final = 80
 """One match of ``findAll``."""
 MOST_FOUND: Final = WORK_LIMIT // _FOUND

@@ -83,7 +83,7 @@ class _Parser:
         self.source = source
         self.texts, self.starts = scan(source)
         self.at = 0
-        """Of the token ahead."""
+        """The index of the next token."""
         self.escapes = environment.knows_escaped_names
         self.has_braces = "{" in self.texts
         self.expressions = self.relations = self.sums = 0

@@ -114,7 +114,7 @@ AUTHORIZATION: Final = {
 """Declared everywhere; nothing in a selector has these types."""
 
 INCLUDES: Final = {"includes": "dra_includes_dyn_dyn: dyn.(dyn) -> bool"}
-"""Of DRA, behind the gate DRAListTypeAttributes; new in 1.36."""
+"""A function of DRA, behind the gate DRAListTypeAttributes; new in 1.36."""
 
 SINCE_137: Final = {
     "duration": """
@@ -135,4 +135,4 @@ SINCE_137: Final = {
 """What 1.37 declares otherwise: no duration of an int, and strings before lists."""
 
 INCLUDES_137: Final = {"includes": "list_includes_dyn_dyn: dyn.(dyn) -> bool"}
-"""Of Kubernetes' lists since 1.37."""
+"""A function of Kubernetes' lists since 1.37."""

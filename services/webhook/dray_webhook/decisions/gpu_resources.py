@@ -1,0 +1,80 @@
+"""Pods that ask for whole GPUs by a resource of a device plugin: ``nvidia.com/gpu: 1``.
+
+The resource becomes annotations and is removed: no node of dray has it, so kube-scheduler would
+find none.
+"""
+
+import copy
+import json
+from collections.abc import Sequence
+
+from dray.api.names import (
+    CONTAINER_GPU_COUNT,
+    CONTAINER_GPUS,
+    DEDICATED_GPU,
+    DRA_ENABLED,
+    GPU_COUNT,
+)
+from dray.api.quantities import NANO, InvalidQuantityError, parse_quantity
+from dray_webhook.decisions.annotation_values import quoted
+from dray_webhook.decisions.annotations import AMOUNTS, AnnotationFindings
+from dray_webhook.decisions.containers import containers_of
+from dray_webhook.decisions.review import Object, annotations_of
+
+_SAY_HOW_MANY = (*AMOUNTS, GPU_COUNT, CONTAINER_GPUS, CONTAINER_GPU_COUNT)
+
+
+def asks_by_resource(pod: Object, resources: Sequence[str]) -> bool:
+    """Whether a container asks for one of the resources."""
+    return bool(_counts(pod, resources))
+
+
+def as_annotations(pod: Object, resources: Sequence[str], findings: AnnotationFindings) -> Object:
+    """The pod with annotations in place of the resources; adds errors to ``findings``."""
+    counts = _counts(pod, resources)
+    if not counts:
+        return pod
+    annotations = annotations_of(pod)
+    findings.errors += [
+        f"container {quoted(next(iter(counts)))} asks for {' or '.join(resources)}, which is whole "
+        f"GPUs, and annotation {name} says what the pod gets, too: expected one of them"
+        for name in _SAY_HOW_MANY
+        if name in annotations
+    ]
+    written = {DRA_ENABLED: "true", DEDICATED_GPU: "true", CONTAINER_GPU_COUNT: json.dumps(counts)}
+    converted = without_resources(pod, resources)
+    converted["metadata"] = {
+        **(pod.get("metadata") or {}),
+        "annotations": {**written, **annotations},
+    }
+    return converted
+
+
+def without_resources(pod: Object, resources: Sequence[str]) -> Object:
+    """The pod whose containers do not ask for the resources."""
+    stripped = copy.deepcopy(pod)
+    for container in containers_of(stripped.get("spec") or {}):
+        if _count(container, resources):
+            for amounts in ("limits", "requests"):
+                for name in resources:
+                    (container["resources"].get(amounts) or {}).pop(name, None)
+    return stripped
+
+
+def _counts(pod: Object, resources: Sequence[str]) -> dict[str, int]:
+    """Whole GPUs by container, of those that ask for some."""
+    return {
+        container.get("name", ""): count
+        for container in containers_of(pod.get("spec") or {})
+        if (count := _count(container, resources))
+    }
+
+
+def _count(container: Object, resources: Sequence[str]) -> int:
+    """What a container asks for; 0 also where the API server will refuse the amount."""
+    limits = (container.get("resources") or {}).get("limits") or {}
+    try:
+        nano = sum(parse_quantity(str(limits[name])).nano for name in resources if name in limits)
+    except InvalidQuantityError:
+        return 0
+    return 0 if nano % NANO else max(nano // NANO, 0)

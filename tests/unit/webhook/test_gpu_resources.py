@@ -1,0 +1,117 @@
+"""Pods that ask for whole GPUs by a resource, as device plugins offer them."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+P = "tensor-fusion.ai/"
+CHAPTER = Path(__file__).parents[3] / "examples/seed/002-gpu-clusters-zh.txt"
+
+
+@pytest.fixture
+def cluster(cluster):
+    cluster.rules = dataclasses.replace(cluster.rules, gpu_resources=("nvidia.com/gpu",))
+    cluster.pool("shared", default=True)
+    return cluster
+
+
+def asking(*counts, annotations=None, **spec):
+    containers = [
+        {
+            "name": f"c{index}",
+            "image": "app",
+            "resources": {"limits": {"cpu": "1", "nvidia.com/gpu": count}} if count else {},
+        }
+        for index, count in enumerate(counts)
+    ]
+    metadata = {"name": "train", "namespace": "team-a"}
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"metadata": metadata, "spec": {"containers": containers, **spec}}
+
+
+def shape_requests(pod):
+    devices = json.loads(pod["metadata"]["annotations"][P + "shape"])["spec"]["devices"]
+    return devices["requests"]
+
+
+def written_pod():
+    """The pod of the chapter on device plugins, verbatim."""
+    text = CHAPTER.read_text()
+    start = text.index("apiVersion: v1\nkind: Pod")
+    end = text.index("nvidia.com/gpu: 1", start) + len("nvidia.com/gpu: 1")
+    return yaml.safe_load(text[start:end])
+
+
+def test_a_pod_of_the_traditional_form_gets_one_whole_gpu(cluster, patched):
+    pod = written_pod()
+    found = patched(pod, cluster.admit(pod))
+    container = found["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {}
+    (request,) = shape_requests(found)
+    assert request["exactly"]["count"] == 1
+    assert "capacity" not in request["exactly"]
+    assert [one["request"] for one in container["resources"]["claims"]] == [request["name"]]
+    assert found["spec"]["resourceClaims"]
+    again = cluster.admit(found)
+    assert {one["path"] for one in again.patch} <= {"/metadata/annotations"}
+
+
+@pytest.mark.parametrize("count", [2, "2", "2e0", "2000m"])
+def test_each_container_gets_as_many_as_it_asks_for(cluster, patched, count):
+    pod = asking(1, None, count)
+    found = patched(pod, cluster.admit(pod))
+    assert [one["exactly"]["count"] for one in shape_requests(found)] == [1, 2]
+    claims = [one.get("resources", {}).get("claims") for one in found["spec"]["containers"]]
+    assert [len(one or ()) for one in claims] == [1, 0, 1]
+    assert found["spec"]["containers"][2]["resources"]["limits"] == {"cpu": "1"}
+
+
+@pytest.mark.parametrize("count", ["0", "1500m", "-1", "many"])
+def test_other_amounts_are_left_to_the_api_server(cluster, count):
+    answer = cluster.admit(asking(count))
+    assert answer.allowed
+    assert answer.patch == ()
+
+
+def test_requests_of_the_resource_are_removed_too(cluster, patched):
+    pod = asking(1)
+    pod["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": 1, "cpu": "1"}
+    found = patched(pod, cluster.admit(pod))
+    assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+
+
+def test_annotations_may_say_which_gpus(cluster, patched):
+    pod = asking(1, annotations={P + "gpupool": "dedicated", P + "gpu-model": "H100"})
+    found = patched(pod, cluster.admit(pod))
+    (request,) = shape_requests(found)
+    assert "H100" in str(request["exactly"]["selectors"])
+    assert found["metadata"]["annotations"][P + "gpupool"] == "dedicated"
+
+
+@pytest.mark.parametrize("name", ["tflops-request", "vram-limit", "gpu-count", "dedicated-gpu"])
+def test_two_ways_to_say_how_much_are_refused(cluster, name):
+    answer = cluster.admit(asking(1, annotations={P + name: "1"}))
+    assert (
+        'container "c0" asks for nvidia.com/gpu, which is whole GPUs, and annotation '
+        f"{P}{name} says what the pod gets, too: expected one of them"
+    ) in answer.message
+
+
+def test_a_pod_that_is_applied_again_stays_as_it_was(cluster, patched, request_of):
+    pod = asking(1)
+    admitted = patched(pod, cluster.admit(pod))
+    applied = json.loads(json.dumps(admitted))
+    applied["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "1"
+    answer = cluster.admit(applied, operation="UPDATE", old=admitted)
+    assert patched(applied, answer) == admitted
+
+
+def test_without_the_setting_the_pod_is_not_drays(cluster):
+    cluster.rules = dataclasses.replace(cluster.rules, gpu_resources=())
+    answer = cluster.admit(asking(1))
+    assert answer.allowed
+    assert answer.patch == ()
