@@ -103,7 +103,7 @@ class StackScenario:
     def nodes(self) -> dict[str, list[str]]:
         """See ``ObservedCluster``."""
         found: dict[str, list[str]] = {}
-        for pod in self._pods:
+        for pod in self._of(PODS):
             if node := pod["spec"].get("nodeName"):
                 found.setdefault(node, []).append(pod["metadata"]["name"])
         return found

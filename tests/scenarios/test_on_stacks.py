@@ -8,8 +8,8 @@ from tests.scenarios.objects import scenarios
 from tests.scenarios.stacks import StackReader, StackScenario
 
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
-from dray_sandbox.retry import connect_with_retries
 from dray_sandbox.stack import Stack
+from tools.retry import connect_with_retries
 
 pytestmark = pytest.mark.real  # The sandbox, too: it takes as long as a hundred other tests.
 

@@ -385,9 +385,7 @@ class AllocatorState:
         domain.current.take(decision, self.facts.now_unix_s)
         domain.queue.remove(pod_uid)
         is_counted = self._is_counted(pod_uid, node)
-        if is_counted or not (
-            is_charged or self.assumed_pods.add(pod_uid, node, _held(decision))
-        ):
+        if is_counted or not (is_charged or self.assumed_pods.add(pod_uid, node, _held(decision))):
             self._recompute_assumed_pod(pod_uid)  # An earlier attempt has not ended in a log yet.
         devices: list[DeviceId] = []
         for claim in decision.claims:
