@@ -158,8 +158,11 @@ KUBERNETES_COMPATIBLE: Final = "KubernetesCompatible"
 DEFAULT_PLACEMENT: Final = FRAGMENTATION_AWARE
 """``placement.mode`` where a SchedulingConfigTemplate names none."""
 
-LIMITS_KIND: Final = "GPULimits"
+SHARE_CONFIG_KIND: Final = "GPUShareConfig"
 """``kind`` of the driver's own opaque configuration; its fields are those below, and limits."""
+LIMITS_KIND: Final = "GPULimits"
+"""The same, as derived templates have it: the name that older node-agents read."""
+SHARE_CONFIG_KINDS: Final = (SHARE_CONFIG_KIND, LIMITS_KIND)
 CONTAINER_FIELD: Final = "container"
 """The containers that the requests belong to; absent: every container that refers to the claim."""
 PREFER_FIELD: Final = "prefer"

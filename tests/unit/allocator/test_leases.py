@@ -117,6 +117,38 @@ async def test_a_single_domain_stays_where_it_is(bus):
     await two.stop()
 
 
+async def test_a_thousand_leases_are_renewed_together_and_none_is_asked_for_in_between(bus):
+    asked: list[str] = []
+    on_their_way, most = 0, 0
+    acquire = bus.acquire
+
+    async def noting(key: str, holder: str, *, ttl_s: float) -> bool:
+        nonlocal on_their_way, most
+        asked.append(key)
+        on_their_way += 1
+        most = max(most, on_their_way)
+        await asyncio.sleep(0)
+        on_their_way -= 1
+        return await acquire(key, holder, ttl_s=ttl_s)
+
+    many = tuple(f"pool-{number}" for number in range(1000))
+    for domain in many:
+        await bus.ensure(log_spec(domain, 1))
+    replica = Replica("one", bus, many)
+    await replica.die()
+    replica.bus.acquire = noting
+    leases, loop = replica._serving, asyncio.get_running_loop()
+    await leases._turn()
+    assert len(replica.serves) == 1000
+    leases._due_s = loop.time() + 60
+    asked.clear()
+    await leases._turn()
+    assert asked == []
+    leases._due_s, leases._counted_s, most = 0.0, loop.time() + 60, 0
+    await leases._turn()
+    assert (len(asked), most) == (1000, 1000)
+
+
 async def test_one_that_has_not_read_everything_gets_nothing(bus):
     one = Replica("one", bus)
     late = Replica("late", bus)

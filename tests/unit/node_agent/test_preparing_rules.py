@@ -152,7 +152,6 @@ def test_limits_come_from_opaque_config_and_the_claims_win_over_the_classs():
         limits(tflopsLimit="300", qos="critical"),
         limits("FromClass", tflopsLimit="111", vramLimit="9Gi", isolation="soft"),
         limits(driver="other.example", tflopsLimit="1"),
-        limits(kind="Other", tflopsLimit="2"),
         limits(requests=["elsewhere"], tflopsLimit="3"),
     )
     made = claim(result(), config=config)
@@ -164,8 +163,54 @@ def test_limits_come_from_opaque_config_and_the_claims_win_over_the_classs():
     assert env["TENSOR_FUSION_QOS"] == "critical"
 
 
+def test_limits_are_at_most_what_the_card_has():
+    made = claim(result(), config=(limits(tflopsLimit="9000", vramLimit="1Ti"),))
+    (use,) = device_uses(made, "u1", "n1", CARDS)
+    env = environment(use, ("GPU-1",), made, "low")
+    card = use.published
+    assert env["TENSOR_FUSION_TFLOPS_LIMIT"] == str(card.model.tflops)
+    assert env["TENSOR_FUSION_VRAM_LIMIT"] == str(card.gpu.memory_bytes)
+
+
+def test_variables_of_a_limiter_library_are_set_where_the_isolation_is_soft():
+    soft = limits(kind="GPUShareConfig", vramLimit="9Gi", tflopsLimit="78", isolation="soft")
+    made = claim(result(), config=(soft,))
+    (use,) = device_uses(made, "u1", "n1", CARDS)
+    uuid = use.published.gpu.uuid
+    env = environment(use, ("GPU-other", uuid), made, "low")
+    assert env["CUDA_DEVICE_MEMORY_LIMIT_1"] == "9216m"
+    assert env["CUDA_DEVICE_SM_LIMIT"] == str(78 * 100 // use.published.model.tflops)
+    assert "CUDA_DEVICE_SM_LIMIT" in environment(use, None, made, "low")
+    assert not any(
+        name.startswith("CUDA_DEVICE_MEMORY") for name in environment(use, None, made, "")
+    )
+    for isolation in ("shared", "hard", ""):
+        made = claim(result(), config=(limits(vramLimit="9Gi", isolation=isolation),))
+        assert not any(name.startswith("CUDA") for name in environment(use, (uuid,), made, "low"))
+
+
 @pytest.mark.parametrize(
-    ("tflops", "variable"), [("98900m", "98.9"), ("10k", "10000"), ("0.5", "0.5")]
+    ("parameters", "why"),
+    [
+        ({"kind": "Other"}, "kind is 'Other': expected GPUShareConfig"),
+        (
+            {"kind": "GPUShareConfig", "apiVersion": "tensor-fusion.ai/v9"},
+            "apiVersion is 'tensor-fusion.ai/v9': expected tensor-fusion.ai/v1",
+        ),
+        ({"kind": "GPUShareConfig", "vramLimit": "lots"}, "vramLimit is 'lots': expected bytes as"),
+        ({"kind": "GPUShareConfig", "computePercentLimit": 101}, "above 0 and at most 100"),
+        ({"kind": "GPUShareConfig", "isolation": "jail"}, "expected one of shared, soft, hard"),
+    ],
+)
+def test_a_configuration_that_can_t_be_used_is_refused(parameters, why):
+    made = claim(result(), config=(OpaqueConfig(DRIVER, parameters),))
+    with pytest.raises(NotPreparedError) as refused:
+        device_uses(made, "u1", "n1", CARDS)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("tflops", "variable"), [("98900m", "98.9"), ("1e2", "100"), ("0.5", "0.5")]
 )
 def test_amounts_in_the_environment_are_plain_numbers(tflops, variable):
     limited = claim(result(tflops=tflops), config=(limits(tflopsLimit=tflops),))

@@ -79,6 +79,29 @@ def test_subrequests_are_mapped_too(review, patched):
     assert entry["capacity"]["requests"] == {"virtual_vram": "1Gi"}
 
 
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({"vramLimit": "8Gi", "computePercentLimit": 30, "isolation": "soft"}, ""),
+        ({"vramLimt": "8Gi"}, "'vramLimt' is not known: expected apiVersion, kind, tflopsLimit"),
+        ({"apiVersion": "tensor-fusion.ai/v2"}, "expected tensor-fusion.ai/v1"),
+        ({"tflopsLimit": "9", "computePercentLimit": "9"}, "both limit compute: expected one"),
+        ({"vramLimit": "-1"}, "expected bytes as a quantity above zero"),
+    ],
+)
+def test_configurations_of_claims_and_templates_are_checked(cluster, review, parameters, why):
+    wanted = {"apiVersion": "tensor-fusion.ai/v1", "kind": "GPUShareConfig", **parameters}
+    for obj in (claim(), template()):
+        spec = obj["spec"].get("spec") or obj["spec"]
+        spec["devices"]["config"] = [
+            {"opaque": {"driver": "other.example", "parameters": {"kind": "Other"}}},
+            {"opaque": {"driver": D, "parameters": wanted}},
+        ]
+        answer = validate_claim(review(obj), cluster.view)
+        assert answer.allowed == (not why)
+        assert why in answer.message
+
+
 def test_other_classes_are_left_alone(review):
     obj = claim("nic", {"vram": "16Gi"}, [{"operator": "Exists"}])
 

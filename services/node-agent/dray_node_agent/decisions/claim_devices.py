@@ -10,17 +10,24 @@ from dray.api.errors import PermanentError
 from dray.api.names import (
     CONTAINER_FIELD,
     DRIVER,
-    LIMITS_KIND,
+    SHARE_CONFIG_KINDS,
     VIRTUAL_TFLOPS,
     VIRTUAL_VRAM,
     qualified,
 )
 from dray.api.quantities import (
+    NANO,
     InvalidQuantityError,
     Quantity,
     parse_quantity,
     plain_number,
     readable,
+)
+from dray.api.share_config import (
+    PERCENT_LIMIT_FIELD,
+    TFLOPS_LIMIT_FIELD,
+    VRAM_LIMIT_FIELD,
+    config_problems,
 )
 from dray_node_agent.decisions.cdi import (
     Spec,
@@ -30,6 +37,7 @@ from dray_node_agent.decisions.cdi import (
     gpu_edits,
     spec_of,
 )
+from dray_node_agent.decisions.enforcers import ShareLimits, enforcer_of
 from dray_node_agent.decisions.inventory import NodeInventory, PublishedGpu
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 from dray_node_agent.decisions.visible_gpus import ClaimPart
@@ -38,12 +46,14 @@ VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 NO_DEVICES = "void"
 """For NVIDIA's container runtime: add nothing to what CDI gives the container."""
 _CONFIG_ENV = {
-    "tflopsLimit": "TENSOR_FUSION_TFLOPS_LIMIT",
-    "vramLimit": "TENSOR_FUSION_VRAM_LIMIT",
-    "computePercentLimit": "TENSOR_FUSION_COMPUTE_PERCENT_LIMIT",
+    TFLOPS_LIMIT_FIELD: "TENSOR_FUSION_TFLOPS_LIMIT",
+    VRAM_LIMIT_FIELD: "TENSOR_FUSION_VRAM_LIMIT",
+    PERCENT_LIMIT_FIELD: "TENSOR_FUSION_COMPUTE_PERCENT_LIMIT",
     "qos": "TENSOR_FUSION_QOS",
     "isolation": "TENSOR_FUSION_ISOLATION",
 }
+_LIMITED = {TFLOPS_LIMIT_FIELD: VIRTUAL_TFLOPS, VRAM_LIMIT_FIELD: VIRTUAL_VRAM}
+"""The capacity that caps a limit."""
 _REQUEST_ENV = {
     VIRTUAL_TFLOPS: "TENSOR_FUSION_TFLOPS_REQUEST",
     VIRTUAL_VRAM: "TENSOR_FUSION_VRAM_REQUEST",
@@ -90,8 +100,8 @@ def device_uses(
     """The devices of ``node`` that are allocated to ``claim``, in the order of its results.
 
     Raises:
-        NotPreparedError: the claim has another uid, is not allocated, or has devices that are not
-            here.
+        NotPreparedError: the claim has another uid, is not allocated, has devices that are not
+            here, or a configuration that can't be used.
     """
     where = f"claim {claim.namespace}/{claim.name}"
     if claim.uid != uid:
@@ -107,6 +117,12 @@ def device_uses(
         raise NotPreparedError(f"{where} holds {elsewhere}, which are not of node {node}")
     if missing := sorted({str(one.id) for one in ours if one.id.device not in published_gpus}):
         raise NotPreparedError(f"{where} holds {missing}, but node {node} has no such GPU now")
+    for config in claim.allocation.config:
+        if config.driver == DRIVER and (problems := [*config_problems(config.parameters)]):
+            raise NotPreparedError(
+                f"{where}: its configuration of driver {DRIVER} ({config.source}) can't be used: "
+                f"{'; '.join(problems)}; nothing runs with limits that nobody understood"
+            )
     grouped: dict[str, list[AllocatedDevice]] = {}
     for one in ours:
         grouped.setdefault(one.id.device, []).append(one)
@@ -171,15 +187,16 @@ def environment(
 
     ``gpus``: UUIDs of all GPUs of the container, because the environments of all its devices are
     merged; None: no single list is right for all containers that get this GPU. Amounts are plain
-    numbers: TFLOPS, bytes, percent.
+    numbers: TFLOPS, bytes, percent. Limits are at most the device's virtual capacity.
     """
     env = {VISIBLE_DEVICES: NO_DEVICES if gpus is None else ",".join(gpus)}
     env |= {_REQUEST_ENV[name]: plain_number(amount.nano) for name, amount in use.consumed.items()}
     env["TENSOR_FUSION_QOS"] = qos
-    config = claim.allocation.config if claim.allocation else ()
-    for entry in sorted(config, key=lambda one: one.source != "FromClass"):
-        if entry.driver == DRIVER and _applies_to(entry, use):
-            env |= _limits(entry)
+    stated = _stated(use, claim)
+    env |= {
+        variable: _plain(stated[name]) for name, variable in _CONFIG_ENV.items() if name in stated
+    }
+    env |= enforcer_of(stated.get("isolation", ""))(_limits(use, gpus, stated))
     env["TENSOR_FUSION_CLAIM_UID"] = claim.uid
     if gpus is not None:
         env["TENSOR_FUSION_GPU_COUNT"] = str(len(gpus))
@@ -262,7 +279,7 @@ def _by_container(wanted: Sequence[ClaimedDevice], claim: Claim) -> dict[str, li
 def _container_of(result: AllocatedDevice, claim: Claim) -> str:
     request = base_request(result.request)
     for config in claim.allocation.config if claim.allocation else ():
-        if config.driver != DRIVER or config.parameters.get("kind") != LIMITS_KIND:
+        if config.driver != DRIVER or config.parameters.get("kind") not in SHARE_CONFIG_KINDS:
             continue
         container = config.parameters.get(CONTAINER_FIELD)
         if container and request in map(base_request, config.requests):
@@ -326,14 +343,40 @@ def _applies_to(config: OpaqueConfig, use: ClaimedDevice) -> bool:
     return any(base_request(result.request) in named for result in use.results)
 
 
-def _limits(config: OpaqueConfig) -> dict[str, str]:
-    if config.parameters.get("kind") != LIMITS_KIND:
-        return {}
-    return {
-        variable: _plain(str(config.parameters[field]))
-        for field, variable in _CONFIG_ENV.items()
-        if config.parameters.get(field) not in (None, "")
+def _stated(use: ClaimedDevice, claim: Claim) -> dict[str, str]:
+    """The configuration of a GPU by field, the claim's before the class's."""
+    config = claim.allocation.config if claim.allocation else ()
+    stated = {
+        field: str(entry.parameters[field])
+        for entry in sorted(config, key=lambda one: one.source != "FromClass")
+        if entry.driver == DRIVER and _applies_to(entry, use)
+        for field in _CONFIG_ENV
+        if entry.parameters.get(field) not in (None, "")
     }
+    for field, capacity in _LIMITED.items():
+        if field in stated and parse_quantity(stated[field]) > use.published.budget[capacity]:
+            stated[field] = str(use.published.budget[capacity])
+    return stated
+
+
+def _limits(
+    use: ClaimedDevice, gpus: Sequence[str] | None, stated: Mapping[str, str]
+) -> ShareLimits:
+    amounts = {
+        field: parse_quantity(stated[field])
+        for field in (*_LIMITED, PERCENT_LIMIT_FIELD)
+        if field in stated
+    }
+    percent = amounts.get(PERCENT_LIMIT_FIELD)
+    if percent is None and (tflops := amounts.get(TFLOPS_LIMIT_FIELD)):
+        whole = use.published.model.tflops
+        percent = Quantity(min(tflops.nano * 100 // whole, 100 * NANO))
+    uuid = use.published.gpu.uuid
+    return ShareLimits(
+        position=gpus.index(uuid) if gpus and uuid in gpus else None,
+        vram=amounts.get(VRAM_LIMIT_FIELD),
+        compute_percent=percent,
+    )
 
 
 def _text(amount: Quantity) -> str:

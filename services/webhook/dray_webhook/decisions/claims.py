@@ -15,6 +15,7 @@ from dray.api.names import (
     CLAIM_REFERENCE,
     DERIVED_FROM_LABEL,
     DEVICE_CLASS,
+    DRIVER,
     OWN_ANNOTATIONS,
     OWNER_DRAY,
     POD_CLAIM_NAME,
@@ -26,6 +27,7 @@ from dray.api.names import (
     qualified,
 )
 from dray.api.quantities import InvalidQuantityError, parse_quantity
+from dray.api.share_config import config_problems
 from dray.cel.environment import Mode
 from dray_webhook.decisions.foreign_requests import refuse_tolerating, refuse_untainted
 from dray_webhook.decisions.jsonpatch import difference
@@ -103,6 +105,7 @@ def _at_create(request: AdmissionRequest, view: View) -> list[str]:
     except InvalidInputError as error:
         errors.append(str(error))
     errors.extend(refuse_tolerating(requests, where, view))
+    errors.extend(_config_errors(spec, where))
     # The server has checked the selectors; a newer one may know functions that dray does not.
     # dray evaluates only those of claims with a pool's label, and checked those of a derived
     # claim when its pod was admitted.
@@ -118,6 +121,18 @@ def _at_create(request: AdmissionRequest, view: View) -> list[str]:
             if not _is_derived(claim):
                 errors.extend(refuse_untainted(requests, where, view))
     return errors
+
+
+def _config_errors(spec: Object, where: str) -> Iterator[str]:
+    for config in (spec.get("devices") or {}).get("config") or ():
+        opaque = config.get("opaque") or {}
+        if opaque.get("driver") == DRIVER:
+            problems = [*config_problems(opaque.get("parameters") or {}, strict=True)]
+            if problems:
+                yield (
+                    f"{where}: the configuration of driver {DRIVER} can't be used: "
+                    f"{'; '.join(problems)}"
+                )
 
 
 def _pool_errors(claim: Object, namespace: str, view: View) -> Iterator[str]:
