@@ -172,7 +172,7 @@ class StackScenario:
             self.refusals[metadata["name"]] = str(error)
 
     async def _until_known(self, names: list[str]) -> None:
-        """Wait until each pod has a node, or the allocator has said why it waits."""
+        """Wait until each pod has a node, or a reason why it waits."""
 
         def all_known() -> bool:
             running = self.running()
