@@ -153,7 +153,7 @@ def events(sizes: Sizes) -> Iterator[Figure]:
 
 
 def singles(sizes: Sizes) -> Iterator[Figure]:
-    """Single pods, without groups and beside many that wait."""
+    """Single pods, without groups and with many that wait."""
     nodes = sizes.nodes // 10
     fleets = [Fleet(nodes), Fleet(nodes)]
     for number in range(sizes.waiting):
