@@ -46,7 +46,7 @@ async def test_what_a_pod_is_bound_by_is_not_taken_back_by_who_saw_it_unbound(wo
     late = knowing(world, unbound, await world.claim())
 
     with pytest.raises(ConflictError):
-        await rollback(world, late).withdraw(decision)
+        await rollback(world, late).roll_back(decision)
 
     claim = claim_from(await world.claim())
     assert claim.allocation is not None
@@ -68,7 +68,7 @@ async def test_a_pod_whose_devices_were_taken_back_is_not_bound_by_who_slept(wor
     await world.until(held.is_set, "the executor is about to bind")
 
     other = knowing(world, await pod_of(world), await world.claim())
-    await rollback(world, other).withdraw(decision)
+    await rollback(world, other).roll_back(decision)
     wake.set()
     await sleeper.controller.term.executor.idle()
 
@@ -87,7 +87,7 @@ async def test_a_pod_is_not_written_to_where_nothing_is_held(world: Any) -> None
     before = await pod_of(world)
     other = knowing(world, before, await world.claim())
 
-    await rollback(world, other).withdraw(decision)
+    await rollback(world, other).roll_back(decision)
 
     assert claim_from(await world.claim()).void == decision.claims[0].attempt
     assert await pod_of(world) == before

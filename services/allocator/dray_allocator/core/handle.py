@@ -309,7 +309,7 @@ def _is_known(state: AllocatorState, device: DeviceId) -> bool:
     card = state.published.cards.get(device)
     fact = state.facts.nodes.get(card.node if card else device.pool)
     pool = fact.node.pool or fact.node.leaving if fact is not None else ""
-    return bool(pool) and state.knows(pool)
+    return bool(pool) and state.is_caught_up(pool)
 
 
 def _decide_again(

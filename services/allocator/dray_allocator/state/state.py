@@ -136,9 +136,9 @@ class AllocatorState:
         """Whether everything was read that earlier records were based on."""
         facts, needed = self.facts, domain.current.facts_sequence
         whole = facts.synced and facts.whole and facts.is_dated and not domain.unnamed
-        return whole and facts.position >= needed and self.knows(domain.name)
+        return whole and facts.position >= needed and self.is_caught_up(domain.name)
 
-    def knows(self, pool: str) -> bool:
+    def is_caught_up(self, pool: str) -> bool:
         """Whether facts and logs of the pool and of all pools that it depends on were read.
 
         Only the log of a node's former pool knows an allocation that was cleared and not voided. A
@@ -146,10 +146,10 @@ class AllocatorState:
         position = self.facts.position
         if self.undecodable_for(pool):
             return False
-        if self.subscriptions.knows_all(position):
+        if self.subscriptions.has_read_all(position):
             return self.has_read_all_logs()
         return not self.published.shared_pools and all(
-            self.subscriptions.knows(one, position) and self._has_read_log(one)
+            self.subscriptions.is_caught_up(one, position) and self._has_read_log(one)
             for one in self.pool_dependencies.of(pool)
         )
 
