@@ -26,6 +26,8 @@ from dray_allocator.state.state import AllocatorState
 
 GROUP: Final = "group"
 """Kind of the reasons that concern a group as a whole."""
+_MANY_TRIALS: Final = 20
+"""A search with so many trials of nodes is not repeated at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class GroupWaits:
 
     reasons: Reasons
     hint: Hint = NO_HINT
+    was_long: bool = False
+    """Whether a joint search of many trials found nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,8 @@ def _search(
         if selection.run():
             decided = _starts(state, found, search.placed.decisions())
             return decided
-        return GroupWaits(_unfit(state, domain, found, search, selection))
+        was_long = state.rules.group_trials - search.budget.left >= _MANY_TRIALS
+        return GroupWaits(_unfit(state, domain, found, search, selection), was_long=was_long)
     finally:
         if not (charges and isinstance(decided, GroupStarts)):
             search.reset({})
