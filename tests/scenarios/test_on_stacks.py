@@ -11,7 +11,8 @@ from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
 from tools.retry import connect_with_retries
 
-pytestmark = pytest.mark.real  # The sandbox, too: it takes as long as a hundred other tests.
+# The sandbox, too: it takes as long as a hundred other tests.
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("control_plane", ["sandbox", "real"])
