@@ -5,7 +5,7 @@ on each node of the group, its pods there and the new one are searched together 
 alternatives, and other pods are moved to other nodes. The number of such trials is bounded.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -101,8 +101,9 @@ class JointSearch:
     def _choice(self, member: Member, without: str) -> Choice | None:
         """Nodes that the group prefers, then those that its tasks do not avoid, then all."""
         request = member.request
+        may_fit = self._filter(request)
         for node in self._preferred(member):
-            if node == without or not self._may_fit(request, node):
+            if node == without or not may_fit(node):
                 continue
             if (choice := self._schedule(_on(request, (node,)))) is not None:
                 return choice
@@ -120,13 +121,14 @@ class JointSearch:
         choice = schedule_pod(self.state, self.domain, request, None)
         return None if isinstance(choice, Pause) else choice
 
-    def _may_fit(self, request: PodRequest, node: str) -> bool:
-        """Whether the node table gives the node a chance; it does not read every request."""
-        if request.in_full or not request.ordinary or request.named_nodes is not None:
-            return request.named_nodes is None or node in request.named_nodes
+    def _filter(self, request: PodRequest) -> Callable[[str], bool]:
+        """Whether the node table gives a node a chance; it does not read every request."""
+        named = request.named_nodes
+        if request.in_full or not request.ordinary or named is not None:
+            return lambda node: named is None or node in named
         index = index_of(self.state, self.domain, request)
-        row = index.table.rows.get(node)
-        return row is not None and index.key(row) != NONE
+        rows = index.table.rows
+        return lambda node: (row := rows.get(node)) is not None and index.key(row) != NONE
 
     def _preferred(self, member: Member) -> Iterator[str]:
         """Nodes of the group, those with most pods of related tasks first, then the last used."""
