@@ -51,7 +51,8 @@ async def test_each_pod_of_a_group_has_a_state(kube: MemoryKube) -> None:
         "message": WHY,
         "lastTransitionTime": "2026-11-26T05:38:48Z",
     }
-    await _group(
+    status = {"phase": "Inqueue", "conditions": [condition]}
+    await _group(kube, spec={"minMember": 4}, status=status)
         kube, spec={"minMember": 4}, status={"phase": "Inqueue", "conditions": [condition]}
     )
     await _pod(kube, "runs", claimed=True, spec={"nodeName": "n1"}, phase="Running")
