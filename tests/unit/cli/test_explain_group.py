@@ -53,8 +53,6 @@ async def test_each_pod_of_a_group_has_a_state(kube: MemoryKube) -> None:
     }
     status = {"phase": "Inqueue", "conditions": [condition]}
     await _group(kube, spec={"minMember": 4}, status=status)
-        kube, spec={"minMember": 4}, status={"phase": "Inqueue", "conditions": [condition]}
-    )
     await _pod(kube, "runs", claimed=True, spec={"nodeName": "n1"}, phase="Running")
     await _pod(kube, "committed", claimed=True)
     await _pod(kube, "waits", claimed=True)
