@@ -333,8 +333,7 @@ class AllocatorState:
                 return []
             if self.unread_domains.pop(fact.domain, None) is not None:
                 return []
-            del self.domains[fact.domain]
-            self.requeue_all()
+            self._requeue_domain(fact.domain, self.domains.pop(fact.domain))
             return [Unfollow(fact.domain)]
         if known is not None and fact.epoch <= known.epoch and not (known.unnamed and known.lost):
             known.unnamed = known.unnamed and fact.epoch < known.epoch
@@ -350,14 +349,27 @@ class AllocatorState:
         if not self.subscriptions.takes(name):
             self.unread_domains[name] = domain
             return []
-        self.add(domain)
-        self.requeue_all()
+        self.replace(domain)
         return [Follow(name, epoch, start)]
 
     def add(self, domain: SchedulingDomain) -> None:
-        """Add a domain that is subscribed to, or replace it."""
+        """Add a domain that is subscribed to, before its facts are read."""
         self.domains[domain.name] = domain
         self._set_topology(domain)
+
+    def replace(self, domain: SchedulingDomain) -> None:
+        """Add a domain, or another log of one."""
+        before = self.domains.get(domain.name)
+        self.add(domain)
+        self._requeue_domain(domain.name, before)
+
+    def _requeue_domain(self, name: str, before: SchedulingDomain | None) -> None:
+        """Compute again what a domain concerns. ``before``: whose log is forgotten."""
+        found = self.facts.subjects_of(name)
+        if before is not None:
+            claims = (*before.current.claims, *before.unsettled)
+            found = Changes((*found.claims, *claims), (*found.pods, *before.current.pods))
+        self.requeue(Changes(tuple(dict.fromkeys(found.claims)), tuple(dict.fromkeys(found.pods))))
 
     def forget_facts(self) -> None:
         """Start again: the facts stream was re-created. The logs stay until new epochs."""
@@ -489,7 +501,7 @@ class AllocatorState:
             domain.queue.request_full_scan()
 
     def requeue_all(self) -> None:
-        """Compute everything again, after facts or a log were lost."""
+        """Compute everything again, after the facts were lost."""
         claims = [uid for uid, _ in self.device_usage.claims()]
         claims += [*self.facts.claims, *(r.claim_uid for r in self.reservations())]
         pods = [*self.facts.pods, *self.assumed_pods.pods()]
