@@ -25,7 +25,7 @@ from dray.runtime.clock import SystemClock
 from dray.runtime.health import HealthPages
 from dray.telemetry import spans
 from dray_node_agent.agent import NodeAgent
-from dray_node_agent.decisions.gpu_holders import GpuHolder, gpu_holders
+from dray_node_agent.decisions.gpu_holders import HoldingContainer, gpu_holders
 from dray_node_agent.files.agent_locks import AgentLock, one_state_folder
 from dray_node_agent.files.atomic_files import remove_unfinished
 from dray_node_agent.files.cdi_folder import CdiFolder
@@ -212,7 +212,7 @@ def assemble(
     _add_health_checks(health, bus, agent, publisher)
     expose(health.registry, agent, preparer, publisher, reporter)
 
-    def holders() -> dict[str, tuple[GpuHolder, ...]]:
+    def holders() -> dict[str, tuple[HoldingContainer, ...]]:
         inventory = agent.inventory()
         gpus = inventory.published_gpus if inventory else {}
         return gpu_holders(pods.all(), preparer.claims.values(), gpus)

@@ -7,7 +7,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric, UnknownMetricFamily
 from prometheus_client.registry import Collector
 
-from dray_node_agent.decisions.gpu_holders import GpuHolder
+from dray_node_agent.decisions.gpu_holders import HoldingContainer
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, GpuUsage
 
 _MIB: Final = 2**20
@@ -15,7 +15,7 @@ _LABELS: Final = (
     *("gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION"),
     *("GPU_I_PROFILE", "container", "namespace", "pod"),
 )
-_NOBODY: Final = (GpuHolder("", "", ""),)
+_NOBODY: Final = (HoldingContainer("", "", ""),)
 _Value = Callable[[Gpu, GpuUsage], float | None]
 
 
@@ -64,7 +64,7 @@ class GpuUsageCollector(Collector):
         node: str,
         snapshot: Callable[[], GpuSnapshot | None],
         usage: Callable[[], tuple[GpuUsage, ...]],
-        holders: Callable[[], Mapping[str, tuple[GpuHolder, ...]]],
+        holders: Callable[[], Mapping[str, tuple[HoldingContainer, ...]]],
     ) -> None:
         """The functions give what is known now."""
         self._node = node

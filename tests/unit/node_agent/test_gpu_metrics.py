@@ -4,7 +4,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
 from dray_node_agent.decisions.cdi import cdi_id
-from dray_node_agent.decisions.gpu_holders import GpuHolder, gpu_holders
+from dray_node_agent.decisions.gpu_holders import HoldingContainer, gpu_holders
 from dray_node_agent.decisions.gpus import GpuUsage
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
@@ -53,8 +53,8 @@ def test_the_holders_of_a_gpu_are_the_containers_that_refer_to_its_claim():
         pod("share", {"g": "two", "h": "unprepared"}, a=["g"], b=["g", "h"]),
     ]
     found = gpu_holders(pods, [claim("one", FIRST), claim("two", FIRST, SECOND)], GPUS)
-    train = GpuHolder("team-a", "train", "app")
-    shared = [GpuHolder("team-a", "share", name) for name in "ab"]
+    train = HoldingContainer("team-a", "train", "app")
+    shared = [HoldingContainer("team-a", "share", name) for name in "ab"]
     assert found == {
         GPUS[FIRST].gpu.uuid: (*shared, train),
         GPUS[SECOND].gpu.uuid: tuple(shared),
@@ -73,7 +73,9 @@ def test_a_gpu_has_a_series_for_each_container_that_holds_it():
     usage = GpuUsage(
         UUIDS[0], 2**30, 70, 30, 61, 250.5, 12, 1410, 1215, ecc_corrected=3, ecc_uncorrected=0
     )
-    holders = {UUIDS[0]: (GpuHolder("team-a", "train", "app"), GpuHolder("team-a", "b", "c"))}
+    holders = {
+        UUIDS[0]: (HoldingContainer("team-a", "train", "app"), HoldingContainer("team-a", "b", "c"))
+    }
     lines = page(SNAPSHOT, usage, by=holders)
     values = {line.split("{")[0]: line.rsplit(" ", 1)[1] for line in lines if line[0] != "#"}
     assert values == {

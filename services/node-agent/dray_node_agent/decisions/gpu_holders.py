@@ -15,7 +15,7 @@ from dray_node_agent.decisions.visible_gpus import (
 )
 
 
-class GpuHolder(msgspec.Struct, frozen=True, order=True):
+class HoldingContainer(msgspec.Struct, frozen=True, order=True):
     """A container that has a GPU."""
 
     namespace: str
@@ -27,12 +27,12 @@ def gpu_holders(
     pods: Iterable[Object],
     claims: Iterable[PreparedClaim],
     published_gpus: Mapping[str, PublishedGpu],
-) -> dict[str, tuple[GpuHolder, ...]]:
+) -> dict[str, tuple[HoldingContainer, ...]]:
     """The holders by UUID of the GPU, sorted; a GPU without holders is left out."""
     prepared = {
         (claim.namespace, claim.name): prepared_parts(claim, published_gpus) for claim in claims
     }
-    found: dict[str, set[GpuHolder]] = {}
+    found: dict[str, set[HoldingContainer]] = {}
     for pod in pods:
         metadata = pod["metadata"]
         namespace = metadata["namespace"]
@@ -40,7 +40,7 @@ def gpu_holders(
             entry: prepared.get((namespace, name), ()) for entry, name in claim_entries(pod).items()
         }
         for container in containers_of(pod["spec"]):
-            holder = GpuHolder(namespace, metadata["name"], container["name"])
+            holder = HoldingContainer(namespace, metadata["name"], container["name"])
             for part in container_parts(container, parts):
                 found.setdefault(part.gpu, set()).add(holder)
     return {uuid: tuple(sorted(holders)) for uuid, holders in found.items()}
