@@ -390,21 +390,25 @@ class AllocatorState:
             domain.groups = PendingGroups()
         self.requeue_all()
 
-    def assume(self, domain: SchedulingDomain, decision: PodDecision) -> None:
-        """Assume a decision before it is written: charge its devices and dequeue its pods."""
+    def assume(
+        self, domain: SchedulingDomain, decision: PodDecision, *, is_charged: bool = False
+    ) -> None:
+        """Assume a decision before it is written: charge its devices, unless they are charged, and
+        dequeue its pods."""
         pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
         domain.current.take(decision, self.facts.now_unix_s)
         domain.queue.remove(pod_uid)
         is_counted = self._is_counted(pod_uid, node)
-        if is_counted or not self.assumed_pods.add(pod_uid, node, _held(decision)):
+        if is_counted or not (is_charged or self.assumed_pods.add(pod_uid, node, _held(decision))):
             self._recompute_assumed_pod(pod_uid)  # An earlier attempt has not ended in a log yet.
         devices: list[DeviceId] = []
         for claim in decision.claims:
             uid = claim.uid
             domain.unsettled[uid] = None
-            for device in self.device_usage.set(uid, self._use(uid)).taken:
+            taken = self.device_usage.set(uid, self._use(uid)).taken
+            devices += taken
+            for device in claim.allocation.devices_in_use if is_charged else taken:
                 self._suspect(device, uid)
-                devices.append(device)
             pods = pods_of.get((claim.namespace, claim.name), ())
             for other in pods if len(pods) > 1 else ():
                 if other != pod_uid:
