@@ -27,7 +27,7 @@ _NO_ANSWER: Final = (
 _PHRASES: Final = dict(
     zip(LINK_NAMES, ("by NVLink", "on one NUMA node", "under one PCIe root"), strict=True)
 )
-_APART: Final = "The {} GPUs have no NVLink, no NUMA node and no PCIe root in common"
+_UNCONNECTED: Final = "The {} GPUs have no NVLink, no NUMA node and no PCIe root in common"
 _STARTING: Final = ("ContainerCreating", "PodInitializing")
 """Reasons of containers that wait for nothing special."""
 
@@ -84,7 +84,9 @@ class PodLife:
         if self.links is None:
             return []
         how = ", ".join(_PHRASES[link] for link in self.links)
-        return [f"The {self.gpus} GPUs are connected {how}" if how else _APART.format(self.gpus)]
+        return [
+            f"The {self.gpus} GPUs are connected {how}" if how else _UNCONNECTED.format(self.gpus)
+        ]
 
     def _preparing(self) -> list[str]:
         if (failed := self.failed_prepare) is not None:

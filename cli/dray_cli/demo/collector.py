@@ -75,10 +75,10 @@ class DemoCollector:
     async def run(self) -> None:
         """Watch everything until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch(PODS, self._see_pod))
-            group.create_task(self._watch(CLAIMS, self._see_claim))
-            group.create_task(self._watch(TEMPLATES, self._see_template))
-            group.create_task(self._watch(BIND_REQUESTS, self._see_bind_request))
+            group.create_task(self._watch(PODS, self._add_pod))
+            group.create_task(self._watch(CLAIMS, self._add_claim))
+            group.create_task(self._watch(TEMPLATES, self._add_template))
+            group.create_task(self._watch(BIND_REQUESTS, self._add_bind_request))
             group.create_task(self._lasting(self._read_events))
             group.create_task(self._lasting(lambda: self._read_domains(group)))
 
@@ -90,7 +90,7 @@ class DemoCollector:
                     see(obj, time.time())
             self._changed.set()
 
-    def _see_pod(self, pod: Object, now: float) -> None:
+    def _add_pod(self, pod: Object, now: float) -> None:
         metadata, status = pod["metadata"], pod.get("status", {})
         story = self._stories.get((metadata["namespace"], metadata["name"]))
         if story is None or (story.uid and story.uid != metadata["uid"]):
@@ -103,7 +103,7 @@ class DemoCollector:
             for tell in self._early.pop(key, ()):
                 tell(story)
         if story.uid in self._bind_requests:
-            _see_binding(story, self._bind_requests[story.uid])
+            _add_binding(story, self._bind_requests[story.uid])
         for reference in pod["spec"].get("resourceClaims", []):
             template = reference.get("resourceClaimTemplateName", "")
             seen = self._templates.get((story.namespace, template))
@@ -114,7 +114,7 @@ class DemoCollector:
         if status.get("phase") == "Running":
             story.saw("running", now, "every container is running")
 
-    def _see_claim(self, claim: Object, now: float) -> None:
+    def _add_claim(self, claim: Object, now: float) -> None:
         metadata = claim["metadata"]
         allocation = claim.get("status", {}).get("allocation")
         for owner in metadata.get("ownerReferences", []):
@@ -124,16 +124,16 @@ class DemoCollector:
                 text = f"ResourceClaim.status: {count} device{'s' if count > 1 else ''}"
                 self._tell(owner["uid"], "committed", now, text)
 
-    def _see_template(self, template: Object, now: float) -> None:
+    def _add_template(self, template: Object, now: float) -> None:
         metadata = template["metadata"]
         self._templates.setdefault((metadata["namespace"], metadata["name"]), now)
 
-    def _see_bind_request(self, request: Object, now: float) -> None:
+    def _add_bind_request(self, request: Object, now: float) -> None:
         uid = request.get("spec", {}).get("podUID", "")
         self._bind_requests[uid] = request
         for story in self._stories.values():
             if story.uid == uid:
-                _see_binding(story, request)
+                _add_binding(story, request)
 
     async def _lasting(self, read: Callable[[], Awaitable[None]]) -> None:
         """Read again if a stream was lost and recreated."""
@@ -152,10 +152,10 @@ class DemoCollector:
                 text += f"  (webhook {requested.took_us / 1000:.1f} ms)"
                 self._tell(requested.request_id, "admitted", at, text)
             elif kind == ce_type(ClaimPrepared):
-                self._see_prepared(decode(delivered, ClaimPrepared))
+                self._add_prepared(decode(delivered, ClaimPrepared))
             self._changed.set()
 
-    def _see_prepared(self, prepared: ClaimPrepared) -> None:
+    def _add_prepared(self, prepared: ClaimPrepared) -> None:
         details = (*prepared.cdi_device_ids, *env_lines(prepared.env))
         text = f"on {prepared.node}  (node-agent {prepared.took_us / 1000:.1f} ms)"
         for story in self._stories.values():
@@ -176,11 +176,11 @@ class DemoCollector:
         try:
             async for delivered in self._bus.read(stream):
                 record = decode_record(delivered.payload)
-                self._see_record(record, delivered.time_unix_s)
+                self._add_record(record, delivered.time_unix_s)
         except (StreamMissingError, msgspec.MsgspecError):
             return  # the log was lost or is of another version; a new epoch is a new stream
 
-    def _see_record(self, record: object, at: float) -> None:
+    def _add_record(self, record: object, at: float) -> None:
         match record:
             case Decided():
                 for pod in record.pods:
@@ -202,7 +202,7 @@ class DemoCollector:
         self._early[key].append(lambda story: story.saw(step, at, text, details))
 
 
-def _see_binding(story: Story, request: Object) -> None:
+def _add_binding(story: Story, request: Object) -> None:
     story.binder = request.get("spec", {}).get("binder", "")
     story.bind_phase = request.get("status", {}).get("phase", "")
 

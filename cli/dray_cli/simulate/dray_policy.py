@@ -54,7 +54,7 @@ class DrayPolicy:
         self._state = AllocatorState(AllocatorOptions(writer="simulate"))
         self._facts = self._pods = 0
         for fact in _cluster(MODES[policy], trace, f"{ties} {seed}"):
-            self._see(fact)
+            self._apply(fact)
         self._domain: SchedulingDomain = self._state.domains[_POOL]
 
     def place(self, pod: TracePod) -> bool:
@@ -80,17 +80,17 @@ class DrayPolicy:
         claims: tuple[PodClaim, ...] = ()
         if pod.cards:
             claim = Claim(f"claim-{uid}", "ns", uid, 1, _POOL, _spec(pod), uid, uid)
-            self._see(ClaimObserved(revision=1, claim=claim))
+            self._apply(ClaimObserved(revision=1, claim=claim))
             claims = (PodClaim(names.CLAIM_REFERENCE, uid, "template"),)
         needs = PodNeeds(cpu_milli=pod.cpu_milli, memory_bytes=pod.memory_mib << 20)
         made = Pod(uid, "ns", uid, 1, _POOL, names.DRAY_SCHEDULER, claims=claims, needs=needs)
-        self._see(PodObserved(revision=1, pod=made))
+        self._apply(PodObserved(revision=1, pod=made))
         want = wanted(self._state, _POOL, made)
         if not isinstance(want, PodRequest):
             raise TypeError(f"the allocator refuses {pod}: {want}")
         return want
 
-    def _see(self, fact: Fact) -> None:
+    def _apply(self, fact: Fact) -> None:
         self._facts += 1
         handle(self._state, FactSeen(self._facts, fact))
 

@@ -149,7 +149,7 @@ async def _read_events(bus: Bus, found: TraceInputs) -> None:
         kind = delivered.headers.get("ce-type", "")
         try:
             if kind == ce_type(PodRequested):
-                _see_request(found, decode(delivered, PodRequested), delivered.time_unix_s)
+                _add_request(found, decode(delivered, PodRequested), delivered.time_unix_s)
             elif kind == ce_type(ExecutionStep):
                 step = decode(delivered, ExecutionStep)
                 found.steps += [step] if _is_step_of(found, step) else []
@@ -160,7 +160,7 @@ async def _read_events(bus: Bus, found: TraceInputs) -> None:
             continue  # of another version; the rest still tells something
 
 
-def _see_request(found: TraceInputs, requested: PodRequested, at_unix_s: float) -> None:
+def _add_request(found: TraceInputs, requested: PodRequested, at_unix_s: float) -> None:
     """Add a request. If the pod is deleted, only the newest request of its name is shown."""
     if found.pod is not None:
         if requested.request_id != found.request_id:

@@ -36,7 +36,9 @@ def rollback(world: Any, informers: Informers) -> Rollback:
     return Rollback(informers, writes, VoidWriter(kube, informers, SystemClock(), writes))
 
 
-async def test_what_a_pod_is_bound_by_is_not_taken_back_by_who_saw_it_unbound(world: Any) -> None:
+async def test_the_allocation_of_a_bound_pod_is_not_rolled_back_by_an_old_observation(
+    world: Any,
+) -> None:
     await world.ready(await world.start())
     await world.pod()
     decision = await world.decision()
@@ -46,14 +48,16 @@ async def test_what_a_pod_is_bound_by_is_not_taken_back_by_who_saw_it_unbound(wo
     late = knowing(world, unbound, await world.claim())
 
     with pytest.raises(ConflictError):
-        await rollback(world, late).withdraw(decision)
+        await rollback(world, late).roll_back(decision)
 
     claim = claim_from(await world.claim())
     assert claim.allocation is not None
     assert claim.void == 0
 
 
-async def test_a_pod_whose_devices_were_taken_back_is_not_bound_by_who_slept(world: Any) -> None:
+async def test_a_pod_whose_devices_were_rolled_back_is_not_bound_by_a_paused_executor(
+    world: Any,
+) -> None:
     held, wake = asyncio.Event(), asyncio.Event()
 
     async def hook(name: str, _: Any) -> None:
@@ -68,7 +72,7 @@ async def test_a_pod_whose_devices_were_taken_back_is_not_bound_by_who_slept(wor
     await world.until(held.is_set, "the executor is about to bind")
 
     other = knowing(world, await pod_of(world), await world.claim())
-    await rollback(world, other).withdraw(decision)
+    await rollback(world, other).roll_back(decision)
     wake.set()
     await sleeper.controller.term.executor.idle()
 
@@ -87,7 +91,7 @@ async def test_a_pod_is_not_written_to_where_nothing_is_held(world: Any) -> None
     before = await pod_of(world)
     other = knowing(world, before, await world.claim())
 
-    await rollback(world, other).withdraw(decision)
+    await rollback(world, other).roll_back(decision)
 
     assert claim_from(await world.claim()).void == decision.claims[0].attempt
     assert await pod_of(world) == before

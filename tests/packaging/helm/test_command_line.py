@@ -268,7 +268,7 @@ async def test_no_service_was_refused_anything_and_operators_their_probes_alone(
     ] == []
 
 
-async def test_who_has_no_role_is_refused_with_what_to_ask_for(
+async def test_a_user_without_a_role_is_refused_with_the_role_to_ask_for(
     installed: Cluster, operator: Path
 ) -> None:
     await installed.kubectl("delete", "rolebinding", "someone", "-n", NAMESPACE)

@@ -120,7 +120,7 @@ async def test_a_newly_subscribed_pool_is_read_from_its_beginning(bus, reading, 
     reading.reader.subscribe(("a",))
     await until(lambda: reading.claims == ["claim-p"])
     reading.reader.subscribe(("a", "b"))
-    await until(lambda: reading.state.subscriptions.knows("b", reading.state.facts.position))
+    await until(lambda: reading.state.subscriptions.is_caught_up("b", reading.state.facts.position))
     assert reading.claims == ["claim-p", "claim-q"]
     await submit(bus, make_world, "r", "b")
     await until(lambda: reading.claims == ["claim-p", "claim-q", "claim-r"])
@@ -132,7 +132,7 @@ async def test_a_pool_without_facts_is_known_as_well(bus, reading):
     reading.reader.subscribe(("a",))
     await until(lambda: reading.state.facts.synced)
     reading.reader.subscribe(("a", "b"))
-    await until(lambda: reading.state.subscriptions.knows("b", reading.state.facts.position))
+    await until(lambda: reading.state.subscriptions.is_caught_up("b", reading.state.facts.position))
 
 
 async def test_facts_that_come_while_others_are_attended_are_not_missed(bus, reading, make_world):
@@ -143,7 +143,7 @@ async def test_facts_that_come_while_others_are_attended_are_not_missed(bus, rea
         reading.reader.subscribe(wanted[number % len(wanted)])
         await asyncio.sleep(0)
     reading.reader.subscribe(None)
-    await until(lambda: reading.state.subscriptions.knows_all(reading.state.facts.position))
+    await until(lambda: reading.state.subscriptions.has_read_all(reading.state.facts.position))
     await until(lambda: len(reading.claims) == 60)
     assert len(reading.state.facts.pods) == 60
 
@@ -185,14 +185,14 @@ async def test_half_of_a_reading_that_was_given_up_does_not_pass_for_all(bus, re
     bus.answers.set()
     await turns()
     bus.reads_on.set()
-    await until(lambda: reading.state.subscriptions.knows("b", reading.state.facts.position))
+    await until(lambda: reading.state.subscriptions.is_caught_up("b", reading.state.facts.position))
     assert len(reading.claims) == len(reading.state.facts.pods) == 20
 
 
 async def test_the_core_gets_what_is_read(bus, reading, make_world):
     """Less is wanted while the core still applies more."""
     reading.reader.subscribe(("a", "b"))
-    await until(lambda: reading.state.subscriptions.knows("b", reading.state.facts.position))
+    await until(lambda: reading.state.subscriptions.is_caught_up("b", reading.state.facts.position))
     reading.may_go_on.clear()
     reading.reader.subscribe(("a", "b", "c"))
     await turns()

@@ -149,19 +149,28 @@ def test_a_pool_is_whole_once_the_facts_have_reached_what_was_met_of_it():
     subscriptions.subscribe(("a",), 0)
     subscriptions.subscribe(("a", "b"), 10)
     subscriptions.read(("b",), 14)
-    assert [subscriptions.knows("b", at) for at in (10, 13, 14)] == [False, False, True]
-    assert subscriptions.knows("a", 10)
+    assert [subscriptions.is_caught_up("b", at) for at in (10, 13, 14)] == [False, False, True]
+    assert subscriptions.is_caught_up("a", 10)
 
 
 def test_who_attends_everything_again_knows_what_it_knew_meanwhile():
     subscriptions = Subscriptions()
     subscriptions.subscribe(("a",), 0)
     subscriptions.subscribe(None, 10)
-    assert (subscriptions.knows("a", 10), subscriptions.knows("b", 10)) == (True, False)
+    assert (subscriptions.is_caught_up("a", 10), subscriptions.is_caught_up("b", 10)) == (
+        True,
+        False,
+    )
     subscriptions.read(None, 12)
-    assert (subscriptions.knows("b", 11), subscriptions.knows("b", 12)) == (False, True)
+    assert (subscriptions.is_caught_up("b", 11), subscriptions.is_caught_up("b", 12)) == (
+        False,
+        True,
+    )
     subscriptions.subscribe(("b",), 12)
-    assert (subscriptions.knows("b", 12), subscriptions.knows("a", 12)) == (True, False)
+    assert (subscriptions.is_caught_up("b", 12), subscriptions.is_caught_up("a", 12)) == (
+        True,
+        False,
+    )
 
 
 def test_a_reading_for_other_pools_brings_nothing_of_a_pool_that_is_known():
@@ -220,11 +229,11 @@ def test_a_claim_that_changed_its_pool_is_not_gone(world):
 def test_devices_of_no_single_node_make_every_pool_have_a_say(world):
     two = Partial(world, "b")
     two.read_log("b")
-    assert two.state.knows("b")
+    assert two.state.is_caught_up("b")
     wide = replace(world.a_slice("x", [world.a_card("net")]), node="")
     world.facts.append(SliceObserved(revision=world.next(), slice=wide))
     two.read_on()
-    assert not two.state.knows("b")
+    assert not two.state.is_caught_up("b")
 
 
 def test_whatever_is_read_first_a_claim_that_moved_ties_the_pools_that_it_was_in(world):

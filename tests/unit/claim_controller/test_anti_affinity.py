@@ -117,7 +117,7 @@ def test_who_goes_keeps_nobody_away() -> None:
 
 def test_a_decision_for_such_a_node_is_taken_back(make: Any) -> None:
     bare = make.claim(protected=False)
-    step = next_step(make.observed(make.pod(), bare, repelled="default/hermit"), make.decision())
+    step = next_step(make.observed(make.pod(), bare, excluded_by="default/hermit"), make.decision())
 
     assert isinstance(step, Stop)
     assert (step.reason, step.withdraw) == ("repelled", True)
@@ -127,6 +127,6 @@ def test_a_decision_for_such_a_node_is_taken_back(make: Any) -> None:
 def test_where_kube_scheduler_binds_it_looks_itself(make: Any) -> None:
     bare = make.claim(protected=False)
     pod = make.pod(gated=True, scheduler="default-scheduler")
-    observed = make.observed(pod, bare, repelled="default/hermit")
+    observed = make.observed(pod, bare, excluded_by="default/hermit")
 
     assert isinstance(next_step(observed, make.decision(binder=OWNER_KUBE_SCHEDULER)), Mark)

@@ -190,7 +190,7 @@ def _served(snapshot: ClusterSnapshot, domain: str, allocation: Allocation) -> b
 
 
 def _lent(snapshot: ClusterSnapshot, allocation: Allocation) -> bool:
-    return any(one.id.pool in snapshot.lent for one in allocation.devices)
+    return any(one.id.pool in snapshot.scheduler_nodes for one in allocation.devices)
 
 
 def _lives_elsewhere(snapshot: ClusterSnapshot, domain: str, uid: str) -> bool:

@@ -71,7 +71,7 @@ class ClusterSnapshot:
     fact_times: dict[str, float] = field(default_factory=dict)
     """Per claim, when the bus stored its fact."""
     fact_slices: dict[str, ResourceSlice] = field(default_factory=dict)
-    lent: dict[str, None] = field(default_factory=dict)
+    scheduler_nodes: dict[str, None] = field(default_factory=dict)
     """Nodes whose devices kube-scheduler allocates, or has allocated."""
     given_up: dict[str, GivenUp] = field(default_factory=dict)
     """Attempts that the claim-controller has given up, by claim UID."""
@@ -128,9 +128,9 @@ def _keep(snapshot: ClusterSnapshot, fact: Fact, time_unix_s: float) -> None:
         case SliceObserved(slice=one):
             snapshot.fact_slices.pop(one.name, None)
         case NodeObserved(node=node) if node.owner != "dray" or fact.recalled_unix_s is not None:
-            snapshot.lent[node.name] = None
+            snapshot.scheduler_nodes[node.name] = None
         case NodeObserved(node=node):
-            snapshot.lent.pop(node.name, None)
+            snapshot.scheduler_nodes.pop(node.name, None)
         case _:
             pass
 

@@ -45,7 +45,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     """What each claim gets, if all devices that the node sees were searched; else ``shares``."""
     worth: tuple[PreferenceKey, ...] = ()
     """Preference keys of the devices, as ``worst_first``."""
-    passed_over: int = 0
+    skipped_alternatives: int = 0
     """How many alternatives with a higher priority did not fit."""
     order: tuple[int, str] = (0, "")
     """Key and uid of the node, if nodes do not come in the order of the score."""
@@ -53,7 +53,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     @property
     def rank(self) -> tuple[int, tuple[PreferenceKey, ...], int, tuple[int, str]]:
         """The lowest is best. Of equal ranks, the first one wins."""
-        return self.passed_over, self.worth, self.link_level, self.order
+        return self.skipped_alternatives, self.worth, self.link_level, self.order
 
 
 class CandidateNodes(Protocol):
@@ -101,7 +101,7 @@ def best_choice(nodes: CandidateNodes) -> Choice | None:
 
 
 def _is_enough(best: Choice, compared: int | None, count: int) -> bool:
-    if compared is None or best.passed_over:
+    if compared is None or best.skipped_alternatives:
         return False
     return count >= compared or best.link_level < BEYOND_NVLINK
 

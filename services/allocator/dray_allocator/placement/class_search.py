@@ -118,7 +118,9 @@ class NodeSearch:
             return Outcome.STOPPED
         if result.is_feasible:
             cards = self.index.table.cards
-            return Choice(node, (), cards, result.link_level, (), result.worth, result.passed_over)
+            return Choice(
+                node, (), cards, result.link_level, (), result.worth, result.skipped_alternatives
+            )
         if longer:
             return Outcome.SLOW
         if result.is_slow:

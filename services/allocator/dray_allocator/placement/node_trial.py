@@ -38,7 +38,7 @@ class Feasibility:
     """The result of the search on a node, and so on every node of its class."""
 
     is_feasible: bool = False
-    passed_over: int = 0
+    skipped_alternatives: int = 0
     """How many alternatives with a higher priority did not fit."""
     worth: tuple[PreferenceKey, ...] = ()
     """Preference keys of the devices, as ``worst_first``."""
@@ -99,7 +99,7 @@ def evaluate_node(problem: NodeProblem, most_looks: int) -> NodeTrial:
         return ended(Feasibility())
     feasibility = Feasibility(
         is_feasible=True,
-        passed_over=_passed_over(pod, found.results),
+        skipped_alternatives=_skipped_alternatives(pod, found.results),
         worth=_worth(pod, found) if pod.prefers else (),
         link_level=found.link_level if pod.connects else 0,
     )
@@ -146,7 +146,7 @@ def _rate(
     return rate
 
 
-def _passed_over(pod: PodClaims, results: Sequence[Allocation]) -> int:
+def _skipped_alternatives(pod: PodClaims, results: Sequence[Allocation]) -> int:
     passed = 0
     for claim, result in zip(pod.claims, results, strict=True):
         taken = {device.request for device in result.devices}

@@ -194,7 +194,7 @@ def _pattern(
 ) -> PodPattern:
     placement = _placement(policy, requirements)
     in_full = placement.is_compatible or any(one.is_beyond_table for one in requirements)
-    asks = () if in_full else _asks(requirements)
+    asks = () if in_full else _device_requirements(requirements)
     modes = _modes(pod, placement, in_full or bool(published.beyond_table))
     needed = msgspec.json.encode((pod.needs, alone, *modes), order="deterministic")
     signature = b"|".join([requests for (requests, _), _ in claim_keys])
@@ -222,7 +222,9 @@ def _pattern(
     )
 
 
-def _asks(requirements: Sequence[ClaimRequirements]) -> tuple[DeviceRequirements, ...]:
+def _device_requirements(
+    requirements: Sequence[ClaimRequirements],
+) -> tuple[DeviceRequirements, ...]:
     """The requirements of all claims; equal requests of several claims are several entries."""
     return tuple(
         [

@@ -43,8 +43,8 @@ _REFUSED_S: Final = 1.0
 class DecisionLogs:
     """The logs of one replica.
 
-    ``hand`` gives the core an event and the id of its message. ``give_up`` stops serving a domain
-    until its log is read again; ``hurry`` lets leases be looked at soon.
+    ``dispatch`` gives the core an event and the id of its message. ``give_up`` stops serving a
+    domain until its log is read again; ``hurry`` starts the next turn of leases soon.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class DecisionLogs:
         bus: Bus,
         state: AllocatorState,
         metrics: AllocatorMetrics,
-        hand: Callable[[Event, str], Awaitable[None]],
+        dispatch: Callable[[Event, str], Awaitable[None]],
         *,
         give_up: Callable[[str], None],
         hurry: Callable[[], None],
@@ -61,7 +61,7 @@ class DecisionLogs:
         self._bus = bus
         self._state = state
         self._metrics = metrics
-        self._hand = hand
+        self._dispatch = dispatch
         self._give_up = give_up
         self._hurry = hurry
         self._source = f"/allocator/{instance}"
@@ -95,7 +95,7 @@ class DecisionLogs:
                 if lost:
                     lost, undecodable = False, 0
                     self._give_up(domain)
-                    await self._hand(LogShortened(domain, epoch), "")
+                    await self._dispatch(LogShortened(domain, epoch), "")
                 is_there = state is not None and state.last_sequence >= start
                 async for delivered in self._bus.read(stream, start=start if is_there else 1):
                     if 0 < undecodable <= delivered.sequence:
@@ -105,17 +105,17 @@ class DecisionLogs:
                     except UndecodableMessageError as error:
                         undecodable = delivered.sequence
                         self._metrics.undecodable.inc()
-                        await self._hand(RecordUndecodable(domain, epoch, str(error)), "")
+                        await self._dispatch(RecordUndecodable(domain, epoch, str(error)), "")
                         self._hurry()
                         continue
                     self._traces.folded(record, delivered.headers, delivered.time_unix_s)
                     more = delivered.pending > 0
                     seen = RecordSeen(domain, epoch, delivered.sequence, record, more)
-                    await self._hand(seen, delivered.id)
+                    await self._dispatch(seen, delivered.id)
             except StreamMissingError as error:
                 self._log.error("a decision log is lost", stream=stream, why=str(error))
                 lost = True
-                await self._hand(LogLost(domain, epoch), "")
+                await self._dispatch(LogLost(domain, epoch), "")
             except DrayError as error:
                 self._log.warning("a log can't be read", stream=stream, why=str(error))
             await backoff.pause()
@@ -146,7 +146,7 @@ class DecisionLogs:
             await self._failed(effect, str(error))
         except StreamMissingError as error:
             self._log.error("a decision log is lost", domain=effect.domain, why=str(error))
-            await self._hand(LogLost(effect.domain, effect.epoch), "")
+            await self._dispatch(LogLost(effect.domain, effect.epoch), "")
         except DrayError as error:
             self._log.error("a record is refused", domain=effect.domain, why=str(error))
             self._refused_s[effect.domain] = asyncio.get_running_loop().time()
@@ -166,7 +166,7 @@ class DecisionLogs:
             return
         self._log.warning("an append failed; reading the log again", why=reason)
         self._give_up(effect.domain)
-        await self._hand(AppendFailed(effect.domain, effect.epoch, reason), "")
+        await self._dispatch(AppendFailed(effect.domain, effect.epoch, reason), "")
 
 
 def record_of(delivered: Delivered) -> AnyRecord:

@@ -50,8 +50,9 @@ Pools = tuple[str, ...] | None
 class FactsReader:
     """The facts of one replica.
 
-    ``hand`` gives the core an event and the id of its message; ``fold`` gives it an event that is
-    followed by more. ``undecodable`` gets each fact that this release can't decode, after the core.
+    ``dispatch`` gives the core an event and the id of its message; ``fold`` gives it an event that
+    is followed by more. ``undecodable`` gets each fact that this release can't decode, after the
+    core.
     """
 
     def __init__(
@@ -59,14 +60,14 @@ class FactsReader:
         bus: Bus,
         state: AllocatorState,
         fold: Callable[[Event], None],
-        hand: Callable[[Event, str], Awaitable[None]],
+        dispatch: Callable[[Event, str], Awaitable[None]],
         undecodable: Callable[[UndecodableFact], None],
     ) -> None:
         self._bus = bus
         self._state = state
         self._drivers = state.rules.drivers
         self._fold = fold
-        self._hand = hand
+        self._dispatch = dispatch
         self._undecodable = undecodable
         self._log = structlog.get_logger()
         self._pools: Pools = ()
@@ -243,7 +244,7 @@ class FactsReader:
             except (BusUnavailableError, StreamMissingError):
                 await backoff.pause()  # The reader of new facts sees it too, and cancels this.
                 continue
-            await self._hand(EarlierFactsRead(pools, last), "")
+            await self._dispatch(EarlierFactsRead(pools, last), "")
             return
 
     async def _hand_earlier(self, pools: Pools) -> int:
@@ -279,7 +280,7 @@ class FactsReader:
     async def _handle(self, event: Event, cause: str = "") -> None:
         self._is_waiting = False
         try:
-            await self._hand(event, cause)
+            await self._dispatch(event, cause)
         finally:
             self._is_waiting = True
 

@@ -28,15 +28,15 @@ _LOOKS: Final = 4
 class LeaseHolder:
     """The leases of one replica.
 
-    ``hand`` gives the core an event. ``subscribe`` gets, after each turn, the pools whose facts and
-    logs are to be read (None: all).
+    ``dispatch`` gives the core an event. ``subscribe`` gets, after each turn, the pools whose facts
+    and logs are to be read (None: all).
     """
 
     def __init__(
         self,
         bus: Bus,
         state: AllocatorState,
-        hand: Callable[[Event], Awaitable[None]],
+        dispatch: Callable[[Event], Awaitable[None]],
         *,
         subscribe: Callable[[tuple[str, ...] | None], None] = lambda _: None,
         lease_ttl_s: float,
@@ -46,7 +46,7 @@ class LeaseHolder:
         """Domains that this replica must leave to others, and why: a message of a newer release."""
         self._bus = bus
         self._state = state
-        self._hand = hand
+        self._dispatch = dispatch
         self._subscribe = subscribe
         self._instance = state.rules.writer
         self._lease_ttl_s = lease_ttl_s
@@ -71,7 +71,7 @@ class LeaseHolder:
         self._wake = asyncio.Event()
         self._not_renewed: dict[str, None] = {}
         """Domains whose failed renewal was logged."""
-        self.passed_over: tuple[str, ...] = ()
+        self.skipped: tuple[str, ...] = ()
         """Domains that could not be served at the last turn."""
 
     def give_up(self, domain: str) -> None:
@@ -83,11 +83,11 @@ class LeaseHolder:
         """Start the next turn at once."""
         self._wake.set()
 
-    def look(self) -> None:
+    def retry_skipped(self) -> None:
         """After an event, start the next turn if a skipped domain can be served now."""
         domains = self._domains()
-        if any(name in domains and self._may_serve(domains[name]) for name in self.passed_over):
-            self.passed_over = ()
+        if any(name in domains and self._may_serve(domains[name]) for name in self.skipped):
+            self.skipped = ()
             self._wake.set()
 
     async def run(self) -> None:
@@ -98,7 +98,7 @@ class LeaseHolder:
             if self._others is not None:
                 self._subscribe(self._wanted(self._others))
             domains = self._domains().items()
-            self.passed_over = tuple(name for name, one in domains if not self._may_serve(one))
+            self.skipped = tuple(name for name, one in domains if not self._may_serve(one))
             try:
                 async with asyncio.timeout(self._lease_renewal_s / _LOOKS):
                     await self._wake.wait()
@@ -306,14 +306,14 @@ class LeaseHolder:
         if self._state.domains.get(domain.name) is not domain:
             return
         if state is None:
-            await self._hand(LogLost(domain.name, domain.epoch))
+            await self._dispatch(LogLost(domain.name, domain.epoch))
             return
         self._served[domain.name] = None
         self._log.info("serving a domain", domain=domain.name, epoch=domain.epoch)
-        await self._hand(Serve(domain.name, domain.epoch, state.last_sequence))
+        await self._dispatch(Serve(domain.name, domain.epoch, state.last_sequence))
 
     async def _stand_by(self, domain: str) -> None:
         if domain in self._served:
             del self._served[domain]
             self._log.info("stopped serving a domain", domain=domain)
-            await self._hand(StandBy(domain))
+            await self._dispatch(StandBy(domain))

@@ -1,7 +1,7 @@
 """A replica: facts, logs and leases into the core; appends and commands out of it.
 
-Everything runs in one event loop, and only ``_hand`` and ``_fold`` enter the core, one event at a
-time.
+Everything runs in one event loop, and only ``_dispatch`` and ``_fold`` enter the core, one event at
+a time.
 """
 
 import asyncio
@@ -58,11 +58,11 @@ class Replica:
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._searching: asyncio.Task[None] | None = None
-        self._facts = FactsReader(bus, state, self._fold, self._hand, self._undecodable)
+        self._facts = FactsReader(bus, state, self._fold, self._dispatch, self._undecodable)
         self._serving = LeaseHolder(
             bus,
             state,
-            self._hand,
+            self._dispatch,
             subscribe=self._facts.subscribe,
             lease_ttl_s=lease_ttl_s,
             lease_renewal_s=lease_renewal_s,
@@ -71,7 +71,7 @@ class Replica:
             bus,
             state,
             metrics,
-            self._hand,
+            self._dispatch,
             give_up=self._serving.give_up,
             hurry=self._serving.hurry,
         )
@@ -143,7 +143,7 @@ class Replica:
         if effects := handle(self._state, event):
             self._perform(effects, "")
 
-    async def _hand(self, event: Event, cause: str = "") -> None:
+    async def _dispatch(self, event: Event, cause: str = "") -> None:
         """Hand an event to the core, and continue until no active pod is left.
 
         ``cause``: id of the event's message.
@@ -156,8 +156,8 @@ class Replica:
                 break
             await asyncio.sleep(0)
             self._perform(handle(self._state, Continue()), cause)
-        if self._serving.passed_over:
-            self._serving.look()
+        if self._serving.skipped:
+            self._serving.retry_skipped()
 
     def _search(self) -> None:
         """Continue long searches between other events."""

@@ -171,6 +171,10 @@ class Facts:
     gone_pods: dict[str, float] = field(default_factory=dict)
     pods_of: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
     """Pods that refer to a claim."""
+    claims_in: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Per pool, the claims that name it."""
+    pods_in: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Per pool, its pods."""
     nodes: dict[str, NodeFact] = field(default_factory=dict)
     nodes_version: int = 0
     """Increases with every fact of a node."""
@@ -213,8 +217,11 @@ class Facts:
         if fact.moved_to is not None:
             if known is None:
                 return Changes((uid,), self.pods_named(name))
+            _move(self.claims_in, uid, known.pool, fact.moved_to)
             self.claims[uid] = replace(known, pool=fact.moved_to)
             return Changes((uid,))
+        before = None if known is None else known.pool
+        _move(self.claims_in, uid, before, None if fact.deleted else claim.pool)
         if fact.deleted:
             self.claims.pop(uid, None)
             self.signatures.pop(uid, None)
@@ -249,9 +256,12 @@ class Facts:
         if fact.moved_to is not None:
             if known is not None:
                 self.groups.leave(known)
+                _move(self.pods_in, uid, known.pool, fact.moved_to)
                 moved = self.pods[uid] = replace(known, pool=fact.moved_to)
                 self.groups.join(moved)
         else:
+            before = None if known is None else known.pool
+            _move(self.pods_in, uid, before, None if fact.deleted else pod.pool)
             if known is not None:
                 self._refer(known, False)
                 self.groups.leave(known)
@@ -284,12 +294,14 @@ class Facts:
         claims = [claim for claim in self.claims.values() if not keep(claim.pool)]
         pods = [pod for pod in self.pods.values() if not keep(pod.pool)]
         for claim in claims:
+            _move(self.claims_in, claim.uid, claim.pool, None)
             del self.claims[claim.uid], self.signatures[claim.uid]
             self.given_up.pop(claim.uid, None)
             self._claim_revisions.pop(claim.uid, None)
             if self.claim_uids.get((claim.namespace, claim.name)) == claim.uid:
                 del self.claim_uids[claim.namespace, claim.name]
         for pod in pods:
+            _move(self.pods_in, pod.uid, pod.pool, None)
             del self.pods[pod.uid]
             self._pod_revisions.pop(pod.uid, None)
             self._refer(pod, False)
@@ -468,6 +480,15 @@ class Facts:
             claims[uid] = claim
         return tuple(claims.values())
 
+    def subjects_of(self, pool: str) -> Changes:
+        """The pool's pods, the claims that name it, and those that its pods refer to."""
+        pods, claims = self.pods_in.get(pool, {}), dict(self.claims_in.get(pool, {}))
+        for uid in pods:
+            pod = self.pods[uid]
+            names = [(pod.namespace, reference.claim) for reference in pod.claims]
+            claims |= {self.claim_uids[name]: None for name in names if name in self.claim_uids}
+        return Changes(tuple(claims), tuple(pods))
+
     def pool_of(self, claim: Claim) -> str:
         """The pool of a claim: its own, else that of a pod that refers to it."""
         if claim.pool:
@@ -497,6 +518,20 @@ def _is_news(revisions: dict[str, int], key: str, revision: int) -> bool:
 
 
 _DEFAULT = policy_placement(None)
+
+
+def _move(
+    index: dict[str, dict[str, None]], uid: str, before: str | None, pool: str | None
+) -> None:
+    """Enter an object under its pool; None: it was not there, or is gone."""
+    if before == pool:
+        return
+    if before is not None:
+        del index[before][uid]
+        if not index[before]:
+            del index[before]
+    if pool is not None:
+        index.setdefault(pool, {})[uid] = None
 
 
 def _membership(node: Node) -> tuple[str, str]:

@@ -47,8 +47,7 @@ def _begin_again(state: AllocatorState, known: SchedulingDomain) -> SchedulingDo
     domain = SchedulingDomain(
         known.name, known.epoch, unnamed=known.unnamed, renamed=known.renamed, start=known.start
     )
-    state.add(domain)
-    state.requeue_all()
+    state.replace(domain)
     return domain
 
 

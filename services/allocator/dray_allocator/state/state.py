@@ -103,6 +103,8 @@ class AllocatorState:
     """Devices whose use grew, to be checked."""
     ticks: int = 0
     """How many were applied."""
+    _queued_in: dict[str, str] = field(default_factory=dict)
+    """By pod, the only domain in whose queue it may be."""
 
     def __post_init__(self) -> None:
         self.published = PublishedDevices(self.rules.drivers)
@@ -136,9 +138,9 @@ class AllocatorState:
         """Whether everything was read that earlier records were based on."""
         facts, needed = self.facts, domain.current.facts_sequence
         whole = facts.synced and facts.whole and facts.is_dated and not domain.unnamed
-        return whole and facts.position >= needed and self.knows(domain.name)
+        return whole and facts.position >= needed and self.is_caught_up(domain.name)
 
-    def knows(self, pool: str) -> bool:
+    def is_caught_up(self, pool: str) -> bool:
         """Whether facts and logs of the pool and of all pools that it depends on were read.
 
         Only the log of a node's former pool knows an allocation that was cleared and not voided. A
@@ -146,10 +148,10 @@ class AllocatorState:
         position = self.facts.position
         if self.undecodable_for(pool):
             return False
-        if self.subscriptions.knows_all(position):
+        if self.subscriptions.has_read_all(position):
             return self.has_read_all_logs()
         return not self.published.shared_pools and all(
-            self.subscriptions.knows(one, position) and self._has_read_log(one)
+            self.subscriptions.is_caught_up(one, position) and self._has_read_log(one)
             for one in self.pool_dependencies.of(pool)
         )
 
@@ -333,8 +335,7 @@ class AllocatorState:
                 return []
             if self.unread_domains.pop(fact.domain, None) is not None:
                 return []
-            del self.domains[fact.domain]
-            self.requeue_all()
+            self._requeue_domain(fact.domain, self.domains.pop(fact.domain))
             return [Unfollow(fact.domain)]
         if known is not None and fact.epoch <= known.epoch and not (known.unnamed and known.lost):
             known.unnamed = known.unnamed and fact.epoch < known.epoch
@@ -350,14 +351,27 @@ class AllocatorState:
         if not self.subscriptions.takes(name):
             self.unread_domains[name] = domain
             return []
-        self.add(domain)
-        self.requeue_all()
+        self.replace(domain)
         return [Follow(name, epoch, start)]
 
     def add(self, domain: SchedulingDomain) -> None:
-        """Add a domain that is subscribed to, or replace it."""
+        """Add a domain that is subscribed to, before its facts are read."""
         self.domains[domain.name] = domain
         self._set_topology(domain)
+
+    def replace(self, domain: SchedulingDomain) -> None:
+        """Add a domain, or another log of one."""
+        before = self.domains.get(domain.name)
+        self.add(domain)
+        self._requeue_domain(domain.name, before)
+
+    def _requeue_domain(self, name: str, before: SchedulingDomain | None) -> None:
+        """Compute again what a domain concerns. ``before``: whose log is forgotten."""
+        found = self.facts.subjects_of(name)
+        if before is not None:
+            claims = (*before.current.claims, *before.unsettled)
+            found = Changes((*found.claims, *claims), (*found.pods, *before.current.pods))
+        self.requeue(Changes(tuple(dict.fromkeys(found.claims)), tuple(dict.fromkeys(found.pods))))
 
     def forget_facts(self) -> None:
         """Start again: the facts stream was re-created. The logs stay until new epochs."""
@@ -376,21 +390,25 @@ class AllocatorState:
             domain.groups = PendingGroups()
         self.requeue_all()
 
-    def assume(self, domain: SchedulingDomain, decision: PodDecision) -> None:
-        """Assume a decision before it is written: charge its devices and dequeue its pods."""
+    def assume(
+        self, domain: SchedulingDomain, decision: PodDecision, *, is_charged: bool = False
+    ) -> None:
+        """Assume a decision before it is written: charge its devices, unless they are charged, and
+        dequeue its pods."""
         pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
         domain.current.take(decision, self.facts.now_unix_s)
         domain.queue.remove(pod_uid)
         is_counted = self._is_counted(pod_uid, node)
-        if is_counted or not self.assumed_pods.add(pod_uid, node, _held(decision)):
+        if is_counted or not (is_charged or self.assumed_pods.add(pod_uid, node, _held(decision))):
             self._recompute_assumed_pod(pod_uid)  # An earlier attempt has not ended in a log yet.
         devices: list[DeviceId] = []
         for claim in decision.claims:
             uid = claim.uid
             domain.unsettled[uid] = None
-            for device in self.device_usage.set(uid, self._use(uid)).taken:
+            taken = self.device_usage.set(uid, self._use(uid)).taken
+            devices += taken
+            for device in claim.allocation.devices_in_use if is_charged else taken:
                 self._suspect(device, uid)
-                devices.append(device)
             pods = pods_of.get((claim.namespace, claim.name), ())
             for other in pods if len(pods) > 1 else ():
                 if other != pod_uid:
@@ -485,7 +503,7 @@ class AllocatorState:
             domain.queue.request_full_scan()
 
     def requeue_all(self) -> None:
-        """Compute everything again, after facts or a log were lost."""
+        """Compute everything again, after the facts were lost."""
         claims = [uid for uid, _ in self.device_usage.claims()]
         claims += [*self.facts.claims, *(r.claim_uid for r in self.reservations())]
         pods = [*self.facts.pods, *self.assumed_pods.pods()]
@@ -615,15 +633,16 @@ class AllocatorState:
         pool = pod.pool if pod is not None and self.is_decidable(pod) else ""
         if pod is not None and pod.member is not None:
             self._touch_group(pod.member.group)  # It queues the pod if that is decided alone.
-        for domain in self.domains.values():
-            if pod is not None and domain.name == pool:
-                if pod.member is not None:
-                    continue
-                key = (-pod.priority, pod.created_unix_s, pod.uid)
-                # A replica that begins to serve activates all pods.
-                domain.queue.add(pod_uid, key, activate=domain.fence is not None)
-            else:
-                domain.queue.remove(pod_uid)
+        before = self._queued_in.pop(pod_uid, "")
+        if before != pool and before in self.domains:
+            self.domains[before].queue.remove(pod_uid)
+        if pod is None or (not pool and pod.member is None):
+            return
+        self._queued_in[pod_uid] = pod.pool
+        if pod.member is None and (domain := self.domains.get(pool)) is not None:
+            key = (-pod.priority, pod.created_unix_s, pod.uid)
+            # A replica that begins to serve activates all pods.
+            domain.queue.add(pod_uid, key, activate=domain.fence is not None)
 
     def _touch_group(self, group: GroupKey) -> None:
         """Have a group looked at again in the domains of its pods."""

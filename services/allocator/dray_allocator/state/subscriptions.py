@@ -36,7 +36,7 @@ class Subscriptions:
     pools: dict[str, int | None] = field(default_factory=dict)
     """The same for single pools."""
 
-    def knows_all(self, position: int) -> bool:
+    def has_read_all(self, position: int) -> bool:
         """Whether all facts of all pools up to ``position`` are known."""
         return self.everything and self.whole_from is not None and position >= self.whole_from
 
@@ -44,11 +44,11 @@ class Subscriptions:
         """Whether facts and records of a pool are folded; facts without a pool always are."""
         return self.everything or not pool or pool in self.pools
 
-    def knows(self, pool: str, position: int) -> bool:
+    def is_caught_up(self, pool: str, position: int) -> bool:
         """Whether all facts of the pool up to ``position`` are known."""
         whole_from = self.pools.get(pool)
         known = whole_from is not None and position >= whole_from
-        return known or not pool or self.knows_all(position)
+        return known or not pool or self.has_read_all(position)
 
     def awaits(self, pool: str) -> bool:
         """Whether earlier facts of the pool are to be folded.

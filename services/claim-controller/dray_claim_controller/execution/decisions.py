@@ -47,7 +47,7 @@ class Observed:
     committed: frozenset[str] = frozenset()
     """UIDs that were allocated as decided before: seen by this execution, or by the log.
     Such a claim is never allocated a second time by the same attempt."""
-    repelled: str = ""
+    excluded_by: str = ""
     """The pod whose required anti-affinity excludes this pod from the decision's node, or empty."""
     marked: frozenset[str] = frozenset()
     """UIDs that this execution marked itself, so no earlier execution committed them."""
@@ -192,8 +192,8 @@ def _pod_stops(observed: Observed, decision: PodDecision) -> Stop | None:
         return Stop("pod-ended", f"the pod is {'deleting' if pod.deleting else pod.phase}")
     if pod.node and pod.node != decision.node:
         return Stop("bound-elsewhere", f"the pod is bound to {pod.node}", withdraw=True)
-    if observed.repelled and decision.binder == OWNER_DRAY and not pod.node:
-        why = f"pod {observed.repelled} keeps it away from {decision.node} by its anti-affinity"
+    if observed.excluded_by and decision.binder == OWNER_DRAY and not pod.node:
+        why = f"pod {observed.excluded_by} keeps it away from {decision.node} by its anti-affinity"
         return Stop("repelled", why, withdraw=True)
     return None
 
@@ -383,7 +383,7 @@ class NextStep(RecordedRule[Step], frozen=True, kw_only=True, tag="next-step"):
             marked=frozenset(self.marked),
             siblings=tuple(held.claim for held in siblings if held.claim.uid not in claims),
             voids={} if cached is None else voids_of(cached),
-            repelled="" if cached is None else excluding_pod(cache, cached, self.decision.node),
+            excluded_by="" if cached is None else excluding_pod(cache, cached, self.decision.node),
             node_gone=self.decision.node not in cache.plain[NODES.plural],
             joint=self.joint,
             given_up={uid: cache.given_up[uid].attempt for uid in claims if uid in cache.given_up},

@@ -192,7 +192,7 @@ class Rollback:
         self._informers = informers
         self._cache = informers.cache
 
-    async def withdraw(
+    async def roll_back(
         self, decision: PodDecision, *, is_last_try: bool = False, failure: str = ""
     ) -> None:
         """Take the whole decision back. Raises any KubeError: read again and repeat; only what the

@@ -121,7 +121,7 @@ class Steps:
             decision = execution.decision
             whole = replace(decision, claims=(*stop.siblings, *decision.claims))
             failure = stop.detail if stop.reason in (REFUSED, NOT_WRITTEN) else ""
-            await self._rollback.withdraw(whole, is_last_try=is_last_try, failure=failure)
+            await self._rollback.roll_back(whole, is_last_try=is_last_try, failure=failure)
 
     def report_end(self, stop: Stop, execution: Execution) -> None:
         """Report that the decision is not carried out."""

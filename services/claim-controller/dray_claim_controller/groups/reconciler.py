@@ -228,7 +228,7 @@ class GroupReconciler:
                 rolled_back=len(due.roll_back),
             )
         for execution in self._informers.evaluate(GroupRollbacks(pods=due.roll_back)):
-            await self._rollback.withdraw(execution.decision)
+            await self._rollback.roll_back(execution.decision)
         for uid in due.evict:
             cached = self._cache.pods.get(uid)
             if cached is not None and cached.pod is not None:

@@ -45,7 +45,7 @@ class ReportQueue:
         self._repeats = TokenBucket(_MOST_REPEATS, REPEATS_PER_S, now_s=clock.monotonic_s())
         self._held = False
         self._queue = FairWorkQueue(
-            clock, self._say, name="report", group_of=group_of, workers=hands, first_s=_FIRST_S
+            clock, self._publish, name="report", group_of=group_of, workers=hands, first_s=_FIRST_S
         )
 
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class ReportQueue:
             for subject in self._put_off:
                 self._queue.add(subject, later=True)
 
-    async def _say(self, subject: Subject) -> None:
+    async def _publish(self, subject: Subject) -> None:
         if subject not in self._work or (self._held and subject in self._put_off):
             return
         since_s = self._put_off.pop(subject, None)

@@ -107,7 +107,7 @@ def test_what_kube_scheduler_may_have_allocated_is_no_difference(
     node: dict[str, Any], records: list[AnyRecord]
 ) -> None:
     snapshot = snapshot_of([claim(OTHER)], records)
-    snapshot.lent[NODE] = None
+    snapshot.scheduler_nodes[NODE] = None
     assert found(snapshot) == {}
 
 
