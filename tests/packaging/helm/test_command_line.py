@@ -258,7 +258,7 @@ async def test_nothing_was_refused_to_the_operator_and_the_services(installed: C
     assert [(one.verb, one.path) for one in requests if one.forbidden] == []
 
 
-async def test_who_has_no_role_is_refused_with_what_to_ask_for(
+async def test_a_user_without_a_role_is_refused_with_the_role_to_ask_for(
     installed: Cluster, operator: Path
 ) -> None:
     await installed.kubectl("delete", "rolebinding", "someone", "-n", NAMESPACE)

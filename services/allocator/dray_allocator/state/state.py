@@ -103,6 +103,8 @@ class AllocatorState:
     """Devices whose use grew, to be checked."""
     ticks: int = 0
     """How many were applied."""
+    _queued_in: dict[str, str] = field(default_factory=dict)
+    """By pod, the only domain in whose queue it may be."""
 
     def __post_init__(self) -> None:
         self.published = PublishedDevices(self.rules.drivers)
@@ -631,15 +633,16 @@ class AllocatorState:
         pool = pod.pool if pod is not None and self.is_decidable(pod) else ""
         if pod is not None and pod.member is not None:
             self._touch_group(pod.member.group)  # It queues the pod if that is decided alone.
-        for domain in self.domains.values():
-            if pod is not None and domain.name == pool:
-                if pod.member is not None:
-                    continue
-                key = (-pod.priority, pod.created_unix_s, pod.uid)
-                # A replica that begins to serve activates all pods.
-                domain.queue.add(pod_uid, key, activate=domain.fence is not None)
-            else:
-                domain.queue.remove(pod_uid)
+        before = self._queued_in.pop(pod_uid, "")
+        if before != pool and before in self.domains:
+            self.domains[before].queue.remove(pod_uid)
+        if pod is None or (not pool and pod.member is None):
+            return
+        self._queued_in[pod_uid] = pod.pool
+        if pod.member is None and (domain := self.domains.get(pool)) is not None:
+            key = (-pod.priority, pod.created_unix_s, pod.uid)
+            # A replica that begins to serve activates all pods.
+            domain.queue.add(pod_uid, key, activate=domain.fence is not None)
 
     def _touch_group(self, group: GroupKey) -> None:
         """Have a group looked at again in the domains of its pods."""

@@ -69,7 +69,7 @@ def test_the_pool_demands_joints_of_a_pod_with_a_placement_of_its_own(make_kube:
     assert f"placement.topology of the pool {NO_SUCH_RULE}" in now.reasons_of("p")
 
 
-def test_who_only_looks_on_needs_no_joints(make_kube: Any) -> None:
+def test_admin_access_needs_no_connected_cards(make_kube: Any) -> None:
     now = make_kube("CompactFirst", placement_topology="hard")
     now.submit("watcher", now.request(allocationMode="All", adminAccess=True))
     assert now.got("watcher") == ["gpu=a", "gpu=b", "gpu=c"]
