@@ -16,6 +16,7 @@ VERBS = {
     "down": ("dray_cli.down", "down", "Stop a local stack."),
     "status": ("dray_cli.status", "status", "Show a local stack's processes."),
     "kill": ("dray_cli.kill", "kill", "Kill a process of a local stack."),
+    "fail": ("dray_cli.fail", "fail", "Make a simulated GPU unhealthy."),
     "demo": ("dray_cli.demo.verb", "demo", "Run the main job and print each pod's timeline."),
     "convert": ("dray_cli.convert", "convert", "Bring manifests to the valid form."),
     "cel": ("dray_cli.cel", "cel", "Translate and evaluate device selectors."),

@@ -37,6 +37,8 @@ class MemberState:
     state: str
     """As a clause, such as ``waits for GPUs``."""
     node: str = ""
+    is_on_its_way: bool = False
+    """Whether it has a node, or waits for kube-scheduler alone; or has succeeded."""
     reasons: str = ""
     """Why it has no GPUs, as the allocator says of this pod."""
 
@@ -48,7 +50,7 @@ class GroupExplanation:
     obj: Object
     group: PodGroup
     running: GroupCount
-    """Members that are bound or have succeeded."""
+    """Members that are bound or on their way with kube-scheduler, or have succeeded."""
     existing: GroupCount
     """Members that have not failed."""
     members: tuple[MemberState, ...]
@@ -102,8 +104,8 @@ class GroupExplanation:
         if not self.group.is_gang:
             return "Its pods start one by one"
         if not self.running.is_met:
-            return f"Of its pods, too few have a node: {self.running.in_words()}"
-        return "Of its pods, enough have a node"
+            return f"Of its pods, too few have started: {self.running.in_words()}"
+        return "Of its pods, enough have started"
 
     def as_json(self) -> dict[str, Any]:
         """The explanation as data."""
@@ -154,7 +156,7 @@ async def explain_group(
         has_ended = bool(pod["metadata"].get("deletionTimestamp")) or _phase(pod) == "Failed"
         if not has_ended or _phase(pod) == "Succeeded":
             existing.add(member.task, member.labels)
-            if state.node:
+            if state.is_on_its_way:
                 running.add(member.task, member.labels)
         states.append(state)
     return GroupExplanation(obj, group, running, existing, tuple(states))
@@ -206,7 +208,10 @@ def _state(
         reasons = str(((request or {}).get("status") or {}).get("explanation") or "")
     else:
         state = "starts with the group" if gates else f"waits for {spec.get('schedulerName')}"
-    return MemberState(name, member.task, state, node, reasons)
+    is_bound = bool(node) or phase == "Succeeded"
+    is_free = not gates and spec.get("schedulerName") == names.DEFAULT_SCHEDULER
+    starts = is_bound or (is_free and (is_allocated if asks or found else True))
+    return MemberState(name, member.task, state, node, starts, reasons)
 
 
 def _claim_names(pod: Object) -> list[str]:

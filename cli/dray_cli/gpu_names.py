@@ -34,6 +34,13 @@ class GpuNames:
                 self._names[pool, device] = f"{node}/gpu-{number}"
                 self._by_device[device] = f"{node}/gpu-{number}"
 
+    @property
+    def known(self) -> list[str]:
+        """All short names, sorted by node and number."""
+        return sorted(
+            self._by_device.values(), key=lambda name: (name.rpartition("-")[0], len(name), name)
+        )
+
     def of(self, pool: str, device: str) -> str:
         """The short name of a device of a DRA pool; ``pool/device`` if no slice has it."""
         return self._names.get((pool, device), f"{pool}/{device}")

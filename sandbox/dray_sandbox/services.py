@@ -45,6 +45,11 @@ class NodeFolders:
         return self.root / "state"
 
     @property
+    def unhealthy(self) -> Path:
+        """The file that names the unhealthy GPUs of a simulated node."""
+        return self.state / "unhealthy"
+
+    @property
     def token(self) -> Path:
         """The node-agent's token for NATS, which the kubelet renews."""
         return self.root / "token"

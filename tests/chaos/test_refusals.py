@@ -27,7 +27,7 @@ SHORT, WHOLE = 400, 100_000
     ("number", "case"),
     [pytest.param(number, case, id=str(case)) for number, case in enumerate(CASES)],
 )
-def test_what_is_refused_for_one_keeps_nobody_else_waiting(number: int, case: Case) -> None:
+def test_a_refusal_of_one_object_delays_no_other(number: int, case: Case) -> None:
     one = os.environ.get("DRAY_CHAOS_SEED")
     first = FIRST + number
     seeds = [int(one)] if one else range(first, first + 1000 * TRIES, 1000)

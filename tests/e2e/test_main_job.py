@@ -149,7 +149,7 @@ async def test_a_pool_that_selects_every_node_takes_none_and_its_pods_hear_why(
     await cluster.kube.delete(POOLS, "everything")
 
 
-async def test_nobody_gets_devices_of_a_pool_that_does_not_allow_the_namespace(
+async def test_a_pool_that_does_not_allow_the_namespace_gives_no_devices(
     cluster: "Cluster",
 ) -> None:
     allowed = {"spec": {"allowedNamespaces": ["team-a"]}}

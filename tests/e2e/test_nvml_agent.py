@@ -72,7 +72,12 @@ async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[NvmlNo
     )
     async with Stack(options) as stack:
         agent = stack.runner.program(AGENT)
-        environment = {**agent.environment, **machine.environment, "DRAY_NODE__NVML_TIMEOUT": "2s"}
+        environment = {
+            **agent.environment,
+            **machine.environment,
+            "DRAY_NODE__NVML_TIMEOUT": "2s",
+            "DRAY_NODE__USAGE": "200ms",
+        }
         await stack.runner.replace(dataclasses.replace(agent, environment=environment))
         kube = await connect_with_retries(stack.record.kubeconfig, user_agent="dray-tests")
         try:
@@ -94,6 +99,20 @@ async def test_cards_are_published_with_what_nvml_says(node: NvmlNode) -> None:
     assert attributes["cudaComputeCapability"] == {"version": "8.0.0"}
     assert card["capacity"]["tflops"]["value"] == "312"
     assert card["capacity"]["vram"]["value"] == "40Gi"
+
+
+async def test_the_use_of_a_card_is_on_the_metrics_page(node: NvmlNode) -> None:
+    node.machine.say(("used", 1, 3072, 85, 40, 61, 250500))
+    url = node.stack.runner.program(AGENT).health_url.rpartition("/")[0] + "/metrics"
+
+    async def shown() -> bool:
+        text = await asyncio.to_thread(lambda: urlopen(url, timeout=5).read().decode())
+        lines = {line.split("{")[0]: line for line in text.splitlines() if uuid(1) in line}
+        used = lines.get("DCGM_FI_DEV_FB_USED", "")
+        return used.endswith(" 3072.0") and lines["DCGM_FI_DEV_GPU_UTIL"].endswith(" 85.0")
+
+    await node.until(shown, "memory and time in use")
+    node.machine.take_back("used")
 
 
 async def test_mig_instances_come_and_go_with_their_counters(node: NvmlNode) -> None:

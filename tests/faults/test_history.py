@@ -99,7 +99,7 @@ def test_versions_order_changes_whichever_watch_tells_first() -> None:
     assert made.check_all().violations == []
 
 
-def test_an_allocation_that_moves_without_being_taken_back_is_seen() -> None:
+def test_an_allocation_that_moves_without_a_rollback_is_reported() -> None:
     made = history()
     made.apply(CLAIMS, Changed(claim("a", 5, CARDS[0])))
     made.apply(CLAIMS, Changed(claim("a", 6, CARDS[1])))
@@ -107,14 +107,14 @@ def test_an_allocation_that_moves_without_being_taken_back_is_seen() -> None:
     assert "moved from" in violation
 
 
-def test_an_allocation_that_was_taken_back_first_may_move() -> None:
+def test_an_allocation_that_was_rolled_back_first_may_move() -> None:
     made = history()
     for version, card in ((5, CARDS[0]), (6, None), (7, CARDS[1])):
         made.apply(CLAIMS, Changed(claim("a", version, card)))
     assert made.check_all().violations == []
 
 
-def test_what_a_watch_missed_before_it_listed_again_accuses_nobody() -> None:
+def test_changes_that_a_watch_missed_before_a_relist_are_no_errors() -> None:
     made = history()
     made.apply(CLAIMS, Changed(claim("a", 5, CARDS[0])))
     made.apply(CLAIMS, Changed(claim("b", 6, CARDS[1])))
@@ -177,7 +177,7 @@ def test_it_knows_when_it_has_seen_everything() -> None:
     assert not made.matches(CLAIMS, [])
 
 
-async def test_it_wakes_who_waits_for_so_many_changes_of_a_kind() -> None:
+async def test_it_wakes_waiters_after_a_number_of_changes_of_a_kind() -> None:
     made = history()
     waiting = asyncio.create_task(made.wait_for_changes(2, CLAIMS))
     made.apply(CLAIMS, Changed(claim("a", 5, None)))

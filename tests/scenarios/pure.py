@@ -41,6 +41,9 @@ from dray.messages.facts import (
 )
 from dray.messages.rpc import LookupReply
 from dray.reasons import in_words
+from dray_allocator.core.handle import handle
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen, RecordSeen
 from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.cache.groups import may_start
 from dray_claim_controller.cache.object_cache import ObjectCache
@@ -133,6 +136,19 @@ class PureCluster:
                 self._after(float(what))
             case _:
                 raise ValueError(f"unknown step {verb}")
+        self._settle()
+
+    def replace_allocator(self) -> None:
+        """The allocator is gone; another replica reads facts and logs, and serves."""
+        world = self.allocator
+        world.state = AllocatorState(world.state.rules)
+        for sequence, fact in enumerate(world.facts, start=1):
+            handle(world.state, FactSeen(sequence, fact))
+        for pool, log in world.logs.items():
+            for sequence, record in enumerate(log, start=1):
+                handle(world.state, RecordSeen(pool, 1, sequence, record))
+        world.serve()
+        world.tick()
         self._settle()
 
     def running(self) -> list[str]:

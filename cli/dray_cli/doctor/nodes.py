@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from dray.api.names import DRIVER, DRIVER_VERSION_LABEL
 from dray.kube.ports import NODES, SLICES, Kube, Object
@@ -14,6 +14,8 @@ AREA = "Nodes with GPUs"
 _OLDEST_KUBELET = (1, 34)
 _RUNTIME = re.compile(r"([a-z-]+)://v?(\d+)\.(\d+)")
 _KUBELET = re.compile(r"v(\d+)\.(\d+)")
+_NVIDIAS_DRIVER = "gpu.nvidia.com"
+_PLUGIN_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-)")
 _STAND_IN = "sandbox://"
 _WITHOUT_CDI = {"containerd": (1, 7), "cri-o": (1, 23)}
 """By container runtime, the first version that knows the Container Device Interface."""
@@ -29,6 +31,7 @@ async def gpu_nodes(kube: Kube) -> list[Finding]:
         for one in slices
         if one["spec"].get("nodeName")
     }
+    nvidias = (await kube.list(SLICES, field_selector=f"spec.driver={_NVIDIAS_DRIVER}")).objects
     nodes = [one for one in (await kube.list(NODES)).objects if one["metadata"]["name"] in drivers]
     if not nodes:
         return []
@@ -37,6 +40,7 @@ async def gpu_nodes(kube: Kube) -> list[Finding]:
         kubelets_finding(nodes),
         runtimes_finding(nodes),
         drivers_finding(drivers),
+        owners_finding(nodes, {one["spec"].get("nodeName", "") for one in nvidias}),
     ]
 
 
@@ -92,6 +96,31 @@ def drivers_finding(drivers: Mapping[str, str]) -> Finding:
         versions.setdefault(version or "unknown", []).append(node)
     grade: Grade = "unseen" if set(versions) == {"unknown"} else "ok"
     return Finding(AREA, "NVIDIA driver", grade, _summary(versions))
+
+
+def owners_finding(nodes: Iterable[Object], nvidias: Collection[str]) -> Finding:
+    """Whether NVIDIA's device plugin or DRA driver gives out the same GPUs. ``nvidias``: the nodes
+    of the driver."""
+    shared = [
+        f"{name} ({what})"
+        for node in nodes
+        if (name := node["metadata"]["name"])
+        and (what := _NVIDIAS_DRIVER if name in nvidias else _plugin_resource(node))
+    ]
+    if not shared:
+        return Finding(AREA, "GPUs are dray's alone", "ok", "no other driver or device plugin")
+    text = (
+        f"not on {name_list(shared)}: two programs give the same GPUs to different pods; remove "
+        "NVIDIA's device plugin or DRA driver from these nodes, or the nodes from dray"
+    )
+    return Finding(AREA, "GPUs are dray's alone", "broken", text)
+
+
+def _plugin_resource(node: Object) -> str:
+    """A resource of NVIDIA's device plugin that the node offers."""
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    offered = (name for name, amount in sorted(allocatable.items()) if str(amount) != "0")
+    return next((name for name in offered if _PLUGIN_RESOURCE.match(name)), "")
 
 
 def _cdi(runtime: str) -> Grade:

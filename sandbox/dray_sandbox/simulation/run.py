@@ -66,7 +66,7 @@ class SimulationOutcome:
         head = [f"seed {self.seed}: {failure}" for failure in self.failures]
         test = "test_seeds.py -k placed"
         if self.case is not None:
-            name = "test_what_is_refused_for_one_keeps_nobody_else_waiting"
+            name = "test_a_refusal_of_one_object_delays_no_other"
             test = f'"test_refusals.py::{name}[{self.case}]"'
         repeat = f"repeat: cd tests/chaos; DRAY_CHAOS_SEED={self.seed} python -m pytest {test}"
         faults = ", ".join(f"{name} {count}" for name, count in self.counts.items())

@@ -11,7 +11,7 @@ from dray.kube.ports import KubeError
 from dray.messages.facts import ClusterObserved
 from dray.runtime.backoff import Backoff
 from dray_node_agent.decisions.device_health import GpuHealth, device_health
-from dray_node_agent.decisions.gpus import GpuSnapshot
+from dray_node_agent.decisions.gpus import GpuSnapshot, GpuUsage
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState, unhealthy_devices
 from dray_node_agent.files.agent_locks import AgentLock, LockHeldError
 from dray_node_agent.gpus.reader import GpuReader
@@ -56,6 +56,8 @@ class NodeAgent:
         """The published generation of the pool; 0 before."""
         self.registration = "the kubelet has not called yet"
         """Empty once the kubelet has registered the plugin."""
+        self.usage: tuple[GpuUsage, ...] = ()
+        """The use of the GPUs as it was read last; empty while it can't be read."""
         self.gpus_problem = "the GPUs have not been read yet"
         self.publishing_problem = "nothing has been published yet"
         """Empty also while another agent of this node publishes."""
@@ -65,6 +67,11 @@ class NodeAgent:
         if self._snapshot is None or self._state is None:
             return None
         return NodeInventory(self._snapshot, self._state)
+
+    @property
+    def snapshot(self) -> GpuSnapshot | None:
+        """The GPUs as they were read last."""
+        return self._snapshot
 
     def device_health(self) -> tuple[GpuHealth, ...]:
         """The health of all devices, for the kubelet."""
@@ -116,6 +123,16 @@ class NodeAgent:
             except GpusUnavailableError as error:
                 self._note_gpus_problem(str(error))
             await self._gpus.wait(self._node.poll)
+
+    async def watch_usage(self) -> None:
+        """Loop: read the use of the GPUs."""
+        await self._read.wait()
+        while True:
+            try:
+                self.usage = await self._gpus.read_usage()
+            except GpusUnavailableError:
+                self.usage = ()  # readiness says why
+            await asyncio.sleep(self._node.usage)
 
     async def publish(self) -> None:
         """Loop: publish slices and report health after changes.

@@ -25,11 +25,13 @@ from dray.runtime.clock import SystemClock
 from dray.runtime.health import HealthPages
 from dray.telemetry import spans
 from dray_node_agent.agent import NodeAgent
+from dray_node_agent.decisions.gpu_holders import HoldingContainer, gpu_holders
 from dray_node_agent.files.agent_locks import AgentLock, one_state_folder
 from dray_node_agent.files.atomic_files import remove_unfinished
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
 from dray_node_agent.files.publication_record import PublicationRecordFile
+from dray_node_agent.gpu_metrics import GpuUsageCollector
 from dray_node_agent.gpus.detected_gpus import DetectedGpus, load_library
 from dray_node_agent.gpus.driver_files import DriverFiles
 from dray_node_agent.gpus.reader import GpuReader
@@ -209,10 +211,20 @@ def assemble(
     )
     _add_health_checks(health, bus, agent, publisher)
     expose(health.registry, agent, preparer, publisher, reporter)
+
+    def holders() -> dict[str, tuple[HoldingContainer, ...]]:
+        inventory = agent.inventory()
+        gpus = inventory.published_gpus if inventory else {}
+        return gpu_holders(pods.all(), preparer.claims.values(), gpus)
+
+    health.registry.register(
+        GpuUsageCollector(node.name, lambda: agent.snapshot, lambda: agent.usage, holders)
+    )
     written = {} if journal is None else {"journal": journal.run}
     return {
         **written,
         "gpus": agent.watch_gpus,
+        "usage": agent.watch_usage,
         "facts": follower.run,
         "publish": agent.publish,
         "slices": agent.watch_slices,

@@ -21,6 +21,10 @@ class NodePods:
         """A pod by UID, without the fields that no decision reads; None: it was not seen yet."""
         return self._pods.get(uid)
 
+    def all(self) -> list[Object]:
+        """The pods that were seen, in the same form."""
+        return list(self._pods.values())
+
     async def run(self) -> None:
         """Loop: watch the pods."""
         backoff = Backoff(most_s=_LONGEST_PAUSE_S)

@@ -39,6 +39,8 @@ class NodeGroup(SettingsGroup):
     """Checkpoint and record; must survive reboots."""
     poll: Duration = 1.0
     """How often the GPUs are read."""
+    usage: Duration = 5.0
+    """How often the use of the GPUs is read, for the metrics."""
     resync: Duration = 30.0
     """How often the slices are compared with the API server when nothing changed."""
     patience: Duration = 5.0

@@ -146,6 +146,11 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
     selector: NodeSelector | None = None
     """The nodes that may use it, if not ``node``; None without a node: all nodes."""
 
+    @property
+    def devices_in_use(self) -> list[DeviceId]:
+        """The devices of which it takes something; one may be there twice."""
+        return [share.id for share in self.devices if not share.admin_access]
+
     def shares_of(self, device: DeviceId) -> list[AllocatedDevice]:
         """What it takes of a device; administrative access takes nothing."""
         return [share for share in self.devices if share.id == device and not share.admin_access]

@@ -125,7 +125,7 @@ async def test_a_pod_that_no_card_matches_waits_with_kube_schedulers_reason(stan
 
 
 @pytest.mark.parametrize("expression", ["", ANY_CARD], ids=["generated", "by its taint alone"])
-async def test_a_sick_card_is_given_to_nobody(
+async def test_an_unhealthy_card_is_not_allocated(
     stand: Stand, keeps: ClusterObserved, health_of: Callable[[str], Path], expression: str
 ) -> None:
     only_where_taints_are_kept(keeps.device_taints or not expression)
@@ -178,7 +178,7 @@ async def test_what_only_dray_could_do_is_refused(
     assert 'GPUPool "big" is owned by kube-scheduler' in str(refusal.value)
 
 
-async def test_the_pool_says_who_allocates_and_how(stand: Stand) -> None:
+async def test_the_pool_names_its_owner_and_placement(stand: Stand) -> None:
     async def ready() -> Object | None:
         status = (await stand.kube.get(POOLS, BIG)).get("status") or {}
         found = {condition["type"]: condition for condition in status.get("conditions") or ()}

@@ -76,7 +76,7 @@ async def test_kube_scheduler_gives_them_no_card_of_dray(
 @pytest.mark.usefixtures("gated")
 @pytest.mark.parametrize("device_class_name", [names.DEVICE_CLASS, GREEDY])
 @pytest.mark.parametrize("kind", [CLAIMS, TEMPLATES], ids=lambda kind: kind.plural)
-async def test_who_tolerates_the_taint_is_refused_at_admission(
+async def test_claims_that_tolerate_the_taint_are_refused_at_admission(
     cluster: Cluster, kind: Resource, device_class_name: str
 ) -> None:
     await _make_class(cluster)

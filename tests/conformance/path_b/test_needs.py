@@ -81,7 +81,7 @@ async def test_dray_counts_what_a_node_has_for_one_pod_where_it_binds(
 
 
 @pytest.mark.usefixtures("gated")
-async def test_who_wants_to_be_alone_is_left_alone_where_dray_binds(cluster: Cluster) -> None:
+async def test_dray_respects_anti_affinity_if_it_binds(cluster: Cluster) -> None:
     """It was there first; the pod that comes says nothing, and dray fills the fullest first."""
     await cluster.submit("hermit", DEDICATED, affinity=_required("podAntiAffinity", APART))
     (where,) = await cluster.running("hermit")
@@ -139,7 +139,7 @@ async def test_the_overhead_of_a_runtime_counts_where_dray_binds(cluster: Cluste
 
 
 @pytest.mark.parametrize("pool", [DEDICATED, SHARED])
-async def test_a_gate_of_somebody_else_is_waited_for(cluster: Cluster, pool: str) -> None:
+async def test_dray_waits_for_gates_of_others(cluster: Cluster, pool: str) -> None:
     gate_of_another = [{"name": "dray.dev/quota"}]
     if pool == SHARED and not await cluster.keeps_taints():
         denial = await cluster.denial("later", pool, schedulingGates=gate_of_another)

@@ -106,7 +106,7 @@ async def test_the_webhook_asks_nothing_of_the_api_server(run: Run) -> None:
     assert [one.path for one in run.requests if one.user == WEBHOOK] == []
 
 
-async def test_no_right_is_granted_that_nobody_uses(run: Run) -> None:
+async def test_no_unused_right_is_granted(run: Run) -> None:
     granted, used = set(_granted(service_roles())), set(_used(run.requests))
     # Checked with another request, not with one of its own; the test below shows that.
     for right in used & {Right(CLAIM_CONTROLLER, "patch", CLAIMS.group, "resourceclaims/status")}:

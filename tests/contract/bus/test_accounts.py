@@ -487,7 +487,7 @@ async def test_a_node_reads_and_reports_under_its_own_name(world: World) -> None
     await bus.close()
 
 
-async def test_who_answers_knows_the_user_whatever_the_message_says(world: World) -> None:
+async def test_the_responder_knows_the_user_whatever_the_message_claims(world: World) -> None:
     adversary = await world.adversary("n1")
     world.inventories.clear()
     forged = {"Nats-Request-Info": '{"acc":"NODE_AGENT","user":"n2"}'}
@@ -548,7 +548,7 @@ async def test_a_user_that_ended_is_confirmed_again_and_goes_on_reading(
     await bus.close()
 
 
-async def test_a_token_of_nobody_gets_no_connection(world: World, tmp_path: Path) -> None:
+async def test_an_unknown_token_gets_no_connection(world: World, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("nonsense")
     bus = await connect(

@@ -58,7 +58,7 @@ async def answering(nats_world, eventually):
     [b"PUB t.q \xff\xfe 1\r\nx\r\n", b"HPUB t.q 15 16\r\nNATS/1.0 \xff\xff\r\n\r\nx\r\n"],
     ids=["where to answer", "status"],
 )
-async def test_a_question_that_is_no_text_costs_nobody_the_connection(answering, question) -> None:
+async def test_a_request_that_is_no_text_closes_no_connection(answering, question) -> None:
     bus, other = answering
     session = bus._connection.session()
     await say(other, question)
@@ -66,7 +66,7 @@ async def test_a_question_that_is_no_text_costs_nobody_the_connection(answering,
     assert bus._connection.session() is session
 
 
-async def test_what_is_too_large_for_a_dead_letter_is_dropped(nats_world) -> None:
+async def test_messages_too_large_for_a_dead_letter_are_dropped(nats_world) -> None:
     """It would be delivered to every consumer for ever, and nothing after it."""
     bus = await nats_world.bus()
     await bus.ensure(COMMANDS)

@@ -58,7 +58,7 @@ async def test_messages_that_are_to_be_retried_later_keep_no_others(bus: Bus) ->
     assert len(got) == len(many) + 1
 
 
-async def test_those_who_share_a_name_share_the_messages(world) -> None:
+async def test_consumers_with_one_name_share_the_messages(world) -> None:
     first, second = await world.bus(), await world.bus()
     await first.ensure(COMMANDS)
     got: list[bytes] = []
@@ -181,7 +181,7 @@ async def test_a_question_that_fails_is_unavailable_and_the_next_is_answered(
     task.cancel()
 
 
-async def test_a_question_to_nobody_is_unavailable(bus: Bus) -> None:
+async def test_a_request_without_responders_is_unavailable(bus: Bus) -> None:
     with pytest.raises(BusUnavailableError, match=r"t\.q"):
         await bus.request("t.q", b"", timeout_s=5)
 
@@ -233,7 +233,7 @@ async def test_a_lease_is_given_up_by_its_holder_alone(world) -> None:
     assert not await first.acquire("domain.p", "a", ttl_s=60)
 
 
-async def test_others_see_who_holds_a_lease(world, eventually) -> None:
+async def test_others_see_the_holder_of_a_lease(world, eventually) -> None:
     first, second = await world.bus(), await world.bus()
     assert await second.lease_holder("domain.p") == ""
     await first.ensure(LEASES)
@@ -279,7 +279,7 @@ async def test_leases_are_listed_while_they_are_held(world, eventually) -> None:
     await eventually(gone)
 
 
-async def test_of_many_who_want_a_free_lease_one_gets_it(world) -> None:
+async def test_one_of_many_gets_a_free_lease(world) -> None:
     buses = [await world.bus() for _ in range(4)]
     await buses[0].ensure(LEASES)
     await buses[0].acquire("domain.other", "x", ttl_s=60)

@@ -55,7 +55,7 @@ async def test_when_one_of_a_pipeline_fails_those_behind_it_fail_too(bus: Bus) -
     assert state.last_sequence == 2
 
 
-async def test_of_two_writers_only_one_adds_each_record(world) -> None:
+async def test_one_of_two_writers_adds_each_record(world) -> None:
     first, second = await world.bus(), await world.bus()
     await first.ensure(LOG)
     won: list[tuple[str, int]] = []
@@ -89,7 +89,7 @@ async def test_a_purge_does_not_fool_the_fence(world) -> None:
     assert await bus.append(message("t.log.1"), expected_last=1) == 2
 
 
-async def test_a_pipeline_breaks_where_somebody_else_took_a_predicted_sequence(bus: Bus) -> None:
+async def test_a_pipeline_breaks_if_another_writer_took_a_predicted_sequence(bus: Bus) -> None:
     await bus.ensure(LOG)
     await bus.append(message("t.log.1", "theirs"), expected_last=0)
     with pytest.raises(StaleSequenceError):
@@ -104,7 +104,7 @@ async def test_a_pipeline_breaks_where_somebody_else_took_a_predicted_sequence(b
     )
 
 
-async def test_a_fence_of_its_own_subject_refuses_who_has_not_seen_the_newest(bus: Bus) -> None:
+async def test_a_fence_of_its_own_subject_refuses_writers_that_lack_the_newest(bus: Bus) -> None:
     await bus.ensure(LATEST)
     subject = "t.latest.a"
     first = await bus.publish(message(subject, "1"), fence=Fence(subject, 0))

@@ -103,7 +103,7 @@ async def stuck(nats_world, eventually, monkeypatch):
     nats_world.signal(signal.SIGCONT)
 
 
-async def test_who_waits_to_send_can_be_cancelled(stuck) -> None:
+async def test_waiting_to_send_can_be_cancelled(stuck) -> None:
     """nats-py keeps the cancellation for itself, and the sender would send on."""
     bus, flooding = stuck
     flooding.cancel()
@@ -133,7 +133,7 @@ async def test_a_reader_can_be_left_while_the_bus_closes(nats_world) -> None:
     client._status = before
 
 
-async def test_what_was_on_its_way_when_the_server_went_is_in_doubt(nats_world) -> None:
+async def test_messages_in_flight_when_the_server_ended_have_an_unknown_outcome(nats_world) -> None:
     bus = await nats_world.bus()
     await bus.ensure(LOG)
     made: list[int] = []
@@ -171,7 +171,9 @@ async def test_without_a_connection_the_first_batch_fails_and_no_other_is_made(
 @pytest.mark.parametrize(
     ("size", "headers"), [(2**20 - 100, {"a": "x" * 100}), (10, {"no header": "x"})]
 )
-async def test_what_no_server_would_take_is_refused_for_good(nats_world, size, headers) -> None:
+async def test_messages_that_no_server_accepts_are_refused_permanently(
+    nats_world, size, headers
+) -> None:
     """The server would end the connection, for all who use it; tried again, again."""
     bus = await nats_world.bus()
     await bus.ensure(LOG)

@@ -44,7 +44,7 @@ async def test_a_bus_whose_server_is_not_there_yet_connects_when_it_is(
     await bus.close()
 
 
-async def test_what_is_in_flight_is_finished_before_the_bus_closes(nats_world) -> None:
+async def test_handlers_finish_before_the_bus_closes(nats_world) -> None:
     bus, other = await nats_world.bus(), await nats_world.bus()
     await bus.ensure(StreamSpec("S", ("t.s",)))
     writes = [

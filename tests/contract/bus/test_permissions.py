@@ -77,14 +77,14 @@ async def test_the_controller_publishes_what_all_others_read(as_role: As) -> Non
         assert last.payload == SYNCED.payload
 
 
-async def test_of_a_subject_without_messages_there_is_no_last_one(as_role: As) -> None:
+async def test_a_subject_without_messages_has_no_last_one(as_role: As) -> None:
     reader = await as_role("reader")
     assert await reader.last("DRAY_FACTS", TICK.subject) is None
     with pytest.raises(StreamMissingError):
         await reader.last(log_spec("p", 7).name, log_subject("p", 7))
 
 
-async def test_a_reading_waits_for_somebody_who_makes_its_consumer_and_says_so(
+async def test_a_reading_waits_until_its_consumer_is_made_and_says_so(
     as_role: As, eventually
 ) -> None:
     """Meanwhile every claim-controller is away."""
@@ -103,7 +103,7 @@ async def test_a_reading_waits_for_somebody_who_makes_its_consumer_and_says_so(
     assert allocator.problem is None
 
 
-async def test_readings_go_on_while_nobody_makes_consumers(as_role: As) -> None:
+async def test_readings_continue_while_no_consumers_are_made(as_role: As) -> None:
     controller, allocator = await as_role("claim-controller"), await as_role("allocator")
     async with asyncio.timeout(60), aclosing(allocator.read("DRAY_FACTS")) as reader:
         await controller.publish(TICK)
@@ -126,7 +126,7 @@ async def test_a_webhook_may_not_read_pods(as_role: As, eventually) -> None:
 
 
 @pytest.mark.parametrize("role", ["webhook", "allocator", "reader", "recorder"])
-async def test_nobody_else_publishes_the_controllers_facts(as_role: As, role: str) -> None:
+async def test_only_the_controller_publishes_its_facts(as_role: As, role: str) -> None:
     bus = await as_role(role)
     with pytest.raises(PermanentError, match=r"may not publish dray\.state\.tick\.v1"):
         await bus.publish(TICK)

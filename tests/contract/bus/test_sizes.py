@@ -21,7 +21,7 @@ async def limit(bus: Bus) -> int:
     return bus.max_payload_bytes
 
 
-async def test_a_server_takes_one_mebibyte_if_nobody_sets_it(limit: int) -> None:
+async def test_a_server_takes_one_mebibyte_by_default(limit: int) -> None:
     assert limit == 2**20
 
 

@@ -69,7 +69,7 @@ async def test_a_missing_stream_is_named_as_missing(bus: Bus) -> None:
         await anext(bus.consume("LOG", durable="d"))
 
 
-async def test_what_is_stored_is_delivered_as_it_was(bus: Bus) -> None:
+async def test_stored_messages_are_delivered_unchanged(bus: Bus) -> None:
     await bus.ensure(LOG)
     sequence = await bus.publish(message("t.log.1", '{"ä": 1}', ce_type="x", traceparent="00-1"))
     (got,) = await snapshot(bus.read("LOG"))
@@ -105,7 +105,7 @@ async def test_a_reader_starts_at_its_position_and_reads_its_subjects(bus: Bus) 
     assert [m.sequence for m in got] == [4, 6]
 
 
-async def test_what_is_at_hand_comes_at_once_and_in_order(bus: Bus) -> None:
+async def test_stored_messages_come_at_once_and_in_order(bus: Bus) -> None:
     await bus.ensure(LOG)
     count = 700
     await asyncio.gather(

@@ -98,6 +98,6 @@ def test_a_field_of_a_later_version_is_passed_over(path: Path) -> None:
         assert decode(payload(content), wire_type) == decode(payload(golden(path)), wire_type)
 
 
-def test_a_record_that_nobody_knows_is_not_guessed() -> None:
+def test_an_unknown_record_is_not_guessed() -> None:
     with pytest.raises(msgspec.ValidationError, match="record"):
         decode_record(b'{"record":"from-the-future"}')

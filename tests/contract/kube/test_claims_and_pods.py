@@ -116,7 +116,7 @@ async def test_an_allocation_names_requests_of_the_claim(world, kube, bodies) ->
         )
 
 
-async def test_what_dray_writes_as_a_status_is_read_back_equal(world, kube, bodies) -> None:
+async def test_a_status_that_dray_writes_is_read_back_equal(world, kube, bodies) -> None:
     await kube.create(CLAIMS, bodies.claim(), world.namespace)
     device = AllocatedDevice(
         request="gpu",
@@ -165,7 +165,7 @@ async def test_a_pod_of_another_uid_is_not_bound(world, kube, bodies) -> None:
         await kube.bind("nothing", world.namespace, uid=USER["uid"], node="n")
 
 
-async def test_a_pod_that_moved_is_not_bound_by_who_saw_it_before(world, kube, bodies) -> None:
+async def test_a_pod_that_moved_is_not_bound_by_an_earlier_revision(world, kube, bodies) -> None:
     seen = pod_from(await kube.create(PODS, bodies.pod(), world.namespace))
     note = {"metadata": {"annotations": {"example.com/a": "b"}}}
     now = pod_from(await kube.patch(PODS, "p", note, world.namespace))

@@ -109,7 +109,7 @@ async def test_a_watch_lists_and_then_follows(world, kube) -> None:
         )
 
 
-async def test_what_leaves_a_selection_is_deleted_for_its_watch(world, kube) -> None:
+async def test_an_object_that_leaves_a_selection_is_deleted_for_its_watch(world, kube) -> None:
     flow = kube.watch(LEASES, world.namespace, label_selector="tier=front")
     async with asyncio.timeout(60), aclosing(flow) as watch:
         await anext(watch)

@@ -113,7 +113,7 @@ async def test_another_name_or_uid_is_refused(api: Any, refused: Any) -> None:
     assert (caught.value.code, caught.value.reason) == (409, "Conflict")
 
 
-async def test_a_dry_run_evicts_nobody(api: Any) -> None:
+async def test_a_dry_run_evicts_no_pod(api: Any) -> None:
     await running(api, "one")
 
     await evict(api, "one", deleteOptions={"dryRun": ["All"]})
@@ -121,7 +121,7 @@ async def test_a_dry_run_evicts_nobody(api: Any) -> None:
     assert "deletionTimestamp" not in (await api.get("pods", "one"))["metadata"]
 
 
-async def test_nobody_is_not_found(api: Any, refused: Any) -> None:
+async def test_an_absent_user_is_not_found(api: Any, refused: Any) -> None:
     with pytest.raises(refused) as caught:
         await evict(api, "nobody")
 

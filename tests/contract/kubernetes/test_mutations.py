@@ -136,7 +136,7 @@ async def verdict(session: aiohttp.ClientSession, target: Any, path: str, body: 
 @pytest.mark.real
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", WHOLE)
-async def test_what_is_broken_at_random_is_refused_alike(both: Any, kind: str) -> None:
+async def test_randomly_broken_objects_are_refused_alike(both: Any, kind: str) -> None:
     sandbox, real = both
     only_where(real.minor == sandbox.minor, f"the sandbox stands for 1.{sandbox.minor}")
     path, whole = WHOLE[kind]

@@ -102,7 +102,7 @@ async def test_no_token_is_made_for_a_node_or_an_account_that_is_not_there(
 
 
 @pytest.mark.parametrize("text", ["nonsense", "e30.e30.e30", "a.b.c"])
-async def test_what_is_no_token_is_not_confirmed(api: Any, text: str) -> None:
+async def test_an_invalid_token_is_not_confirmed(api: Any, text: str) -> None:
     status = await review(api, text)
     assert not status.get("authenticated")
     assert status["error"]

@@ -240,7 +240,7 @@ async def test_a_wrong_claim_is_refused(api: Any, invalid: Any, what: str) -> No
 
 
 @pytest.mark.parametrize("what", TAKEN)
-async def test_what_looks_wrong_in_a_claim_may_be_taken(api: Any, what: str) -> None:
+async def test_a_claim_that_looks_wrong_may_be_accepted(api: Any, what: str) -> None:
     api.needs_kept(TAKEN[what])
 
     await api.create("resourceclaims", {"metadata": {"name": "one"}, "spec": TAKEN[what]})

@@ -171,7 +171,7 @@ async def test_a_wrong_pod_is_refused(api: Any, invalid: Any, what: str) -> None
 
 
 @pytest.mark.parametrize("what", TAKEN)
-async def test_what_looks_wrong_in_a_pod_may_be_taken(api: Any, what: str) -> None:
+async def test_a_pod_that_looks_wrong_may_be_accepted(api: Any, what: str) -> None:
     await api.create("pods", {"metadata": {"name": "one"}, "spec": TAKEN[what]}, dryRun="All")
 
 

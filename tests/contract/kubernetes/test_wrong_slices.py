@@ -288,7 +288,7 @@ async def test_a_wrong_slice_is_refused(api: Any, invalid: Any, what: str) -> No
 
 
 @pytest.mark.parametrize("what", TAKEN)
-async def test_what_looks_wrong_in_a_slice_may_be_taken(api: Any, what: str) -> None:
+async def test_a_slice_that_looks_wrong_may_be_accepted(api: Any, what: str) -> None:
     body = {"metadata": {"name": api.unique("s")}, "spec": TAKEN[what]}
     api.needs_kept(body)
 

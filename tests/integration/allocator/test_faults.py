@@ -127,9 +127,7 @@ async def test_nothing_is_decided_while_the_bus_is_away_and_all_of_it_after(
     await _decided(memory_cluster, 1)
 
 
-async def test_an_inventory_that_can_t_be_read_costs_nobody_but_its_node(
-    memory_cluster, eventually
-):
+async def test_an_unreadable_inventory_affects_only_its_node(memory_cluster, eventually):
     one = await memory_cluster.replica("one")
     await memory_cluster.node("n1")
     await eventually(lambda: one.serves)

@@ -85,7 +85,7 @@ async def test_a_pod_is_bound_when_its_device_has_all_conditions(world: Any) -> 
     assert not running.controller.term.executor.resting
 
 
-async def test_nobody_waits_for_those_who_wait(world: Any) -> None:
+async def test_waiting_pods_delay_no_other_pod(world: Any) -> None:
     one_at_a_time = ExecutionSettings(concurrency=1, finish_after=0.1, withdraw_every=0.02)
     await world.ready(await world.start(execution=one_at_a_time))
     await decided(world)
@@ -126,7 +126,7 @@ def _held(obj: Any) -> Any:
     return (obj.get("status") or {}).get("allocation")
 
 
-async def test_a_device_that_fails_is_taken_back_and_another_one_decided(world: Any) -> None:
+async def test_a_device_that_fails_is_rolled_back_and_another_one_decided(world: Any) -> None:
     await world.ready(await world.start())
     await decided(world)
     await awaited(world)
@@ -145,7 +145,7 @@ async def test_a_device_that_fails_is_taken_back_and_another_one_decided(world: 
     assert world.bindings() == ["node-2"]
 
 
-async def test_a_device_that_is_not_ready_in_time_is_taken_back(world: Any) -> None:
+async def test_a_device_that_is_not_ready_in_time_is_rolled_back(world: Any) -> None:
     impatient = ExecutionSettings(binding_timeout=0.01, finish_after=0.1, withdraw_every=0.02)
     await world.ready(await world.start(execution=impatient))
     await decided(world)
@@ -157,7 +157,7 @@ async def test_a_device_that_is_not_ready_in_time_is_taken_back(world: Any) -> N
 
 
 @pytest.mark.parametrize("finding", ["ready", "broken"])
-async def test_who_leads_next_goes_on_waiting(world: Any, finding: str) -> None:
+async def test_the_next_leader_continues_to_wait(world: Any, finding: str) -> None:
     first = await world.ready(await world.start("first"))
     await decided(world)
     await awaited(world)

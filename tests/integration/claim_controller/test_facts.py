@@ -47,7 +47,7 @@ async def test_a_node_counts_the_requests_of_foreign_pods_until_they_end(world: 
     await world.until(lambda: used(0), "the ended pod is not")
 
 
-async def test_what_vanished_while_nobody_led_gets_a_tombstone(world: Any) -> None:
+async def test_objects_deleted_without_a_leader_get_a_tombstone(world: Any) -> None:
     first = await world.ready(await world.start("first"))
     await world.node("node-2", "default-pool")
     await world.until(lambda: world.newest("slice", "slice-node-2"), "the slice is known")
@@ -161,7 +161,7 @@ def _noting(listing: Any, noted: list[str]) -> Any:
     return noting
 
 
-async def test_a_new_leader_whose_watches_are_behind_buries_nobody(world: Any) -> None:
+async def test_a_new_leader_whose_watches_are_behind_writes_no_tombstones(world: Any) -> None:
     """Its standby picture lacks what its predecessor has published already."""
     first = await world.ready(await world.start("first"))
     behind = world.kube.peer()

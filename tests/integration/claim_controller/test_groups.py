@@ -72,7 +72,7 @@ async def three(world: Any) -> Any:
     return world
 
 
-async def test_nobody_is_bound_before_all_have_their_devices(three: Any) -> None:
+async def test_no_pod_is_bound_before_all_have_their_devices(three: Any) -> None:
     held: asyncio.Event = asyncio.Event()
 
     async def hook(step: str, decision: PodDecision) -> None:

@@ -47,7 +47,7 @@ async def test_decisions_around_a_record_that_is_passed_over_are_carried_out(wor
     assert "another version of dray" in reason
 
 
-async def test_who_leads_next_carries_out_what_was_decided_before_the_last_record_of_a_log(
+async def test_the_next_leader_executes_all_decisions_of_a_log(
     world: Any,
 ) -> None:
     """The last record of those that it reads first is one that it passes over."""

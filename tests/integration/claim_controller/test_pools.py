@@ -98,7 +98,7 @@ async def test_a_pool_takes_no_node_from_another_and_both_report_it(world: Any) 
     assert message == lost["NodeInTwoPools"][2]
 
 
-async def test_who_asks_hears_which_nodes_a_pool_would_not_get(world: Any) -> None:
+async def test_a_lookup_names_the_nodes_that_a_pool_would_not_get(world: Any) -> None:
     await world.ready(await world.start())
 
     async def asked(**selector: str) -> LookupReply:
@@ -210,7 +210,7 @@ def condition(status: Any, kind: str) -> Any:
     return next((one for one in status.get("conditions") or () if one["type"] == kind), None)
 
 
-async def test_a_pool_says_who_serves_it_and_since_when_nobody_does(bare_world: Any) -> None:
+async def test_a_pool_names_its_replica_and_since_when_it_has_none(bare_world: Any) -> None:
     world = bare_world()
     await world.base()
     clock = ManualClock()

@@ -42,7 +42,7 @@ async def test_a_pool_has_its_finalizer_before_its_log_is_opened(world: Any) -> 
     assert all(POOL_FINALIZER in one["metadata"]["finalizers"] for one in opened)
 
 
-async def test_a_pool_that_nobody_uses_is_deleted_at_once(world: Any) -> None:
+async def test_an_unused_pool_is_deleted_at_once(world: Any) -> None:
     await world.ready(await world.start())
     await world.pod()
     await world.until(lambda: world.names(CLAIMS), "a pod waits")

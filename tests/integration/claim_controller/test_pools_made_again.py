@@ -77,7 +77,7 @@ async def test_a_pool_without_a_memory_goes_above_every_log_of_its_name(world: A
     assert running.controller.term.epochs.opened == {"default-pool": 4}
 
 
-async def test_a_pool_that_went_while_nobody_led_is_closed_by_the_next_leader(
+async def test_the_next_leader_closes_a_pool_that_was_deleted_without_a_leader(
     world: Any,
 ) -> None:
     first = await world.ready(await world.start("first"))

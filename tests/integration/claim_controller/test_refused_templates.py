@@ -116,7 +116,7 @@ def test_a_template_that_cannot_be_deleted_ends_nothing_and_delays_no_other(
     in_virtual_time(scenario)
 
 
-def test_a_template_that_somebody_else_deletes_is_done() -> None:
+def test_a_template_that_another_client_deletes_is_done() -> None:
     async def scenario(world: VirtualWorld) -> None:
         tries: list[str] = []
 

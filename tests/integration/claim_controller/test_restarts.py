@@ -283,7 +283,7 @@ async def test_an_api_server_that_fails_is_asked_again(world: Any, after: bool) 
     assert len(world.bindings()) == 1
 
 
-async def test_a_card_that_went_after_the_decision_is_taken_back_without_an_alarm(
+async def test_a_card_removed_after_the_decision_is_rolled_back_without_an_alarm(
     world: Any,
 ) -> None:
     running = await world.ready(await world.start())

@@ -36,7 +36,9 @@ def rollback(world: Any, informers: Informers) -> Rollback:
     return Rollback(informers, writes, VoidWriter(kube, informers, SystemClock(), writes))
 
 
-async def test_what_a_pod_is_bound_by_is_not_taken_back_by_who_saw_it_unbound(world: Any) -> None:
+async def test_the_allocation_of_a_bound_pod_is_not_rolled_back_by_an_old_observation(
+    world: Any,
+) -> None:
     await world.ready(await world.start())
     await world.pod()
     decision = await world.decision()
@@ -53,7 +55,9 @@ async def test_what_a_pod_is_bound_by_is_not_taken_back_by_who_saw_it_unbound(wo
     assert claim.void == 0
 
 
-async def test_a_pod_whose_devices_were_taken_back_is_not_bound_by_who_slept(world: Any) -> None:
+async def test_a_pod_whose_devices_were_rolled_back_is_not_bound_by_a_paused_executor(
+    world: Any,
+) -> None:
     held, wake = asyncio.Event(), asyncio.Event()
 
     async def hook(name: str, _: Any) -> None:

@@ -85,7 +85,7 @@ class Superseded:
         raise SupersededError("another claim-controller leads by now")
 
 
-async def test_who_was_replaced_asks_for_the_lease_before_the_next_term() -> None:
+async def test_a_replaced_leader_acquires_the_lease_before_its_next_term() -> None:
     """Another term begun at once would end the true leader's."""
     begun: list[Any] = []
 
@@ -98,7 +98,7 @@ async def test_who_was_replaced_asks_for_the_lease_before_the_next_term() -> Non
     assert len(begun) == 1
 
 
-async def test_a_leader_that_slept_through_its_lease_ends_nobodys_term(world: Any) -> None:
+async def test_a_leader_paused_beyond_its_lease_ends_no_other_term(world: Any) -> None:
     first = await world.start("one")
     await world.until(lambda: first.controller.term and first.controller.term.ready)
     second = await world.start("two")

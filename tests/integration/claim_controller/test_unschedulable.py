@@ -41,7 +41,7 @@ async def until_void(world: Any) -> None:
     await world.until(void, "the attempt is void")
 
 
-async def test_an_allocation_that_kube_scheduler_cannot_use_is_taken_back(
+async def test_an_allocation_that_kube_scheduler_cannot_use_is_rolled_back(
     shared_world: Any,
 ) -> None:
     world = shared_world

@@ -34,6 +34,7 @@ from dray_node_agent.app import assemble, open_gpus
 
 CALLS: dict[str, set[tuple[str, str]]] = {
     "gpus": set(),
+    "usage": set(),
     "facts": set(),
     "publish": {
         ("get", "nodes"),

@@ -117,7 +117,7 @@ async def test_a_retry_that_arrives_after_unprepare_prepares_nothing(stand, even
         await plugin.close()
 
 
-async def test_unprepare_of_a_claim_nobody_knows_succeeds(stand, eventually):
+async def test_unprepare_of_an_unknown_claim_succeeds(stand, eventually):
     async with stand.agent():
         await stand.slices()
         plugin = await stand.plugin()

@@ -188,7 +188,7 @@ async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
         loop.cancel()
 
 
-async def test_a_report_is_repeated_until_somebody_leads(stand):
+async def test_a_report_is_repeated_until_there_is_a_leader(stand):
     reporter = NodeReporter(stand.bus.peer("n1"), "n1", "test")
     loop = asyncio.create_task(reporter.report_inventory())
     reporter.inventory(3, 8, ("gpu-0",))

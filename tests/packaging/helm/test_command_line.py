@@ -37,8 +37,6 @@ SPANS: list[bytes] = []
 """What the services have sent to the collector of traces."""
 CANARIES = {name: f"canary-of-the-{name}" for name in ("environment", "arguments", "annotations")}
 """Secrets that users write into pods."""
-RARE: set[str] = set()
-"""Metrics that appear with the first of their kind."""
 OPERATOR = "system:serviceaccount:default:someone"
 EVERYTHING = ("--set", "logLevel=debug", "--set", "record=true")
 
@@ -165,7 +163,7 @@ async def test_scores_and_traces_come_from_the_bus(installed: Cluster, operator:
 
 
 async def test_what_needs_no_bus_works_too(installed: Cluster, operator: Path) -> None:
-    assert "not enough free virtual_tflops" in await dray(operator, "explain", "pod/waits")
+    assert "8 of 8 devices; nearest:" in await dray(operator, "explain", "pod/waits")
     assert "default/runs" in await dray(operator, "gpus")
     assert "default/runs" in await dray(operator, "top", "--once")
 
@@ -232,7 +230,11 @@ async def secrets_of(installed: Cluster) -> dict[str, str]:
 
 async def test_the_metrics_of_all_services_are_well_formed(installed: Cluster) -> None:
     pods = await installed.objects("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/part-of=dray")
-    services = [one for one in pods if "nats" not in one["metadata"]["name"]]
+    services = [
+        one
+        for one in pods
+        if one["status"]["phase"] == "Running" and "nats" not in one["metadata"]["name"]
+    ]
     pages = {}
     for pod in services:
         name = pod["metadata"]["name"]
@@ -245,20 +247,28 @@ async def test_the_metrics_of_all_services_are_well_formed(installed: Cluster) -
              for name in re.findall(r"\bdray_[a-z_]+", query[0])}  # fmt: skip
     assert len(asked) > 20
     absent = {name for name in asked if not re.search(rf"^{name}[{{ ]", everything, re.MULTILINE)}
-    # They appear with the first of their kind.
-    assert absent <= RARE
+    assert absent == set()
 
 
-async def test_nothing_was_refused_to_the_operator_and_the_services(installed: Cluster) -> None:
+async def test_no_service_was_refused_anything_and_operators_their_probes_alone(
+    installed: Cluster,
+) -> None:
     requests = installed.audited([*ACCOUNTS, OPERATOR])
 
     users = {one.user for one in requests}
     assert {OPERATOR, *ACCOUNTS[:3]} <= users  # claim-controller, node-agent, setup
     assert ACCOUNTS[-1] not in users  # the webhook
-    assert [(one.verb, one.path) for one in requests if one.forbidden] == []
+    # The doctor asks by dry runs what the API server keeps, and for certificates, whose Secrets
+    # have private keys, too: it says that it may not.
+    assert [
+        (one.user, one.verb, one.path)
+        for one in requests
+        if one.forbidden
+        and not (one.user == OPERATOR and ("dryRun=All" in one.path or one.resource == "secrets"))
+    ] == []
 
 
-async def test_who_has_no_role_is_refused_with_what_to_ask_for(
+async def test_a_user_without_a_role_is_refused_with_the_role_to_ask_for(
     installed: Cluster, operator: Path
 ) -> None:
     await installed.kubectl("delete", "rolebinding", "someone", "-n", NAMESPACE)

@@ -90,7 +90,7 @@ def test_administrative_access_is_refused_too(restricted):
     assert restricted.decisions() == {}
 
 
-def test_who_waits_is_decided_once_the_namespace_is_allowed(restricted):
+def test_a_pending_pod_is_decided_once_its_namespace_is_allowed(restricted):
     submit(restricted, "p", "team-b")
     allowed = replace(RESTRICTED, allowed_namespaces=("team-a", "team-b"))
     restricted.see(PoolObserved(revision=3, pool=allowed))
@@ -140,7 +140,7 @@ def test_a_pool_that_is_being_deleted_decides_nothing_and_says_so(restricted):
     assert texts(restricted, "p") == ["pool pool is being deleted: name another one"]
 
 
-def test_who_waits_gets_the_reason_when_the_pool_is_deleted(restricted):
+def test_a_pending_pod_gets_the_reason_if_its_pool_is_deleted(restricted):
     submit(restricted, "p", "team-b")
     restricted.sent()
     restricted.see(PoolObserved(revision=3, pool=replace(RESTRICTED, deleting=True)))

@@ -165,7 +165,7 @@ def test_all_devices_of_a_pool_that_is_not_whole_are_not_given_in_part(world: An
     others_go_on(world)
 
 
-def test_a_status_that_claims_less_than_nothing_gives_nobody_more(world: Any) -> None:
+def test_negative_amounts_in_a_status_free_nothing(world: Any) -> None:
     publish(world, "n1", card("gpu-0"))
     result = {"request": "gpu", "driver": names.DRIVER, "pool": "n1", "device": "gpu-0"}
     obj = {

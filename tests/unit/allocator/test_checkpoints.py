@@ -121,7 +121,7 @@ def test_a_checkpoint_of_many_pods_is_divided_into_records_that_fit_the_bus(make
     assert what_counts(state, "pool") == what_counts(world.state, "pool")
 
 
-def test_nothing_is_decided_by_who_has_read_a_part_of_a_checkpoint(make_world):
+def test_a_replica_that_has_read_a_part_of_a_checkpoint_decides_nothing(make_world):
     world = make_world(AllocatorOptions(writer="one", decided_bytes=1000)).open().full()
     parts = summed_up(world)
     assert len(parts) > 1

@@ -125,7 +125,7 @@ def allocated(*results: Any, **claim: Any) -> dict[str, Any]:
     }
 
 
-def test_what_an_unreadable_claim_holds_is_given_to_nobody(world):
+def test_devices_of_an_unreadable_claim_are_not_allocated(world):
     world.nodes(world.a_node("n1"))
     result = {"request": "r", "driver": names.DRIVER, "pool": "n1", "device": "n1-gpu0"}
     odd = claim_from(allocated(result))

@@ -38,7 +38,7 @@ def contended(world):
     return world
 
 
-def test_what_nobody_can_have_committed_is_given_to_others_and_not_decided_again(contended):
+def test_devices_that_cannot_have_been_committed_are_free_and_not_decided_again(contended):
     world = contended
     give_up(world, "holder", void=ATTEMPT)
     world.tick()

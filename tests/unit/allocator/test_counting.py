@@ -109,7 +109,7 @@ def test_a_pod_that_only_looks_on_takes_its_room_on_the_node(world, undone):
     undone()
 
 
-def test_who_shares_a_claim_has_no_turn_once_another_got_it(world, undone):
+def test_a_pod_leaves_the_queue_once_another_pod_got_the_shared_claim(world, undone):
     shared = replace(world.a_claim("shared", world.ask()), pod_uid="", pod_name="")
     world.claim(shared)
     reference = PodClaim(names.CLAIM_REFERENCE, shared.name, "")

@@ -69,7 +69,7 @@ def test_what_is_committed_and_changed_by_hand_counts_as_the_status_says(world):
     assert holding.used == (moved,)
 
 
-def test_who_only_folds_says_the_same(world):
+def test_a_replica_that_does_not_serve_gives_the_same_reasons(world):
     world.nodes(world.a_node("n1"), world.a_node("n2"), cards=2)
     for uid in ("a", "b", "c", "d"):
         world.submit(world.a_pod(uid))

@@ -150,7 +150,7 @@ def test_an_invalid_percentage_is_reported_and_nothing_is_allocated(world, text)
     assert "config computePercentRequest" in world.waits("p")[0].reasons[0].what
 
 
-def test_a_whole_card_is_unused_and_shared_with_nobody(world):
+def test_a_whole_card_is_unused_and_not_shared(world):
     world.nodes(world.a_node("n1"), cards=2)
     world.submit(world.a_pod("share"))
     world.submit(world.a_pod("whole"), asks())

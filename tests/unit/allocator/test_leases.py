@@ -178,7 +178,7 @@ async def test_a_lease_is_kept_while_appends_are_under_way(bus):
     await two.stop()
 
 
-async def test_who_shares_the_work_attends_what_it_serves_and_who_is_alone_everything(bus):
+async def test_replicas_subscribe_to_the_pools_they_serve_and_a_single_one_to_all(bus):
     one = Replica("one", bus)
     await until(lambda: evenly(one) and one.attends is None)
     two = Replica("two", bus)
@@ -200,7 +200,7 @@ async def test_dependencies_of_a_pool_are_subscribed_with_it(bus, make_world):
     await two.stop()
 
 
-async def test_who_has_nothing_to_serve_stands_by_with_everything_in_mind(bus):
+async def test_a_replica_without_pools_subscribes_to_all(bus):
     one = Replica("one", bus, DOMAINS[:1])
     await until(lambda: evenly(one, domains=DOMAINS[:1]))
     two = Replica("two", bus, DOMAINS[:1])

@@ -4,6 +4,7 @@ import pytest
 
 from dray.api.pods import Pool
 from dray.messages.facts import DomainObserved, PodObserved, PoolObserved
+from dray_allocator.cycle.step import Step
 from dray_allocator.state.state import AllocatorState
 
 PODS = 50
@@ -74,3 +75,24 @@ def test_pools_are_forgotten_with_their_last_claim_and_pod(world):
     world.claim(facts.claims["claim-p"], deleted=True)
     world.see(PodObserved(revision=world.next(), pod=pod, deleted=True))
     assert (facts.pods_in, facts.claims_in) == ({}, {})
+
+
+def test_a_pod_that_changes_its_pool_waits_in_the_new_one_alone(make_world):
+    world = make_world(pools=("pool", "other")).open()
+    pod = world.a_pod("p")
+    world.submit(pod)
+    moved = world.a_pod("p", pool="other")
+    world.see(PodObserved(revision=world.next(), pod=moved))
+    queues = {name: list(one.queue.pending) for name, one in world.state.domains.items()}
+    assert queues == {"pool": [], "other": ["p"]}
+    world.see(PodObserved(revision=world.next(), pod=moved, deleted=True))
+    assert not world.state.domains["other"].queue.pending
+
+
+def test_only_pools_with_work_take_a_step(make_world, monkeypatch):
+    world = make_world(pools=tuple(f"pool-{number}" for number in range(20))).open()
+    taken: list[str] = []
+    take = Step.take
+    monkeypatch.setattr(Step, "take", lambda step: taken.append(step._domain.name) or take(step))
+    world.submit(world.a_pod("p", pool="pool-3"))
+    assert set(taken) == {"pool-3"}

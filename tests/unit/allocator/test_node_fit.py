@@ -150,7 +150,7 @@ def test_a_cordon_is_reported_once_and_its_taint_alone_counts_as_any_taint():
     assert fits(tolerant, cordoned, NOTHING)
 
 
-def test_preferences_keep_nobody_away():
+def test_preferences_exclude_no_pod():
     assert fits(PodNeeds(), replace(ROOMY, taints=(Taint("t", "", "PreferNoSchedule"),)), NOTHING)
 
 

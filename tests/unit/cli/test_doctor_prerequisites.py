@@ -88,6 +88,19 @@ async def test_nodes_with_gpus_are_checked_with_their_drivers() -> None:
 
     assert found["ready"].text.startswith("1 of 1 node not: n1;")
     assert found["NVIDIA driver"].text == "550.54.15 on 1 node, unknown on 1 node"
+    assert found["GPUs are dray's alone"].grade == "ok"
+
+
+def test_nodes_whose_gpus_another_program_gives_out_are_named() -> None:
+    offering, idle, claimed = node("n1"), node("n2"), node("n3")
+    offering["status"]["allocatable"] = {"cpu": "8", "nvidia.com/gpu": "8"}
+    idle["status"]["allocatable"] = {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "0"}
+
+    found = nodes.owners_finding([offering, idle, claimed], {"n3", "n4"})
+
+    assert found.grade == "broken"
+    assert found.text.startswith("not on n1 (nvidia.com/gpu), n3 (gpu.nvidia.com): two programs")
+    assert nodes.owners_finding([idle], ()).grade == "ok"
 
 
 @pytest.mark.parametrize(("version", "grade"), [("v1.33.9", "broken"), ("v1.34.0", "ok")])

@@ -51,7 +51,8 @@ async def test_each_pod_of_a_group_has_a_state(kube: MemoryKube) -> None:
         "message": WHY,
         "lastTransitionTime": "2026-11-26T05:38:48Z",
     }
-    await _group(kube, status={"phase": "Inqueue", "conditions": [condition]})
+    status = {"phase": "Inqueue", "conditions": [condition]}
+    await _group(kube, spec={"minMember": 4}, status=status)
     await _pod(kube, "runs", claimed=True, spec={"nodeName": "n1"}, phase="Running")
     await _pod(kube, "committed", claimed=True)
     await _pod(kube, "waits", claimed=True)
@@ -76,7 +77,7 @@ async def test_each_pod_of_a_group_has_a_state(kube: MemoryKube) -> None:
     assert found.lines() == [
         "PodGroup team/train is Inqueue: it waits since 2026-11-26T05:38:48Z because",
         f"  {WHY}",
-        "Of its pods, too few have a node: 1 of 3 pods (minMember)",
+        "Of its pods, too few have started: 2 of 4 pods (minMember)",
         "  has 1 GPU and no node yet: committed",
         "  is gated by kueue.x-k8s.io/admission: kueue",
         "  has failed: lost",
@@ -87,7 +88,7 @@ async def test_each_pod_of_a_group_has_a_state(kube: MemoryKube) -> None:
     ]
     shown = found.as_json()
     assert shown["lacksPods"] == ""
-    assert shown["lacksRunning"] == "1 of 3 pods (minMember)"
+    assert shown["lacksRunning"] == "2 of 4 pods (minMember)"
     assert shown["members"][-1]["reasons"] == [WHY]
 
 

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from dray_cli import status as status_module
+from dray_cli.fail import fail
 from dray_cli.kill import kill
 from dray_cli.status import status
 from dray_cli.target import kubeconfig_option
@@ -136,3 +137,33 @@ def test_a_verb_about_a_cluster_takes_the_named_stacks(stack: StackFile, tmp_pat
     done = CliRunner().invoke(verb, ["--stack", "mine", "--kubeconfig", str(path)])
     assert done.exit_code == 2
     assert "give one of them" in done.output
+
+
+def test_a_simulated_gpu_fails_and_is_repaired(
+    stack: StackFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gpus(_: StackFile) -> list[str]:
+        return ["sim-1/gpu-0", "sim-1/gpu-3"]
+
+    monkeypatch.setattr("dray_cli.fail._gpus", gpus)
+    write_stack_file(msgspec.structs.replace(stack, directory=str(tmp_path)))
+    file = tmp_path / "n" / "sim-1" / "state" / "unhealthy"
+    file.parent.mkdir(parents=True)
+    for arguments, printed, text in (
+        (["sim-1/gpu-3"], "sim-1/gpu-3 is unhealthy: xid-79", "3 xid-79\n"),
+        (
+            ["sim-1/gpu-0", "--xid", "48"],
+            "sim-1/gpu-0 is unhealthy: xid-48",
+            "3 xid-79\n0 xid-48\n",
+        ),
+        (["sim-1/gpu-3", "--repair"], "sim-1/gpu-3 is healthy again", "0 xid-48\n"),
+    ):
+        done = CliRunner().invoke(fail, [*arguments, "--stack", "mine"])
+        assert done.output == f"{printed}\n"
+        assert file.read_text() == text
+    done = CliRunner().invoke(fail, ["sim-1/gpu-9", "--stack", "mine"])
+    assert done.exit_code == 2
+    assert "no GPU 'sim-1/gpu-9'; there are sim-1/gpu-0, sim-1/gpu-3" in done.output
+    write_stack_file(msgspec.structs.replace(stack, kubelet="real"))
+    refused = CliRunner().invoke(fail, ["sim-1/gpu-3", "--stack", "mine"]).exception
+    assert "real kubelets" in str(refused)

@@ -54,7 +54,7 @@ def test_a_pod_of_the_traditional_form_gets_one_whole_gpu(cluster, patched):
     (request,) = shape_requests(found)
     assert request["exactly"]["count"] == 1
     assert "capacity" not in request["exactly"]
-    assert [one["request"] for one in container["resources"]["claims"]] == [request["name"]]
+    assert container["resources"]["claims"] == [{"name": "tensor-fusion-gpu-claim"}]
     assert found["spec"]["resourceClaims"]
     again = cluster.admit(found)
     assert {one["path"] for one in again.patch} <= {"/metadata/annotations"}
@@ -75,6 +75,20 @@ def test_other_amounts_are_left_to_the_api_server(cluster, count):
     answer = cluster.admit(asking(count))
     assert answer.allowed
     assert answer.patch == ()
+
+
+@pytest.mark.parametrize(
+    ("init", "restart", "counts"),
+    [(1, None, [8]), (8, None, [8]), (9, None, [9, 8]), (1, "Always", [1, 8])],
+)
+def test_init_containers_take_turns_with_the_container(cluster, patched, init, restart, counts):
+    pod = asking(8)
+    (first,) = asking(init)["spec"]["containers"]
+    pod["spec"]["initContainers"] = [{**first, "name": "init", "restartPolicy": restart}]
+    found = patched(pod, cluster.admit(pod))
+    assert [one["exactly"]["count"] for one in shape_requests(found)] == counts
+    (first,) = found["spec"]["initContainers"]
+    assert first["resources"]["claims"]
 
 
 def test_requests_of_the_resource_are_removed_too(cluster, patched):
@@ -99,6 +113,7 @@ def test_two_ways_to_say_how_much_are_refused(cluster, name):
         'container "c0" asks for nvidia.com/gpu, which is whole GPUs, and annotation '
         f"{P}{name} says what the pod gets, too: expected one of them"
     ) in answer.message
+    assert "container-gpu-count" not in answer.message
 
 
 def test_a_pod_that_is_applied_again_stays_as_it_was(cluster, patched, request_of):

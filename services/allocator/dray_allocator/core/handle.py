@@ -76,7 +76,8 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
         if is_followed_by_more(event):
             return effects
     goes_on = isinstance(event, Continue)
-    ready = [domain for domain in state.domains.values() if state.ready(domain)]
+    busy = (domain for domain in state.domains.values() if domain.has_work(goes_on=goes_on))
+    ready = [domain for domain in busy if state.ready(domain)]
     for domain in ready:
         is_grouped = domain.groups.touched or domain.groups.pending
         groups = GroupScheduler(state, domain) if is_grouped else None

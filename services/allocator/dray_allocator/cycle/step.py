@@ -129,7 +129,7 @@ class Step:
         return group is not None and (pod is None or group < pod)
 
     def decide_group(self, parts: Sequence[tuple[PodDecision, ...]], *, took_us: int) -> None:
-        """Write the decision on a group, which takes effect at once."""
+        """Write the decision on a group, of which node and devices are charged."""
         self.flush()
         timed = [
             tuple(msgspec.structs.replace(pod, took_us=took_us // len(part)) for pod in part)
@@ -137,7 +137,7 @@ class Step:
         ]
         for part in timed:
             for decision in part:
-                self._state.assume(self._domain, decision)
+                self._state.assume(self._domain, decision, is_charged=True)
         for record in records.decided_group(self._state, self._domain, timed):
             self._domain.current.fold_counted(self._next(record), record)
 

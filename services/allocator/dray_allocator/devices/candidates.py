@@ -1,7 +1,8 @@
 """Candidates: the devices that the search tries."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from dray.api.devices import Device, DeviceId, ResourceSlice
 from dray_allocator.devices.pools import ResourcePool
@@ -9,19 +10,32 @@ from dray_allocator.devices.pools import ResourcePool
 _SLICE, _POOL = ResourceSlice("", "", "", "", 0, 1, ""), ResourcePool("", "")
 
 
-@dataclass(slots=True, eq=False)
-class Candidate:
-    """A device with the slice and pool that publish it; empty ones for a card, of which the search
-    reads neither. Read-only."""
+class Candidate(msgspec.Struct, eq=False, gc=False):
+    """A device that the search may take. Read-only."""
 
     id: DeviceId
     device: Device
-    part: ResourceSlice = _SLICE
-    pool: ResourcePool = _POOL
+
+    @property
+    def part(self) -> ResourceSlice:
+        """The slice that publishes it; an empty one for a card, of which nobody reads it."""
+        return _SLICE
+
+    @property
+    def pool(self) -> ResourcePool:
+        """The pool of its slice; an empty one for a card."""
+        return _POOL
+
+
+class PooledDevice(Candidate, eq=False, gc=False):
+    """A device of a published pool."""
+
+    part: ResourceSlice
+    pool: ResourcePool
 
 
 def candidates_of(pools: Iterable[ResourcePool]) -> Iterator[Candidate]:
     """The devices of ``pools``, in the order in which the search tries them."""
     for pool in pools:
         for part, device in pool.devices():
-            yield Candidate(DeviceId(pool.driver, pool.name, device.name), device, part, pool)
+            yield PooledDevice(DeviceId(pool.driver, pool.name, device.name), device, part, pool)

@@ -63,15 +63,14 @@ class ReadablePart:
     """The other devices, and the fields that can't be parsed."""
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Card(Candidate):
+class Card(Candidate, kw_only=True, eq=False, gc=False):
     """A published device that the node table reads, with values computed from it. Read-only."""
 
     node: str
     shape: DeviceShape
     index: int = 0
     """Its position among the cards of its node."""
-    _view: DeviceView | None = field(default=None, init=False, repr=False)
+    _view: DeviceView | None = None
 
     @property
     def name(self) -> str:

@@ -26,6 +26,8 @@ from dray_allocator.state.state import AllocatorState
 
 GROUP: Final = "group"
 """Kind of the reasons that concern a group as a whole."""
+_MANY_TRIALS: Final = 20
+"""A search with so many trials of nodes is not repeated at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class GroupWaits:
 
     reasons: Reasons
     hint: Hint = NO_HINT
+    was_long: bool = False
+    """Whether a joint search of many trials found nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,10 @@ def undecidable(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) 
 
 
 def decide_group(
-    state: AllocatorState, domain: SchedulingDomain, key: GroupKey
+    state: AllocatorState, domain: SchedulingDomain, key: GroupKey, *, charges: bool = False
 ) -> GroupStarts | GroupWaits | None:
-    """The decision; None: there is nothing to decide now. The state is not changed."""
+    """The decision; None: there is nothing to decide now. The state is not changed, unless the
+    group starts and ``charges`` is true: its devices then stay charged."""
     if reasons := undecidable(state, domain, key):
         return GroupWaits(reasons)
     found = membership(state, state.facts.groups.groups[key])
@@ -76,7 +81,7 @@ def decide_group(
         return GroupWaits(refused)
     if waits := _no_room(state, domain, found, members):
         return waits
-    return _search(state, domain, found, members)
+    return _search(state, domain, found, members, charges=charges)
 
 
 def _members(
@@ -111,17 +116,26 @@ def _no_room(
 
 
 def _search(
-    state: AllocatorState, domain: SchedulingDomain, found: Membership, members: list[Member]
+    state: AllocatorState,
+    domain: SchedulingDomain,
+    found: Membership,
+    members: list[Member],
+    *,
+    charges: bool,
 ) -> GroupStarts | GroupWaits:
     running = [(pod.member.task, node) for pod, node in found.nodes if pod.member is not None]
     search = JointSearch(state, domain, found.group, running)
     selection = Selection(search, found, members)
+    decided: GroupStarts | GroupWaits | None = None
     try:
         if selection.run():
-            return _starts(state, found, search.placed.decisions())
-        return GroupWaits(_unfit(state, domain, found, search, selection))
+            decided = _starts(state, found, search.placed.decisions())
+            return decided
+        was_long = state.rules.group_trials - search.budget.left >= _MANY_TRIALS
+        return GroupWaits(_unfit(state, domain, found, search, selection), was_long=was_long)
     finally:
-        search.reset({})
+        if not (charges and isinstance(decided, GroupStarts)):
+            search.reset({})
 
 
 def _starts(

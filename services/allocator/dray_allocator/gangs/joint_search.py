@@ -5,14 +5,19 @@ on each node of the group, its pods there and the new one are searched together 
 alternatives, and other pods are moved to other nodes. The number of such trials is bounded.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from math import inf
 from typing import Final
 
 import msgspec
 
-from dray.api.claims import Allocation
+from dray.api.claims import Allocation, Claim, ClaimSpec
 from dray.api.groups import PodGroup
+from dray.api.names import DEVICE_CLASS
+from dray.api.quantities import InvalidQuantityError, parse_quantity
 from dray_allocator.devices.budget import MAX_TRIES_PER_NODE
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.gangs.placements import Member, Placements, Saved
@@ -23,7 +28,7 @@ from dray_allocator.placement.node_filter import passes
 from dray_allocator.placement.node_trial import NodeProblem, evaluate_node
 from dray_allocator.placement.pod_claims import pod_claims
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.schedule import index_of, schedule_pod
+from dray_allocator.placement.schedule import index_of, may_use_other_devices, schedule_pod
 from dray_allocator.scoring.policies import by_load
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
@@ -96,8 +101,9 @@ class JointSearch:
     def _choice(self, member: Member, without: str) -> Choice | None:
         """Nodes that the group prefers, then those that its tasks do not avoid, then all."""
         request = member.request
+        may_fit = self._filter(request)
         for node in self._preferred(member):
-            if node == without or not self._may_fit(request, node):
+            if node == without or not may_fit(node):
                 continue
             if (choice := self._schedule(_on(request, (node,)))) is not None:
                 return choice
@@ -115,22 +121,25 @@ class JointSearch:
         choice = schedule_pod(self.state, self.domain, request, None)
         return None if isinstance(choice, Pause) else choice
 
-    def _may_fit(self, request: PodRequest, node: str) -> bool:
-        """Whether the node table gives the node a chance; it does not read every request."""
-        if request.in_full or not request.ordinary or request.named_nodes is not None:
-            return request.named_nodes is None or node in request.named_nodes
+    def _filter(self, request: PodRequest) -> Callable[[str], bool]:
+        """Whether the node table gives a node a chance; it does not read every request."""
+        named = request.named_nodes
+        if request.in_full or not request.ordinary or named is not None:
+            return lambda node: named is None or node in named
         index = index_of(self.state, self.domain, request)
-        row = index.table.rows.get(node)
-        return row is not None and index.key(row) != NONE
+        rows = index.table.rows
+        return lambda node: (row := rows.get(node)) is not None and index.key(row) != NONE
 
     def _preferred(self, member: Member) -> Iterator[str]:
         """Nodes of the group, those with most pods of related tasks first, then the last used."""
-        attraction = {node: self._attraction(member.task, node) for node in self._nodes()}
-        related = [node for node, value in attraction.items() if value > 0]
-        yield from sorted(related, key=lambda node: -attraction[node])
+        attraction: dict[str, int] = {}
+        if self.group.affinity or self.group.anti_affinity:
+            attraction = {node: self._attraction(member.task, node) for node in self._nodes()}
+            related = [node for node, value in attraction.items() if value > 0]
+            yield from sorted(related, key=lambda node: -attraction[node])
         if by_load(member.request.placement).node_fills:
-            others = [node for node in reversed(self.placed.on_node) if not attraction[node]]
-            yield from others[:_NODES_FILLED]
+            others = (node for node in reversed(self.placed.on_node) if not attraction.get(node))
+            yield from islice(others, _NODES_FILLED)
 
     def _avoided(self, member: Member) -> Iterator[str]:
         """Nodes with pods that the member's task avoids."""
@@ -192,7 +201,7 @@ class JointSearch:
 
     def _place_together(self, node: str, others: Sequence[Member], member: Member) -> bool:
         """Search the devices of a node for a member and the group's pods there, as for one pod."""
-        if not self.budget.spend():
+        if not self.budget.spend() or self._exceeds(node, others, member):
             return False
         saved = self.placed.save()
         self.placed.take(others)
@@ -208,6 +217,30 @@ class JointSearch:
             self.placed.put(one, choice)
             at = until
         return True
+
+    def _exceeds(self, node: str, others: Sequence[Member], member: Member) -> bool:
+        """Whether these pods ask for more of a capacity than the node's devices have, so that a
+        search is of no use."""
+        if may_use_other_devices(self.state, member.request):
+            return False
+        asked: dict[str, int] = {}
+        for claim in {claim.uid: claim for claim in _claims_of((*others, member))}.values():
+            for name, amount in _least_amounts(claim.spec).items():
+                asked[name] = asked.get(name, 0) + amount
+        return any(amount > self._left(node, name, others) for name, amount in asked.items())
+
+    def _left(self, node: str, name: str, others: Sequence[Member]) -> float:
+        """What the node's devices have of a capacity without these pods; infinite: not known."""
+        usage, totals = self.state.device_usage, 0
+        cards = [one for one in self.state.published.of(node).cards if name in one.shape.totals]
+        for card in cards:
+            totals += max(0, card.shape.totals[name] - usage.of(card.id).used.get(name, 0))
+        for claim in _claims_of(others):
+            for share in usage.of_claim(claim.uid):
+                if name not in share.consumed:
+                    return inf
+                totals += parse_quantity(share.consumed[name]).nano
+        return totals if cards else inf
 
     def _search_node(self, node: str, members: Sequence[Member]) -> tuple[Allocation, ...] | None:
         """Devices for the claims of all members together; None if they do not fit."""
@@ -261,6 +294,32 @@ def _allows(request: PodRequest, node: str) -> bool:
     if node in request.excluded or (request.fixed_node and request.fixed_node != node):
         return False
     return not request.reach and (request.named_nodes is None or node in request.named_nodes)
+
+
+def _claims_of(members: Iterable[Member]) -> Iterator[Claim]:
+    return (claim for one in members for claim in one.request.claims)
+
+
+@lru_cache(maxsize=256)
+def _least_of(requests: tuple[tuple[int, tuple[tuple[str, str], ...]], ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for count, capacity in requests:
+        for name, text in capacity:
+            found[name] = found.get(name, 0) + count * parse_quantity(text).nano
+    return found
+
+
+def _least_amounts(spec: ClaimSpec) -> dict[str, int]:
+    """What a claim asks for of each capacity at least, in billionths, whatever devices it gets."""
+    exact = (
+        (one.count, tuple(one.capacity.items()))
+        for one in spec.requests
+        if one.device_class == DEVICE_CLASS and one.mode == "ExactCount" and not one.admin_access
+    )
+    try:
+        return _least_of(tuple(exact))
+    except InvalidQuantityError:
+        return {}
 
 
 def _nothing(member: Member) -> tuple[Allocation, ...]:

@@ -153,8 +153,10 @@ class NodeTable:
         row = self.rows.get(name)
         if row is not None:
             self._set_free(row, self._source.held.get(name, NOTHING))
-            for card in cards:
-                self._set_use(row, card)
+            if len(cards) == 1:
+                self._set_use(row, cards[0])
+            elif cards:
+                self._set_uses(row, cards)
             self._log_change(row)
 
     def drop(self, name: str) -> None:
@@ -264,6 +266,21 @@ class NodeTable:
                     self.most_free_at[column][row] = free
                 elif before >= most:
                     self._set_most_free(row)
+
+    def _set_uses(self, row: int, cards: Sequence[Card]) -> None:
+        """The same for several cards of a node."""
+        first, load_sum, uses = self.first_at[row], self.load_sum_at[row], self._source.uses
+        for card in cards:
+            place, use, totals = first + card.index, uses.get(card.id, UNUSED), card.shape.totals
+            load = load_of(totals, use)
+            load_sum += load - self.load_at[place]
+            self.load_at[place] = load
+            self.open_at[place] = is_open(card, use)
+            for key, column in self.dimensions.items():
+                if (total := totals.get(key)) is not None:
+                    self.free_at[column][place] = float(total - use.used.get(key, 0))
+        self._set_load(row, load_sum)
+        self._set_most_free(row)
 
     def _set_load(self, row: int, total: int) -> None:
         self.load_sum_at[row] = total

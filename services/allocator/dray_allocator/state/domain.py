@@ -324,6 +324,19 @@ class SchedulingDomain:
         """Whether this replica may append, once it is caught up."""
         return self.fence is not None
 
+    def has_work(self, *, goes_on: bool) -> bool:
+        """Whether a step may do something. ``goes_on``: paused searches may continue."""
+        queue, groups = self.queue, self.groups
+        return bool(
+            self.ticked
+            or self.settle
+            or queue.active
+            or queue.must_scan
+            or groups.touched
+            or groups.active
+            or (goes_on and queue.paused)
+        )
+
     def forget_appended(self) -> list[AnyRecord]:
         """Return to the confirmed log; return the forgotten records."""
         forgotten = [record for _, record in self.appended]

@@ -103,6 +103,8 @@ class AllocatorState:
     """Devices whose use grew, to be checked."""
     ticks: int = 0
     """How many were applied."""
+    _queued_in: dict[str, str] = field(default_factory=dict)
+    """By pod, the only domain in whose queue it may be."""
 
     def __post_init__(self) -> None:
         self.published = PublishedDevices(self.rules.drivers)
@@ -388,21 +390,25 @@ class AllocatorState:
             domain.groups = PendingGroups()
         self.requeue_all()
 
-    def assume(self, domain: SchedulingDomain, decision: PodDecision) -> None:
-        """Assume a decision before it is written: charge its devices and dequeue its pods."""
+    def assume(
+        self, domain: SchedulingDomain, decision: PodDecision, *, is_charged: bool = False
+    ) -> None:
+        """Assume a decision before it is written: charge its devices, unless they are charged, and
+        dequeue its pods."""
         pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
         domain.current.take(decision, self.facts.now_unix_s)
         domain.queue.remove(pod_uid)
         is_counted = self._is_counted(pod_uid, node)
-        if is_counted or not self.assumed_pods.add(pod_uid, node, _held(decision)):
+        if is_counted or not (is_charged or self.assumed_pods.add(pod_uid, node, _held(decision))):
             self._recompute_assumed_pod(pod_uid)  # An earlier attempt has not ended in a log yet.
         devices: list[DeviceId] = []
         for claim in decision.claims:
             uid = claim.uid
             domain.unsettled[uid] = None
-            for device in self.device_usage.set(uid, self._use(uid)).taken:
+            taken = self.device_usage.set(uid, self._use(uid)).taken
+            devices += taken
+            for device in claim.allocation.devices_in_use if is_charged else taken:
                 self._suspect(device, uid)
-                devices.append(device)
             pods = pods_of.get((claim.namespace, claim.name), ())
             for other in pods if len(pods) > 1 else ():
                 if other != pod_uid:
@@ -627,15 +633,16 @@ class AllocatorState:
         pool = pod.pool if pod is not None and self.is_decidable(pod) else ""
         if pod is not None and pod.member is not None:
             self._touch_group(pod.member.group)  # It queues the pod if that is decided alone.
-        for domain in self.domains.values():
-            if pod is not None and domain.name == pool:
-                if pod.member is not None:
-                    continue
-                key = (-pod.priority, pod.created_unix_s, pod.uid)
-                # A replica that begins to serve activates all pods.
-                domain.queue.add(pod_uid, key, activate=domain.fence is not None)
-            else:
-                domain.queue.remove(pod_uid)
+        before = self._queued_in.pop(pod_uid, "")
+        if before != pool and before in self.domains:
+            self.domains[before].queue.remove(pod_uid)
+        if pod is None or (not pool and pod.member is None):
+            return
+        self._queued_in[pod_uid] = pod.pool
+        if pod.member is None and (domain := self.domains.get(pool)) is not None:
+            key = (-pod.priority, pod.created_unix_s, pod.uid)
+            # A replica that begins to serve activates all pods.
+            domain.queue.add(pod_uid, key, activate=domain.fence is not None)
 
     def _touch_group(self, group: GroupKey) -> None:
         """Have a group looked at again in the domains of its pods."""

@@ -20,13 +20,14 @@ _PRODUCTS: dict[str, tuple[str, int]] = {
     "H100": ("NVIDIA H100 80GB HBM3", 80),
     "H200": ("NVIDIA H200", 141),
     "B200": ("NVIDIA B200", 180),
+    "GB200": ("NVIDIA GB200", 186),
     "V100": ("Tesla V100-SXM2-32GB", 32),
     "L40S": ("NVIDIA L40S", 48),
     "L4": ("NVIDIA L4", 24),
     "T4": ("Tesla T4", 16),
     "RTX4090": ("NVIDIA GeForce RTX 4090", 24),
 }
-_LINKED = ("A100", "H100", "H200", "B200", "V100")
+_LINKED = ("A100", "H100", "H200", "B200", "GB200", "V100")
 """Models whose GPUs are all connected by NVLink."""
 MODELS = tuple(_PRODUCTS)
 """Models that can be simulated."""

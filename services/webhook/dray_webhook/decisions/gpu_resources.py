@@ -14,6 +14,7 @@ from dray.api.names import (
     DEDICATED_GPU,
     DRA_ENABLED,
     GPU_COUNT,
+    INJECT_CONTAINER,
 )
 from dray.api.quantities import NANO, InvalidQuantityError, parse_quantity
 from dray_webhook.decisions.annotation_values import quoted
@@ -35,13 +36,16 @@ def as_annotations(pod: Object, resources: Sequence[str], findings: AnnotationFi
     if not counts:
         return pod
     annotations = annotations_of(pod)
-    findings.errors += [
+    conflicts = [
         f"container {quoted(next(iter(counts)))} asks for {' or '.join(resources)}, which is whole "
         f"GPUs, and annotation {name} says what the pod gets, too: expected one of them"
         for name in _SAY_HOW_MANY
         if name in annotations
     ]
-    written = {DRA_ENABLED: "true", DEDICATED_GPU: "true", CONTAINER_GPU_COUNT: json.dumps(counts)}
+    findings.errors += conflicts
+    if conflicts:
+        return pod
+    written = {DRA_ENABLED: "true", DEDICATED_GPU: "true", **_who_gets_them(pod, counts)}
     converted = without_resources(pod, resources)
     converted["metadata"] = {
         **(pod.get("metadata") or {}),
@@ -59,6 +63,20 @@ def without_resources(pod: Object, resources: Sequence[str]) -> Object:
                 for name in resources:
                     (container["resources"].get(amounts) or {}).pop(name, None)
     return stripped
+
+
+def _who_gets_them(pod: Object, counts: dict[str, int]) -> dict[str, str]:
+    """Init containers end before the others start: they take turns with a container that asks for
+    as many. Other containers get their own."""
+    taking_turns = {
+        container.get("name", "")
+        for container in (pod.get("spec") or {}).get("initContainers") or ()
+        if container.get("restartPolicy") != "Always"
+    }
+    lasting = [count for name, count in counts.items() if name not in taking_turns]
+    if len(lasting) == 1 and lasting[0] == max(counts.values()):
+        return {GPU_COUNT: str(lasting[0]), INJECT_CONTAINER: ",".join(counts)}
+    return {CONTAINER_GPU_COUNT: json.dumps(counts)}
 
 
 def _counts(pod: Object, resources: Sequence[str]) -> dict[str, int]:

@@ -215,7 +215,7 @@ def binding(annotation: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["decision", "void", "allocated"])
-async def test_what_fences_decisions_is_drays_alone_whatever_the_class(
+async def test_only_dray_writes_the_fields_that_fence_decisions_whatever_the_class(
     api: Any, install: Install, refused: Any, name: str
 ) -> None:
     await install()
@@ -248,7 +248,7 @@ async def test_the_pool_of_a_claim_is_fixed_when_it_is_created(
     )
 
 
-async def test_nobody_but_the_control_plane_marks_a_claim_as_derived(
+async def test_only_the_control_plane_marks_a_claim_as_derived(
     api: Any, install: Install, refused: Any
 ) -> None:
     await install()

@@ -73,7 +73,9 @@ async def labelled_pod(api: Any, **labels: str) -> None:
     await api.create("pods", pod)
 
 
-async def test_what_fails_is_denied_with_its_message(api: Any, policy: Policy, denied: Any) -> None:
+async def test_a_failed_call_is_denied_with_its_message(
+    api: Any, policy: Policy, denied: Any
+) -> None:
     await labelled_pod(api)
     await api.create(POLICIES, policy.body({"expression": FIXED, "message": "gpu is fixed"}))
     await api.create(BINDINGS, policy.binding())

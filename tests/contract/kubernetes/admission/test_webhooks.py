@@ -80,7 +80,7 @@ async def test_a_dry_run_is_passed_on(api: Any, hook: Any, in_force: Any) -> Non
 
 
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
-async def test_a_denial_says_who_and_why(
+async def test_a_denial_names_the_webhook_and_the_reason(
     api: Any, refusal: Any, hook: Any, in_force: Any, kind: str
 ) -> None:
     hook.response = {"allowed": False, "status": {"message": "not here", "code": 403}}

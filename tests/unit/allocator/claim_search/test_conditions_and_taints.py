@@ -70,7 +70,7 @@ def test_tolerations_are_repeated_in_the_result_with_their_seconds(kube: Any) ->
     ]
 
 
-def test_the_owner_taint_keeps_nobody_of_drays_away(kube: Any) -> None:
+def test_the_owner_taint_excludes_no_pod_of_dray(kube: Any) -> None:
     kube.node("n1")
     owner = {"key": names.OWNER_TAINT, "value": "dray", "effect": "NoSchedule"}
     kube.publish("n1", kube.device("a", taints=[owner]))
@@ -119,7 +119,7 @@ def test_a_rule_about_other_devices_changes_nothing(kube: Any) -> None:
     assert kube.got("p") == ["gpu=a"]
 
 
-def test_an_unhealthy_device_is_allocated_to_nobody(kube: Any) -> None:
+def test_an_unhealthy_device_is_not_allocated(kube: Any) -> None:
     kube.node("n1")
     kube.publish("n1", kube.device("a"), kube.device("b"))
     kube.world.see(InventoryObserved(revision=1, node="n1", driver=names.DRIVER, unhealthy=("a",)))

@@ -144,7 +144,7 @@ def test_nodes_that_are_alike_are_searched_once(kube: Any, looked: list[str]) ->
     assert len(looked) == 1
 
 
-def test_who_waits_is_tried_again_where_something_changed(kube: Any, looked: list[str]) -> None:
+def test_a_pending_pod_is_tried_again_on_nodes_that_changed(kube: Any, looked: list[str]) -> None:
     fleet_of(kube, 20)
     kube.submit("p", of_model(kube, "H100"))
     looked.clear()
@@ -157,7 +157,7 @@ def test_who_waits_is_tried_again_where_something_changed(kube: Any, looked: lis
     assert kube.got("p") == ["gpu/a=new"]
 
 
-def test_who_waits_is_parked_until_a_node_may_fit(kube: Any) -> None:
+def test_a_pending_pod_is_unschedulable_until_a_node_may_fit(kube: Any) -> None:
     fleet_of(kube, 4)
     kube.submit("p", of_model(kube, "H100"))
     state = kube.world.state
@@ -173,7 +173,7 @@ def test_who_waits_is_parked_until_a_node_may_fit(kube: Any) -> None:
     assert kube.got("p") == ["gpu/a=port"]
 
 
-def test_a_device_of_many_nodes_that_is_given_back_serves_who_waits(kube: Any) -> None:
+def test_a_freed_device_of_many_nodes_activates_pending_pods(kube: Any) -> None:
     kube.node("n1")
     kube.publish("fabric", kube.device("port"), driver=NVIDIA, allNodes=True)
     for name in ("p", "q"):

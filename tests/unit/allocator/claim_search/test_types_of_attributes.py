@@ -7,7 +7,9 @@ from dray.api import names
 FAST = f'device.attributes["{names.DRIVER}"].fast == 1'
 
 
-def test_a_slice_whose_attribute_becomes_a_number_serves_who_asks_for_one(kube: Any) -> None:
+def test_a_slice_whose_attribute_becomes_a_number_activates_pods_that_ask_for_one(
+    kube: Any,
+) -> None:
     def publish(**fast: Any) -> None:
         kube.publish("n1", {"name": "a", "attributes": {"fast": fast}})
 

@@ -214,7 +214,7 @@ def test_a_log_that_begins_with_a_checkpoint_says_it_as_well(make_world):
         pytest.fail("nothing was decided after the checkpoint")
 
 
-def test_who_takes_over_goes_on_from_what_the_log_says(make_world):
+def test_a_new_replica_continues_from_the_log(make_world):
     world = filled(make_world)
     learned = domain_of(world).learned
     world.serve()

@@ -74,7 +74,7 @@ def test_the_rest_of_a_card_that_typical_pods_cannot_use_is_taken_first(make_wor
     assert choice.shares[0].card.id.device == "n2-gpu1"
 
 
-def test_a_whole_card_is_kept_for_those_who_need_one(make_world):
+def test_a_whole_card_is_kept_for_pods_that_need_one(make_world):
     world = make_world().open(MODE).nodes(*(make_world.a_node(f"n{i}") for i in range(3)), cards=2)
     fixed(world, (0, 2, 1000, 1_000_000, 0))
     used(world, "a", "n1", "n1-gpu0", "31")

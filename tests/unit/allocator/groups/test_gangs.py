@@ -372,3 +372,35 @@ def test_a_decision_that_is_too_large_is_refused_with_its_size(make_world: Any) 
         member(world, f"p{number}", whole(world))
     assert group_records(world) == []
     assert "4000 at most: lower its minimum" in why(world, "p0")
+
+
+def mixed(world: Any) -> None:
+    """A gang of pods with three and two GPUs that lacks room on nodes of four."""
+    world.nodes(*(world.a_node(f"n{i}") for i in range(12)), cards=4)
+    see_group(world, 18)
+    for number in range(10):
+        member(world, f"large{number}", whole(world, 3))
+    for number in range(8):
+        member(world, f"small{number}", whole(world, 2))
+
+
+def test_a_long_search_is_not_repeated_at_once(world: Any) -> None:
+    """Each tick of a second may search once, then pauses grow: others are not kept waiting."""
+    mixed(world)
+    assert "does not fit as a whole" in why(world, "large0")
+    groups = world.state.domains["pool"].groups
+    for number in range(3):
+        world.submit(world.a_pod(f"single{number}"))
+        assert KEY in groups.unschedulable
+    assert [pause_s for pause_s, _ in groups.pauses.values()] == [1.0]
+    for _ in range(6):
+        world.tick()
+    assert [pause_s for pause_s, _ in groups.pauses.values()] == [4.0]
+
+
+def test_after_its_pause_a_gang_starts_as_soon_as_it_fits(world: Any) -> None:
+    mixed(world)
+    world.nodes(*(world.a_node(f"more{i}") for i in range(2)), cards=4)
+    assert group_records(world) == []
+    world.tick()
+    assert [len(found) for found in together(world)] == [18]

@@ -1,0 +1,133 @@
+"""Two gangs that compete for the same GPUs, while processes, the bus and the API server fail.
+
+``DRAY_CHAOS_SEEDS=200`` runs that many seeds.
+"""
+
+import asyncio
+import os
+import random
+from typing import Final
+
+import pytest
+
+from dray.api.groups import GROUP_NAME_KEYS
+from dray.kube.ports import CLAIMS, POD_GROUPS, PODS
+from dray_sandbox.simulation.cluster import DEDICATED, TEAM, admit, create_cluster, gpu_pod
+from dray_sandbox.simulation.fault_injector import FaultInjector
+from dray_sandbox.simulation.processes import POOL_OF_NODE
+from dray_sandbox.simulation.run import Size, simulate
+from dray_sandbox.simulation.world import SimulatedWorld
+
+SEEDS = range(int(os.environ.get("DRAY_CHAOS_SEEDS", "4")))
+PODS_OF_A_GANG: Final = 3
+"""The pool has four GPUs: there is room for one gang."""
+GANGS: Final = ("one", "two")
+FAULTS: Final = (
+    "kill",
+    "kill_all_of_a_kind",
+    "stop",
+    "stop_all",
+    "expire_watches",
+    "hold_watches",
+    "delay_claim_patch",
+    "pause_before_publish",
+    "split_brain",
+    "lag",
+    "bus_away",
+    "kube_away",
+    "lose_commands",
+)
+QUIET_WITHIN_S: Final = 900.0
+"""Some deadlines of gangs, 300 s each."""
+
+
+class Gangs:
+    """The gangs of a simulation."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._world = world
+        self._draw = random.Random(f"{world.seed}-gangs")
+
+    async def submit(self) -> None:
+        """Create the pods of all gangs, in any order."""
+        kube = self._world.kube
+        for name in GANGS:
+            spec = {"minMember": PODS_OF_A_GANG}
+            await kube.create(POD_GROUPS, {"metadata": {"name": name}, "spec": spec}, TEAM)
+        pods = [(name, number) for name in GANGS for number in range(PODS_OF_A_GANG)]
+        self._draw.shuffle(pods)
+        for name, number in pods:
+            pod = gpu_pod(
+                f"{name}-{number}", DEDICATED, tflops=312, vram_gib=10, count=1, life_s=None
+            )
+            pod["metadata"]["annotations"][GROUP_NAME_KEYS[0]] = name
+            await kube.create(PODS, admit(kube, pod), TEAM)
+            await asyncio.sleep(self._draw.choice((0.0, 0.0, 0.1, 3.0)))
+
+    def bound(self, gang: str) -> int:
+        """The pods of a gang that have a node."""
+        found = self._world.kube.store.of(PODS).values()
+        return sum(
+            one["metadata"]["name"].startswith(f"{gang}-") and bool(one["spec"].get("nodeName"))
+            for one in found
+        )
+
+    def allocated(self, gang: str) -> int:
+        """The claims of a gang that hold a GPU."""
+        found = self._world.kube.store.of(CLAIMS).values()
+        return sum(
+            one["metadata"]["name"].startswith(f"{gang}-")
+            and bool((one.get("status") or {}).get("allocation"))
+            for one in found
+        )
+
+    def violations(self) -> list[str]:
+        """Gangs of which a pod is bound while others have no GPU, or GPUs in use twice."""
+        halves = [
+            f"{self.bound(name)} pods of gang {name} are bound, {self.allocated(name)} have a GPU"
+            for name in GANGS
+            if self.bound(name) and self.allocated(name) < PODS_OF_A_GANG
+        ]
+        world = self._world
+        return [*halves, *world.invariants.violations, *world.alarms(), *world.unexpected_exits]
+
+    def is_quiet(self) -> bool:
+        """Whether one gang runs and the other holds nothing."""
+        found = sorted((self.bound(name), self.allocated(name)) for name in GANGS)
+        return found == [(0, 0), (PODS_OF_A_GANG, PODS_OF_A_GANG)]
+
+
+async def run(world: SimulatedWorld, size: Size) -> list[str]:
+    """What failed; empty: nothing did."""
+    await create_cluster(world.kube, POOL_OF_NODE)
+    for name in world.processes:
+        world.start(name)
+    gangs = Gangs(world)
+    until_s = size.seconds
+    injector = FaultInjector(world, pods=0, faults=size.faults, until_s=until_s, only=size.only)
+    work = asyncio.gather(gangs.submit(), injector.run())
+    while not work.done():
+        await asyncio.sleep(0.1)
+        if failures := gangs.violations():
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            return failures
+    await work
+    world.end_faults()
+    await injector.repair()
+    end_s = world.loop.time() + QUIET_WITHIN_S
+    while world.loop.time() < end_s:
+        await asyncio.sleep(1.0)
+        if failures := gangs.violations():
+            return failures
+        if gangs.is_quiet():
+            return []
+    shown = {name: (gangs.bound(name), gangs.allocated(name)) for name in GANGS}
+    return [f"gangs did not come to rest: bound and allocated {shown}"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_gang_runs_whole_and_the_other_holds_nothing(seed: int) -> None:
+    size = Size(faults=10, seconds=40.0, only=FAULTS)
+    outcome = simulate(seed, size, script=run, keep=400)
+    assert not outcome.failures, outcome.report()

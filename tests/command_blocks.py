@@ -1,0 +1,156 @@
+"""The commands that the user guide shows, and what runs each of them.
+
+A command is a line that begins with ``$`` in a block marked ``console``. ``GUIDE_PAGES`` are run to
+the letter, one after the other on one stack, by ``tests/e2e/test_user_guide.py``, which starts and
+ends the stack by ``STACK``. What needs another cluster is in ``RUN_ELSEWHERE``, with the test that
+runs it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+_BLOCK = re.compile(r"^( *)```console\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"^ *\$ (.*)$", re.MULTILINE)
+
+UP: Final = "dray up --control-plane real --detach"
+DOWN: Final = "dray down"
+STACK: Final = (UP, "dray up --detach", "export KUBECONFIG=…", DOWN)
+_INSTALLATION = "tests/packaging/helm/test_life.py"
+RUN_ELSEWHERE: Final[Mapping[str, str]] = {
+    "helm install": "tests/packaging/helm/test_install_page.py",
+    "kubectl apply -f examples/07-installed": "tests/packaging/helm/test_install_page.py",
+    "kubectl wait --for=condition=Ready pod/my-gpu-workload": (
+        "tests/packaging/helm/test_install_page.py"
+    ),
+    "make images": "tests/packaging/images/test_images.py",
+    "docker push": "tests/packaging/images/test_images.py",
+    "helm upgrade": "tests/packaging/helm/test_upgrades.py",
+    "helm test": _INSTALLATION,
+    "helm rollback": _INSTALLATION,
+    "helm uninstall": _INSTALLATION,
+    "kubectl logs job/dray-uninstall": _INSTALLATION,
+    "kubectl delete crd": _INSTALLATION,
+    "kubectl create job --from=cronjob/dray-renewal": _INSTALLATION,
+    "make node-packages": "tests/real_node/conftest.py",
+    "dray up --kubelet real": "tests/real_node/conftest.py",
+    "kubectl exec": "tests/real_node/cluster.py",
+    "dray simulate openb": "tests/unit/simulate/test_verb.py",
+    "dray record": "tests/unit/cli/test_record.py",
+    "dray replay": "tests/replay/test_replay.py",
+}
+"""How commands begin that need another cluster, or files that are not part of dray."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuidePage:
+    """A page whose commands are run in the checkout."""
+
+    path: str
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What stands for the names that the page leaves to the reader."""
+    before: str = ""
+    """Makes what the page takes for granted."""
+    after: str = ""
+    """Removes it."""
+
+    def script(self) -> str:
+        """Its commands for bash; ``FOLDER`` is for files that they write."""
+        commands = "\n".join(line for line in commands_of(self.path) if not is_left_out(line))
+        for word, meant in self.words.items():
+            assert word in commands, f"{self.path} does not say {word}"
+            commands = commands.replace(word, meant)
+        return f"{self.before}\n{commands}\n{self.after}\n"
+
+
+def _pod(name: str, *annotations: str) -> str:
+    """Create a pod on the first pod's pool, and wait until it runs."""
+    stated = ",".join(
+        f'"tensor-fusion.ai/{one}"' for one in ('gpupool": "my-gpu-pool', *annotations)
+    )
+    overrides = f'{{"metadata": {{"annotations": {{{stated}}}}}}}'
+    return (
+        f"kubectl run {name} --image=app --overrides='{overrides}'\n"
+        f"kubectl wait --for=condition=Ready pod/{name} --timeout=2m"
+    )
+
+
+_READY_AGAIN = "timeout 60 bash -c 'until dray status >/dev/null; do sleep 0.1; done'"
+_QUEUE = """
+kubectl apply -f - <<'END'
+{"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "research"}}
+END
+"""
+_GROUP = """
+kubectl apply -f - <<'END'
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {name: train}
+spec: {minMember: 4}
+END
+"""
+_POOL = """
+kubectl label node sim-3 tensor-fusion.ai/gpupool-
+kubectl apply -f - <<'END'
+apiVersion: tensor-fusion.ai/v1
+kind: GPUPool
+metadata: {name: training}
+spec: {schedulingConfigTemplate: default-scheduling-config, dedicated: true}
+END
+"""
+GUIDE_PAGES: Final = (
+    GuidePage(
+        "docs/user-guide/local-stack.md",
+        words={
+            "kill allocator": f"kill allocator\n{_READY_AGAIN}",
+            ".cache/dray/default": "$DRAY_STACKS/user-guide",
+        },
+    ),
+    GuidePage("docs/user-guide/first-pod.md"),
+    GuidePage("docs/user-guide/fractions.md"),
+    GuidePage("docs/user-guide/several-gpus.md"),
+    GuidePage(
+        "docs/user-guide/annotations.md",
+        before=_pod("train", 'dedicated-gpu": "true'),
+    ),
+    GuidePage(
+        "docs/user-guide/troubleshooting.md",
+        words={"pod/NAME": "pod/train", "pod NAME": "pod train", "-n NAMESPACE": "-n default"},
+        after="kubectl delete pod train",
+    ),
+    GuidePage("docs/user-guide/groups.md", before=_GROUP + _QUEUE),
+    GuidePage(
+        "docs/user-guide/pools.md",
+        words={"node n1": "node sim-3", "everything": "training", "theirs": "training"}
+        | {"gpupool NAME": "gpupool training"},
+        before=_POOL,
+    ),
+    GuidePage(
+        "docs/user-guide/allocate.md",
+        words={"--filename -": "--filename - < tests/vectors/alloc-sample.jsonl"},
+    ),
+    GuidePage("docs/user-guide/simulate.md"),
+    GuidePage("docs/cel.md", words={"dray cel check": "! dray cel check"}),
+    GuidePage("docs/drivers.md"),
+    GuidePage("docs/migration.md"),
+    GuidePage("docs/backup.md", words={"pools.yaml": "$FOLDER/pools.yaml"}),
+    GuidePage("docs/install.md"),
+    GuidePage("docs/high-availability.md"),
+    GuidePage("docs/upgrade.md"),
+    GuidePage("docs/uninstall.md"),
+)
+
+
+def commands_of(path: str) -> list[str]:
+    """The commands of a page, without comments."""
+    blocks = _BLOCK.findall((ROOT / path).read_text("utf-8"))
+    lines = (line for _, block in blocks for line in _COMMAND.findall(block))
+    return [re.sub(r"  +# .*$", "", line) for line in lines]
+
+
+def is_left_out(command: str) -> bool:
+    """Whether the test of the guide runs it as the stack's own, or another test does."""
+    return command in STACK or command.startswith(tuple(RUN_ELSEWHERE))

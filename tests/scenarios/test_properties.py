@@ -1,0 +1,95 @@
+"""What holds for all groups: all or nothing, nobody waits for ever, single pods are not kept."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.scenarios.objects import Scenario
+from tests.scenarios.pure import PureCluster
+
+from dray.kube.ports import CLAIMS
+
+GPUS = 4
+_GANGS = st.lists(st.tuples(st.integers(2, 3), st.integers(1, 3)), min_size=2, max_size=3)
+"""Pods, and GPUs of each."""
+
+
+def cluster_of(nodes: int, **more: Any) -> PureCluster:
+    named = {f"n{number}": GPUS for number in range(nodes)}
+    return PureCluster(Scenario(name="", says="", source="", nodes=named, steps=(), **more))
+
+
+def held(cluster: PureCluster) -> Mapping[str, int]:
+    """GPUs of each node in use."""
+    found: dict[str, int] = {}
+    for (plural, _), obj in cluster.objects.items():
+        if plural == CLAIMS.plural and (found_in := (obj.get("status") or {}).get("allocation")):
+            for result in found_in["devices"]["results"]:
+                found[result["pool"]] = found.get(result["pool"], 0) + 1
+    return found
+
+
+def fits(cluster: PureCluster, nodes: int, pods: int, gpus: int) -> bool:
+    """Whether a gang of equal pods fits what is free."""
+    used = held(cluster)
+    return sum((GPUS - used.get(f"n{at}", 0)) // gpus for at in range(nodes)) >= pods
+
+
+@given(
+    nodes=st.integers(1, 3),
+    gangs=_GANGS,
+    order=st.randoms(use_true_random=False),
+    replaced=st.sets(st.integers(0, 8), max_size=3),
+)
+@settings(max_examples=25, deadline=None)
+def test_gangs_are_whole_and_none_waits_while_it_fits(
+    nodes: int, gangs: Any, order: Any, replaced: set[int]
+) -> None:
+    """In every order of their pods, and whenever the allocator is replaced: a gang holds all or
+    nothing, and of two that compete for the last devices one runs."""
+    cluster = cluster_of(nodes)
+    for number, (pods, _) in enumerate(gangs):
+        cluster.do({"group": {"name": f"g{number}", "minMember": pods}})
+    arrivals = [(number, pod) for number, (pods, _) in enumerate(gangs) for pod in range(pods)]
+    order.shuffle(arrivals)
+    for at, (number, pod) in enumerate(arrivals):
+        if at in replaced:
+            cluster.replace_allocator()
+        step = {"name": f"g{number}-{pod}", "group": f"g{number}", "gpus": gangs[number][1]}
+        cluster.do({"pods": step})
+        for other, (pods, gpus) in enumerate(gangs):
+            assert cluster.holds(f"g{other}-") in (0, pods * gpus)
+    for number, (pods, gpus) in enumerate(gangs):
+        assert cluster.holds(f"g{number}-") or not fits(cluster, nodes, pods, gpus)
+    running = [number for number in range(len(gangs)) if cluster.holds(f"g{number}-")]
+    assert running or not any(fits(cluster, nodes, pods, gpus) for pods, gpus in gangs)
+    for number in running:
+        cluster.do({"delete": [f"g{number}-{pod}" for pod in range(gangs[number][0])]})
+    for number, (pods, gpus) in enumerate(gangs):
+        if number not in running:
+            assert cluster.holds(f"g{number}-") or not fits(cluster, nodes, pods, gpus)
+
+
+@given(
+    refused=st.sets(st.integers(0, 3), min_size=1),
+    lost=st.sets(st.integers(0, 3)),
+    shared=st.booleans(),
+)
+@settings(max_examples=15, deadline=None)
+def test_after_the_deadline_half_a_gang_holds_nothing(
+    refused: set[int], lost: set[int], shared: bool
+) -> None:
+    """Whatever pods can't be bound or are lost, past the deadline a gang below its minimum holds
+    nothing, and a gang that waits for its devices runs."""
+    cluster = cluster_of(1, shared=shared)
+    cluster.do({"group": {"name": "one", "minMember": 4}})
+    cluster.do({"group": {"name": "two", "minMember": 4}})
+    cluster.do({"refuse": [f"one-{pod}" for pod in refused]})
+    cluster.do({"pods": {"name": "one", "count": 4, "group": "one"}})
+    cluster.do({"pods": {"name": "two", "count": 4, "group": "two"}})
+    assert cluster.holds("one-") == 4
+    cluster.do({"delete": [f"one-{pod}" for pod in lost]})
+    cluster.do({"after": 300})
+    assert cluster.holds("one-") == 0
+    assert len([name for name in cluster.running() if name.startswith("two-")]) == 4

@@ -1,0 +1,131 @@
+"""The use of GPUs, under the names of NVIDIA's DCGM exporter."""
+
+import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
+
+from dray_node_agent.decisions.cdi import cdi_id
+from dray_node_agent.decisions.gpu_holders import HoldingContainer, gpu_holders
+from dray_node_agent.decisions.gpus import GpuUsage
+from dray_node_agent.decisions.inventory import NodeInventory, NodeState
+from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
+from dray_node_agent.gpu_metrics import GpuUsageCollector
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
+
+SNAPSHOT = SimulatedGpus("n1", "A100", 2).read()
+GPUS = NodeInventory(SNAPSHOT, NodeState("n1")).published_gpus
+FIRST, SECOND = GPUS
+UUIDS = [gpu.uuid for gpu in SNAPSHOT.gpus]
+
+
+def claim(name, *devices):
+    return PreparedClaim(
+        uid=name,
+        namespace="team-a",
+        name=name,
+        phase="PrepareCompleted",
+        devices=tuple(
+            PreparedDevice(request="gpu", pool="n1", device=one, cdi_ids=(cdi_id(name, one),))
+            for one in devices
+        ),
+        cdi={},
+    )
+
+
+def pod(name, claims, **containers):
+    """``containers``: the entries of claims that each refers to."""
+    return {
+        "metadata": {"name": name, "namespace": "team-a"},
+        "spec": {
+            "resourceClaims": [
+                {"name": entry, "resourceClaimName": one} for entry, one in claims.items()
+            ],
+            "containers": [
+                {"name": container, "resources": {"claims": [{"name": one} for one in entries]}}
+                for container, entries in containers.items()
+            ],
+        },
+    }
+
+
+def test_the_holders_of_a_gpu_are_the_containers_that_refer_to_its_claim():
+    pods = [
+        pod("train", {"g": "one"}, app=["g"], log=[]),
+        pod("share", {"g": "two", "h": "unprepared"}, a=["g"], b=["g", "h"]),
+    ]
+    found = gpu_holders(pods, [claim("one", FIRST), claim("two", FIRST, SECOND)], GPUS)
+    train = HoldingContainer("team-a", "train", "app")
+    shared = [HoldingContainer("team-a", "share", name) for name in "ab"]
+    assert found == {
+        GPUS[FIRST].gpu.uuid: (*shared, train),
+        GPUS[SECOND].gpu.uuid: tuple(shared),
+    }
+
+
+def page(snapshot, *usage, **holders):
+    registry = CollectorRegistry()
+    registry.register(
+        GpuUsageCollector("n1", lambda: snapshot, lambda: usage, lambda: holders.get("by", {}))
+    )
+    return generate_latest(registry).decode().splitlines()
+
+
+def test_a_gpu_has_a_series_for_each_container_that_holds_it():
+    usage = GpuUsage(
+        UUIDS[0], 2**30, 70, 30, 61, 250.5, 12, 1410, 1215, ecc_corrected=3, ecc_uncorrected=0
+    )
+    holders = {
+        UUIDS[0]: (HoldingContainer("team-a", "train", "app"), HoldingContainer("team-a", "b", "c"))
+    }
+    lines = page(SNAPSHOT, usage, by=holders)
+    values = {line.split("{")[0]: line.rsplit(" ", 1)[1] for line in lines if line[0] != "#"}
+    assert values == {
+        "DCGM_FI_DEV_FB_USED": "1024.0",
+        "DCGM_FI_DEV_FB_FREE": str(39.0 * 1024),
+        "DCGM_FI_DEV_GPU_UTIL": "70.0",
+        "DCGM_FI_DEV_MEM_COPY_UTIL": "30.0",
+        "DCGM_FI_DEV_GPU_TEMP": "61.0",
+        "DCGM_FI_DEV_POWER_USAGE": "250.5",
+        "DCGM_FI_DEV_SM_CLOCK": "1410.0",
+        "DCGM_FI_DEV_MEM_CLOCK": "1215.0",
+        "DCGM_FI_DEV_XID_ERRORS": "0.0",
+        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "12.0",
+        "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": "3.0",
+        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": "0.0",
+    }
+    series = [line for line in lines if line.startswith("DCGM_FI_DEV_GPU_UTIL{")]
+    assert len(series) == 2
+    for label in (
+        'gpu="0"',
+        f'UUID="{UUIDS[0]}"',
+        'device="nvidia0"',
+        'modelName="NVIDIA A100-SXM4-40GB"',
+        'Hostname="n1"',
+        'namespace="team-a"',
+        'pod="train"',
+        'container="app"',
+    ):
+        assert label in series[0]
+
+
+def test_what_the_driver_does_not_say_has_no_series():
+    assert page(None, GpuUsage(UUIDS[0])) == []
+    assert page(SNAPSHOT) == []
+    lines = page(SNAPSHOT, GpuUsage(UUIDS[1], xid=79), GpuUsage("GPU-gone", 1))
+    samples = [line for line in lines if line[0] != "#"]
+    assert len(samples) == 1
+    assert samples[0].startswith("DCGM_FI_DEV_XID_ERRORS{")
+    assert samples[0].endswith(" 79.0")
+    assert 'pod=""' in samples[0]
+
+
+def test_instances_name_their_card_and_profile():
+    card = SNAPSHOT.gpus[1]
+    instance = msgspec.structs.replace(
+        card, uuid="MIG-1", parent_uuid=card.uuid, mig_profile="1g.5gb", memory_bytes=5 * 2**30
+    )
+    split = msgspec.structs.replace(SNAPSHOT, gpus=(*SNAPSHOT.gpus, instance))
+    lines = page(split, GpuUsage("MIG-1", memory_used_bytes=2**30))
+    (free,) = [line for line in lines if line.startswith("DCGM_FI_DEV_FB_FREE{")]
+    assert 'gpu="1"' in free
+    assert 'GPU_I_PROFILE="1g.5gb"' in free
+    assert free.endswith(" 4096.0")
