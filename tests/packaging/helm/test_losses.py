@@ -153,15 +153,13 @@ async def test_nothing_is_lost_while_the_disk_of_nats_is_full(installed: Cluster
     await installed.kubectl("patch", nats, "-n", NAMESPACE, "-p", json.dumps(patch))
     await installed.ready()
 
-    async def is_away() -> bool:
-        (found,) = await installed.objects(nats, "-n", NAMESPACE)
-        return not found["status"].get("readyReplicas")
-
     async with under_load(installed, per_s=1) as load:
         with full_disk():
-            await installed.until(is_away, "NATS stops where it can't write")
-        # The kubelet starts it again, with what it has written.
-        await installed.ready()
+
+            async def pods_wait() -> bool:
+                return len(load.late()) >= 10
+
+            await installed.until(pods_wait, "pods wait where nothing can be decided")
         await load.until_more_run(10)
 
 
