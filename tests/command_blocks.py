@@ -104,7 +104,10 @@ END
 GUIDE_PAGES: Final = (
     GuidePage(
         "docs/user-guide/local-stack.md",
-        words={"kill allocator": f"kill allocator\n{_READY_AGAIN}"},
+        words={
+            "kill allocator": f"kill allocator\n{_READY_AGAIN}",
+            ".cache/dray/default": "$DRAY_STACKS/user-guide",
+        },
     ),
     GuidePage("docs/user-guide/first-pod.md"),
     GuidePage("docs/user-guide/fractions.md"),

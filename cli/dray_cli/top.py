@@ -125,11 +125,11 @@ def headline(fleet: GpuFleet) -> str:
     """The fleet in one line."""
     gpus = fleet.gpus
     unhealthy = sum(bool(gpu.trouble) for gpu in gpus)
-    sick = f" ({unhealthy} unhealthy)" if unhealthy else ""
+    health = f" ({unhealthy} unhealthy)" if unhealthy else ""
     holders = counted(len(holders_of(gpus)), "pod")
     waiting = counted(fleet.waiting, "pod waits", "pods wait")
     return (
-        f"{counted(len(fleet.nodes), 'node')}, {counted(len(gpus), 'GPU')}{sick}, "
+        f"{counted(len(fleet.nodes), 'node')}, {counted(len(gpus), 'GPU')}{health}, "
         f"{percent(mean_fill(gpus))} full, {holders} on them, {waiting}"
     )
 

@@ -25,7 +25,7 @@ from pydantic_settings import (
 
 from dray.api.names import DRAY_NAMESPACE
 from dray.runtime.redaction import is_secret
-from dray.runtime.units import ByteSize, Duration, split_commas
+from dray.runtime.units import parse_bytes, parse_duration, split_commas
 
 __all__ = [
     "ByteSize",
@@ -45,6 +45,10 @@ CONFIG_VARIABLE = "DRAY_CONFIG"
 WRONG_SETTINGS = 2
 """Exit code of a process whose settings are wrong."""
 
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+"""In seconds, written with its unit."""
+ByteSize = Annotated[int, BeforeValidator(parse_bytes)]
+"""In bytes, written with its unit."""
 CommaList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)]
 """Texts separated by commas in the environment, a list in TOML."""
 

@@ -1,9 +1,7 @@
 """Durations and sizes as people write them in settings: ``300ms``, ``2m``, ``64MiB``."""
 
 import re
-from typing import Annotated, Final
-
-from pydantic import BeforeValidator
+from typing import Final
 
 _DURATION_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
@@ -48,10 +46,3 @@ def split_commas(text: object) -> object:
     if isinstance(text, str):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text
-
-
-Duration = Annotated[float, BeforeValidator(parse_duration)]
-"""A setting in seconds, written with its unit."""
-
-ByteSize = Annotated[int, BeforeValidator(parse_bytes)]
-"""A setting in bytes, written with its unit."""

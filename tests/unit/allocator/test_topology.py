@@ -27,10 +27,10 @@ def asks(count=2, containers=1, **parameters):
     return ClaimSpec(requests, config=(OpaqueConfig(names.DRIVER, fields, ()),))
 
 
-def put(world, node, *joints, **about):
+def put(world, node, *links, **about):
     """A node with cards that are joined so: NVLink domain, NUMA node, PCIe root."""
     cards = []
-    for index, values in enumerate(joints):
+    for index, values in enumerate(links):
         card = world.a_card(f"{node}-{index}")
         named = zip((names.NVLINK_DOMAIN, names.NUMA_NODE, names.PCIE_ROOT), values, strict=True)
         found = {name: value for name, value in named if value is not None}
@@ -48,10 +48,10 @@ def given_to(world, uid):
     return sorted(int(one.id.device.rpartition("-")[2]) for one in devices)
 
 
-def grade(joints):
+def link_level(links):
     """How well cards are joined, by brute force: 0 is best, 7 not at all."""
     nvlink, numa, pcie = (
-        len({*values}) == 1 and None not in values for values in zip(*joints, strict=True)
+        len({*values}) == 1 and None not in values for values in zip(*links, strict=True)
     )
     return (not nvlink) * 4 + (not numa) * 2 + (not pcie)
 
@@ -62,23 +62,23 @@ def grade(joints):
 def test_no_set_of_free_cards_is_joined_better(make_world, topology, seed):
     random = Random(seed)
     world = make_world().open("CompactFirst", placement_topology=topology)
-    joints = [
+    links = [
         (random.choice(("x", "y", None)), random.choice((0, 1, None)), random.choice("pqr"))
         for _ in range(random.randint(2, 7))
     ]
-    put(world, "n", *joints)
+    put(world, "n", *links)
     for number in range(random.randrange(3)):
         world.submit(world.a_pod(f"old{number}"), asks(1))
     used = {card for number in range(3) for card in given_to(world, f"old{number}") or ()}
-    free = [index for index in range(len(joints)) if index not in used]
+    free = [index for index in range(len(links)) if index not in used]
     count = random.randint(2, 3)
     world.submit(world.a_pod("a"), asks(count))
-    grades = [grade([joints[at] for at in cards]) for cards in combinations(free, count)]
+    link_levels = [link_level([links[at] for at in cards]) for cards in combinations(free, count)]
     chosen = given_to(world, "a")
-    if not grades or (topology == "hard" and min(grades) == 7):
+    if not link_levels or (topology == "hard" and min(link_levels) == 7):
         assert chosen is None
     else:
-        assert grade([joints[at] for at in chosen]) == min(grades)
+        assert link_level([links[at] for at in chosen]) == min(link_levels)
 
 
 def test_of_groups_that_are_joined_alike_the_smallest_is_taken(world):
@@ -91,10 +91,10 @@ def test_of_groups_that_are_joined_alike_the_smallest_is_taken(world):
 
 def test_where_it_does_not_matter_the_score_decides(world, make_world):
     """Two cards are in use, one of each group; they are the fullest."""
-    joints = [("x", 0, None), ("x", 0, None), ("y", 1, None), ("y", 1, None)]
+    links = [("x", 0, None), ("x", 0, None), ("y", 1, None), ("y", 1, None)]
     for topology, expected in (("none", {0, 2}), ("soft", None)):
         world = make_world().open("CompactFirst", placement_topology=topology)
-        put(world, "n", *joints)
+        put(world, "n", *links)
         for number, card in ((0, "n-0"), (1, "n-2")):
             selector = f'device.attributes["{names.DRIVER}"].uuid == "{card}"'
             world.submit(world.a_pod(f"one{number}"), world.ask("1", "1Gi", selectors=(selector,)))
@@ -191,16 +191,16 @@ def test_where_nvlink_joins_no_cards_the_best_node_by_score_is_taken(world):
 
 
 def test_the_node_table_counts_cards_connected_by_nvlink(world):
-    for joints in ([LINKED, LINKED], [LINKED, (None, 0, "r")], [LINKED] * 3, [(None, 0, None)], []):
-        put(world, "n", *joints)
+    for links in ([LINKED, LINKED], [LINKED, (None, 0, "r")], [LINKED] * 3, [(None, 0, None)], []):
+        put(world, "n", *links)
         put(world, "m", LINKED)
-        linked = sum(one == LINKED for one in joints)
+        linked = sum(one == LINKED for one in links)
         assert world.state.tables.of("pool").linked == linked + 1
     world.node(world.a_node("m"), deleted=True)
     assert world.state.tables.of("pool").linked == 0
 
 
-def test_joints_are_equal_with_their_types_only(make_world):
+def test_connections_are_equal_with_their_types_only(make_world):
     world = make_world().open()
     put(world, "n1", (None, 1, None), (None, True, None))
     world.submit(world.a_pod("p"), asks(**{names.TOPOLOGY_FIELD: "hard"}))

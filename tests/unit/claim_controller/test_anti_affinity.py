@@ -43,7 +43,7 @@ def term(topology: str = HOST, **more: Any) -> dict[str, Any]:
     return {"topologyKey": topology, "labelSelector": {"matchLabels": {"app": "loud"}}, **more}
 
 
-def picture_of(*pods: dict[str, Any]) -> ObjectCache:
+def cache_of(*pods: dict[str, Any]) -> ObjectCache:
     cache = ObjectCache()
     for name, labels in NODE_LABELS.items():
         metadata = {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}
@@ -82,7 +82,7 @@ def test_a_pod_is_kept_away_where_kube_scheduler_would_keep_it_away(
 ) -> None:
     name = f"{there['metadata']['namespace']}/hermit"
 
-    assert by(picture_of(there, LOUD), node) == (name if repelled else "")
+    assert by(cache_of(there, LOUD), node) == (name if repelled else "")
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_expressions_select_as_kubernetes_selects(
     wanted = {"key": "app", "operator": operator, **({"values": values} if values else {})}
     there = pod("hermit", "n1", (term(labelSelector={"matchExpressions": [wanted]}),))
 
-    assert bool(by(picture_of(there, LOUD), "n1")) == repelled
+    assert bool(by(cache_of(there, LOUD), "n1")) == repelled
 
 
 def test_who_goes_keeps_nobody_away() -> None:
     there = pod("hermit", "n1", (term(),))
-    cache = picture_of(there, LOUD)
+    cache = cache_of(there, LOUD)
     assert by(cache, "n1")
 
     cache.apply(PODS, Deleted(there))

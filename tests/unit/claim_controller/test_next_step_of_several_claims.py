@@ -64,7 +64,7 @@ def test_a_pod_is_not_bound_by_what_it_says_is_taken_back(make: Any) -> None:
 def test_what_an_earlier_attempt_left_of_the_same_devices_is_not_taken_for_the_newer(
     make: Any,
 ) -> None:
-    """It is about to be cleared, or was, and this picture of the claim is old."""
+    """It is about to be cleared, or was, and this cache of the claim is old."""
     left = make.claim(decision=ATTEMPT, allocation=make.allocation())
     observed = make.observed(make.pod(), left, voids={"c": ATTEMPT})
     step = next_step(observed, make.decision(attempt=ATTEMPT + 1))

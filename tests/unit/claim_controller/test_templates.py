@@ -45,10 +45,10 @@ NAME = f"base-{hashlib.sha256(TEXT.encode()).hexdigest()[:10]}"
 
 def seen(template: str = NAME, shape: str = TEXT, **changes: Any) -> CachedPod:
     """The pod as the picture holds it."""
-    return picture_of(template, shape, **changes).pods["u"]
+    return cache_of(template, shape, **changes).pods["u"]
 
 
-def picture_of(template: str = NAME, shape: str = TEXT, **changes: Any) -> ObjectCache:
+def cache_of(template: str = NAME, shape: str = TEXT, **changes: Any) -> ObjectCache:
     cache = ObjectCache()
     pod = {
         "metadata": {
@@ -168,7 +168,7 @@ def test_a_replaced_base_concerns_the_pods_that_looked_it_up(
 
 
 def test_a_derived_template_is_unused_once_no_pod_refers_to_it() -> None:
-    cache = picture_of()
+    cache = cache_of()
     for name, labels in ((NAME, {DERIVED_FROM_LABEL: "base"}), ("base", {})):
         metadata = {"uid": name, "name": name, "namespace": "ns", "labels": labels}
         cache.apply(TEMPLATES, Changed({"metadata": metadata, "spec": {}}))

@@ -128,13 +128,13 @@ async def test_a_line_that_the_bus_refuses_ends_nothing(bus, monkeypatch):
 
 
 async def test_all_that_is_known_is_written_now_and_then(bus):
-    clock, picture = ManualClock(), []
+    clock, cache = ManualClock(), []
     journal = Journal(
-        bus, ControllerNoted, clock, instance="c", known=lambda: {"seen": list(picture)}
+        bus, ControllerNoted, clock, instance="c", known=lambda: {"seen": list(cache)}
     )
     for name in ("a", "b"):
         journal.consumed("changed", name)
-        picture.append(name)
+        cache.append(name)
     await clock.advance(301.0)
     journal.consumed("changed", "c")
 

@@ -100,7 +100,7 @@ def _unallocated(
 def _allocated_although_over(
     snapshot: ClusterSnapshot, reservation: Reservation, allocation: Allocation
 ) -> _Verdict | None:
-    if _lent(snapshot, allocation):
+    if _may_be_of_scheduler(snapshot, allocation):
         return None  # kube-scheduler's, from when the pool was its own
     if _shares(allocation.devices) == _shares(reservation.allocation.devices):
         return _Verdict("allocated-although-voided", _STATUS_COUNTS, _REMAKE)
@@ -168,7 +168,9 @@ def _unknown_to(snapshot: ClusterSnapshot, domain: str) -> Iterator[Difference]:
         claim = written.claim
         if claim.allocation is None or claim.created_unix_s <= log.opened_unix_s:
             continue
-        if not _served(snapshot, domain, claim.allocation) or _lent(snapshot, claim.allocation):
+        if not _served(snapshot, domain, claim.allocation) or _may_be_of_scheduler(
+            snapshot, claim.allocation
+        ):
             continue
         if any(uid in each.current.claims for each in snapshot.state.domains.values()):
             continue
@@ -189,7 +191,7 @@ def _served(snapshot: ClusterSnapshot, domain: str, allocation: Allocation) -> b
     return any(facts.serves(one.id.pool, domain) for one in ours)
 
 
-def _lent(snapshot: ClusterSnapshot, allocation: Allocation) -> bool:
+def _may_be_of_scheduler(snapshot: ClusterSnapshot, allocation: Allocation) -> bool:
     return any(one.id.pool in snapshot.scheduler_nodes for one in allocation.devices)
 
 

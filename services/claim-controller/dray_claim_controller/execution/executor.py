@@ -194,11 +194,11 @@ class PodExecutor:
         self._joint.leave(self._newest.pop(pod_uid))
 
     async def _follow(self, execution: Execution, unreported: Stop | None) -> Stop | None:
-        """Carry out, wait while the devices aren't ready, carry on.
+        """Do the steps of an execution until it ends or is replaced.
 
-        ``untold``: why the execution that this one replaces was given up, not reported yet. Then
-        this one is given up, too: it would fail alike, and only a pod's newest execution reports
-        the reason. Returned if this one was replaced before it reported the reason."""
+        ``unreported``: why the execution that this one replaces was given up. Then this one is
+        given up, too: it would fail for the same reason, and only a pod's newest execution
+        reports it. Returns the reason if this one was replaced before it reported it."""
         since_unix_s = execution.decided_unix_s
         if since_unix_s is None:
             since_unix_s = self._environment.now_unix_s()

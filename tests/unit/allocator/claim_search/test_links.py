@@ -14,7 +14,7 @@ NO_SUCH_RULE = '"hard" is not supported with placement KubernetesCompatible, or 
 
 
 def joined(how: str) -> Any:
-    """What a claim says of its cards' joints."""
+    """What a claim says of its cards' links."""
     parameters = {"kind": names.LIMITS_KIND, names.TOPOLOGY_FIELD: how}
     return [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
 
@@ -48,7 +48,7 @@ def test_single_cards_of_two_claims_are_refused_as_several_of_one(make_kube: Any
     assert now.got("alone") == ["gpu=a"], "one card is joined to itself"
 
 
-def test_joints_that_the_pool_demands_are_no_others(make_kube: Any) -> None:
+def test_connections_that_the_pool_demands_are_no_others(make_kube: Any) -> None:
     now = make_kube("CompactFirst", placement_topology="hard")
     every = now.request(allocationMode="All")
     now.submit("every", every)
@@ -61,7 +61,7 @@ def test_joints_that_the_pool_demands_are_no_others(make_kube: Any) -> None:
     assert "joined by NVLink" in now.reasons_of("plain"), "the table searches for them"
 
 
-def test_the_pool_demands_joints_of_a_pod_with_a_placement_of_its_own(make_kube: Any) -> None:
+def test_the_pool_demands_connections_of_a_pod_with_a_placement_of_its_own(make_kube: Any) -> None:
     now = make_kube("CompactFirst", placement_topology="hard")
     parameters = {"kind": names.LIMITS_KIND, names.PLACEMENT_FIELD: "KubernetesCompatible"}
     config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
