@@ -1,4 +1,4 @@
-"""What an installation loses and gets back: the store of NATS, a certificate, a node, its disk.
+"""What an installation loses and gets back: the store of NATS, a certificate, a node.
 
 The tests are steps of one story.
 """
@@ -7,9 +7,7 @@ import base64
 import datetime
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -144,46 +142,3 @@ async def test_a_node_is_drained_and_comes_back_under_load(installed: Cluster) -
         await installed.kubectl("uncordon", "sim-2")
         await installed.ready()
         await load.until_more_run(10)
-
-
-async def test_nothing_is_lost_while_the_disk_of_nats_is_full(installed: Cluster) -> None:
-    small = {"name": "data", "emptyDir": {"medium": "Memory", "sizeLimit": "32Mi"}}
-    patch = {"spec": {"template": {"spec": {"volumes": [small]}}}}
-    nats = "statefulset/dray-nats"
-    await installed.kubectl("patch", nats, "-n", NAMESPACE, "-p", json.dumps(patch))
-    await installed.ready()
-
-    async def is_away() -> bool:
-        (found,) = await installed.objects(nats, "-n", NAMESPACE)
-        return not found["status"].get("readyReplicas")
-
-    async with under_load(installed, per_s=1) as load:
-        with full_disk():
-            await installed.until(is_away, "NATS stops where it can't write")
-        # The kubelet starts it again, with what it has written.
-        await installed.ready()
-        await load.until_more_run(10)
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """While the volume of NATS has no room; the test sees it through the server's process."""
-    (server,) = (
-        path.parent
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if b"/etc/nats/nats.conf" in path.read_bytes()
-    )
-    filler = server / "root" / "data" / "filler"
-    try:
-        with pytest.raises(OSError, match="No space left"):
-            fill(filler)
-        yield
-    finally:
-        filler.unlink()
-
-
-def fill(path: Path) -> None:
-    """Write until an error."""
-    with path.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
