@@ -46,6 +46,7 @@ async def test_dray_follows_kubernetes_back_to_an_older_state(real_cluster: Real
     await real_cluster.submit("kept", DEDICATED)
     await real_cluster.submit("returns", DEDICATED, gpu_count="2")
     await real_cluster.running("kept", "returns")
+    containers = await real_cluster.containers("returns")
     etcd = stack.directory / "kubernetes" / "etcd"
     snapshot = etcd.with_name("snapshot")
 
@@ -66,6 +67,13 @@ async def test_dray_follows_kubernetes_back_to_an_older_state(real_cluster: Real
         await real_cluster.restart(f"kubelet-{node}")
 
     assert set(await real_cluster.pods()) == {"kept", "returns"}
+
+    async def runs_again() -> bool:
+        pod = (await real_cluster.pods())["returns"]
+        statuses = pod["status"]["containerStatuses"]
+        return all(one.get("containerID") != containers[one["name"]][0] for one in statuses)
+
+    await real_cluster.until(runs_again, "another container of returns")
     await real_cluster.ready("kept", "returns")
     claim = await real_cluster.claim_of("returns")
     assert claim is not None
