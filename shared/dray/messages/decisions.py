@@ -133,9 +133,9 @@ class Decided(Record, frozen=True, kw_only=True, tag="decided"):
 
 
 class DecidedGroup(Decided, frozen=True, kw_only=True, tag="decided-group"):
-    """Pods of a PodGroup that are bound together. The parts of a decision are consecutive records; a
-    decision with a missing part is ignored. Releases that do not know this record stop reading the
-    log: they would bind the pods one by one."""
+    """Pods of a PodGroup that are bound together. The parts of a decision are consecutive records;
+    a decision with a missing part is ignored. Releases that do not know this record stop reading
+    the log: they would bind the pods one by one."""
 
     part: int = 1
     parts: int = 1

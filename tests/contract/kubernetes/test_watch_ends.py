@@ -93,7 +93,9 @@ async def test_a_watch_from_a_forgotten_version_ends_with_an_error(
     assert status["message"].startswith("too old resource version: 1 (")
 
 
-async def test_a_watch_from_the_version_of_a_new_list_gets_later_events(api: Any, served_late: str) -> None:
+async def test_a_watch_from_the_version_of_a_new_list_gets_later_events(
+    api: Any, served_late: str
+) -> None:
     plural = served_late.rpartition("/")[2]
     after = await version(api, served_late)
     body = {"apiVersion": f"{GROUP}/v1", "kind": plural.title(), "metadata": {"name": "one"}}
