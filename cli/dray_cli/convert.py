@@ -22,7 +22,7 @@ from dray_cli.files import name_of, naming, text_of
     "flagged",
     type=click.File("r", encoding="utf-8", lazy=True),
     multiple=True,
-    help="A file as kubectl names it; may be given several times.",
+    help="Manifest file, or - for standard input; repeatable.",
 )
 @click.option(
     "-o",

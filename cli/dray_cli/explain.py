@@ -360,7 +360,7 @@ def group_name(target: str) -> tuple[Resource | None, str] | None:
 @click.option(
     "--scores",
     is_flag=True,
-    help="Also the best nodes and their scores, as the pool is now; needs the bus.",
+    help="Also print the nodes with the best current scores; needs the bus.",
 )
 @full_names_option
 @kubeconfig_option

@@ -12,7 +12,7 @@ from dray_cli.gpu_names import GpuNames, attributes_of, newest_slices
 _HEALTH_TAINT = PREFIX + "unhealthy"
 _RUNNING = "Running"
 BUDGETS = {VIRTUAL_TFLOPS: "tflops", VIRTUAL_VRAM: "vram"}
-"""The consumable capacities, by the names that people use."""
+"""The consumable capacities and their short names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ def _links(devices: list[Device]) -> tuple[str, ...] | None:
 
 
 def _devices(obj: Object) -> tuple[Device, ...]:
-    """The devices of a slice of dray's driver; of one that can't be read none."""
+    """The devices of a slice of dray's driver; empty if it can't be read."""
     try:
         return slice_from(obj).devices if obj["spec"].get("driver") == DRIVER else ()
     except UNREADABLE:

@@ -38,7 +38,7 @@ from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
     metavar="NAME",
     default=DEFAULT_MODELS,
     show_default=True,
-    help="GPU model; several are dealt out to the nodes in turn.",
+    help="GPU model; if given several times, nodes get them in turn.",
 )
 @click.option(
     "--pool",
@@ -47,7 +47,7 @@ from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
     metavar="NAME",
     default=DEFAULT_POOLS,
     show_default=True,
-    help="GPUPool in a node's label; several are dealt out in turn.",
+    help="GPUPool in a node's label; if given several times, nodes get them in turn.",
 )
 @click.option(
     "--node-label",
@@ -78,8 +78,8 @@ from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, resolve_path=True),
     metavar="FILE",
-    help="Archive with images for real kubelets, as `docker save` writes it. An image that nobody "
-    "adds is replaced by a stand-in that prints its environment.",
+    help="Archive with images for real kubelets, as `docker save` writes it. Images not in an "
+    "archive are replaced by a placeholder that prints its environment.",
 )
 @click.option(
     "--services/--no-services",
@@ -97,7 +97,7 @@ from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
     "--restart/--no-restart",
     default=True,
     show_default=True,
-    help="Whether a process that ends by itself is started again, or the stack ends with it.",
+    help="Restart a process that exits; with --no-restart, stop the whole stack.",
 )
 @record_option
 @click.option("--detach", is_flag=True, help="Return when it is ready; `dray down` stops it.")

@@ -56,7 +56,8 @@ class PodTrace:
     source: str
     """Where the spans are from, in words."""
     recorded: bool
-    """Whether services recorded them; else they were made of messages and objects."""
+    """Whether services recorded the spans; otherwise they are reconstructed from messages and
+    objects."""
     gone: bool = False
     """Whether the pod is no longer in the cluster: then nothing of it goes on."""
 

@@ -82,7 +82,7 @@ class RequestPolicy(msgspec.Struct, frozen=True, gc=False):
     """How a request for a shared capacity is rounded up. Quantities as text.
 
     ``CapacityRequestPolicy`` of resource.k8s.io/v1: either ``valid_values`` or the range of
-    ``minimum``, ``maximum`` and ``step`` is given, or neither: then any amount goes.
+    ``minimum``, ``maximum`` and ``step`` is given. If neither is given, any amount is allowed.
     """
 
     default: str | None = None

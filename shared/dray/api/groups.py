@@ -38,9 +38,9 @@ class SubGroupPolicy(msgspec.Struct, frozen=True, gc=False):
     label_keys: tuple[str, ...] = ()
     """Pods with equal values of these labels are one subgroup; empty: all are."""
     size: int = 1
-    """Pods that a subgroup needs to count."""
+    """Minimum number of pods for a subgroup to be counted."""
     minimum: int = 0
-    """Subgroups that must count; 0: any number."""
+    """Minimum number of counted subgroups; 0: any number."""
 
     def subgroup_of(self, labels: Mapping[str, str]) -> str | None:
         """The subgroup of a pod with these labels; None if the policy does not concern it."""

@@ -228,7 +228,7 @@ class Pool(msgspec.Struct, frozen=True, gc=False):
     allowed_namespaces: tuple[str, ...] = ()
     """Empty: all."""
     deleting: bool = False
-    """Whether it is being deleted: what runs stays, and nothing new is decided."""
+    """Whether it is being deleted: running pods continue and no new pod is decided."""
 
     def admits(self, namespace: str) -> bool:
         """Whether pods and claims of a namespace may use devices of the pool."""

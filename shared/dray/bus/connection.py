@@ -142,7 +142,7 @@ class Connection:
         return self._session
 
     async def next_session(self) -> Session:
-        """The session, waiting for it. Raises BusUnavailableError once closed."""
+        """Wait for a connected session and return it. Raises BusUnavailableError once closed."""
         while True:
             if self._closed:
                 raise BusUnavailableError("the bus was closed")

@@ -319,11 +319,11 @@ async def _answer(question: Msg, handler: Handler) -> None:
             await question.respond(answer)
     except (DrayError, OSError, nats.errors.Error) as error:
         structlog.get_logger().warning(
-            "a question was not answered", subject=question.subject, error=str(error)
+            "a request was not answered", subject=question.subject, error=str(error)
         )
     except Exception:  # noqa: BLE001
         # No request may end the responder, and with it the service.
-        structlog.get_logger().exception("a question was not answered", subject=question.subject)
+        structlog.get_logger().exception("a request was not answered", subject=question.subject)
 
 
 def _asker(headers: Mapping[str, str]) -> str:

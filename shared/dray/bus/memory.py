@@ -404,6 +404,6 @@ async def _answered(asked: Request, handler: Handler) -> bytes | None:
     except Exception as error:  # noqa: BLE001
         # As in the real adapter, the requester does not see the handler's error.
         structlog.get_logger().warning(
-            "a question was not answered", subject=asked.subject, error=repr(error)
+            "a request was not answered", subject=asked.subject, error=repr(error)
         )
         return None

@@ -44,10 +44,10 @@ async def reload_if_outdated(
         server = client._server_info["server_id"]
         answer = await client.request(f"$SYS.REQ.SERVER.{server}.RELOAD", b"", timeout=_TIMEOUT_S)
         if "error" in (reply := json.loads(answer.data)):
-            raise BusUnavailableError(f"{url} does not reload: {reply['error']}")
+            raise BusUnavailableError(f"the server at {url} refused to reload: {reply['error']}")
         return True
     except (nats.errors.Error, OSError) as error:
-        raise BusUnavailableError(f"{url} can't be made to reload: {error!r}") from error
+        raise BusUnavailableError(f"cannot reload the server at {url}: {error!r}") from error
     finally:
         await client.discard()
 

@@ -133,9 +133,9 @@ class Decided(Record, frozen=True, kw_only=True, tag="decided"):
 
 
 class DecidedGroup(Decided, frozen=True, kw_only=True, tag="decided-group"):
-    """Pods of a PodGroup that are bound together. The parts of a decision follow one another, and
-    without all of them it means nothing. Releases that do not know it stop reading the log: they
-    would bind the pods one by one."""
+    """Pods of a PodGroup that are bound together. The parts of a decision are consecutive records;
+    a decision with a missing part is ignored. Releases that do not know this record stop reading
+    the log: they would bind the pods one by one."""
 
     part: int = 1
     parts: int = 1
@@ -243,7 +243,7 @@ class LeftNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
     """The state after all records before it: readers may begin here, and the log can be trimmed
-    below. The parts of a checkpoint follow one another; without all of them it means nothing."""
+    below. The parts of a checkpoint are consecutive records; one with a missing part is ignored."""
 
     part: int = 0
     """From 1. 0: of a release whose checkpoints are not complete, so that no reader may begin

@@ -74,7 +74,7 @@ class DeriveReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Whether a template of that name exists now."""
 
     error: str = ""
-    """Why it does not; empty: it does."""
+    """Why the template does not exist; empty if it does."""
 
 
 class Dump(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ async def version(api: Any, plural: str) -> str:
     return str((await api.get(plural))["metadata"]["resourceVersion"])
 
 
-async def test_short_watches_one_after_the_other_lose_and_double_nothing(api: Any) -> None:
+async def test_short_consecutive_watches_neither_lose_nor_repeat_events(api: Any) -> None:
     after = await version(api, "configmaps")
     names = [f"n{number:02d}" for number in range(24)]
 
@@ -93,7 +93,9 @@ async def test_a_watch_from_a_forgotten_version_ends_with_an_error(
     assert status["message"].startswith("too old resource version: 1 (")
 
 
-async def test_after_it_a_new_list_is_watched_on(api: Any, served_late: str) -> None:
+async def test_a_watch_from_the_version_of_a_new_list_gets_later_events(
+    api: Any, served_late: str
+) -> None:
     plural = served_late.rpartition("/")[2]
     after = await version(api, served_late)
     body = {"apiVersion": f"{GROUP}/v1", "kind": plural.title(), "metadata": {"name": "one"}}

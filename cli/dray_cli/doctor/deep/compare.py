@@ -60,7 +60,7 @@ def _double_allocations(snapshot: ClusterSnapshot) -> Iterator[Difference]:
                 *(_user(snapshot, uid) for uid in sale.claim_uids),
             ),
             "all of them, and so nobody gets what was promised, unless the pool's oversell ratio "
-            "was lowered: then what runs stays, and nothing new is given",
+            "was lowered: then running pods continue, and no new pod gets these devices",
             "delete the pod of the claim that was allocated last; if no ratio was lowered, this is "
             "a bug of dray, or of the claim's writer: keep what `dray record` writes now",
         )

@@ -675,8 +675,8 @@ class AllocatorState:
 
 
 def _is_moved(moved_to: str | None, uid: str, known: Container[str]) -> bool:
-    """Whether a tombstone, also an old one, is about an object that is known in another pool: then
-    the pools depend on each other."""
+    """Whether the object of a tombstone (even an old one) is known in another pool; then the pools
+    depend on each other."""
     return moved_to is not None and uid in known
 
 

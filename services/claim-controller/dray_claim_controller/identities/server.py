@@ -64,12 +64,12 @@ class IdentityServer:
             await self._clock.sleep(backoff.next_s())
 
     async def answer(self, request: Request) -> bytes | None:
-        """A signed answer; None where the request can't be read."""
+        """A signed answer; None if the request can't be read."""
         log = structlog.get_logger()
         try:
             asking = asking_of(request.payload)
         except IdentityRefusedError as error:
-            log.error("a connection's request was left out", why=str(error))
+            log.error("an authentication request could not be read; ignored", why=str(error))
             return None
         try:
             user = await self._user_for(asking)

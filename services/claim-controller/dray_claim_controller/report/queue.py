@@ -72,7 +72,7 @@ class ReportQueue:
             self._release_repeated()
 
     def withdraw_repeated(self, subject: Subject) -> None:
-        """What was reported before is not to be reported again: the others come to their turn."""
+        """Cancel a repeated report, so that the others are sent."""
         self._repeated.pop(subject, None)
 
     def _release_repeated(self) -> None:

@@ -121,7 +121,8 @@ def device_uses(
         if config.driver == DRIVER and (problems := [*config_problems(config.parameters)]):
             raise NotPreparedError(
                 f"{where}: its configuration of driver {DRIVER} ({config.source}) can't be used: "
-                f"{'; '.join(problems)}; nothing runs with limits that nobody understood"
+                f"{'; '.join(problems)}; the claim is not prepared, because its limits can't be "
+                "read"
             )
     grouped: dict[str, list[AllocatedDevice]] = {}
     for one in ours:

@@ -1,4 +1,4 @@
-"""A call as its cost is seen: the function, the overload, the sizes of its operands."""
+"""The parts of a call that determine its cost: function, overload, operand sizes."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple

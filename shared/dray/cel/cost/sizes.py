@@ -63,7 +63,7 @@ class Path:
         self._memory, self._room, self._length = memory, room, length
 
     def to(self, step: str) -> "Path":
-        """The path one step on, in the same memory where there is room."""
+        """This path extended by one step; shares the memory if it has room."""
         if self._length < self._room:
             memory, room = self._memory, self._room
         else:

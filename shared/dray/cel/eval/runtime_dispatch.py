@@ -1,7 +1,7 @@
 """Checks of arguments at run time, where the types chose the overload, as cel-go dispatches.
 
-The static types can be wrong: an open type that the first overload settled, a dynamic list. Of a
-list or map the first element is looked at.
+The static types can be wrong, for a dynamic list or an open type that the first overload fixed.
+Only the first element of a list or map is checked.
 """
 
 from collections.abc import Callable, Sequence
