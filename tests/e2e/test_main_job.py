@@ -58,7 +58,9 @@ async def test_a_pod_that_asks_for_the_resource_of_a_device_plugin_gets_a_whole_
     await cluster.kube.create(PODS, pod, "default")
     await cluster.running("vector-add")
 
-    (claim,) = (await cluster.kube.list(CLAIMS, "default")).objects
+    pod = await cluster.kube.get(PODS, "vector-add", "default")
+    (status,) = pod["status"]["resourceClaimStatuses"]
+    claim = await cluster.kube.get(CLAIMS, status["resourceClaimName"], "default")
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     assert result["consumedCapacity"] == (await cluster.capacity_of(result["device"]))
     await cluster.delete("vector-add")

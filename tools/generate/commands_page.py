@@ -26,7 +26,9 @@ def rendered() -> str:
 def _sections(
     command: click.Command, path: str, parent: click.Context | None = None
 ) -> Iterator[str]:
-    context = click.Context(command, parent, info_name=path.rsplit(" ", 1)[-1])
+    name = path.rsplit(" ", 1)[-1]
+    context = click.Context(command, parent, info_name=name, **command.context_settings)
+    command._help_option = None  # Click keeps that of the first context: a test's has no -h.
     context.max_content_width = context.terminal_width = _WIDTH
     yield f"## {path}\n\n```text\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):

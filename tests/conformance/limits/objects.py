@@ -55,10 +55,10 @@ def claim(devices: Object | None = None, **more: Any) -> Object:
     }
 
 
-def with_parameters(text: bytes) -> Object:
-    """Devices whose claim has these parameters for the driver."""
+def with_parameters(text: bytes, driver: str = OTHER_DRIVER) -> Object:
+    """Devices whose claim has these parameters for a driver; only that one reads them."""
     parameters = msgspec.Raw(text)
-    config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
+    config = [{"opaque": {"driver": driver, "parameters": parameters}}]
     return {"requests": [request()], "config": config}
 
 

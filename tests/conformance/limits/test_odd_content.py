@@ -5,6 +5,7 @@ from tests.conformance.limits.asking import allocated, made, submit_with
 from tests.conformance.limits.neighbours import Neighbours
 from tests.conformance.limits.objects import (
     DEEPEST,
+    NAMESPACE,
     PARAMETERS_BYTES,
     claim,
     managed,
@@ -14,7 +15,8 @@ from tests.conformance.limits.objects import (
 )
 from tests.conformance.path_b.cluster import Cluster
 
-from dray.kube.ports import CLAIMS
+from dray.api.names import DRIVER
+from dray.kube.ports import CLAIMS, RefusedError
 from tools.faults.plan import DEDICATED
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
@@ -44,6 +46,15 @@ async def test_parameters_that_are_no_unicode_are_used(
         await submit_with(cluster, "binary")
         allocation = await allocated(cluster, "binary")
         assert parameters_of(allocation["devices"]["config"]) == '{"a":"�"}'.encode()
+
+
+@pytest.mark.parametrize("text", [nested(MOST_LEVELS), b'{"a":"\xff"}'], ids=["deep", "bytes"])
+async def test_odd_parameters_for_dray_s_own_driver_are_refused(
+    cluster: Cluster, neighbours: Neighbours, text: bytes
+) -> None:
+    with pytest.raises(RefusedError, match="expected GPUShareConfig"):
+        await cluster.kube.create(CLAIMS, claim(with_parameters(text, DRIVER)), NAMESPACE)
+    await neighbours.are_served()
 
 
 @pytest.mark.usefixtures("gated")
