@@ -106,14 +106,33 @@ def test_annotations_may_say_which_gpus(cluster, patched):
     assert found["metadata"]["annotations"][P + "gpupool"] == "dedicated"
 
 
-@pytest.mark.parametrize("name", ["tflops-request", "vram-limit", "gpu-count", "dedicated-gpu"])
-def test_two_ways_to_say_how_much_are_refused(cluster, name):
-    answer = cluster.admit(asking(1, annotations={P + name: "1"}))
-    assert (
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tflops-request", "1"),
+        ("vram-limit", "1Gi"),
+        ("gpu-count", "1"),
+        ("dedicated-gpu", "true"),
+        ("inject-container", "c1"),
+    ],
+)
+def test_two_ways_to_say_how_much_are_refused(cluster, name, value):
+    answer = cluster.admit(asking(1, None, annotations={P + name: value}))
+    assert answer.message == (
+        'pod "train" can\'t get its GPUs: '
         'container "c0" asks for nvidia.com/gpu, which is whole GPUs, and annotation '
         f"{P}{name} says what the pod gets, too: expected one of them"
-    ) in answer.message
-    assert "container-gpu-count" not in answer.message
+    )
+
+
+def test_more_gpus_than_a_claim_can_have_are_refused(cluster):
+    answer = cluster.admit(asking(33, 1))
+    assert answer.message == (
+        'pod "train" can\'t get its GPUs: '
+        'container "c0" asks for 33 of nvidia.com/gpu: expected 32 at most, '
+        "the most devices that Kubernetes allows in one claim"
+    )
+    assert cluster.admit(asking(32)).allowed
 
 
 def test_a_pod_that_is_applied_again_stays_as_it_was(cluster, patched, request_of):

@@ -15,6 +15,7 @@ from dray.api.names import (
     DRA_ENABLED,
     GPU_COUNT,
     INJECT_CONTAINER,
+    MAX_GPUS_PER_CLAIM,
 )
 from dray.api.quantities import NANO, InvalidQuantityError, parse_quantity
 from dray_webhook.decisions.annotation_values import quoted
@@ -22,7 +23,7 @@ from dray_webhook.decisions.annotations import AMOUNTS, AnnotationFindings
 from dray_webhook.decisions.containers import containers_of
 from dray_webhook.decisions.review import Object, annotations_of
 
-_SAY_HOW_MANY = (*AMOUNTS, GPU_COUNT, CONTAINER_GPUS, CONTAINER_GPU_COUNT)
+_SAY_HOW_MANY = (*AMOUNTS, GPU_COUNT, CONTAINER_GPUS, CONTAINER_GPU_COUNT, INJECT_CONTAINER)
 
 
 def asks_by_resource(pod: Object, resources: Sequence[str]) -> bool:
@@ -36,20 +37,26 @@ def as_annotations(pod: Object, resources: Sequence[str], findings: AnnotationFi
     if not counts:
         return pod
     annotations = annotations_of(pod)
-    conflicts = [
-        f"container {quoted(next(iter(counts)))} asks for {' or '.join(resources)}, which is whole "
+    asked = " or ".join(resources)
+    errors = [
+        f"container {quoted(next(iter(counts)))} asks for {asked}, which is whole "
         f"GPUs, and annotation {name} says what the pod gets, too: expected one of them"
         for name in _SAY_HOW_MANY
         if name in annotations
+    ] + [
+        f"container {quoted(name)} asks for {count} of {asked}: expected {MAX_GPUS_PER_CLAIM} at "
+        "most, the most devices that Kubernetes allows in one claim"
+        for name, count in counts.items()
+        if count > MAX_GPUS_PER_CLAIM
     ]
-    findings.errors += conflicts
-    if conflicts:
-        return pod
-    written = {DRA_ENABLED: "true", DEDICATED_GPU: "true", **_who_gets_them(pod, counts)}
+    findings.errors += errors
+    # With an error, what says how many is left out, so that no other error follows from it.
+    written = {} if errors else _who_gets_them(pod, counts)
+    others = {name: text for name, text in annotations.items() if name not in _SAY_HOW_MANY}
     converted = without_resources(pod, resources)
     converted["metadata"] = {
         **(pod.get("metadata") or {}),
-        "annotations": {**written, **annotations},
+        "annotations": {DRA_ENABLED: "true", DEDICATED_GPU: "true", **written, **others},
     }
     return converted
 
