@@ -1,5 +1,6 @@
 """PodGroups and Queues, of Volcano and of Kubernetes, as domain values."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -28,6 +29,13 @@ LOSS_ENDS, LOSS_KEEPS = "end", "keep"
 
 
 _OWNED_PREFIX: Final = "podgroup-"
+_LONGEST_NAME: Final = 253
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def is_group_name(name: str) -> bool:
+    """Whether a PodGroup may have this name: a DNS-1123 subdomain."""
+    return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
 def owned_name(uid: str) -> str:
@@ -41,14 +49,15 @@ def is_owned(key: GroupKey) -> bool:
 
 
 def group_key(obj: Object) -> GroupKey | None:
-    """The PodGroup that a pod belongs to; Kubernetes' own field comes before annotations."""
+    """The PodGroup that a pod belongs to; Kubernetes' own field comes before annotations. A pod
+    that names what no PodGroup can be called is in none."""
     namespace = obj["metadata"].get("namespace") or ""
-    native = (obj["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    native = str((obj["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
     if native:
-        return GroupKey(KUBERNETES, namespace, str(native))
+        return GroupKey(KUBERNETES, namespace, native) if is_group_name(native) else None
     names = (annotation(obj, key) or label(obj, key) for key in GROUP_NAME_KEYS)
     name = next(filter(None, names), "")
-    return GroupKey(VOLCANO, namespace, name) if name else None
+    return GroupKey(VOLCANO, namespace, name) if is_group_name(name) else None
 
 
 def group_member(obj: Object) -> GroupMember | None:

@@ -132,6 +132,13 @@ def test_other_pods_join_no_group() -> None:
     assert group_member(pod(annotations={"scheduling.k8s.io/group-name": ""})) is None
 
 
+@pytest.mark.parametrize("name", ["a/b", "A_B", "a *>\n", "a..b", "a" * 254])
+def test_a_pod_that_names_no_possible_group_is_in_none(name: str) -> None:
+    for key in ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"):
+        assert group_member(pod(annotations={key: name})) is None
+    assert group_member(pod({"schedulingGroup": {"podGroupName": name}})) is None
+
+
 def test_both_kinds_are_served_at_their_own_path() -> None:
     assert POD_GROUPS.path("team", "train") == (
         "/apis/scheduling.volcano.sh/v1beta1/namespaces/team/podgroups/train"
