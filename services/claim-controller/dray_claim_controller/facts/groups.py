@@ -43,6 +43,8 @@ def _blocks(cache: ObjectCache, group: PodGroup, pods: list[Pod]) -> Iterator[st
     key = group.key
     if group.deleting:
         yield f"PodGroup {key} is being deleted"
+    if group.blocked:
+        yield group.blocked
     if key.api == VOLCANO:
         yield from _queue_blocks(cache, group)
     pools = sorted({pod.pool: None for pod in pods if pod.pool})

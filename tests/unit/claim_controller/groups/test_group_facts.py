@@ -32,6 +32,11 @@ def test_a_group_in_an_open_queue_is_not_blocked(cluster: Cluster) -> None:
     assert cluster.fact().group.minimum == 2
 
 
+def test_too_many_policies_block_the_group(cluster: Cluster) -> None:
+    cluster.group(subGroupPolicy=[{}] * 65)
+    assert "more than 64 entries in subGroupPolicy" in cluster.blocked()
+
+
 def test_a_missing_queue_blocks_the_group(cluster: Cluster) -> None:
     cluster.group(queue="research")
     assert cluster.blocked().startswith(
