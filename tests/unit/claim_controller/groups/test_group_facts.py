@@ -109,8 +109,10 @@ def test_the_class_decides_the_priority_then_the_pods(cluster: Cluster) -> None:
     cluster.pod("p2", priority=7)
     assert cluster.fact().group.priority == 7
     cluster.group(priorityClassName="high")
+    cluster.put(PRIORITY_CLASSES, "high", value=6)
+    assert cluster.fact().group.priority == 6
     cluster.put(PRIORITY_CLASSES, "high", value=1000)
-    assert cluster.fact().group.priority == 1000
+    assert cluster.fact().group.priority == 7, "a class lifts no group above its pods"
 
 
 def test_what_a_groups_fact_depends_on_marks_it(cluster: Cluster) -> None:
