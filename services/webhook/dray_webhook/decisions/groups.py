@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dray.api.groups import GROUP_NAME_KEYS, JOB_SET_UID, MAX_MEMBERS
+from dray.api.groups import GROUP_NAME_KEYS, JOB_SET_UID, MAX_MEMBERS, MAX_TIMEOUT_S
 from dray.api.names import (
     GANG_ANNOTATIONS,
     GANG_ENABLED,
@@ -138,8 +138,8 @@ def _min_members(text: str) -> int:
 
 def _timeout(text: str) -> float:
     seconds = parse_duration(text)
-    if seconds <= 0:
-        raise ValueError('expected a time above zero, such as "10m"')
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        raise ValueError('expected a time above zero and up to 30d, such as "10m"')
     return seconds
 
 
