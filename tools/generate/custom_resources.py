@@ -24,6 +24,7 @@ _KEPT = (
     "minLength",
     "maxLength",
     "required",
+    "maxItems",
     "maxProperties",
     "pattern",
     "x-kubernetes-validations",

@@ -1,13 +1,15 @@
 """The custom resources of ``scheduling.volcano.sh/v1beta1`` that frameworks create.
 
-Fields, defaults and limits are those of Volcano 1.15; where Volcano is installed, its own
-definitions are used. Source: ``volcano.sh/apis/pkg/apis/scheduling/v1beta1``.
+Fields, defaults and limits are those of Volcano 1.15, but the number of subgroup policies is dray's
+limit; where Volcano is installed, its own definitions are used. Source:
+``volcano.sh/apis/pkg/apis/scheduling/v1beta1``.
 """
 
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from dray.api.groups import MAX_ENTRIES
 from dray.kube.ports import POD_GROUPS, QUEUES
 from dray.kube.resource_fields import CustomResource, PrinterColumn, ResourceFields
 
@@ -114,9 +116,9 @@ class VolcanoPodGroupSpec(ResourceFields):
     network_topology: NetworkTopology | None = Field(
         default=None, description="How far pods may be apart. dray stores it only."
     )
-    sub_group_policy: list[SubGroupPolicyFields] | None = Field(
-        default=None, description="Subgroups that start together."
-    )
+    sub_group_policy: (
+        Annotated[list[SubGroupPolicyFields], Field(max_length=MAX_ENTRIES)] | None
+    ) = Field(default=None, description="Subgroups that start together.")
 
 
 class VolcanoCondition(ResourceFields):

@@ -19,6 +19,11 @@ JOB_SET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 """Label of the pods of a JobSet."""
 MAX_MEMBERS: Final = 4096
 """Pods of a group that are decided together, at most."""
+MAX_TIMEOUT_S: Final = 30 * 86_400.0
+"""Longest ``tensor-fusion.ai/gang-timeout``."""
+MAX_ENTRIES: Final = 64
+"""Entries that are read of each list of a PodGroup: task sets, tasks of one, ``minTaskMember``,
+``subGroupPolicy`` and its selectors."""
 TASK_KEY: Final = "volcano.sh/task-spec"
 """Annotation, or label, of a pod: its task."""
 TASK_AFFINITY: Final = "volcano.sh/task-topology-affinity"

@@ -8,6 +8,8 @@ API_VERSION: Final = "tensor-fusion.ai/v1"
 
 DRIVER: Final = "tensor-fusion.ai.dra-driver"
 DEVICE_CLASS: Final = DRIVER
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+"""NVIDIA's name of whole GPUs in amounts of resources."""
 DRAY_SCHEDULER: Final = "tensor-fusion-scheduler"
 """``schedulerName`` of pods that dray binds itself."""
 VOLCANO_SCHEDULER: Final = "volcano"

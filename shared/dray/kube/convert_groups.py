@@ -1,12 +1,18 @@
 """PodGroups and Queues, of Volcano and of Kubernetes, as domain values."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+import re
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from dray.api.groups import (
     DEFAULT_QUEUE,
     GROUP_NAME_KEYS,
     KUBERNETES,
+    MAX_ENTRIES,
+    MAX_TIMEOUT_S,
     TASK_AFFINITY,
     TASK_ANTI_AFFINITY,
     TASK_KEY,
@@ -21,13 +27,22 @@ from dray.api.pods import GroupKey, GroupMember, NodeExpression
 from dray.api.quantities import parse_quantity
 from dray.kube.convert_metadata import annotation, is_deleting, label, time_from
 from dray.kube.ports import Object
+from dray.reasons import name_list
 from dray.runtime.units import parse_duration
 
+T = TypeVar("T")
 LOSS_ENDS, LOSS_KEEPS = "end", "keep"
 """Values of the annotation ``tensor-fusion.ai/gang-loss-policy``."""
 
 
 _OWNED_PREFIX: Final = "podgroup-"
+_LONGEST_NAME: Final = 253
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def is_group_name(name: str) -> bool:
+    """Whether a PodGroup may have this name: a DNS-1123 subdomain."""
+    return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
 def owned_name(uid: str) -> str:
@@ -41,14 +56,15 @@ def is_owned(key: GroupKey) -> bool:
 
 
 def group_key(obj: Object) -> GroupKey | None:
-    """The PodGroup that a pod belongs to; Kubernetes' own field comes before annotations."""
+    """The PodGroup that a pod belongs to; Kubernetes' own field comes before annotations. A pod
+    that names what no PodGroup can be called is in none."""
     namespace = obj["metadata"].get("namespace") or ""
-    native = (obj["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    native = str((obj["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
     if native:
-        return GroupKey(KUBERNETES, namespace, str(native))
+        return GroupKey(KUBERNETES, namespace, native) if is_group_name(native) else None
     names = (annotation(obj, key) or label(obj, key) for key in GROUP_NAME_KEYS)
     name = next(filter(None, names), "")
-    return GroupKey(VOLCANO, namespace, name) if name else None
+    return GroupKey(VOLCANO, namespace, name) if is_group_name(name) else None
 
 
 def group_member(obj: Object) -> GroupMember | None:
@@ -68,25 +84,51 @@ def pod_group_from(obj: Object) -> PodGroup:
 
 def _volcano(obj: Object) -> PodGroup:
     metadata, spec = obj["metadata"], obj.get("spec") or {}
-    return PodGroup(
-        key=GroupKey(VOLCANO, metadata["namespace"], metadata["name"]),
+    key, cut = GroupKey(VOLCANO, metadata["namespace"], metadata["name"]), _Cut()
+    tasks = ((task, int(least)) for task, least in (spec.get("minTaskMember") or {}).items())
+    group = PodGroup(
+        key=key,
         uid=metadata["uid"],
         minimum=int(spec.get("minMember") or 0),
-        task_minimums={
-            task: int(least) for task, least in (spec.get("minTaskMember") or {}).items() if least
-        },
-        sub_groups=tuple(_sub_group(one) for one in spec.get("subGroupPolicy") or ()),
+        task_minimums=dict(cut("minTaskMember", (one for one in tasks if one[1]))),
+        sub_groups=tuple(
+            _sub_group(one, cut) for one in cut("subGroupPolicy", spec.get("subGroupPolicy") or ())
+        ),
         min_resources=_amounts(spec.get("minResources")),
         queue=spec.get("queue") or DEFAULT_QUEUE,
         priority_class=spec.get("priorityClassName") or "",
         timeout_s=_timeout_s(obj),
-        affinity=_sets(annotation(obj, TASK_AFFINITY)),
-        anti_affinity=_sets(annotation(obj, TASK_ANTI_AFFINITY)),
-        task_order=_names(annotation(obj, TASK_ORDER)),
+        affinity=_sets(obj, TASK_AFFINITY, cut),
+        anti_affinity=_sets(obj, TASK_ANTI_AFFINITY, cut),
+        task_order=cut(TASK_ORDER, _names(annotation(obj, TASK_ORDER))),
         ends_below_minimum=annotation(obj, GANG_LOSS_POLICY) != LOSS_KEEPS,
         deleting=is_deleting(obj),
         created_unix_s=time_from(metadata.get("creationTimestamp")),
     )
+    return replace(group, blocked=cut.in_words(key))
+
+
+class _Cut:
+    """Lists of a PodGroup, each cut to what is read of it."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, None] = {}
+        """Those that have more."""
+
+    def __call__(self, field: str, entries: Iterable[T]) -> tuple[T, ...]:
+        found = tuple(islice(entries, MAX_ENTRIES + 1))
+        if len(found) > MAX_ENTRIES:
+            self._fields[field] = None
+        return found[:MAX_ENTRIES]
+
+    def in_words(self, key: GroupKey) -> str:
+        """Why the group must not be decided; empty if nothing was cut."""
+        if not self._fields:
+            return ""
+        return (
+            f"PodGroup {key} has more than {MAX_ENTRIES} entries in {name_list(list(self._fields))}"
+            f": dray reads {MAX_ENTRIES} at most; write fewer"
+        )
 
 
 def _native(obj: Object) -> PodGroup:
@@ -130,39 +172,43 @@ def _amounts(resources: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _timeout_s(obj: Object) -> float:
+    """The group's own deadline; 0: none, or one that can't be read or is too long."""
     try:
-        return parse_duration(annotation(obj, GANG_TIMEOUT))
+        timeout_s = parse_duration(annotation(obj, GANG_TIMEOUT))
     except ValueError:
         return 0.0
+    return timeout_s if timeout_s <= MAX_TIMEOUT_S else 0.0
 
 
-def _sub_group(entry: Mapping[str, Any]) -> SubGroupPolicy:
+def _sub_group(entry: Mapping[str, Any], cut: _Cut) -> SubGroupPolicy:
     size, least = entry.get("subGroupSize"), entry.get("minSubGroups")
     return SubGroupPolicy(
         name=entry.get("name") or "",
-        selector=_requirements(entry.get("labelSelector") or {}),
-        label_keys=tuple(entry.get("matchLabelKeys") or ()),
+        selector=cut("labelSelector", _requirements(entry.get("labelSelector") or {}, cut)),
+        label_keys=cut("matchLabelKeys", entry.get("matchLabelKeys") or ()),
         size=1 if size is None else int(size),
         minimum=0 if least is None else int(least),
     )
 
 
-def _requirements(selector: Mapping[str, Any]) -> tuple[NodeExpression, ...]:
+def _requirements(selector: Mapping[str, Any], cut: _Cut) -> tuple[NodeExpression, ...]:
     labels = (selector.get("matchLabels") or {}).items()
     return (
         *(NodeExpression(key, "In", (value,)) for key, value in labels),
         *(
-            NodeExpression(one["key"], one["operator"], tuple(one.get("values") or ()))
+            NodeExpression(
+                one["key"], one["operator"], cut("labelSelector", one.get("values") or ())
+            )
             for one in selector.get("matchExpressions") or ()
         ),
     )
 
 
-def _sets(text: str) -> tuple[tuple[str, ...], ...]:
-    """Task sets such as ``ps,worker;chief``."""
-    return tuple(names for part in text.split(";") if (names := _names(part)))
+def _sets(obj: Object, name: str, cut: _Cut) -> tuple[tuple[str, ...], ...]:
+    """The task sets of an annotation, such as ``ps,worker;chief``, each once."""
+    sets = dict.fromkeys(map(_names, annotation(obj, name).split(";")))
+    return tuple(cut(name, tasks) for tasks in cut(name, filter(None, sets)))
 
 
 def _names(text: str) -> tuple[str, ...]:
-    parts: Sequence[str] = [part.strip() for part in text.split(",")]
-    return tuple(part for part in parts if part)
+    return tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))

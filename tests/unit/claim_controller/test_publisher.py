@@ -13,9 +13,12 @@ from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.kube.ports import NODES, SLICES, Changed, Deleted, Object
 from dray.messages.base import Outgoing, decode, encode, subject_of
-from dray.messages.facts import InventoryObserved, SliceObserved, Tick
+from dray.messages.facts import Fact, InventoryObserved, SliceObserved, Tick
 from dray.runtime.clock import Clock, SystemClock
+from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.rule_recorder import RuleRecorder
+from dray_claim_controller.facts.decisions import Publish
 from dray_claim_controller.facts.publisher import NodeMoves, Publisher, SupersededError
 
 
@@ -281,3 +284,27 @@ async def test_health_of_a_node_that_is_there_stays(bus: MemoryBus) -> None:
     await leader.begin(await created(bus))
     await leader.publish_everything()
     assert await health(bus) == SICK
+
+
+async def test_an_unforeseen_error_about_a_pod_or_group_ends_no_term(bus: MemoryBus) -> None:
+    cache = ObjectCache()
+    cache.apply(NODES, Changed(node()))
+    recorder = RuleRecorder(cache)
+
+    def evaluate(rule: Publish) -> tuple[Fact, ...]:
+        if rule.key.kind != "node":
+            raise ValueError(rule.key)
+        return recorder.evaluate(rule)
+
+    node_moves = NodeMoves(lambda *_: 0, tuple)
+    one = Publisher(
+        bus, cache, SystemClock(), instance="one", node_moves=node_moves, evaluate=evaluate
+    )
+    await one.begin(await created(bus))
+    for kind in ("pod", "group"):
+        cache.mark(FactKey(kind, "odd"))
+    await one.flush()
+    assert len(await facts(bus)) == 1, "the node's"
+    cache.mark(FactKey("claim", "odd"))
+    with pytest.raises(ValueError, match="odd"):
+        await one.flush()

@@ -84,6 +84,11 @@ def test_weights_of_queues_are_bounded_as_in_volcano() -> None:
     assert weight["format"] == "int32"
 
 
+def test_subgroup_policies_are_bounded() -> None:
+    policies = schema(VolcanoPodGroup)["properties"]["spec"]["properties"]["subGroupPolicy"]
+    assert policies["maxItems"] == 64
+
+
 def test_amounts_are_numbers_or_texts() -> None:
     least = schema(VolcanoPodGroup)["properties"]["spec"]["properties"]["minResources"]
     assert least["additionalProperties"]["x-kubernetes-int-or-string"] is True

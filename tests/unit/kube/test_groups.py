@@ -72,6 +72,50 @@ def test_a_group_of_volcano_has_all_its_minimums() -> None:
     assert found.is_gang
 
 
+def sets(count: int) -> str:
+    return ";".join(f"a,b{i}" for i in range(count))
+
+
+@pytest.mark.parametrize(
+    ("field", "spec", "annotations"),
+    [
+        ("minTaskMember", {"minTaskMember": {f"t{i}": 1 for i in range(65)}}, {}),
+        ("subGroupPolicy", {"subGroupPolicy": [{}] * 65}, {}),
+        ("matchLabelKeys", {"subGroupPolicy": [{"matchLabelKeys": ["a"] * 65}]}, {}),
+        ("volcano.sh/task-topology-affinity", {}, sets(65)),
+        ("volcano.sh/task-topology-anti-affinity", {}, ",".join(f"t{i}" for i in range(65))),
+        ("volcano.sh/task-topology-task-order", {}, ",".join(f"t{i}" for i in range(65))),
+    ],
+)
+def test_lists_of_more_than_64_entries_are_cut_and_block_the_group(
+    field: str, spec: dict[str, Any], annotations: str
+) -> None:
+    metadata = {"annotations": {field: annotations} if annotations else {}}
+    found = pod_group_from(obj(f"{VOLCANO}/v1beta1", spec=spec, metadata=metadata))
+    assert found.blocked == (
+        f"PodGroup team/train has more than 64 entries in {field}: dray reads 64 at most; "
+        "write fewer"
+    )
+    parts = (found.task_minimums, found.affinity, found.anti_affinity, found.task_order)
+    inner = (found.sub_groups, *found.anti_affinity, *(one.label_keys for one in found.sub_groups))
+    assert max(map(len, (*parts, *inner))) == 64
+
+
+def test_64_entries_are_read_and_equal_ones_count_once() -> None:
+    annotations = {"volcano.sh/task-topology-affinity": f"{sets(64)};a,b0;a,b0,a"}
+    found = pod_group_from(obj(f"{VOLCANO}/v1beta1", metadata={"annotations": annotations}))
+    assert (len(found.affinity), found.affinity[0], found.blocked) == (64, ("a", "b0"), "")
+
+
+@pytest.mark.parametrize(
+    ("text", "timeout_s"), [("30d", 2_592_000.0), ("31d", 0.0), ("9" * 309 + "d", 0.0)]
+)
+def test_a_timeout_of_more_than_30_days_is_the_default(text: str, timeout_s: float) -> None:
+    metadata = {"annotations": {"tensor-fusion.ai/gang-timeout": text}}
+    for api in (VOLCANO, KUBERNETES):
+        assert pod_group_from(obj(f"{api}/v1beta1", metadata=metadata)).timeout_s == timeout_s
+
+
 def test_an_empty_group_of_volcano_is_in_the_default_queue() -> None:
     found = pod_group_from(obj(f"{VOLCANO}/v1beta1"))
     assert found.queue == "default"
@@ -130,6 +174,13 @@ def test_a_pod_joins_a_native_group_by_its_field() -> None:
 
 def test_other_pods_join_no_group() -> None:
     assert group_member(pod(annotations={"scheduling.k8s.io/group-name": ""})) is None
+
+
+@pytest.mark.parametrize("name", ["a/b", "A_B", "a *>\n", "a..b", "a" * 254])
+def test_a_pod_that_names_no_possible_group_is_in_none(name: str) -> None:
+    for key in ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"):
+        assert group_member(pod(annotations={key: name})) is None
+    assert group_member(pod({"schedulingGroup": {"podGroupName": name}})) is None
 
 
 def test_both_kinds_are_served_at_their_own_path() -> None:

@@ -58,6 +58,14 @@ def test_other_owners_must_state_the_number(cluster: Cluster, patched: Any) -> N
     assert after["metadata"]["annotations"][GROUP] == "podgroup-u2"
 
 
+def test_an_owner_whose_uid_can_name_no_group_is_refused(cluster: Cluster) -> None:
+    answer = cluster.admit(owned(new_pod(ASKS), JOB | {"uid": "a/b"}))
+    assert 'the uid of the owner, Job "job", is "a/b": expected a UID' in answer.message
+    label = {"jobset.sigs.k8s.io/jobset-uid": "A_B"}
+    answer = cluster.admit(owned(rider(ASKS), JOB, **label))
+    assert 'label jobset.sigs.k8s.io/jobset-uid is "A_B": expected a UID' in answer.message
+
+
 def test_a_pod_without_owner_must_name_a_group(cluster: Cluster) -> None:
     assert "the pod has no owner for which a PodGroup could be made" in cluster.errors(ASKS)
 
@@ -68,6 +76,9 @@ def test_a_pod_without_owner_must_name_a_group(cluster: Cluster) -> None:
         ({P + "gang-enabled": "yes"}, 'gang-enabled is "yes": expected "true" or "false"'),
         ({P + "gang-min-members": "0"}, "expected a whole number from 1 to 4096"),
         ({P + "gang-min-members": "10000"}, "expected a whole number from 1 to 4096"),
+        ({P + "gang-timeout": "0s"}, "expected a time above zero and up to 30d"),
+        ({P + "gang-timeout": "31d"}, "expected a time above zero and up to 30d"),
+        ({P + "gang-timeout": "9" * 309 + "s"}, "expected a time above zero and up to 30d"),
         ({P + "gang-timeout": "soon"}, 'gang-timeout is "soon": '),
         ({P + "gang-loss-policy": "cry"}, 'expected "end" or "keep"'),
         ({GROUP: "a", OF_VOLCANO: "b"}, "a pod is in one PodGroup"),

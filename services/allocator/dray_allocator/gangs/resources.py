@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dray.api.groups import PodGroup
-from dray.api.names import DEVICE_CLASS
+from dray.api.names import DEVICE_CLASS, GPU_RESOURCE
 from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity
 from dray.reasons import Reason
 from dray_allocator.state.domain import SchedulingDomain
@@ -12,6 +12,8 @@ from dray_allocator.state.state import AllocatorState
 _NANO = 1_000_000_000
 _DEVICES = "deviceclass/"
 _DIMENSION = f".{_DEVICES}"
+_QUOTAS = ("count/", "requests.", "limits.")
+"""Names of quotas. Volcano writes amounts under both, and its scheduler reads the others alone."""
 
 
 def missing_resources(
@@ -23,6 +25,8 @@ def missing_resources(
 
 def _missing(state: AllocatorState, domain: SchedulingDomain, group: PodGroup) -> Iterator[Reason]:
     for name, text in sorted(group.min_resources.items()):
+        if name.startswith(_QUOTAS):
+            continue
         try:
             asked = parse_quantity(text).nano
         except InvalidQuantityError:
@@ -38,6 +42,8 @@ def _free_nano(state: AllocatorState, domain: SchedulingDomain, name: str) -> in
     """What is free of a resource on all nodes of the pool, in billionths."""
     if name.startswith(_DEVICES):
         return _free_devices(state, domain, name.removeprefix(_DEVICES))
+    if name == GPU_RESOURCE:
+        return _free_devices(state, domain, DEVICE_CLASS)
     if _DIMENSION in name:
         dimension, _, device_class = name.partition(_DIMENSION)
         return _free_capacity(state, domain, dimension, device_class)

@@ -80,7 +80,7 @@ def fact_key(group: GroupKey) -> FactKey:
 
 def key_from(key: FactKey) -> GroupKey:
     """The group of a fact."""
-    api, namespace, name = key.identity.split("/")
+    api, namespace, name = key.identity.split("/", 2)
     return GroupKey(api, namespace, name)  # type: ignore[arg-type]
 
 

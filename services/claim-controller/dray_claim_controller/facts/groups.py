@@ -29,13 +29,16 @@ def group_fact(cache: ObjectCache, key: GroupKey) -> GroupObserved | None:
 
 
 def _priority(cache: ObjectCache, group: PodGroup, pods: list[Pod]) -> int | None:
-    """The group's own priority, else that of its class, else the highest of its pods."""
+    """The group's own priority, else that of its class, else the highest of its pods. The class of
+    a Volcano group can only lower it: nobody checks who may name a class there."""
     if group.priority is not None:
         return group.priority
+    highest = max((pod.priority for pod in pods), default=None)
     known: Object | None = cache.plain[PRIORITY_CLASSES.plural].get(group.priority_class)
     if group.priority_class and known is not None:
-        return int(known.get("value") or 0)
-    return max((pod.priority for pod in pods), default=None)
+        value = int(known.get("value") or 0)
+        return value if group.key.api != VOLCANO or highest is None else min(value, highest)
+    return highest
 
 
 def _blocks(cache: ObjectCache, group: PodGroup, pods: list[Pod]) -> Iterator[str]:
@@ -43,6 +46,8 @@ def _blocks(cache: ObjectCache, group: PodGroup, pods: list[Pod]) -> Iterator[st
     key = group.key
     if group.deleting:
         yield f"PodGroup {key} is being deleted"
+    if group.blocked:
+        yield group.blocked
     if key.api == VOLCANO:
         yield from _queue_blocks(cache, group)
     pools = sorted({pod.pool: None for pod in pods if pod.pool})

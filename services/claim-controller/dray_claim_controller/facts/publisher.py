@@ -23,6 +23,7 @@ from dray.bus.ports import (
     StoreUse,
 )
 from dray.bus.topology import FACTS_STREAM
+from dray.kube.convert import UNREADABLE
 from dray.kube.ports import NODES
 from dray.messages.base import (
     Outgoing,
@@ -37,6 +38,7 @@ from dray.messages.facts import (
     ClaimObserved,
     DomainObserved,
     Fact,
+    GroupObserved,
     InventoryObserved,
     NodeObserved,
     PodObserved,
@@ -77,6 +79,9 @@ class NodeMoves:
 
 _UNOBSERVED = ("synced", "tick", "cluster", "domain")
 """Facts that have no Kubernetes object whose disappearance would end them."""
+_ANYBODYS = (PodObserved.NAME, GroupObserved.NAME)
+"""Kinds of facts about objects of any tenant. An error that nobody foresaw in making one does not
+end the term: the last fact stays (docs/adr/0031-one-objects-content-is-its-own-matter.md)."""
 _UNREMEMBERED = (Synced, TermBegun, Tick)
 _AT_ONCE = 64
 """Keys whose facts are made in one step."""
@@ -358,13 +363,24 @@ class Publisher:
     def _plan(self, key: FactKey, revision: int) -> tuple[Fact, ...]:
         """The facts to publish about a key, in order."""
         if key.kind != InventoryObserved.NAME:
-            return self._evaluate(self._publish_rule(key, revision))
+            return self._evaluated(key, revision)
         if key.identity in self._cache.plain[NODES.plural]:
             return ()
         # The tombstone of a node-agent's report about a deleted node. Without the devices, it is
         # never too large for the bus.
         tombstones = self._outbox.plan(key, None, revision)
         return tuple(msgspec.structs.replace(one, unhealthy=()) for one in tombstones)
+
+    def _evaluated(self, key: FactKey, revision: int) -> tuple[Fact, ...]:
+        try:
+            return self._evaluate(self._publish_rule(key, revision))
+        except UNREADABLE:
+            if key.kind not in _ANYBODYS:
+                raise
+            structlog.get_logger().exception(
+                "no fact can be made; the last one stays", kind=key.kind, identity=key.identity
+            )
+            return ()
 
     async def _publish_reduced(self, of: _PlannedFacts, error: MessageTooLargeError) -> None:
         """Publish the part of a fact that fits the bus; other facts are not affected."""

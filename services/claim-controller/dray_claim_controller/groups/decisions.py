@@ -14,7 +14,7 @@ from dray.api.names import (
 )
 from dray.api.pods import GroupKey, Pod
 from dray.kube.convert_groups import is_owned
-from dray.kube.ports import POD_GROUPS, QUEUES, Object
+from dray.kube.ports import JOB_SETS, JOBS, POD_GROUPS, QUEUES, Object, Resource
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.groups import (
     counted,
@@ -176,6 +176,14 @@ def controller_of(obj: Object) -> Object | None:
     """The reference to the controller of an object."""
     references = obj["metadata"].get("ownerReferences") or ()
     return next((one for one in references if one.get("controller")), None)
+
+
+def counting_owner(reference: Object) -> Resource | None:
+    """The kind of an owner that can be asked how many pods it has; None for all other kinds, also
+    for those of the same name in another API group."""
+    group = str(reference.get("apiVersion") or "").rpartition("/")[0]
+    named = (group, reference.get("kind"))
+    return next((one for one in (JOBS, JOB_SETS) if (one.group, one.kind) == named), None)
 
 
 def owned_group(pod: Object, key: GroupKey, owner: Object) -> Object:

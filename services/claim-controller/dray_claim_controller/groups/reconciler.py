@@ -11,8 +11,6 @@ from dray.api.groups import VOLCANO
 from dray.api.pods import GroupKey
 from dray.kube.convert_groups import owned_name
 from dray.kube.ports import (
-    JOB_SETS,
-    JOBS,
     NATIVE_POD_GROUPS,
     POD_GROUPS,
     PODS,
@@ -42,6 +40,7 @@ from dray_claim_controller.groups.decisions import (
     MissingGroups,
     QueueStatuses,
     controller_of,
+    counting_owner,
     default_queue,
     owned_group,
 )
@@ -301,9 +300,7 @@ class GroupReconciler:
         reference = controller_of(pod)
         while reference is not None:
             is_owner = key.name == owned_name(reference["uid"])
-            resource = next(
-                (one for one in (JOBS, JOB_SETS) if one.kind == reference["kind"]), None
-            )
+            resource = counting_owner(reference)
             if resource is None:
                 return reference if is_owner else None
             try:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dray.api.groups import GROUP_NAME_KEYS, JOB_SET_UID, MAX_MEMBERS
+from dray.api.groups import GROUP_NAME_KEYS, JOB_SET_UID, MAX_MEMBERS, MAX_TIMEOUT_S
 from dray.api.names import (
     GANG_ANNOTATIONS,
     GANG_ENABLED,
@@ -12,14 +12,12 @@ from dray.api.names import (
     GANG_MIN_MEMBERS,
     GANG_TIMEOUT,
 )
-from dray.kube.convert_groups import LOSS_ENDS, LOSS_KEEPS, owned_name
+from dray.kube.convert_groups import LOSS_ENDS, LOSS_KEEPS, is_group_name, owned_name
 from dray.runtime.units import parse_duration
 from dray_webhook.decisions.annotation_values import boolean, quoted
 from dray_webhook.decisions.annotations import AnnotationFindings, AnnotationReader
 from dray_webhook.decisions.review import Object, annotations_of
 
-_LONGEST_NAME = 253
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _JOB = ("batch/", "Job")
 
 
@@ -86,7 +84,7 @@ def _named(pod: Object) -> list[tuple[str, str]]:
 
 def _conflicts(named: list[tuple[str, str]], native: str) -> Iterator[str]:
     for where, name in named:
-        if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        if not is_group_name(name):
             yield f"{where} is {quoted(name)}: expected the name of a PodGroup"
     if len(dict.fromkeys(name for _, name in named)) > 1:
         listed = " and ".join(f"{where} is {quoted(name)}" for where, name in named)
@@ -102,7 +100,7 @@ def _conflicts(named: list[tuple[str, str]], native: str) -> Iterator[str]:
 def _of_owner(pod: Object, least: int, findings: AnnotationFindings) -> JoinedGroup:
     metadata: Object = pod.get("metadata") or {}
     if job_set := str((metadata.get("labels") or {}).get(JOB_SET_UID) or ""):
-        return JoinedGroup(owned_name(job_set), is_owned=True)
+        return _owned(job_set, f"label {JOB_SET_UID}", findings)
     references: list[Object] = metadata.get("ownerReferences") or []
     owner = next((one for one in references if one.get("controller")), None)
     if owner is None:
@@ -119,7 +117,17 @@ def _of_owner(pod: Object, least: int, findings: AnnotationFindings) -> JoinedGr
             "does not say how many pods it has at the same time, as a Job does: state "
             f"{GANG_MIN_MEMBERS}"
         )
-    return JoinedGroup(owned_name(str(owner.get("uid") or "")), is_owned=True)
+    where = f'the uid of the owner, {owner.get("kind")} "{owner.get("name")}",'
+    return _owned(str(owner.get("uid") or ""), where, findings)
+
+
+def _owned(uid: str, where: str, findings: AnnotationFindings) -> JoinedGroup:
+    """The group for an owner's UID, which the pod has at ``where``."""
+    name = owned_name(uid)
+    if is_group_name(name):
+        return JoinedGroup(name, is_owned=True)
+    findings.errors.append(f"{where} is {quoted(uid)}: expected a UID, such as Kubernetes writes")
+    return NO_GROUP
 
 
 def _min_members(text: str) -> int:
@@ -130,8 +138,8 @@ def _min_members(text: str) -> int:
 
 def _timeout(text: str) -> float:
     seconds = parse_duration(text)
-    if seconds <= 0:
-        raise ValueError('expected a time above zero, such as "10m"')
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        raise ValueError('expected a time above zero and up to 30d, such as "10m"')
     return seconds
 
 

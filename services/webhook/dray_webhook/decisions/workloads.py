@@ -34,6 +34,7 @@ def _owned(pod: Object, request: AdmissionRequest) -> Object:
     kind = "Job" if request.kind.kind == "CronJob" else request.kind.kind
     group = f"{request.kind.group}/{request.kind.version}"
     owner = {"apiVersion": group, "kind": kind, "name": request.name, "controller": True}
+    owner["uid"] = "new"  # It gets one only after admission.
     return {**pod, "metadata": {**(pod.get("metadata") or {}), "ownerReferences": [owner]}}
 
 

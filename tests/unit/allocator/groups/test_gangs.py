@@ -215,6 +215,18 @@ def test_what_is_missing_is_named_before_the_search(four: Any) -> None:
     assert reason.detail == "the nodes of the pool have 256 free"
 
 
+def test_amounts_as_volcano_writes_them_are_understood(four: Any) -> None:
+    quotas = {"count/pods": "9", "requests.cpu": "999", "limits.nvidia.com/gpu": "9"}
+    see_group(four, 2, min_resources={"nvidia.com/gpu": "5", "pods": "2", **quotas})
+    for name in "ab":
+        member(four, name, whole(four))
+    (reason,) = four.waits("a")[-1].reasons
+    assert reason.what == "PodGroup ns/train asks for nvidia.com/gpu 5 (minResources)"
+    assert reason.detail == "the nodes of the pool have 4 free"
+    see_group(four, 2, min_resources={"nvidia.com/gpu": "4", **quotas})
+    assert together(four) == [{"a", "b"}]
+
+
 def test_a_group_of_too_many_pods_is_refused_with_the_number(make_world: Any) -> None:
     world = make_world(AllocatorOptions(writer="one", group_pods=3)).open()
     world.nodes(world.a_node("n"))

@@ -6,11 +6,13 @@ import pytest
 from tests.unit.claim_controller.groups.cluster import KEY, NATIVE, Cluster
 
 from dray.api.names import GPUPOOL, SHAPE
+from dray.kube.ports import JOB_SETS, JOBS, Resource
 from dray_claim_controller.groups.decisions import (
     DueForGroup,
     GroupActions,
     MissingGroups,
     controller_of,
+    counting_owner,
     owned_group,
 )
 
@@ -179,3 +181,19 @@ def test_an_owner_without_such_fields_is_a_reference(cluster: Cluster) -> None:
     reference = controller_of(pod)
     assert reference is not None
     assert owned_group(pod, key, reference)["spec"]["minMember"] == 2
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "resource"),
+    [
+        ("batch/v1", "Job", JOBS),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", JOB_SETS),
+        ("batch.volcano.sh/v1alpha1", "Job", None),
+        ("v1", "Job", None),
+        ("apps/v1", "ReplicaSet", None),
+    ],
+)
+def test_only_jobs_and_job_sets_of_kubernetes_are_asked_for_their_number_of_pods(
+    api_version: str, kind: str, resource: Resource | None
+) -> None:
+    assert counting_owner({"apiVersion": api_version, "kind": kind}) is resource

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.claim_controller.groups.cluster import KEY, NATIVE, Cluster
 
 from dray.api.names import GPUPOOL, REQUEST_ID, SHAPE
+from dray.api.pods import GroupKey
 from dray.kube.ports import (
     NATIVE_POD_GROUPS,
     POD_GROUPS,
@@ -13,7 +14,7 @@ from dray.kube.ports import (
 )
 from dray.messages.facts import PriorityClassObserved, QueueObserved
 from dray_claim_controller.cache.cached_objects import FactKey
-from dray_claim_controller.cache.group_members import fact_key
+from dray_claim_controller.cache.group_members import fact_key, key_from
 from dray_claim_controller.facts.build import NodeHistory, fact_of
 
 
@@ -29,6 +30,11 @@ def test_a_group_in_an_open_queue_is_not_blocked(cluster: Cluster) -> None:
     cluster.pod("p1")
     assert cluster.blocked() == ""
     assert cluster.fact().group.minimum == 2
+
+
+def test_too_many_policies_block_the_group(cluster: Cluster) -> None:
+    cluster.group(subGroupPolicy=[{}] * 65)
+    assert "more than 64 entries in subGroupPolicy" in cluster.blocked()
 
 
 def test_a_missing_queue_blocks_the_group(cluster: Cluster) -> None:
@@ -103,8 +109,10 @@ def test_the_class_decides_the_priority_then_the_pods(cluster: Cluster) -> None:
     cluster.pod("p2", priority=7)
     assert cluster.fact().group.priority == 7
     cluster.group(priorityClassName="high")
+    cluster.put(PRIORITY_CLASSES, "high", value=6)
+    assert cluster.fact().group.priority == 6
     cluster.put(PRIORITY_CLASSES, "high", value=1000)
-    assert cluster.fact().group.priority == 1000
+    assert cluster.fact().group.priority == 7, "a class lifts no group above its pods"
 
 
 def test_what_a_groups_fact_depends_on_marks_it(cluster: Cluster) -> None:
@@ -122,6 +130,20 @@ def test_what_a_groups_fact_depends_on_marks_it(cluster: Cluster) -> None:
     assert marked()
     cluster.cache.apply(PODS, Deleted(pod))
     assert marked()
+
+
+def test_a_pod_annotated_later_with_an_impossible_name_leaves_its_group(cluster: Cluster) -> None:
+    cluster.pod("p1")
+    for fields in ({}, {"schedulerName": "other", "without": (REQUEST_ID, SHAPE)}):
+        cluster.pod("p1", annotations={"scheduling.k8s.io/group-name": "a/b"}, **fields)
+        assert cluster.cache.members_of(KEY) == []
+        for key in cluster.cache.all_facts():
+            fact_of(cluster.cache, key, NodeHistory())
+
+
+def test_the_key_of_a_fact_names_its_group() -> None:
+    odd = GroupKey(KEY.api, "team", "a/b")
+    assert [key_from(fact_key(one)) for one in (KEY, NATIVE, odd)] == [KEY, NATIVE, odd]
 
 
 def test_a_deleted_group_has_no_fact(cluster: Cluster) -> None:
