@@ -233,9 +233,8 @@ class LeaderTerm:
             raise FactsLostError(f"the stream {FACTS_STREAM} was created again; beginning again")
         self.epochs.facts_are(created)
         await informers.synced()
-        # A watch that is behind must not make tombstones of what a predecessor knew. A list that is
-        # newer than all facts has it; resourceVersions of several stores only cost one more list.
-        await informers.relist(self.publisher.known_revision)
+        # A watch that is behind must not make tombstones of what a predecessor knew.
+        await informers.relist()
         self._remember_given_up()
         for domain in self.epochs.orphans():
             # It is closed during the term; until then its nodes join no other pool.

@@ -8,7 +8,7 @@ import msgspec
 
 from dray.api.pods import Pool
 from dray.bus.topology import FACTS_STREAM
-from dray.kube.ports import NODES, PODS, SLICES, TEMPLATES, Resource
+from dray.kube.ports import NODES, PODS, SLICES, TEMPLATES
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
 
 
@@ -137,28 +137,6 @@ async def test_only_the_leader_publishes(world: Any) -> None:
     await world.ready(second)
     await asyncio.sleep(0)
     assert [fact["instance"] for fact in (await world.facts())["synced"]] == ["second"]
-
-
-async def test_a_first_leader_lists_each_kind_once(world: Any) -> None:
-    """Also the next one, if it was started after all that it finds published."""
-    for name in ("first", "second"):
-        again: list[str] = []
-        kube = world.kube.peer()
-        kube.list = _noting(kube.list, again)
-        running = await world.ready(await world.start(name, kube=kube))
-        assert not {PODS.plural, SLICES.plural, NODES.plural} & set(again)
-        await world.pod(f"of-{name}")
-        claim = f"of-{name}-tensor-fusion-gpu-claim"
-        await world.until(lambda name=claim: world.newest("claim", name), "a fact")
-        await running.stop()
-
-
-def _noting(listing: Any, noted: list[str]) -> Any:
-    def noting(resource: Resource, *args: Any, **more: Any) -> Any:
-        noted.append(resource.plural)
-        return listing(resource, *args, **more)
-
-    return noting
 
 
 async def test_a_new_leader_whose_watches_are_behind_writes_no_tombstones(world: Any) -> None:

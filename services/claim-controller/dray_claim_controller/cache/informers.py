@@ -62,12 +62,9 @@ class Informers:
         while not self.cache.synced:
             await self.changed()
 
-    async def relist(self, known: int | None = None) -> None:
-        """List all kinds again, because watches may be behind; with ``known``, the highest
-        resourceVersion that others knew, only those whose last list is older."""
+    async def relist(self) -> None:
+        """List all kinds again, because watches may be behind."""
         for resource in WATCHED:
-            if known is not None and self.cache.listed.get(resource.plural, -1) >= known:
-                continue
             is_optional = resource.plural in OPTIONAL
             served = self._served.get(resource.plural) if is_optional else resource
             if served is not None:

@@ -179,8 +179,8 @@ class ObjectCache:
         self.node_revision: dict[str, int] = {}
         self.revision = 0
         """Highest resourceVersion of any object."""
-        self.listed: dict[str, int] = {}
-        """The resourceVersion of the last list, by plural of kinds that were listed."""
+        self.listed: set[str] = set()
+        """Plurals that were listed at least once."""
         self.unreadable: dict[FactKey, ObjectProblem] = {}
         """Objects that exist and can't be read, by plural and identity."""
         self.is_published = True
@@ -256,7 +256,7 @@ class ObjectCache:
             if is_first and number % _PUT_AT_ONCE == 0:
                 yield
         self.revision = max(self.revision, revision)
-        self.listed[resource.plural] = revision
+        self.listed.add(resource.plural)
 
     def apply_response(self, resource: Resource, obj: Object) -> None:
         """Apply the response to an own write, which the watch shows later."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -148,8 +147,6 @@ class Publisher:
         """``tick_s``: how often ``tick`` is called."""
         self.sequence = 0
         """Sequence of the newest fact known to be stored."""
-        self.known_revision = 0
-        """At least the highest resourceVersion that earlier terms knew, once begun."""
         self.store_use = StoreUse(0, None)
         """How full the store of NATS is, for the ticks; 0 bytes: not measured yet."""
         self._bus = bus
@@ -290,13 +287,11 @@ class Publisher:
             fact = decode(payload, kind)
         except UndecodableMessageError:
             # Written by another version; facts of existing objects are published again.
-            self.known_revision = sys.maxsize
             return
         self.sequence = sequence
         if isinstance(fact, Tick):
             self._time.continue_from(fact)
         elif not isinstance(fact, _UNREMEMBERED):
-            self.known_revision = max(self.known_revision, fact.revision)
             self._published(self._with_cached(fact))
 
     def _with_cached(self, fact: Fact) -> Fact:
