@@ -74,8 +74,12 @@ async def test_a_pod_is_a_user_by_its_service_account(real_cluster: RealCluster)
 
     assert user["username"] == "system:serviceaccount:default:default"
     assert user["extra"]["authentication.kubernetes.io/node-name"] == [NODE_OF[SHARED]]
-    reached = "nc -w 5 kubernetes.default.svc 443 < /dev/null && echo reached"
-    assert await real_cluster.shell("account", reached) == "reached"
+
+    async def reaches_the_api_by_name() -> bool:
+        ask = "nc -w 5 kubernetes.default.svc 443 < /dev/null && echo reached || true"
+        return await real_cluster.shell("account", ask) == "reached"
+
+    await real_cluster.until(reaches_the_api_by_name, "the API reached by its name")
 
 
 async def test_logs_exec_and_port_forward_work(real_cluster: RealCluster) -> None:

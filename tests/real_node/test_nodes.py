@@ -78,8 +78,8 @@ async def test_a_node_that_is_replaced_under_its_name_serves_with_its_new_identi
 
 async def test_a_pod_that_waits_runs_on_a_node_that_is_added(real_cluster: RealCluster) -> None:
     await real_cluster.submit("fills", DEDICATED, gpu_count=str(GPUS), tflops_request="312")
-    await real_cluster.submit("waits", DEDICATED, gpu_count=str(GPUS), tflops_request="312")
     await real_cluster.running("fills")
+    await real_cluster.submit("waits", DEDICATED, gpu_count=str(GPUS), tflops_request="312")
 
     await real_cluster.stack.start_node(node_in(DEDICATED, "sim-3"))
     await real_cluster.running("waits")
