@@ -63,7 +63,7 @@ def test_an_owner_whose_uid_can_name_no_group_is_refused(cluster: Cluster) -> No
     assert 'the uid of the owner, Job "job", is "a/b": expected a UID' in answer.message
     label = {"jobset.sigs.k8s.io/jobset-uid": "A_B"}
     answer = cluster.admit(owned(rider(ASKS), JOB, **label))
-    assert 'label jobset.sigs.k8s.io/jobset-uid is "A_B": expected a UID' in answer.message
+    assert 'jobset.sigs.k8s.io/jobset-uid is "A_B": expected a UID' in answer.message
 
 
 def test_a_pod_without_owner_must_name_a_group(cluster: Cluster) -> None:

@@ -100,7 +100,7 @@ def _conflicts(named: list[tuple[str, str]], native: str) -> Iterator[str]:
 def _of_owner(pod: Object, least: int, findings: AnnotationFindings) -> JoinedGroup:
     metadata: Object = pod.get("metadata") or {}
     if job_set := str((metadata.get("labels") or {}).get(JOB_SET_UID) or ""):
-        return _owned(job_set, f"label {JOB_SET_UID}", findings)
+        return _owned(job_set, JOB_SET_UID, findings)
     references: list[Object] = metadata.get("ownerReferences") or []
     owner = next((one for one in references if one.get("controller")), None)
     if owner is None:
