@@ -10,12 +10,20 @@ from datetime import UTC, datetime
 import pytest
 from tests.conformance.stand import NAMESPACE, Stand, phase_of, results_of
 
-from dray.api.names import DEVICE_CLASS, DRIVER
+from dray.api.names import (
+    DEVICE_CLASS,
+    DRIVER,
+    GANG_ENABLED,
+    GPUPOOL,
+    TFLOPS_REQUEST,
+    VRAM_REQUEST,
+)
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
     EVENTS,
     NODES,
+    POD_GROUPS,
     PODS,
     POLICIES,
     POOLS,
@@ -26,10 +34,12 @@ from dray.kube.ports import (
     NotFoundError,
     Object,
     RefusedError,
+    Resource,
 )
 from dray.messages.facts import ClusterObserved
 from tools.faults.plan import DEDICATED, SHARED
 
+JOBS = Resource("batch", "v1", "jobs", "Job")
 HANDED = "handed-over"
 """A pool that kube-scheduler owns first, and dray then."""
 POLICY = "default-scheduling-config"
@@ -57,6 +67,7 @@ async def everything(
     await meet_conflicts(stand, has_read_pods)
     if kept.device_taints:
         await evict_who_came_late(stand)
+    await start_a_job_as_a_group(stand)
     await publish_slices_again(stand)
     await lose_an_agents_disk(stand)
     await stand.stack.restart("claim-controller")
@@ -213,6 +224,42 @@ async def _allocate_by_hand(stand: Stand, name: str, card: Object) -> None:
     user = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
     patch = {"status": {"allocation": allocation, "reservedFor": [user]}}
     await stand.kube.patch(CLAIMS, name, patch, NAMESPACE, subresource="status")
+
+
+async def start_a_job_as_a_group(stand: Stand) -> None:
+    """The group is made for the Job, in the default queue; a queue is looked up before a denial."""
+    spec = {"minMember": 1, "queue": "nowhere"}
+    with pytest.raises(RefusedError, match="nowhere"):
+        await stand.kube.create(
+            POD_GROUPS, {"metadata": {"name": "denied"}, "spec": spec}, NAMESPACE
+        )
+    asked = {
+        GPUPOOL: DEDICATED,
+        GANG_ENABLED: "true",
+        TFLOPS_REQUEST: "100",
+        VRAM_REQUEST: "16Gi",
+    }
+    template = {
+        "metadata": {"annotations": asked},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "app", "image": "app"}]},
+    }
+    job = {
+        "metadata": {"name": "group"},
+        "spec": {"completions": 2, "parallelism": 2, "template": template},
+    }
+    await stand.kube.create(JOBS, job, NAMESPACE)
+
+    async def members_run() -> bool:
+        pods = [pod for name, pod in (await stand.pods()).items() if name.startswith("group-")]
+        return [phase_of(pod) for pod in pods] == ["Running"] * 2
+
+    async def has_status() -> bool:
+        groups = (await stand.kube.list(POD_GROUPS, NAMESPACE)).objects
+        return [one.get("status", {}).get("phase") for one in groups] == ["Running"]
+
+    await stand.until(members_run, "the Job's pods run")
+    await stand.until(has_status, "the group's status says so")
+    await stand.kube.delete(JOBS, "group", NAMESPACE)
 
 
 async def publish_slices_again(stand: Stand) -> None:
