@@ -64,6 +64,8 @@ class ProcessSpec:
     parent_death_signal: signal.Signals = signal.SIGKILL
     """What it gets when this process ends without having stopped it. SIGTERM is for a program that
     removes what would stay behind."""
+    pid_file: Path | None = None
+    """Written by it, and read by its readiness check: that of an earlier run is removed first."""
 
 
 @dataclass(slots=True)
@@ -256,6 +258,8 @@ class Runner:
             key: value for key, value in os.environ.items() if not key.startswith(_NOT_INHERITED)
         }
         argv = bound_to_this_process(program.argv, program.parent_death_signal)
+        if program.pid_file is not None:
+            program.pid_file.unlink(missing_ok=True)
         with self.log(program.name).open("ab") as log:
             return subprocess.Popen(
                 argv,

@@ -83,7 +83,6 @@ class NodeCluster:
             ProgramFailedError: the links can't be made.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._router_pid_file.unlink(missing_ok=True)
         await self._runner.start(specs.network(self._network, self._router_pid_file))
         return self._kubelet_access()
 
@@ -115,7 +114,6 @@ class NodeCluster:
         self._write_configuration(plan, directory)
         labels = ",".join(f"{key}={value}" for key, value in node.labels.items())
         run = self._runner.start
-        plan.pid_file.unlink(missing_ok=True)
         await run(specs.machine(plan, directory / PLAN_FILE, self._programs))
         await run(specs.containerd(plan, self._programs, directory / "containerd.toml"))
         await gather_or_cancel(

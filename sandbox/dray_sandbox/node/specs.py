@@ -52,6 +52,7 @@ def network(addresses: ClusterNetwork, pid_file: Path) -> ProcessSpec:
         argv=("unshare", "--net", *module, str(addresses.number), str(pid_file)),
         ready=_names_a_process(pid_file),
         order=_NETWORK_ORDER,
+        pid_file=pid_file,
     )
 
 
@@ -88,6 +89,7 @@ def machine(plan: MachinePlan, plan_file: Path, programs: NodePrograms) -> Proce
         ready=_names_a_process(plan.pid_file),
         order=_MACHINE_ORDER,
         parent_death_signal=SIGTERM,  # it removes the cgroup
+        pid_file=plan.pid_file,
     )
 
 

@@ -132,6 +132,17 @@ async def test_restart_runs_the_same_program_in_a_new_process(
     assert not alive(before)
 
 
+async def test_a_restart_waits_for_the_new_process_to_write_its_file(
+    runner: Runner, tmp_path: Path
+) -> None:
+    slow = "import os, time\ntime.sleep(0.3)\nmark.write_text(str(os.getpid()))\n" + SLEEPS
+    mark = tmp_path / "one.ready"
+    await runner.start(python("one", slow, tmp_path, pid_file=mark))
+    await runner.kill("one")
+    await runner.restart("one")
+    assert mark.read_text() == str(runner.pids()["one"])
+
+
 async def test_another_program_can_take_the_place_of_one(runner: Runner, tmp_path: Path) -> None:
     await runner.start(python("one", SLEEPS, tmp_path))
     first = runner.pids()["one"]
