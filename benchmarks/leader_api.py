@@ -174,7 +174,8 @@ class LeaderApi:
         if selector := query.get("labelSelector"):
             label, _, value = selector.partition("=")
             if label != POOL_LABEL or plural != CLAIMS.plural:
-                raise NotImplementedError(selector)
+                known = f"{POOL_LABEL} of {CLAIMS.plural}"
+                raise web.HTTPBadRequest(text=f"labelSelector {selector!r}: expected {known}")
             keys = self._of_pool.get(value, {})
         return [texts[key] for key in sorted(keys) if not namespace or key[0] == namespace]
 

@@ -79,7 +79,7 @@ from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
     type=click.Path(exists=True, dir_okay=False, resolve_path=True),
     metavar="FILE",
     help="Archive with images for real kubelets, as `docker save` writes it. Images not in an "
-    "archive are replaced by a placeholder that prints its environment.",
+    "archive are replaced by one whose containers print their environment.",
 )
 @click.option(
     "--services/--no-services",

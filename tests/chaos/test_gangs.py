@@ -82,7 +82,7 @@ class Gangs:
         )
 
     def violations(self) -> list[str]:
-        """Gangs of which a pod is bound while others have no GPU, or GPUs in use twice."""
+        """Gangs that have a bound pod and a pod without a GPU, and GPUs that are in use twice."""
         halves = [
             f"{self.bound(name)} pods of gang {name} are bound, {self.allocated(name)} have a GPU"
             for name in GANGS

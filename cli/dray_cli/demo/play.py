@@ -107,7 +107,8 @@ class Demo:
             lambda: all(story.is_complete for story in stories), PLACED_TIMEOUT_S
         )
         for story in stories:
-            await self._say_short("\n" + "\n".join(story.lines(columns())))
+            names = await names_in(self._kube, "\n".join(one.text for one in story.in_order()))
+            await self._say_short("\n" + "\n".join(story.lines(columns(), names.shortened)))
             if not done and story.missing:
                 missing = ", ".join(story.missing)
                 self._fail(f"pod {story.namespace}/{story.name} did not get to: {missing}")

@@ -1,5 +1,6 @@
 """A pod's timeline, from observations. Pure."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,14 +67,17 @@ class Story:
         """The observed steps, in the order of the main job."""
         return [self.steps[name] for name in ORDER if name in self.steps]
 
-    def lines(self, width: int = 80) -> list[str]:
-        """The timeline as a person reads it: time since the request, step, what it was."""
+    def lines(self, width: int = 80, shortened: Callable[[str], str] = str) -> list[str]:
+        """The timeline as a person reads it: time since the request, step, what it was.
+
+        ``shortened`` puts short names into a text before it is broken into lines.
+        """
         head = f"{self.namespace}/{self.name}"
         lines = [f"{head:<40} trace {self.trace_id or '(not sampled)'}"]
         for step in self.in_order():
             since_ms = max(0.0, (step.at_unix_s - self.asked_unix_s) * 1000)
             when = f"  {since_ms:8.0f} ms  {step.name:<10} "
-            first, *rest = wrapped(self._text(step), width - _INDENT, 0).split("\n")
+            first, *rest = wrapped(shortened(self._text(step)), width - _INDENT, 0).split("\n")
             lines.append(f"{when}{first}")
             lines += [f"{'':{_INDENT}}{detail}" for detail in (*rest, *step.details)]
         return lines

@@ -76,7 +76,7 @@ class _PoolCollector(Collector):
             for name, text, labels in (
                 ("nodes", "Nodes of the pool.", ()),
                 ("gpus", "GPUs of the pool.", ("health",)),
-                ("gpus_in_use", "GPUs of which a part, or all, is taken.", ("use",)),
+                ("gpus_in_use", "GPUs that are in use, partly or fully.", ("use",)),
                 ("waiting_pods", "Pods that wait for GPUs of the pool.", ()),
                 ("tflops", "TFLOPS of the pool: total, virtual (the budget), free.", ("amount",)),
                 ("vram_bytes", "The same of memory.", ("amount",)),

@@ -148,7 +148,7 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def devices_in_use(self) -> list[DeviceId]:
-        """The devices of which it takes something; one may be there twice."""
+        """The devices that it uses. One may occur twice."""
         return [share.id for share in self.devices if not share.admin_access]
 
     def shares_of(self, device: DeviceId) -> list[AllocatedDevice]:

@@ -54,6 +54,15 @@ def test_lines_give_milliseconds_since_the_request_and_details_below() -> None:
     assert detail.strip() == "gpu-1 virtual_vram=16Gi"
 
 
+def test_a_text_gets_its_short_names_before_it_is_broken() -> None:
+    pod_story = story()
+    pod_story.saw("waiting", 100.25, f"nearest: n/{'long-' * 20}name has 212")
+
+    _, *found = pod_story.lines(60, lambda text: text.replace(f"{'long-' * 20}name", "gpu-1"))
+
+    assert [line.split("waiting")[-1].strip() for line in found] == ["nearest: n/gpu-1 has 212"]
+
+
 def test_long_texts_are_broken_below_their_beginning() -> None:
     pod_story = story()
     pod_story.saw("admitted", 100.25, "word " * 30)

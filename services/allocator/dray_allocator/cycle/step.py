@@ -129,7 +129,7 @@ class Step:
         return group is not None and (pod is None or group < pod)
 
     def decide_group(self, parts: Sequence[tuple[PodDecision, ...]], *, took_us: int) -> None:
-        """Write the decision on a group, of which node and devices are charged."""
+        """Write the decision on a group. Its nodes and devices are charged with it already."""
         self.flush()
         timed = [
             tuple(msgspec.structs.replace(pod, took_us=took_us // len(part)) for pod in part)

@@ -18,7 +18,7 @@ class Candidate(msgspec.Struct, eq=False, gc=False):
 
     @property
     def part(self) -> ResourceSlice:
-        """The slice that publishes it; an empty one for a card, of which nobody reads it."""
+        """The slice that publishes it. A card has an empty one, because nobody reads it."""
         return _SLICE
 
     @property

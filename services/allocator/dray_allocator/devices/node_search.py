@@ -24,7 +24,7 @@ from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.devices.usage import DeviceUsage, Usage
 
 _CLASS: Final = DeviceClass("")
-"""A placeholder: requests hold the selectors of their class, and decisions its configuration."""
+"""Empty: requests hold the selectors of their class, and decisions its configuration."""
 
 
 class FoundDevices(msgspec.Struct, frozen=True, gc=False):

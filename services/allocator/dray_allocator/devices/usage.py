@@ -78,7 +78,7 @@ class DeviceUsage:
         """Describe how a device is allocated more than once; empty if it is not. ``card``: None if
         it is not published."""
         if not device.is_whole:
-            return ""  # A placeholder for unknown devices.
+            return ""  # It stands for a device of an allocation that can't be read.
         use = self.of(device)
         if use.shares > 1 and (use.whole or (card and not card.device.allow_multiple_allocations)):
             return f"{device} is taken whole and yet has {use.shares} users"

@@ -40,7 +40,7 @@ class _Amounts:
     partly: int = 0
     """The part of it on cards that are partly in use."""
     used: int = 0
-    """Healthy cards of which something is taken."""
+    """How many healthy cards are in use."""
     full: int = 0
     """How many of them have nothing left."""
     total_binary: bool | None = None
@@ -62,7 +62,7 @@ class PoolTotals:
     fragmentation: float = 0.0
     """The share of the free virtual TFLOPS that lies on cards which are partly used, 0 to 1."""
     used: int = 0
-    """Healthy cards of whose virtual TFLOPS something is taken."""
+    """How many healthy cards have virtual TFLOPS in use."""
     full: int = 0
     """How many of them have nothing left."""
 
