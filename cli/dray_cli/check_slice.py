@@ -65,7 +65,7 @@ def check() -> None:
 def check_slice(context: click.Context, file: TextIO, output: str) -> None:
     """Say what keeps devices of a driver's ResourceSlices from being allocated.
 
-    By the rules of Kubernetes 1.36 and dray's own. Exit codes: 0 nothing, 1 something is wrong.
+    Applies the rules of Kubernetes 1.36 and dray's own. Exit codes: 0 no problem, 1 problems.
     """
     slices = slices_of_file(file)
     found = list(findings_of(slices))
@@ -109,7 +109,7 @@ def _refusals(obj: Object) -> Iterator[str]:
 
 
 def _pool_findings(slices: Iterable[ResourceSlice]) -> Iterator[SliceFinding]:
-    """Pools that are not all there, or contradict themselves, as if one node saw all of it."""
+    """Incomplete or invalid pools, as if one node could use all slices."""
     seen = [replace(part, node=_ANY_NODE.name, nodes=NOWHERE) for part in slices]
     for pool in gather(seen, _ANY_NODE, rules_for(NEWEST)):
         if pool.invalid:

@@ -377,14 +377,14 @@ def explain(
 ) -> None:
     """Say why a pod waits, clause by clause, what it got, or how it ended.
 
-    Of a group of pods, say what it waits for, and how far each of its pods is.
+    For a PodGroup, say what it waits for and the state of each of its pods.
 
     Scores at the time of the decision are in recordings: `dray replay FILE --scores pod/NAME`.
     """
     short = output == "text" and not full_names
     if (group := group_name(target)) is not None:
         if scores:
-            raise click.UsageError("--scores is of a pod: name one as pod/NAME")
+            raise click.UsageError("--scores works for pods only: name one as pod/NAME")
         _print_group(
             *asyncio.run(_explain_group(kubeconfig, namespace, group, short=short)), output
         )

@@ -37,7 +37,7 @@ class MemberState:
     state: str
     """As a clause, such as ``waits for GPUs``."""
     node: str = ""
-    is_on_its_way: bool = False
+    counts_as_running: bool = False
     """Whether it has a node, or waits for kube-scheduler alone; or has succeeded."""
     reasons: str = ""
     """Why it has no GPUs, as the allocator says of this pod."""
@@ -104,8 +104,8 @@ class GroupExplanation:
         if not self.group.is_gang:
             return "Its pods start one by one"
         if not self.running.is_met:
-            return f"Of its pods, too few have started: {self.running.in_words()}"
-        return "Of its pods, enough have started"
+            return f"Too few of its pods have started: {self.running.in_words()}"
+        return "Enough of its pods have started"
 
     def as_json(self) -> dict[str, Any]:
         """The explanation as data."""
@@ -156,7 +156,7 @@ async def explain_group(
         has_ended = bool(pod["metadata"].get("deletionTimestamp")) or _phase(pod) == "Failed"
         if not has_ended or _phase(pod) == "Succeeded":
             existing.add(member.task, member.labels)
-            if state.is_on_its_way:
+            if state.counts_as_running:
                 running.add(member.task, member.labels)
         states.append(state)
     return GroupExplanation(obj, group, running, existing, tuple(states))

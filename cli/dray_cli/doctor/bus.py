@@ -105,7 +105,7 @@ def payload_finding(bus: Bus) -> Finding:
 
 
 async def store_finding(bus: Bus, pools: tuple[Object, ...]) -> Finding:
-    """How much the streams take of the store of NATS, and how full the leader found it."""
+    """The JetStream storage that the streams use, and its limit as the leader measured it."""
     subject = "the store"
     names = [spec.name for spec in STREAMS]
     names += [

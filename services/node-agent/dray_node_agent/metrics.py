@@ -16,7 +16,7 @@ _LATENCIES_S = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 def preparation_times(registry: CollectorRegistry) -> Callable[[CompletedPreparation], None]:
-    """Add a histogram to the page; the function enters a preparation."""
+    """Register a histogram; the returned function records a preparation."""
     latency = Histogram(
         "dray_node_prepare_seconds",
         "Time from the kubelet's request to a claim's answer.",

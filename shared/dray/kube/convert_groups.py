@@ -57,7 +57,7 @@ def is_owned(key: GroupKey) -> bool:
 
 def group_key(obj: Object) -> GroupKey | None:
     """The PodGroup that a pod belongs to; Kubernetes' own field comes before annotations. A pod
-    that names what no PodGroup can be called is in none."""
+    with an invalid PodGroup name is in none."""
     namespace = obj["metadata"].get("namespace") or ""
     native = str((obj["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
     if native:

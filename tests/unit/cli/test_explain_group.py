@@ -77,7 +77,7 @@ async def test_each_pod_of_a_group_has_a_state(kube: MemoryKube) -> None:
     assert found.lines() == [
         "PodGroup team/train is Inqueue: it waits since 2026-11-26T05:38:48Z because",
         f"  {WHY}",
-        "Of its pods, too few have started: 2 of 4 pods (minMember)",
+        "Too few of its pods have started: 2 of 4 pods (minMember)",
         "  has 1 GPU and no node yet: committed",
         "  is gated by kueue.x-k8s.io/admission: kueue",
         "  has failed: lost",

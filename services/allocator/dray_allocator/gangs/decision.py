@@ -208,7 +208,7 @@ def _short_of(
 
 
 def _would_fit(found: Membership, short: int) -> str:
-    """What makes the group fit that has room for ``short`` pods too few."""
+    """What would make a group fit that lacks room for ``short`` pods."""
     group = found.group
     text = f"it starts once {short} more fit"
     least = group.minimum - short

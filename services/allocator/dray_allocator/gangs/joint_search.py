@@ -122,7 +122,7 @@ class JointSearch:
         return None if isinstance(choice, Pause) else choice
 
     def _filter(self, request: PodRequest) -> Callable[[str], bool]:
-        """Whether the node table gives a node a chance; it does not read every request."""
+        """A filter by the node table; all nodes pass if the table can't judge the request."""
         named = request.named_nodes
         if request.in_full or not request.ordinary or named is not None:
             return lambda node: named is None or node in named
@@ -230,7 +230,7 @@ class JointSearch:
         return any(amount > self._left(node, name, others) for name, amount in asked.items())
 
     def _left(self, node: str, name: str, others: Sequence[Member]) -> float:
-        """What the node's devices have of a capacity without these pods; infinite: not known."""
+        """The node's free capacity once these pods release theirs; infinite: unknown."""
         usage, totals = self.state.device_usage, 0
         cards = [one for one in self.state.published.of(node).cards if name in one.shape.totals]
         for card in cards:

@@ -22,7 +22,7 @@ class GroupScheduler:
         touched, groups.touched = groups.touched, {}
         for key in touched:
             self._look(step, key)
-        groups.end_pauses(self._state.facts.now_unix_s)
+        groups.end_backoffs(self._state.facts.now_unix_s)
         if groups.unschedulable and groups.scanned != self._domain.queue.capacity_version:
             self._scan()
         groups.scanned = self._domain.queue.capacity_version
@@ -41,16 +41,16 @@ class GroupScheduler:
         match found:
             case GroupStarts(parts=parts):
                 domain.groups.remove(key)
-                domain.groups.pauses.pop(key, None)
+                domain.groups.backoffs.pop(key, None)
                 step.decide_group(parts, took_us=state.stopwatch() - started_us)
                 domain.groups.touch(key)
                 return sum(map(len, parts))
             case GroupWaits(reasons=reasons, hint=hint):
                 domain.groups.add_unschedulable(key, hint)
                 if found.was_long:
-                    domain.groups.pause(key, state.facts.now_unix_s)
+                    domain.groups.back_off(key, state.facts.now_unix_s)
                 else:
-                    domain.groups.pauses.pop(key, None)
+                    domain.groups.backoffs.pop(key, None)
                 step.wait(self._pods_that_wait(key), reasons)
             case None:
                 domain.groups.remove(key)

@@ -480,7 +480,7 @@ class Facts:
             claims[uid] = claim
         return tuple(claims.values())
 
-    def subjects_of(self, pool: str) -> Changes:
+    def objects_of(self, pool: str) -> Changes:
         """The pool's pods, the claims that name it, and those that its pods refer to."""
         pods, claims = self.pods_in.get(pool, {}), dict(self.claims_in.get(pool, {}))
         for uid in pods:

@@ -11,8 +11,8 @@ from dray_allocator.nodes.slots import SlotCounter
 from dray_allocator.state.scheduling_queue import QueueKey
 
 _NOTHING_NEEDED: Final = 0
-_SHORTEST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 30.0
+_SHORTEST_BACKOFF_S: Final = 1.0
+_LONGEST_BACKOFF_S: Final = 30.0
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False):
@@ -43,9 +43,9 @@ class PendingGroups:
     """The domain's ``capacity_version`` when unschedulable groups were looked at last."""
     counters: dict[bytes, SlotCounter] = field(default_factory=dict)
     """Slots of the pool's nodes, by signature of pods; a cache."""
-    pauses: dict[GroupKey, tuple[float, float]] = field(default_factory=dict)
-    """Of groups for which a long joint search found nothing: how long they are not tried again, and
-    until when. So a group that is searched again and again delays no other pod much."""
+    backoffs: dict[GroupKey, tuple[float, float]] = field(default_factory=dict)
+    """The backoff, and its end, of each group for which a long joint search found nothing.
+    Without it, a group that is searched again and again would delay other pods."""
     active: list[tuple[QueueKey, GroupKey]] = field(default_factory=list)
     """Heap; an entry counts only while it equals the group's in ``pending``."""
 
@@ -54,9 +54,9 @@ class PendingGroups:
         self.touched[key] = None
 
     def add(self, key: GroupKey, order: QueueKey) -> None:
-        """Add a pending group, and try it soon, or after its pause."""
+        """Add a pending group, and try it soon, or after its backoff."""
         self.pending[key] = order
-        if key in self.pauses:
+        if key in self.backoffs:
             self.unschedulable.setdefault(key, NO_HINT)
         else:
             self.unschedulable.pop(key, None)
@@ -67,23 +67,23 @@ class PendingGroups:
         self.pending.pop(key, None)
         self.unschedulable.pop(key, None)
 
-    def pause(self, key: GroupKey, now_unix_s: float) -> None:
+    def back_off(self, key: GroupKey, now_unix_s: float) -> None:
         """Do not try an unschedulable group for a while, longer each time."""
-        before_s, _ = self.pauses.get(key, (0.0, 0.0))
-        pause_s = min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, 2 * before_s))
-        self.pauses[key] = pause_s, now_unix_s + pause_s
+        before_s, _ = self.backoffs.get(key, (0.0, 0.0))
+        backoff_s = min(_LONGEST_BACKOFF_S, max(_SHORTEST_BACKOFF_S, 2 * before_s))
+        self.backoffs[key] = backoff_s, now_unix_s + backoff_s
 
-    def end_pauses(self, now_unix_s: float) -> None:
-        """Try the groups again whose pause is over."""
-        for key, (_, until_unix_s) in tuple(self.pauses.items()):
+    def end_backoffs(self, now_unix_s: float) -> None:
+        """Try the groups again whose backoff is over."""
+        for key, (_, until_unix_s) in tuple(self.backoffs.items()):
             if until_unix_s <= now_unix_s and key in self.unschedulable:
                 self._activate(key)
-            elif until_unix_s + _LONGEST_PAUSE_S <= now_unix_s and key not in self.pending:
-                del self.pauses[key]
+            elif until_unix_s + _LONGEST_BACKOFF_S <= now_unix_s and key not in self.pending:
+                del self.backoffs[key]
 
     def activate(self, key: GroupKey) -> None:
-        """Try a pending group soon, or after its pause."""
-        if key not in self.pauses:
+        """Try a pending group soon, or after its backoff."""
+        if key not in self.backoffs:
             self._activate(key)
 
     def _activate(self, key: GroupKey) -> None:
@@ -98,7 +98,7 @@ class PendingGroups:
     def touch_all(self) -> None:
         """Have all pending groups looked at again."""
         self.active.clear()
-        self.pauses.clear()
+        self.backoffs.clear()
         self.touched |= dict.fromkeys(self.pending)
 
     def first(self) -> QueueKey | None:

@@ -366,8 +366,8 @@ class AllocatorState:
         self._requeue_domain(domain.name, before)
 
     def _requeue_domain(self, name: str, before: SchedulingDomain | None) -> None:
-        """Compute again what a domain concerns. ``before``: whose log is forgotten."""
-        found = self.facts.subjects_of(name)
+        """Requeue a domain's pods and claims. ``before``: the domain whose log is dropped."""
+        found = self.facts.objects_of(name)
         if before is not None:
             claims = (*before.current.claims, *before.unsettled)
             found = Changes((*found.claims, *claims), (*found.pods, *before.current.pods))

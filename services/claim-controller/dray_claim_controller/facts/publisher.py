@@ -79,7 +79,7 @@ class NodeMoves:
 _UNOBSERVED = ("synced", "tick", "cluster", "domain")
 """Facts that have no Kubernetes object whose disappearance would end them."""
 _ANYBODYS = (PodObserved.NAME, GroupObserved.NAME)
-"""Kinds of facts about objects of any tenant. An error that nobody foresaw in making one does not
+"""Kinds of facts about objects of any tenant. An unexpected error while one is made does not
 end the term: the last fact stays (docs/adr/0031-one-objects-content-is-its-own-matter.md)."""
 _UNREMEMBERED = (Synced, TermBegun, Tick)
 _AT_ONCE = 64

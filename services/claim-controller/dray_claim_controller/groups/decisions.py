@@ -178,7 +178,7 @@ def controller_of(obj: Object) -> Object | None:
     return next((one for one in references if one.get("controller")), None)
 
 
-def counting_owner(reference: Object) -> Resource | None:
+def owner_with_pod_count(reference: Object) -> Resource | None:
     """The kind of an owner that can be asked how many pods it has; None for all other kinds, also
     for those of the same name in another API group."""
     group = str(reference.get("apiVersion") or "").rpartition("/")[0]

@@ -40,9 +40,9 @@ from dray_claim_controller.groups.decisions import (
     MissingGroups,
     QueueStatuses,
     controller_of,
-    counting_owner,
     default_queue,
     owned_group,
+    owner_with_pod_count,
 )
 from dray_claim_controller.work_queue import FairWorkQueue
 
@@ -300,7 +300,7 @@ class GroupReconciler:
         reference = controller_of(pod)
         while reference is not None:
             is_owner = key.name == owned_name(reference["uid"])
-            resource = counting_owner(reference)
+            resource = owner_with_pod_count(reference)
             if resource is None:
                 return reference if is_owner else None
             try:

@@ -1,4 +1,4 @@
-"""PreparationRetries pods whose claims are not prepared: then the kubelet tries again."""
+"""Touches pods whose claims are not prepared, so that the kubelet tries again."""
 
 import asyncio
 from collections.abc import Callable

@@ -18,10 +18,10 @@ class ShareLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one GPU in a container; None: no limit."""
 
     position: int | None
-    """Of the GPU among the container's; None: unknown."""
+    """The GPU's index among the container's GPUs; None: unknown."""
     vram: Quantity | None = None
     compute_percent: Quantity | None = None
-    """Of the physical GPU."""
+    """Percent of the physical GPU's compute."""
 
 
 Enforcer = Callable[[ShareLimits], Mapping[str, str]]

@@ -50,7 +50,7 @@ def as_annotations(pod: Object, resources: Sequence[str], findings: AnnotationFi
         if count > MAX_GPUS_PER_CLAIM
     ]
     findings.errors += errors
-    # With an error, what says how many is left out, so that no other error follows from it.
+    # After an error, annotations of amounts are left out, so that they cause no other error.
     written = {} if errors else _who_gets_them(pod, counts)
     others = {name: text for name, text in annotations.items() if name not in _SAY_HOW_MANY}
     converted = without_resources(pod, resources)

@@ -397,20 +397,20 @@ def mixed(world: Any) -> None:
 
 
 def test_a_long_search_is_not_repeated_at_once(world: Any) -> None:
-    """Each tick of a second may search once, then pauses grow: others are not kept waiting."""
+    """Each tick of a second may search once, then backoffs grow: others are not kept waiting."""
     mixed(world)
     assert "does not fit as a whole" in why(world, "large0")
     groups = world.state.domains["pool"].groups
     for number in range(3):
         world.submit(world.a_pod(f"single{number}"))
         assert KEY in groups.unschedulable
-    assert [pause_s for pause_s, _ in groups.pauses.values()] == [1.0]
+    assert [backoff_s for backoff_s, _ in groups.backoffs.values()] == [1.0]
     for _ in range(6):
         world.tick()
-    assert [pause_s for pause_s, _ in groups.pauses.values()] == [4.0]
+    assert [backoff_s for backoff_s, _ in groups.backoffs.values()] == [4.0]
 
 
-def test_after_its_pause_a_gang_starts_as_soon_as_it_fits(world: Any) -> None:
+def test_after_its_backoff_a_gang_starts_as_soon_as_it_fits(world: Any) -> None:
     mixed(world)
     world.nodes(*(world.a_node(f"more{i}") for i in range(2)), cards=4)
     assert group_records(world) == []

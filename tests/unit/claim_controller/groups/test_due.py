@@ -12,8 +12,8 @@ from dray_claim_controller.groups.decisions import (
     GroupActions,
     MissingGroups,
     controller_of,
-    counting_owner,
     owned_group,
+    owner_with_pod_count,
 )
 
 NOTHING = GroupActions()
@@ -196,4 +196,4 @@ def test_an_owner_without_such_fields_is_a_reference(cluster: Cluster) -> None:
 def test_only_jobs_and_job_sets_of_kubernetes_are_asked_for_their_number_of_pods(
     api_version: str, kind: str, resource: Resource | None
 ) -> None:
-    assert counting_owner({"apiVersion": api_version, "kind": kind}) is resource
+    assert owner_with_pod_count({"apiVersion": api_version, "kind": kind}) is resource
