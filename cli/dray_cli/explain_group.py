@@ -20,6 +20,7 @@ from dray.kube.ports import (
     Resource,
 )
 from dray_cli.pod_claims import devices_of
+from dray_cli.text import counted
 
 RESOURCES: Final = (POD_GROUPS, NATIVE_POD_GROUPS)
 """Kinds of groups; the first that has the name is the one that is meant."""
@@ -185,7 +186,7 @@ def _state(
     name, node, phase = metadata["name"], str(spec.get("nodeName") or ""), _phase(pod)
     found = [claims[one] for one in _claim_names(pod) if one in claims]
     devices = sum(1 for claim in found for _ in devices_of(claim))
-    gpus = f"{devices} GPU{'s' * (devices != 1)}"
+    gpus = counted(devices, "GPU")
     is_allocated = bool(found) and all((one.get("status") or {}).get("allocation") for one in found)
     gates = [one["name"] for one in spec.get("schedulingGates") or ()]
     others = [one for one in gates if one != names.ALLOCATION_GATE]

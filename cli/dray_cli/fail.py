@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from dray.api.errors import InvalidInputError
-from dray.kube.api import connect
 from dray.kube.ports import SLICES
 from dray_cli.gpu_names import GpuNames
 from dray_cli.stacks import running_stack, stack_option
+from dray_cli.target import connect_kube
 from dray_sandbox.last_run import NODES_FOLDER
 from dray_sandbox.services import NodeFolders
 from dray_sandbox.stack_file import StackFile
@@ -51,7 +51,7 @@ def fail(gpu: str, xid: int, repair: bool, stack: str | None) -> None:
 
 async def _gpus(stack: StackFile) -> list[str]:
     """The short names of the stack's GPUs, sorted."""
-    kube = await connect(stack.kubeconfig, user_agent="dray-cli")
+    kube = await connect_kube(stack.kubeconfig)
     try:
         return GpuNames((await kube.list(SLICES)).objects).known
     finally:

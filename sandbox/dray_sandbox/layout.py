@@ -6,7 +6,12 @@ from itertools import cycle, islice
 from typing import Literal
 
 from dray.api.errors import InvalidInputError
-from dray.api.names import DEFAULT_SCHEDULER_NAMES, POOL_LABEL, VOLCANO_SCHEDULER
+from dray.api.names import (
+    DEFAULT_SCHEDULER_NAMES,
+    GPU_RESOURCE,
+    POOL_LABEL,
+    VOLCANO_SCHEDULER,
+)
 from dray.bus.payload import RECOMMENDED_BYTES
 from dray_sandbox.kubelet.plan import NODE_CAPACITY
 
@@ -18,7 +23,7 @@ DEFAULT_POOLS = ("my-gpu-pool", "production-pool", "default")
 """Pools of the quick-start example, one per node in turn."""
 SCHEDULER_NAMES = (*DEFAULT_SCHEDULER_NAMES, VOLCANO_SCHEDULER)
 """Scheduler names of pods that dray schedules: local clusters have no Volcano."""
-GPU_RESOURCES = ("nvidia.com/gpu",)
+GPU_RESOURCES = (GPU_RESOURCE,)
 """Resources that mean whole GPUs of dray: local clusters have no device plugin."""
 DEFAULT_NODES = 3
 DEFAULT_GPUS = 8

@@ -4,8 +4,6 @@
 ``handle`` folded facts and records.
 """
 
-from collections.abc import Sequence
-
 import msgspec
 
 from dray.api.devices import DeviceId
@@ -82,7 +80,7 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
         is_grouped = domain.groups.touched or domain.groups.pending
         groups = GroupScheduler(state, domain) if is_grouped else None
         effects += Step(state, domain, goes_on=goes_on, groups=groups).take()
-    return [*effects, *_checked(state, ready)] if state.suspects else effects
+    return [*effects, *_checked(state, len(ready))] if state.suspects else effects
 
 
 def is_followed_by_more(event: Event) -> bool:
@@ -264,18 +262,15 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             pass
 
 
-def _checked(state: AllocatorState, ready: Sequence[SchedulingDomain]) -> list[Effect]:
+def _checked(state: AllocatorState, ready: int) -> list[Effect]:
     """Report devices that are allocated beyond their capacity, once all facts are known.
-    ``ready``: domains of which they are known.
+    ``ready``: how many domains are known to have theirs.
 
     A device is checked again later while appends are not confirmed (they may be refused), and if
     kube-scheduler allocated it: its allocation may be published before the fact that the device was
     freed.
     """
-    if not state.facts.synced:
-        return []
-    known = {domain.name for domain in ready}
-    if not all(name in known or state.complete(one) for name, one in state.domains.items()):
+    if not state.facts.synced or (ready < len(state.domains) and not state.all_complete()):
         return []
     confirmed = not any(domain.appended for domain in state.domains.values())
     found: list[Effect] = []

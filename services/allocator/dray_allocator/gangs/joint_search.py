@@ -7,7 +7,6 @@ alternatives, and other pods are moved to other nodes. The number of such trials
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import islice
 from math import inf
 from typing import Final
@@ -300,26 +299,21 @@ def _claims_of(members: Iterable[Member]) -> Iterator[Claim]:
     return (claim for one in members for claim in one.request.claims)
 
 
-@lru_cache(maxsize=256)
-def _least_of(requests: tuple[tuple[int, tuple[tuple[str, str], ...]], ...]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for count, capacity in requests:
-        for name, text in capacity:
-            found[name] = found.get(name, 0) + count * parse_quantity(text).nano
-    return found
-
-
 def _least_amounts(spec: ClaimSpec) -> dict[str, int]:
     """What a claim asks for of each capacity at least, in billionths, whatever devices it gets."""
     exact = (
-        (one.count, tuple(one.capacity.items()))
+        one
         for one in spec.requests
         if one.device_class == DEVICE_CLASS and one.mode == "ExactCount" and not one.admin_access
     )
+    found: dict[str, int] = {}
     try:
-        return _least_of(tuple(exact))
+        for one in exact:
+            for name, text in one.capacity.items():
+                found[name] = found.get(name, 0) + one.count * parse_quantity(text).nano
     except InvalidQuantityError:
         return {}
+    return found
 
 
 def _nothing(member: Member) -> tuple[Allocation, ...]:

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 from dray.api.groups import PodGroup
 from dray.api.names import DEVICE_CLASS, GPU_RESOURCE
-from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity
+from dray.api.quantities import NANO, InvalidQuantityError, Quantity, parse_quantity
 from dray.reasons import Reason
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
-_NANO = 1_000_000_000
 _DEVICES = "deviceclass/"
 _DIMENSION = f".{_DEVICES}"
 _QUOTAS = ("count/", "requests.", "limits.")
@@ -52,15 +51,15 @@ def _free_nano(state: AllocatorState, domain: SchedulingDomain, name: str) -> in
         one, held = state.facts.nodes[node].node, state.assumed_pods.on(node)
         match name:
             case "cpu":
-                total += max(0, one.cpu_milli - one.used_cpu_milli - held.cpu_milli) * _NANO // 1000
+                total += max(0, one.cpu_milli - one.used_cpu_milli - held.cpu_milli) * NANO // 1000
             case "memory":
                 used = one.used_memory_bytes + held.memory_bytes
-                total += max(0, one.memory_bytes - used) * _NANO
+                total += max(0, one.memory_bytes - used) * NANO
             case "pods":
-                total += max(0, one.pods - one.used_pods - held.pods) * _NANO
+                total += max(0, one.pods - one.used_pods - held.pods) * NANO
             case _:
                 used = one.used_resources.get(name, 0) + held.resources.get(name, 0)
-                total += max(0, one.resources.get(name, 0) - used) * _NANO
+                total += max(0, one.resources.get(name, 0) - used) * NANO
     return total
 
 
@@ -73,7 +72,7 @@ def _free_devices(state: AllocatorState, domain: SchedulingDomain, device_class:
         for node in state.facts.served_nodes(domain.name)
         for card in state.published.of(node).cards
     )
-    return sum(not state.device_usage.of(card.id).shares for card in cards) * _NANO
+    return sum(not state.device_usage.of(card.id).shares for card in cards) * NANO
 
 
 def _free_capacity(

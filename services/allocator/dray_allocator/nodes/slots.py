@@ -41,6 +41,7 @@ class SlotCounter:
             self._slots = self._count(np.arange(table.height))
             self.total = int(self._slots.sum())
         elif changed.size:
+            # Few rows: np.unique takes longer.
             rows = np.array(sorted(dict.fromkeys(changed.tolist())), np.int64)
             now = self._count(rows)
             self.total += int((now - self._slots[rows]).sum())

@@ -485,8 +485,8 @@ class Facts:
         pods, claims = self.pods_in.get(pool, {}), dict(self.claims_in.get(pool, {}))
         for uid in pods:
             pod = self.pods[uid]
-            names = [(pod.namespace, reference.claim) for reference in pod.claims]
-            claims |= {self.claim_uids[name]: None for name in names if name in self.claim_uids}
+            found = ((pod.namespace, reference.claim) for reference in pod.claims)
+            claims |= {self.claim_uids[name]: None for name in found if name in self.claim_uids}
         return Changes(tuple(claims), tuple(pods))
 
     def pool_of(self, claim: Claim) -> str:

@@ -136,9 +136,22 @@ class AllocatorState:
 
     def complete(self, domain: SchedulingDomain) -> bool:
         """Whether everything was read that earlier records were based on."""
+        return self._has_its_facts(domain) and self.is_caught_up(domain.name)
+
+    def all_complete(self) -> bool:
+        """Whether ``complete`` is true for all domains; their logs are looked at once."""
+        domains = self.domains.values()
+        if not self.subscriptions.has_read_all(self.facts.position):
+            return all(self.complete(domain) for domain in domains)
+        return self.has_read_all_logs() and all(
+            self._has_its_facts(domain) and not self.undecodable_for(domain.name)
+            for domain in domains
+        )
+
+    def _has_its_facts(self, domain: SchedulingDomain) -> bool:
         facts, needed = self.facts, domain.current.facts_sequence
         whole = facts.synced and facts.whole and facts.is_dated and not domain.unnamed
-        return whole and facts.position >= needed and self.is_caught_up(domain.name)
+        return whole and facts.position >= needed
 
     def is_caught_up(self, pool: str) -> bool:
         """Whether facts and logs of the pool and of all pools that it depends on were read.

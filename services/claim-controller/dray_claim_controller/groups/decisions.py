@@ -85,7 +85,7 @@ class GroupActions(msgspec.Struct, frozen=True, kw_only=True):
     """Their gates are removed: they need no devices, or their group has started."""
     evict: tuple[str, ...] = ()
     """Their group ends."""
-    roll_back: tuple[str, ...] = msgspec.field(default=(), name="roll_back")
+    roll_back: tuple[str, ...] = msgspec.field(default=(), name="take_back")
     """They have devices, and their group ends."""
     is_below: bool = False
     """Whether some members have devices, and too few of the group run."""

@@ -20,6 +20,7 @@ from dray.api.names import (
     qualified,
 )
 from dray.api.pods import Pool
+from dray.api.share_config import PERCENT_LIMIT_FIELD, TFLOPS_LIMIT_FIELD, VRAM_LIMIT_FIELD
 from dray.cel.environment import Environment, Mode
 from dray_webhook.decisions.annotations import GpuRequest
 
@@ -89,9 +90,9 @@ def build_parameters(wanted: RequestInput, pool: Pool, form: ApiFeatures) -> Obj
     asked = wanted.asked
     percents = {VIRTUAL_TFLOPS: asked.compute_percent, VIRTUAL_VRAM: asked.vram_percent}
     fields = {
-        "tflopsLimit": str(asked.tflops_limit) if asked.tflops_limit else "",
-        "vramLimit": str(asked.vram_limit) if asked.vram_limit else "",
-        "computePercentLimit": str(asked.compute_percent_limit or ""),
+        TFLOPS_LIMIT_FIELD: str(asked.tflops_limit) if asked.tflops_limit else "",
+        VRAM_LIMIT_FIELD: str(asked.vram_limit) if asked.vram_limit else "",
+        PERCENT_LIMIT_FIELD: str(asked.compute_percent_limit or ""),
         "qos": asked.qos,
         "isolation": pool.isolation,
         CONTAINER_FIELD: wanted.container,
