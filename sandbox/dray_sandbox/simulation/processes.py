@@ -40,8 +40,7 @@ from dray_claim_controller.settings import (
     Templates,
 )
 from dray_node_agent.agent import NodeAgent
-from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, GpuUsage
-from dray_node_agent.decisions.inventory import device_name
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, GpuUsage, device_name
 from dray_node_agent.files.publication_record import PublicationRecord, PublicationRecordFile
 from dray_node_agent.gpus.reader import GpuReader
 from dray_node_agent.node_state import NodeFollower, NodeReporter

@@ -30,6 +30,8 @@ class NodeGroup(SettingsGroup):
     stand_in_device: Path | None = None
     """Device file of the node, such as ``/dev/fuse``, that containers see as ``/dev/nvidia0`` and
     so on for simulated GPUs; default: they see no device file."""
+    mps_template: Path | None = None
+    """File with the manifest of an MPS daemon's pod; absent: MPS can't be used here."""
     plugins_dir: Path = Path("/var/lib/kubelet/plugins")
     registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
     cdi_dir: Path = Path("/var/run/cdi")

@@ -87,6 +87,9 @@ class SimulatedGpus:
         """Nothing runs on them."""
         return tuple(GpuUsage(gpu.uuid, memory_used_bytes=0) for gpu in self._gpus)
 
+    def set_time_slice(self, uuid: str, number: int) -> None:
+        """Nothing runs on them."""
+
     def listen(self, on_event: Callable[[], None]) -> None:
         """Nothing happens between two reads."""
 
