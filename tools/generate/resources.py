@@ -173,6 +173,11 @@ class GPUPoolSpec(ResourceFields):
         "limiter library; timeslice, turns; mps, NVIDIA's Multi-Process Service; mig, only MIG "
         "instances.",
     )
+    unhealthy_taint_effect: Literal["NoSchedule", "NoExecute"] = Field(
+        default="NoSchedule",
+        description="Effect of the taint of an unhealthy card: new pods don't get it (NoSchedule), "
+        "and Kubernetes also evicts the pods that have it (NoExecute).",
+    )
     time_slice: TimeSlice | None = Field(
         default=None,
         description="Length of a time slice, with enforcer timeslice; absent: Default.",

@@ -2,19 +2,21 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import structlog
 
-from dray.api.enforcement import Enforcement
+from dray.api.enforcement import MPS, Enforcement
 from dray.api.errors import DrayError, TemporaryError
 from dray.kube.ports import KubeError
 from dray.messages.facts import ClusterObserved
 from dray.runtime.backoff import Backoff
 from dray_node_agent.decisions.device_health import GpuHealth, device_health
+from dray_node_agent.decisions.foreign_processes import foreign_gpus, with_users
 from dray_node_agent.decisions.gpus import GpuSnapshot, GpuUsage, with_problems
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState, unhealthy_devices
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.enforcement import NEEDS_NODE, CardEnforcement, NoEnforcement
 from dray_node_agent.files.agent_locks import AgentLock, LockHeldError
 from dray_node_agent.gpus.reader import GpuReader
@@ -41,15 +43,21 @@ class NodeAgent:
         reporter: NodeReporter,
         publishing: AgentLock | None = None,
         enforcement: CardEnforcement | None = None,
+        claims: Callable[[], Iterable[PreparedClaim]] = tuple,
     ) -> None:
         """``publishing``: held by the one agent of the node that publishes; None: there is only
-        this one. ``enforcement``: None: nothing is set up on the node."""
+        this one. ``enforcement``: None: nothing is set up on the node. ``claims``: those that are
+        prepared now."""
         self._node = node
         self._gpus = gpus
         self._publisher = publisher
         self._reporter = reporter
         self._publishing = publishing
         self._enforcement = enforcement or NoEnforcement()
+        self._claims = claims
+        self._suspected: frozenset[str] = frozenset()
+        """GPUs with foreign processes at the last look; a process may outlive its claim a bit."""
+        self._foreign: frozenset[str] = frozenset()
         self._enforced: Enforcement | None = None
         """What the problems below are of; None: they are not known yet."""
         self._problems: Mapping[str, str] = {}
@@ -138,7 +146,7 @@ class NodeAgent:
             await self._gpus.wait(self._node.poll)
 
     def _take_snapshot(self, snapshot: GpuSnapshot) -> None:
-        snapshot = with_problems(snapshot, self._problems)
+        snapshot = with_users(with_problems(snapshot, self._problems), self._foreign)
         if snapshot != self._snapshot:
             self._report_health(snapshot)
             self._snapshot = snapshot
@@ -187,9 +195,25 @@ class NodeAgent:
         while True:
             try:
                 self.usage = await self._gpus.read_usage()
+                self._look_for_foreign_processes()
             except GpusUnavailableError:
                 self.usage = ()  # readiness says why
             await asyncio.sleep(self._node.usage)
+
+    def _look_for_foreign_processes(self) -> None:
+        if (snapshot := self._driver_snapshot) is None:
+            return
+        found: frozenset[str] = frozenset()
+        # MPS has a process of its own on each GPU, also while no claim is.
+        if self._state is None or self._state.enforcement.enforcer != MPS:
+            claimed = {device.device for claim in self._claims() for device in claim.devices}
+            found = foreign_gpus(snapshot, self.usage, claimed)
+        foreign, self._suspected = found & self._suspected, found
+        if foreign == self._foreign:
+            return
+        self._foreign = foreign
+        self._log.warning("GPUs with processes that no claim explains", gpus=sorted(foreign))
+        self._take_snapshot(snapshot)
 
     async def publish(self) -> None:
         """Loop: publish slices and report health after changes.

@@ -191,6 +191,7 @@ def assemble(
         reporter=reporter,
         publishing=AgentLock(node.state_dir / "publisher.lock"),
         enforcement=NodeEnforcement(gpus, daemons),
+        claims=lambda: prepared_claims.claims.values(),
     )
     reporter.on_generation = agent.on_generation
     measure = preparation_times(health.registry)

@@ -210,6 +210,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     """GPUPool of the node: ``pool``, or the next one once the node has moved."""
     enforcement: Enforcement = NOTHING_NAMED
     """What holds programs to their shares of its GPUs, as its pool says."""
+    unhealthy_effect: str = "NoSchedule"
+    """Effect of the taint of its unhealthy devices."""
 
 
 class Pool(msgspec.Struct, frozen=True, gc=False):
@@ -233,6 +235,8 @@ class Pool(msgspec.Struct, frozen=True, gc=False):
     deleting: bool = False
     """Whether it is being deleted: running pods continue and no new pod is decided."""
     enforcement: Enforcement = NOTHING_NAMED
+    unhealthy_effect: str = "NoSchedule"
+    """Effect of the taint of its unhealthy devices."""
 
     def admits(self, namespace: str) -> bool:
         """Whether pods and claims of a namespace may use devices of the pool."""

@@ -26,6 +26,7 @@ def pool_from(obj: Object) -> Pool:
         allowed_namespaces=tuple(spec.get("allowedNamespaces") or ()),
         deleting=bool(obj["metadata"].get("deletionTimestamp")),
         enforcement=_enforcement(spec),
+        unhealthy_effect=spec.get("unhealthyTaintEffect") or "NoSchedule",
     )
 
 

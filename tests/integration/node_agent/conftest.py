@@ -90,6 +90,7 @@ class Stand:
             cdi_dir=self.folder / "c",
             state_dir=self.folder / "s",
             poll=0.02,
+            usage=0.05,
             resync=0.2,
             patience=0.05,
             grace=1.0,

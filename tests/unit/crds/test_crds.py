@@ -87,6 +87,7 @@ spec:
   isolation: soft
   enforcer: mps
   mps: {defaultActiveThreadPercentage: 50, defaultPinnedDeviceMemoryLimit: 8Gi}
+  unhealthyTaintEffect: NoExecute
   allowedNamespaces: [team-a]
 """
 
@@ -183,6 +184,7 @@ def test_the_seeds_manifests_are_accepted(kind: type[CustomResource], text: str)
         (GPUPool, {"capacityConfig": {"oversubscription": {"tflopsRatio": 0.5}}}),
         (GPUPool, {"isolation": "none"}),
         (GPUPool, {"enforcer": "MPS"}),
+        (GPUPool, {"unhealthyTaintEffect": "None"}),
         (GPUPool, {"enforcer": "mps", "mps": {"defaultActiveThreadPercentage": 0}}),
         (GPUPool, {"enforcer": "mps", "mps": {"defaultActiveThreadPercentage": 101}}),
         (GPUPool, {"enforcer": "mps", "mps": {"defaultPinnedDeviceMemoryLimit": "8"}}),
@@ -257,6 +259,7 @@ def test_conversion_reads_the_fields_that_the_models_define() -> None:
     assert pool.default_qos == "high"
     assert (pool.tflops_ratio, pool.vram_ratio) == ("1.5", "2")
     assert pool.allowed_namespaces == ("team-a",)
+    assert pool.unhealthy_effect == "NoExecute"
     assert pool.enforcement == Enforcement("mps", mps_threads_percent=50, mps_memory="8Gi")
     policy = policy_from(yaml.safe_load(SEED_CONFIG))
     assert (policy.dra_enabled, policy.placement) == (True, "CompactFirst")

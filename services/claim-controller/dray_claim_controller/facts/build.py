@@ -320,6 +320,7 @@ def _in_pool(node: Node, pool: Pool | None) -> Node:
         tflops_ratio=pool.tflops_ratio,
         vram_ratio=pool.vram_ratio,
         enforcement=pool.enforcement,
+        unhealthy_effect=pool.unhealthy_effect,
         # dray binds by itself only where the taint keeps other binders away already.
         dedicated=pool.dedicated and Taint(DEDICATED_TAINT, pool.name, "NoSchedule") in node.taints,
     )

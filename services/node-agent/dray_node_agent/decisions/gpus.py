@@ -59,6 +59,8 @@ class Gpu(msgspec.Struct, frozen=True):
     """How many of the card's seven slices a MIG instance has."""
     edits: dict[str, Any] = msgspec.field(default_factory=dict)
     """What ``nvidia-ctk`` says that a container needs of this GPU, instead of ``device_nodes``."""
+    used_by: str = ""
+    """Who uses the GPU without a claim; empty: nobody."""
 
 
 class GpuUsage(msgspec.Struct, frozen=True):

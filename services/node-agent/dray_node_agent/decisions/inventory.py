@@ -62,6 +62,7 @@ class NodeState:
     assigned_pool: str = ""
     """The pool that the node belongs to, also while nobody allocates there."""
     enforcement: Enforcement = NOTHING_NAMED
+    unhealthy_effect: str = "NoSchedule"
 
     @classmethod
     def of(cls, node: Node) -> "NodeState":
@@ -76,6 +77,7 @@ class NodeState:
             node.vram_ratio,
             node.assigned_pool,
             node.enforcement,
+            node.unhealthy_effect,
         )
 
 
@@ -305,7 +307,7 @@ def _attributes(published: PublishedGpu, view: NodeView) -> Object:
         "pod_namespace": "",  # the GPU object is cluster-scoped
         "uuid": published.gpu.uuid,
         PHASE: UNHEALTHY_PHASE if published.gpu.health_error else RUNNING_PHASE,
-        "used_by": "",  # for foreign owners; claims are in ResourceClaim.status
+        "used_by": published.gpu.used_by,  # claims are in ResourceClaim.status
         "node_name": node.name,
         "qos": node.qos,
         "node_total_tflops": str(quantity_of(sum(one.model.tflops for one in cards))),
@@ -403,7 +405,7 @@ def _taints(published: PublishedGpu, node: NodeState) -> list[Object]:
         taints.append({"key": OWNER_TAINT, "value": OWNER_DRAY, "effect": "NoSchedule"})
     if published.gpu.health_error:
         value = _label_value(published.gpu.health_error)
-        taints.append({"key": HEALTH_TAINT, "value": value, "effect": "NoSchedule"})
+        taints.append({"key": HEALTH_TAINT, "value": value, "effect": node.unhealthy_effect})
     return taints
 
 
