@@ -187,6 +187,9 @@ class SimulatedNodeGpus:
         """See ``dray_node_agent.gpus.source.GpuSource``."""
         return GpuSnapshot(tuple(self._gpu(index) for index in range(self.count)), "550.0")
 
+    def set_time_slice(self, uuid: str, number: int) -> None:
+        """Nothing runs on them."""
+
     def listen(self, on_event: Callable[[], None]) -> None:
         """See ``dray_node_agent.gpus.source.GpuSource``."""
 

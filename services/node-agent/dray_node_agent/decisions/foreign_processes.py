@@ -21,7 +21,7 @@ def foreign_gpus(
     """UUIDs of the GPUs with such processes. ``claimed``: devices with prepared claims. A claim
     also explains what runs on the card of its MIG instance, or on the instances of its card."""
     explained = {gpu.uuid for gpu in snapshot.gpus if device_name(gpu.uuid) in claimed}
-    explained |= {gpu.parent_uuid for gpu in snapshot.gpus if gpu.uuid in explained}
+    explained |= {gpu.parent_uuid for gpu in snapshot.gpus if gpu.uuid in explained} - {""}
     running = {one.uuid for one in usage if one.processes}
     return frozenset(gpu.uuid for gpu in snapshot.gpus if _is_foreign(gpu, running, explained))
 
