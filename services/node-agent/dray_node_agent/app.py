@@ -134,7 +134,9 @@ def open_gpus(node: NodeGroup) -> GpuReader:
     if node.board == "simulated":
         health_file = node.health_file or node.state_dir / "unhealthy"
         return GpuReader(
-            SimulatedGpus(node.name, node.model, node.count, health_file, node.stand_in_device)
+            SimulatedGpus(
+                node.name, node.model, node.count, health_file, node.stand_in_device, node.mig
+            )
         )
 
     def open_nvml() -> GpuSource:

@@ -19,6 +19,9 @@ class NodeGroup(SettingsGroup):
     """Model of simulated GPUs."""
     count: int = Field(default=8, ge=0, le=256)
     """How many simulated GPUs."""
+    mig: str = ""
+    """MIG profile of the instances that simulated GPUs are divided in, such as ``1g.10gb``; empty:
+    they are not divided."""
     driver_root: Path | None = None
     """Where the file system is mounted in which NVIDIA's driver is installed; absent: this one."""
     driver_host_root: Path = Path("/")
