@@ -397,7 +397,7 @@ def explain(
     if output == "json":
         print_json(found.as_json() | ({"scores": scored.as_json()} if scored else {}))
     elif scored is not None:
-        click.echo("\n".join(scored.lines()))
+        scored.echo()
 
 
 def _print_group(found: GroupExplanation, gpu_names: GpuNames, output: str) -> None:

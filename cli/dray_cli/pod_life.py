@@ -136,7 +136,7 @@ async def life_of(kube: Kube, pod: Object, claims: Iterable[Object] = ()) -> Pod
         failed = None if event is None else FailedPrepare(event.message, event.times, event.last)
     held = await _held(kube, node, claims)
     unhealthy = tuple(
-        f"{device.name} is unhealthy" + (f": {why}" if (why := _why(device)) else "")
+        f"{device.name} on {node} is unhealthy" + (f": {why}" if (why := _why(device)) else "")
         for device in held
         if is_unhealthy(device)
     )

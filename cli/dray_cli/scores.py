@@ -1,11 +1,12 @@
 """Why this node and not that: the scores of nodes, when a pod was decided or now."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import click
 import msgspec
 from msgspec.structs import replace as replaced
 
@@ -24,12 +25,15 @@ from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen
 from dray_allocator.values.options import AllocatorOptions
 from dray_cli.streams import read_whole
-from dray_cli.tables import Cell, plain_lines
+from dray_cli.tables import Row, echo_table, plain_lines
+from dray_cli.text import wrapped_on_terminal
 
 _NONE = (
     "the pod's node is given, all devices are searched, or no facts of the pod are left; "
     "a recording may have them: dray replay FILE --scores pod/NAME"
 )
+Table = tuple[Sequence[str], Sequence[Row]]
+"""Titles and rows."""
 _ANSWER_S: Final = 1.0
 """How long the replica that decided has to answer; the others stay silent."""
 _NOT_KEPT: Final = (
@@ -53,10 +57,28 @@ class FoundScores:
 
     def lines(self) -> list[str]:
         """As a person reads them."""
-        note = [f"{self.note}."] if self.note else []
+        lines: list[str] = []
+        for part in self._parts():
+            is_text = isinstance(part, str)
+            lines += [part] if is_text else [f"  {line}" for line in plain_lines(*part)]
+        return lines
+
+    def _parts(self) -> Iterator[str | Table]:
+        """Sentences, and the table."""
+        if self.note:
+            yield f"{self.note}."
         if self.scores is None:
-            return [*note, f"No scores: {self.missing or _NONE}."]
-        return [*note, *_lines(self.scores, self.node, self.when)]
+            yield f"No scores: {self.missing or _NONE}."
+        else:
+            yield from _parts(self.scores, self.node, self.when)
+
+    def echo(self) -> None:
+        """Print it within the terminal's width."""
+        for part in self._parts():
+            if isinstance(part, str):
+                click.echo(wrapped_on_terminal(part))
+            else:
+                echo_table(*part)
 
     def as_json(self) -> dict[str, Any]:
         """The same as data."""
@@ -141,7 +163,7 @@ async def _learned(bus: Bus, domain: str, epoch: int) -> Learned | None:
     return found
 
 
-def _lines(scores: PodScores, node: str, when: str) -> Iterator[str]:
+def _parts(scores: PodScores, node: str, when: str) -> Iterator[str | Table]:
     yield f"Scores {when}: {scores.policy}."
     if scores.first:
         yield f"  Before the score come {scores.first}."
@@ -149,9 +171,9 @@ def _lines(scores: PodScores, node: str, when: str) -> Iterator[str]:
         yield f"  The pod fits on none of {scores.of_nodes} nodes."
         return
     names = list(dict.fromkeys(name for one in scores.nodes for name in one.parts))
-    rows = [
+    rows: list[Row] = [
         [
-            Cell(one.node),
+            one.node,
             str(one.score),
             *(_part(name, one.parts.get(name)) for name in names),
             "the pod's" if one.node == node else "",
@@ -159,7 +181,7 @@ def _lines(scores: PodScores, node: str, when: str) -> Iterator[str]:
         for one in scores.nodes
     ]
     titles = ("NODE", "SCORE", *(name.removeprefix("virtual_").upper() for name in names), "")
-    yield from (f"  {line}" for line in plain_lines(titles, rows))
+    yield titles, rows
     if (more := scores.of_nodes - len(scores.nodes)) > 0:
         yield f"  {more} more of the pool score worse, or the pod does not fit there."
     if node and node not in {one.node for one in scores.nodes}:
