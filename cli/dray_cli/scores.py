@@ -59,8 +59,10 @@ class FoundScores:
         """As a person reads them."""
         lines: list[str] = []
         for part in self._parts():
-            is_text = isinstance(part, str)
-            lines += [part] if is_text else [f"  {line}" for line in plain_lines(*part)]
+            if isinstance(part, str):
+                lines.append(part)
+            else:
+                lines += [f"  {line}" for line in plain_lines(*part)]
         return lines
 
     def _parts(self) -> Iterator[str | Table]:
