@@ -48,7 +48,8 @@ def facts_without_fence() -> AbstractContextManager[Any]:
 def executor_without_second_line() -> AbstractContextManager[Any]:
     """Writes whatever was decided."""
     return mock.patch(
-        "dray_claim_controller.execution.in_flight_allocations.double_allocation", return_value=None
+        "dray_claim_controller.execution.decisions.in_flight_allocations.double_allocation",
+        return_value=None,
     )
 
 

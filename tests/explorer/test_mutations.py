@@ -10,7 +10,7 @@ from tests.mutations import Mutation, allocator_forgetting_reservations, executo
 from dray.api.pods import Pod
 from dray_allocator.cycle import ended_reservations
 from dray_allocator.state import pending_allocations
-from dray_claim_controller.execution import decisions as rules
+from dray_claim_controller.execution.decisions import next_step as rules
 from dray_claim_controller.execution.writes import ClaimWrites
 from tools.model_checker.bounds import (
     CRASH,
@@ -69,13 +69,16 @@ def bindings_without_revision() -> AbstractContextManager[Any]:
 def pods_without_void() -> AbstractContextManager[Any]:
     """Clears what a pod may be bound by."""
     return mock.patch(
-        "dray_claim_controller.execution.rollback_decisions.pod_void_annotation", return_value=""
+        "dray_claim_controller.execution.decisions.rollback_rules.pod_void_annotation",
+        return_value="",
     )
 
 
 def pods_not_heard() -> AbstractContextManager[Any]:
     """Binds a pod by what it says is taken back."""
-    return mock.patch("dray_claim_controller.execution.decisions.voids_of", return_value={})
+    return mock.patch(
+        "dray_claim_controller.execution.decisions.next_step.voids_of", return_value={}
+    )
 
 
 def pods_bound_after_their_first_claim() -> AbstractContextManager[Any]:
@@ -87,7 +90,7 @@ def pods_bound_after_their_first_claim() -> AbstractContextManager[Any]:
         held = seen is not None and seen.claim.allocation is not None
         return rules.BindPod() if held and observed.pod else real(observed, decision)
 
-    return mock.patch("dray_claim_controller.execution.decisions.next_step", step)
+    return mock.patch("dray_claim_controller.execution.decisions.next_step.next_step", step)
 
 
 def claims_given_up_whatever_they_say() -> AbstractContextManager[Any]:

@@ -144,7 +144,9 @@ def test_an_edited_event_of_the_claim_controller_is_found(lines):
 
 def test_changed_code_of_the_claim_controller_is_found(lines, monkeypatch):
     """An allocation is written without a mark before it."""
-    monkeypatch.setattr("dray_claim_controller.execution.decisions.Mark", lambda claim: None)
+    monkeypatch.setattr(
+        "dray_claim_controller.execution.decisions.next_step.Mark", lambda claim: None
+    )
 
     divergence = replay(lines).services["claim-controller"].divergence
 

@@ -9,10 +9,10 @@ from dray.api.names import VOID
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, PODS, ConflictError, Object
 from dray.runtime.clock import SystemClock
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.execution.rollback import Rollback, VoidWriter
 from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.informers import Informers
 
 
 async def pod_of(world: Any) -> Object:

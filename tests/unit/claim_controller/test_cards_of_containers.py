@@ -14,7 +14,11 @@ from dray.api.names import (
     INJECT_CONTAINER,
     TFLOPS_REQUEST,
 )
-from dray_claim_controller.report.container_gpus import asks_by_container, container_gpus, says
+from dray_claim_controller.report.decisions.container_gpus import (
+    asks_by_container,
+    container_gpus,
+    says,
+)
 
 
 def container(name, *requests):

@@ -15,10 +15,10 @@ from dray.kube.ports import (
     Resource,
 )
 from dray.runtime.clock import SystemClock
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.execution.rollback import VoidWriter
 from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.informers import Informers
 
 ATTEMPT = 1_000_001
 

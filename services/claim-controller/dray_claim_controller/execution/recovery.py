@@ -9,21 +9,21 @@ from typing import Any, Final
 import structlog
 
 from dray.runtime.clock import Clock
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import PodValue
-from dray_claim_controller.execution.adoption import (
+from dray_claim_controller.execution.decisions.adoption import (
     UnfinishedPlacements,
     UnfinishedPods,
     is_unfinished,
 )
-from dray_claim_controller.execution.executions import Execution
-from dray_claim_controller.execution.rollback import Rollback
-from dray_claim_controller.execution.unschedulable import (
+from dray_claim_controller.execution.decisions.executions import Execution
+from dray_claim_controller.execution.decisions.unschedulable import (
     Cleared,
     Refused,
     cleared,
     unschedulable_attempt,
 )
+from dray_claim_controller.execution.rollback import Rollback
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.tracing import rollback_span
 from dray_claim_controller.work_queue import FairWorkQueue
 

@@ -28,15 +28,19 @@ from dray.runtime.clock import Clock
 from dray.runtime.token_bucket import TokenBucket
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim, FactKey
 from dray_claim_controller.cache.changes import Unread
-from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.execution.binding_conditions import NEVER_READY
-from dray_claim_controller.execution.decisions import NOT_WRITTEN, REFUSED
-from dray_claim_controller.execution.executions import Execution
+from dray_claim_controller.execution.decisions.binding_conditions import NEVER_READY
+from dray_claim_controller.execution.decisions.executions import Execution
+from dray_claim_controller.execution.decisions.next_step import NOT_WRITTEN, REFUSED
 from dray_claim_controller.execution.progress import Progress
 from dray_claim_controller.execution.writes import ClaimWrites
-from dray_claim_controller.report import event_messages
-from dray_claim_controller.report.container_gpus import asks_by_container, container_gpus, says
-from dray_claim_controller.report.device_health import DeviceHealth
+from dray_claim_controller.informers import Informers
+from dray_claim_controller.report.decisions import event_messages
+from dray_claim_controller.report.decisions.container_gpus import (
+    asks_by_container,
+    container_gpus,
+    says,
+)
+from dray_claim_controller.report.decisions.device_health import DeviceHealth
 from dray_claim_controller.report.queue import ReportQueue, Subject, Work
 from dray_claim_controller.report.writes import ReportWrites
 

@@ -13,7 +13,7 @@ from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.cache.stored_pool_status import stored_status
-from dray_claim_controller.pools.status import (
+from dray_claim_controller.pools.decisions.status import (
     LogPosition,
     OwnerChange,
     PoolServices,

@@ -9,7 +9,7 @@ from dray.api.names import OWNER_DRAY
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
-from dray_claim_controller.execution.decisions import same_allocation, voids_of
+from dray_claim_controller.execution.decisions.next_step import same_allocation, voids_of
 
 
 def may_roll_back(

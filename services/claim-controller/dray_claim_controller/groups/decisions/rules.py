@@ -28,7 +28,7 @@ from dray_claim_controller.cache.groups import (
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.facts.groups import group_fact
-from dray_claim_controller.groups.status import (
+from dray_claim_controller.groups.decisions.status import (
     has_run,
     native_condition,
     observe,

@@ -7,7 +7,12 @@ from dray.messages.decisions import PodDecision
 from dray_claim_controller.cache.cached_objects import TERMINAL
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
-from dray_claim_controller.execution.decisions import GO, WAIT, same_allocation, stop_jointly
+from dray_claim_controller.execution.decisions.next_step import (
+    GO,
+    WAIT,
+    same_allocation,
+    stop_jointly,
+)
 
 Verdict = str
 """``GO``, ``WAIT``, or why the decision is rolled back (``stop_jointly``)."""

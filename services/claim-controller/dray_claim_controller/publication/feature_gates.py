@@ -12,7 +12,7 @@ from dray.kube.probe import probe
 from dray.messages.facts import ClusterObserved
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
-from dray_claim_controller.facts.publisher import Publisher
+from dray_claim_controller.publication.publisher import Publisher
 
 
 class FeatureGateReconciler:

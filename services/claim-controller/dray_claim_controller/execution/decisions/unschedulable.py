@@ -14,7 +14,7 @@ from dray.api.pods import Pod
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
-from dray_claim_controller.timers import Due, due
+from dray_claim_controller.execution.decisions.timers import Due, due
 
 UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
 """Reasons of the condition PodScheduled, besides ``SchedulingGated``."""

@@ -8,7 +8,7 @@ from dray.bus.ports import StreamState
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.cache.stored_pool_status import RememberedLog
-from dray_claim_controller.execution.decisions import epoch_of
+from dray_claim_controller.execution.decisions.next_step import epoch_of
 
 
 def is_lost(remembered: RememberedLog, state: StreamState | None, seen_sequence: int) -> bool:

@@ -10,11 +10,11 @@ from dray_claim_controller.cache.cached_objects import CachedPod, CachedResource
 from dray_claim_controller.cache.groups import may_start
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
-from dray_claim_controller.execution.decisions import (
+from dray_claim_controller.execution.decisions.executions import Execution
+from dray_claim_controller.execution.decisions.next_step import (
     decided,
 )
-from dray_claim_controller.execution.executions import Execution
-from dray_claim_controller.timers import Due, due
+from dray_claim_controller.execution.decisions.timers import Due, due
 
 
 def adopted(cache: ObjectCache, cached: CachedPod) -> Execution | None:

@@ -16,7 +16,7 @@ from dray.messages.decisions import PodDecision, Waiting
 from dray.messages.events import ExecutionStep
 from dray.reasons import Reason, in_words
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim, ObjectProblem
-from dray_claim_controller.execution.executions import DecisionVersions
+from dray_claim_controller.execution.decisions.executions import DecisionVersions
 from dray_claim_controller.execution.progress import Progress
 
 COMPONENT = "tensor-fusion.ai/claim-controller"

@@ -20,7 +20,7 @@ from dray_claim_controller.cache.anti_affinity import same_topology
 from dray_claim_controller.cache.cached_objects import TERMINAL, CachedPod, CachedResourceClaim
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
-from dray_claim_controller.execution.binding_conditions import (
+from dray_claim_controller.execution.decisions.binding_conditions import (
     NODE_GONE,
     ConditionsFailed,
     ConditionsPending,

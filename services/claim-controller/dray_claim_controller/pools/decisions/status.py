@@ -14,7 +14,7 @@ from dray_claim_controller.cache.stored_pool_status import stored_status
 from dray_claim_controller.facts.handover import former_owner
 from dray_claim_controller.facts.membership import assigned_name, contested_nodes
 from dray_claim_controller.facts.pool_capacity import pool_totals, waiting_in
-from dray_claim_controller.pools.usage import allocated_claims, pods_of
+from dray_claim_controller.pools.decisions.usage import allocated_claims, pods_of
 
 SILENT_S: Final = 30.0
 """After this time without a report a node-agent counts as silent; it reports every 10 s."""

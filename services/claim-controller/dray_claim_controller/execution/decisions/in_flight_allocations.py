@@ -13,7 +13,7 @@ from dray.messages.decisions import ClaimDecision
 from dray_claim_controller.cache.counters import SharedCounters
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
-from dray_claim_controller.execution.double_allocation_check import (
+from dray_claim_controller.execution.decisions.double_allocation_check import (
     ClaimHolding,
     DevicePool,
     double_allocation,

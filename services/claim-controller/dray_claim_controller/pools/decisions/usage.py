@@ -7,7 +7,7 @@ from dray.kube.ports import POLICIES, POOLS, Object
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
-from dray_claim_controller.execution.executions import OpenExecutions
+from dray_claim_controller.execution.decisions.executions import OpenExecutions
 from dray_claim_controller.facts.membership import assigned_name
 
 HELD_FOR_S = 60.0
