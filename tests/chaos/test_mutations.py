@@ -15,7 +15,7 @@ from dray.bus.memory_store import MemoryStream
 from dray.bus.ports import Fence
 from dray.messages.base import Outgoing
 from dray_allocator.state.domain import Reservation, Stage
-from dray_sandbox.simulation.run import Size, simulate
+from tools.simulation.run import Size, simulate
 
 SEEDS = range(16)
 

@@ -23,9 +23,9 @@ from dray_claim_controller.logs.epochs import Epochs
 from dray_claim_controller.publication.publisher import Publisher
 from dray_claim_controller.templates.reconciler import TemplateReconciler
 from dray_claim_controller.work_queue import FairSlots
-from dray_sandbox.simulation.fault_injector import CALM
-from dray_sandbox.simulation.refusals import cases
-from dray_sandbox.simulation.run import Size, simulate
+from tools.simulation.fault_injector import CALM
+from tools.simulation.refusals import cases
+from tools.simulation.run import Size, simulate
 
 SEEDS = range(16)
 

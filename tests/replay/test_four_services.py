@@ -18,9 +18,9 @@ from dray_claim_controller.journal_replayer import JournalReplayer
 from dray_cli.__main__ import cli
 from dray_cli.replay.outcome import SERVICES
 from dray_cli.replay.run import replay
-from dray_sandbox.recordings import services
-from dray_sandbox.simulation import cluster
-from dray_sandbox.simulation.run import Size
+from tools.recordings import services
+from tools.simulation import cluster
+from tools.simulation.run import Size
 
 CONTROLLER = subject_prefix(ControllerNoted)
 AGENT = subject_prefix(AgentNoted)

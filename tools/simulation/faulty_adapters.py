@@ -33,9 +33,9 @@ from dray.kube.ports import (
 )
 from dray.messages.base import Delivered, Outgoing
 from dray.messages.rpc import Reading, ReadingReply
-from dray_sandbox.simulation.answers import bus_error, kube_error
-from dray_sandbox.simulation.faults import FaultPolicy, FaultyConnection
-from dray_sandbox.simulation.loop import CURRENT, Process
+from tools.simulation.answers import bus_error, kube_error
+from tools.simulation.faults import FaultPolicy, FaultyConnection
+from tools.simulation.loop import CURRENT, Process
 
 
 class FaultyKube:

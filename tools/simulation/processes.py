@@ -49,10 +49,10 @@ from dray_node_agent.settings import NodeGroup
 from dray_node_agent.slice_publisher import SlicePublisher
 from dray_sandbox.controllers.claim_controller import ResourceClaimController
 from dray_sandbox.scheduler.scheduler import Scheduler
-from dray_sandbox.simulation.cluster import DEDICATED, LIFE, SHARED
-from dray_sandbox.simulation.faulty_adapters import FaultyBus
-from dray_sandbox.simulation.kube_scheduler import DeviceAllocator
-from dray_sandbox.simulation.loop import Process, VirtualLoop
+from tools.simulation.cluster import DEDICATED, LIFE, SHARED
+from tools.simulation.faulty_adapters import FaultyBus
+from tools.simulation.kube_scheduler import DeviceAllocator
+from tools.simulation.loop import Process, VirtualLoop
 
 Work = Coroutine[Any, Any, None]
 ProcessFactory = Callable[[Kube, Bus, str], "RunningLoops"]

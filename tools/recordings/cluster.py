@@ -22,7 +22,7 @@ from dray.messages.facts import (
     Synced,
     Tick,
 )
-from dray_sandbox.recordings.bus import SimulatedBus
+from tools.recordings.bus import SimulatedBus
 
 POOLS = ("inference", "training")
 NODES = ("node-0", "node-1", "node-2")

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from dray.api.claims import Allocation, last_attempt_before
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import Decided
-from dray_sandbox.recordings.cluster import RecordedCluster
+from tools.recordings.cluster import RecordedCluster
 
 
 class RecordedExecutor:

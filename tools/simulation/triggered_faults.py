@@ -10,10 +10,10 @@ from dray.api.errors import DrayError
 from dray.api.names import POOL_LABEL
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, NODES, PODS
-from dray_sandbox.simulation.administrators import tolerate_budget_alarms
-from dray_sandbox.simulation.cluster import TEAM
-from dray_sandbox.simulation.faults import Fault, TriggeredFault
-from dray_sandbox.simulation.world import SimulatedWorld
+from tools.simulation.administrators import tolerate_budget_alarms
+from tools.simulation.cluster import TEAM
+from tools.simulation.faults import Fault, TriggeredFault
+from tools.simulation.world import SimulatedWorld
 
 TRIGGERS = (
     ("cc", "kube.patch", "pods/"),

@@ -14,7 +14,7 @@ from dray.api.claims import Claim
 from dray.kube.convert import pod_from
 from dray.kube.ports import Object
 from dray.messages.base import Delivered
-from dray_sandbox.simulation.answers import (
+from tools.simulation.answers import (
     BUS_ANSWERS,
     KUBE_ANSWERS,
     MARKER,

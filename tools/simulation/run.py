@@ -15,16 +15,16 @@ from unittest import mock
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS
 from dray_allocator.state.domain import Reservation
-from dray_sandbox.simulation.bus_checks import other_readings, repeated_attempts, stale_facts
-from dray_sandbox.simulation.cluster import create_cluster
-from dray_sandbox.simulation.fault_injector import FaultInjector
-from dray_sandbox.simulation.invariants import QuietChecks, unexplained_pods
-from dray_sandbox.simulation.loop import EPOCH_UNIX_S, VirtualLoop
-from dray_sandbox.simulation.processes import POOL_OF_NODE
-from dray_sandbox.simulation.refusal_faults import ELECTED_S
-from dray_sandbox.simulation.refusals import Case, RefusalScope
-from dray_sandbox.simulation.trace import SimulationTrace
-from dray_sandbox.simulation.world import SimulatedWorld
+from tools.simulation.bus_checks import other_readings, repeated_attempts, stale_facts
+from tools.simulation.cluster import create_cluster
+from tools.simulation.fault_injector import FaultInjector
+from tools.simulation.invariants import QuietChecks, unexplained_pods
+from tools.simulation.loop import EPOCH_UNIX_S, VirtualLoop
+from tools.simulation.processes import POOL_OF_NODE
+from tools.simulation.refusal_faults import ELECTED_S
+from tools.simulation.refusals import Case, RefusalScope
+from tools.simulation.trace import SimulationTrace
+from tools.simulation.world import SimulatedWorld
 
 _QUIET_WITHIN_S = 300.0
 """Several in sequence of: voids 30 s, leases 15 s, exclusions and templates 10 s, backoffs."""

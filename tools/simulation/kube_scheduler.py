@@ -19,7 +19,7 @@ from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, pod_from, slice_from, status_to
 from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, Object, Resource
 from dray_sandbox.informer import changes
-from dray_sandbox.simulation.loop import EPOCH_UNIX_S
+from tools.simulation.loop import EPOCH_UNIX_S
 
 STALE_S = 60.0
 """Older decisions are dropped, like requests that never arrive."""

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES
-from dray_sandbox.simulation.cluster import DEDICATED, SHARED, TEAM
-from dray_sandbox.simulation.faults import Fault, TriggeredFault
-from dray_sandbox.simulation.refusals import (
+from tools.simulation.cluster import DEDICATED, SHARED, TEAM
+from tools.simulation.faults import Fault, TriggeredFault
+from tools.simulation.refusals import (
     MOST_PODS,
     SINGLE_POD,
     TENANT,
@@ -18,7 +18,7 @@ from dray_sandbox.simulation.refusals import (
     cases,
     refuse,
 )
-from dray_sandbox.simulation.world import SimulatedWorld
+from tools.simulation.world import SimulatedWorld
 
 ELECTED_S: Final = 16.0
 """Time until another replica leads and has published everything after the leader was killed."""

@@ -21,8 +21,8 @@ from dray_allocator.values.events import (
     Serve,
 )
 from dray_allocator.values.options import AllocatorOptions
-from dray_sandbox.recordings.bus import SimulatedBus
-from dray_sandbox.recordings.executor import RecordedExecutor
+from tools.recordings.bus import SimulatedBus
+from tools.recordings.executor import RecordedExecutor
 
 OPTIONS = AllocatorOptions(exclusion_s=20.0, checkpoint_interval_s=120.0, uncommitted_after_s=30.0)
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 from dray.api.errors import DrayError
 from dray.kube.ports import Object, Resource
-from dray_sandbox.simulation.answers import FaultyAnswer, within
-from dray_sandbox.simulation.loop import Process, running_loop
+from tools.simulation.answers import FaultyAnswer, within
+from tools.simulation.loop import Process, running_loop
 
 T = TypeVar("T")
 

@@ -12,13 +12,13 @@ from dray.api.names import DEVICE_CLASS, DRAY_NAMESPACE, POOL_LABEL
 from dray.bus.backlog import Backlog
 from dray.bus.ports import Bus
 from dray.kube.ports import PODS, Kube, NotFoundError, Object
-from dray_sandbox.simulation import processes
-from dray_sandbox.simulation.cluster import DEDICATED, SHARED, TEAM, gpu_pod
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import AdmissionAnswer, AdmissionRequest
 from dray_webhook.service.facts_cache import FactsCache
 from dray_webhook.service.handler import AdmissionHandler
 from dray_webhook.service.recorder import ReviewRecorder
+from tools.simulation import processes
+from tools.simulation.cluster import DEDICATED, SHARED, TEAM, gpu_pod
 
 _TIMEOUT_S = 10.0
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from random import Random
 
 from dray.recording.lines import Line
-from dray_sandbox.recordings.bus import SimulatedBus
-from dray_sandbox.recordings.cluster import RecordedCluster
-from dray_sandbox.recordings.executor import RecordedExecutor
-from dray_sandbox.recordings.replicas import RecordedReplicas
+from tools.recordings.bus import SimulatedBus
+from tools.recordings.cluster import RecordedCluster
+from tools.recordings.executor import RecordedExecutor
+from tools.recordings.replicas import RecordedReplicas
 
 
 class Simulation:

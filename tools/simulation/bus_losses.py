@@ -4,7 +4,7 @@ import asyncio
 import random
 
 from dray.bus.topology import COMMANDS_STREAM, FACTS_STREAM
-from dray_sandbox.simulation.world import SimulatedWorld
+from tools.simulation.world import SimulatedWorld
 
 
 class BusLosses:

@@ -21,12 +21,12 @@ from dray.recording.recorder import Recorder
 from dray.runtime.settings import LogSettings
 from dray_claim_controller.app import Controller
 from dray_claim_controller.settings import ControllerSettings, Publishing, Templates
-from dray_sandbox.recordings.nodes import NodeDisk, node_agent
-from dray_sandbox.recordings.user import webhook
-from dray_sandbox.simulation import processes
-from dray_sandbox.simulation.processes import SimulatedProcess
-from dray_sandbox.simulation.run import SimulationOutcome, Size, simulate
-from dray_sandbox.simulation.world import SimulatedWorld
+from tools.recordings.nodes import NodeDisk, node_agent
+from tools.recordings.user import webhook
+from tools.simulation import processes
+from tools.simulation.processes import SimulatedProcess
+from tools.simulation.run import SimulationOutcome, Size, simulate
+from tools.simulation.world import SimulatedWorld
 
 SIZE = Size(pods=16, faults=12, seconds=45.0)
 

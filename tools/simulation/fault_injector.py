@@ -9,9 +9,9 @@ from dray.api.errors import DrayError
 from dray.api.names import DERIVED_FROM_LABEL
 from dray.kube.convert import claim_from, pod_from
 from dray.kube.ports import CLAIMS, PODS, POOLS, TEMPLATES, Object, Resource
-from dray_sandbox.simulation.administrators import Administrators
-from dray_sandbox.simulation.bus_losses import BusLosses
-from dray_sandbox.simulation.cluster import (
+from tools.simulation.administrators import Administrators
+from tools.simulation.bus_losses import BusLosses
+from tools.simulation.cluster import (
     DEDICATED,
     SHARED,
     SPARE,
@@ -20,11 +20,11 @@ from dray_sandbox.simulation.cluster import (
     gpu_pod,
     plain_pod,
 )
-from dray_sandbox.simulation.processes import DRAY_PROCESSES
-from dray_sandbox.simulation.refusal_faults import RefusalFaults
-from dray_sandbox.simulation.refusals import Case
-from dray_sandbox.simulation.triggered_faults import TriggeredFaults
-from dray_sandbox.simulation.world import SimulatedWorld
+from tools.simulation.processes import DRAY_PROCESSES
+from tools.simulation.refusal_faults import RefusalFaults
+from tools.simulation.refusals import Case
+from tools.simulation.triggered_faults import TriggeredFaults
+from tools.simulation.world import SimulatedWorld
 
 FaultAction = Callable[[], Awaitable[None]]
 CALM: Final = (

@@ -5,15 +5,15 @@ from collections import Counter
 from pathlib import Path
 
 from dray.recording.file import write_recording
-from dray_sandbox.recordings import services
-from dray_sandbox.recordings.allocators import simulate
+from tools.recordings import services
+from tools.recordings.allocators import simulate
 
-FOLDER = Path(__file__).parents[3] / "tests" / "replay" / "recordings"
+FOLDER = Path(__file__).parents[2] / "tests" / "replay" / "recordings"
 
 
 def main() -> None:
     """Generate both recordings."""
-    parser = argparse.ArgumentParser(prog="python -m dray_sandbox.recordings", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.recordings", description=__doc__)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="default: tests/replay/…")
     parser.add_argument("--first", type=int, default=3, help="first seed of the search")
     options = parser.parse_args()

@@ -22,7 +22,7 @@ from dray_node_agent.node_state import NodeFollower, NodeReporter
 from dray_node_agent.rule_recorder import AgentRuleRecorder
 from dray_node_agent.settings import NodeGroup
 from dray_node_agent.slice_publisher import SlicePublisher
-from dray_sandbox.simulation import processes
+from tools.simulation import processes
 
 
 class NodeDisk(processes.Disk):

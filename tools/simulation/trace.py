@@ -12,7 +12,7 @@ import structlog
 
 from dray.kube.memory_store import Event
 from dray.kube.ports import EVENTS, LEASES
-from dray_sandbox.simulation.loop import CURRENT
+from tools.simulation.loop import CURRENT
 
 _UNRECORDED = (EVENTS, LEASES)
 ALARMS = (

@@ -31,12 +31,12 @@ from dray.kube.ports import (
     Resource,
 )
 from dray.messages.facts import ClusterObserved, PolicyObserved, PoolObserved, TemplateObserved
-from dray_sandbox.simulation.refusals import TENANT
 from dray_webhook.decisions.injection import AdmissionIds
 from dray_webhook.decisions.pods import admit_pod
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import AdmissionRequest
 from dray_webhook.decisions.view import View
+from tools.simulation.refusals import TENANT
 
 TEAM = "team"
 DEDICATED, SHARED, SPARE = "dedicated", "shared", "spare"

@@ -11,12 +11,12 @@ from dray.api.names import VOID
 from dray.bus.memory import MemoryBus
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, LEASES, Object, Resource
-from dray_sandbox.simulation.answers import FaultyAnswer, unreadable
-from dray_sandbox.simulation.faults import Fault, FaultRates, TriggeredFault, weight_of
-from dray_sandbox.simulation.faulty_adapters import FaultyBus, connections
-from dray_sandbox.simulation.invariants import SimulationInvariants, WatchedStore
-from dray_sandbox.simulation.loop import CURRENT, Process, VirtualLoop
-from dray_sandbox.simulation.processes import (
+from tools.simulation.answers import FaultyAnswer, unreadable
+from tools.simulation.faults import Fault, FaultRates, TriggeredFault, weight_of
+from tools.simulation.faulty_adapters import FaultyBus, connections
+from tools.simulation.invariants import SimulationInvariants, WatchedStore
+from tools.simulation.loop import CURRENT, Process, VirtualLoop
+from tools.simulation.processes import (
     DRAY_PROCESSES,
     GPUS_PER_NODE,
     POOL_OF_NODE,
@@ -24,8 +24,8 @@ from dray_sandbox.simulation.processes import (
     SimulatedProcess,
     all_processes,
 )
-from dray_sandbox.simulation.refusals import READ, LastingRefusal
-from dray_sandbox.simulation.trace import SimulationTrace
+from tools.simulation.refusals import READ, LastingRefusal
+from tools.simulation.trace import SimulationTrace
 
 _SHOWN = 3
 """Requests per refusal in the trace."""

@@ -30,7 +30,7 @@ from dray.kube.ports import (
     TEMPLATES,
     Object,
 )
-from dray_sandbox.simulation.refusals import LastingRefusal
+from tools.simulation.refusals import LastingRefusal
 
 EXPLAIN_WITHIN_S: Final = 10.0
 """Time from a pod's creation until it is bound or has an explanation. Without faults 3 s suffice;

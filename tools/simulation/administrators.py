@@ -8,14 +8,14 @@ from dray.api.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
 from dray.bus.topology import FACTS_STREAM
 from dray.kube.ports import NODES, POLICIES, POOLS, AlreadyExistsError, NotFoundError
 from dray.messages.decisions import log_stream
-from dray_sandbox.simulation.cluster import (
+from tools.simulation.cluster import (
     DEDICATED,
     SHARED,
     SPARE,
     node_object,
     pool_object,
 )
-from dray_sandbox.simulation.world import SimulatedWorld
+from tools.simulation.world import SimulatedWorld
 
 BUDGET_ALARMS = ("its budget was lowered below its use", "double allocation prevented")
 """Alarms that are correct after a budget was lowered below its use."""

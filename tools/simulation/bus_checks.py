@@ -22,7 +22,7 @@ from dray.messages.facts import (
 )
 from dray_allocator.state.domain import LogFold
 from dray_allocator.state.state import AllocatorState
-from dray_sandbox.simulation.refusals import LastingRefusal
+from tools.simulation.refusals import LastingRefusal
 
 _COMPARED = (ClaimObserved, PodObserved, SliceObserved, NodeObserved, InventoryObserved)
 
