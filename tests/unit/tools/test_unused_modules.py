@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.unused_modules import ROOT, unreached, unused_modules
+from tools.sizes import ROOT
+from tools.unused_modules import unreached, unused_modules
 
 NO_IMPORTS: Mapping[str, set[str]] = {}
 
