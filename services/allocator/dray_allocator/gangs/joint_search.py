@@ -23,11 +23,12 @@ from dray_allocator.gangs.placements import Member, Placements, Saved
 from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.placement.choice import Choice, Pause
 from dray_allocator.placement.class_search import NodeSearch
+from dray_allocator.placement.fast_path.table_choice import index_of
 from dray_allocator.placement.node_filter import passes
 from dray_allocator.placement.node_trial import NodeProblem, evaluate_node
 from dray_allocator.placement.pod_claims import pod_claims
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.schedule import index_of, may_use_other_devices, schedule_pod
+from dray_allocator.placement.schedule import may_use_other_devices, schedule_pod
 from dray_allocator.scoring.policies import by_load
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState

@@ -17,9 +17,9 @@ from dray_allocator.nodes.plan import FilterPlan, filter_plan
 from dray_allocator.nodes.ratings import NodeScore, Scoring
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.choice import CONNECTED_NODES, Choice, Outcome
+from dray_allocator.placement.fast_path.preferred_nodes import PreferredNode, in_order
 from dray_allocator.placement.node_filter import candidates, passes
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.preferred_nodes import PreferredNode, in_order
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 from dray_allocator.state.domain import SchedulingDomain
