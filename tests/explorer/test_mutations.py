@@ -11,7 +11,7 @@ from dray.api.pods import Pod
 from dray_allocator.cycle import ended_reservations
 from dray_allocator.state import pending_allocations
 from dray_claim_controller.execution.decisions import next_step as rules
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
 from tools.model_checker.bounds import (
     CRASH,
     GANG,
@@ -60,10 +60,10 @@ def siblings_not_looked_at() -> AbstractContextManager[Any]:
 def bindings_without_revision() -> AbstractContextManager[Any]:
     """Binds a pod whatever it says by now."""
 
-    async def bind(writes: ClaimWrites, pod: Pod, node: str) -> None:
+    async def bind(writes: ExecutionWrites, pod: Pod, node: str) -> None:
         await writes._kube.bind(pod.name, pod.namespace, uid=pod.uid, node=node)
 
-    return mock.patch.object(ClaimWrites, "bind", bind)
+    return mock.patch.object(ExecutionWrites, "bind", bind)
 
 
 def pods_without_void() -> AbstractContextManager[Any]:

@@ -26,7 +26,7 @@ from dray_claim_controller.execution.recovery import PodRecovery
 from dray_claim_controller.execution.rollback import Rollback, VoidWriter
 from dray_claim_controller.execution.steps import Hook
 from dray_claim_controller.execution.void_commands import VoidCommands
-from dray_claim_controller.execution.writes import ClaimWrites, Timeout
+from dray_claim_controller.execution.writes import ExecutionWrites, Timeout
 from dray_claim_controller.garbage.reconciler import GarbageReconciler
 from dray_claim_controller.groups.reconciler import GroupReconciler
 from dray_claim_controller.informers import Informers
@@ -86,7 +86,7 @@ class LeaderTerm:
             dependencies.clock,
         )
         bus, kube, instance = dependencies.bus, dependencies.kube, dependencies.settings.instance
-        writes = self._writes = ClaimWrites(kube, dependencies.timeout_s)
+        writes = self._writes = ExecutionWrites(kube, dependencies.timeout_s)
         self.publisher = Publisher(
             bus,
             informers.cache,

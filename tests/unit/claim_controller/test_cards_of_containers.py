@@ -29,7 +29,14 @@ def container(name, *requests):
 def pod(*containers, **annotations):
     return {
         "metadata": {"annotations": annotations},
-        "spec": {"initContainers": [container("init", "gpu-a")], "containers": list(containers)},
+        "spec": {
+            "initContainers": [container("init", "gpu-a")],
+            "containers": list(containers),
+            "resourceClaims": [
+                {"name": name, "resourceClaimTemplateName": "t"}
+                for name in (CLAIM_REFERENCE, "other")
+            ],
+        },
         "status": {
             "resourceClaimStatuses": [
                 {"name": CLAIM_REFERENCE, "resourceClaimName": "claim"},

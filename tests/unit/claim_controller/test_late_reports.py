@@ -13,7 +13,7 @@ from dray.messages.decisions import PodDecision, Waiting
 from dray.reasons import Reason
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.execution.decisions.executions import Execution
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
 from dray_claim_controller.informers import Informers
 from dray_claim_controller.report.reporter import Reporter
 
@@ -33,7 +33,7 @@ class Reports:
             MemoryBus(),
             informers,
             clock,
-            ClaimWrites(self.kube, lambda: 10.0),
+            ExecutionWrites(self.kube, lambda: 10.0),
             instance="test",
         )
         self.loops = [informers.run(), self.reporter.run()]

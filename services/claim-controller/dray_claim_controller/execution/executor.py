@@ -31,7 +31,7 @@ from dray_claim_controller.execution.progress import ExecutorEnvironment
 from dray_claim_controller.execution.rollback import Rollback
 from dray_claim_controller.execution.steps import Hook, Steps
 from dray_claim_controller.execution.waiters import WatchWaiters, awaited_uids
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
 from dray_claim_controller.informers import Informers
 from dray_claim_controller.leader.lease import LeaseExpiredError
 from dray_claim_controller.work_queue import FairSlots
@@ -95,7 +95,7 @@ class PodExecutor:
         informers: Informers,
         clock: Clock,
         environment: ExecutorEnvironment,
-        writes: ClaimWrites,
+        writes: ExecutionWrites,
         rollback: Rollback,
         *,
         concurrency: int = 16,

@@ -16,7 +16,7 @@ from dray_claim_controller.execution.decisions.rollback_rules import (
     RollbackCheck,
     is_held,
 )
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
 from dray_claim_controller.informers import Informers
 from dray_claim_controller.work_queue import FairWorkQueue
 
@@ -44,7 +44,7 @@ class VoidWriter:
         kube: Kube,
         informers: Informers,
         clock: Clock,
-        writes: ClaimWrites,
+        writes: ExecutionWrites,
         warn: WarnPod = lambda *_: None,
     ) -> None:
         self._kube = kube
@@ -186,7 +186,7 @@ class Rollback:
     executor bound it before, the write conflicts, and nothing is rolled back.
     """
 
-    def __init__(self, informers: Informers, writes: ClaimWrites, voids: VoidWriter) -> None:
+    def __init__(self, informers: Informers, writes: ExecutionWrites, voids: VoidWriter) -> None:
         self.voids = voids
         self._writes = writes
         self._informers = informers

@@ -29,7 +29,7 @@ from dray_claim_controller.execution.decisions.next_step import NOT_WRITTEN, REF
 from dray_claim_controller.execution.progress import ExecutorEnvironment, Progress, log_progress
 from dray_claim_controller.execution.rollback import Rollback
 from dray_claim_controller.execution.spans import ExecutionSpans
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
 from dray_claim_controller.informers import Informers
 from dray_claim_controller.leader.lease import MAX_WRITE_S, LeaseExpiredError
 
@@ -45,7 +45,7 @@ class Steps:
         informers: Informers,
         clock: Clock,
         environment: ExecutorEnvironment,
-        writes: ClaimWrites,
+        writes: ExecutionWrites,
         rollback: Rollback,
         hook: Hook | None = None,
     ) -> None:

@@ -22,7 +22,7 @@ Timeout = Callable[[], float | None]
 may be written any more. Asked right before each write, and after the read that fences it."""
 
 
-class ClaimWrites:
+class ExecutionWrites:
     """Patches of claims and pods. Raise KubeError, and LeaseExpiredError."""
 
     def __init__(self, kube: Kube, timeout_s: Timeout) -> None:

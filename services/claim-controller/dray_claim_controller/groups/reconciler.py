@@ -31,7 +31,7 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.execution.decisions.adoption import GroupRollbacks
 from dray_claim_controller.execution.decisions.executions import OpenExecutions
 from dray_claim_controller.execution.rollback import Rollback
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
 from dray_claim_controller.groups.decisions.rules import (
     DueForGroup,
     GroupActions,
@@ -83,7 +83,7 @@ class GroupReconciler:
         informers: Informers,
         clock: Clock,
         *,
-        writes: ClaimWrites,
+        writes: ExecutionWrites,
         rollback: Rollback,
         executions: Callable[[], Mapping[str, OpenExecutions]],
         executing: Callable[[], tuple[str, ...]],

@@ -32,7 +32,7 @@ from dray_claim_controller.execution.decisions.binding_conditions import NEVER_R
 from dray_claim_controller.execution.decisions.executions import Execution
 from dray_claim_controller.execution.decisions.next_step import NOT_WRITTEN, REFUSED
 from dray_claim_controller.execution.progress import Progress
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
 from dray_claim_controller.informers import Informers
 from dray_claim_controller.report.decisions import event_messages
 from dray_claim_controller.report.decisions.container_gpus import (
@@ -66,7 +66,7 @@ class Reporter:
         bus: Bus,
         informers: Informers,
         clock: Clock,
-        claims: ClaimWrites,
+        claims: ExecutionWrites,
         *,
         instance: str,
         patience_s: float = 30.0,

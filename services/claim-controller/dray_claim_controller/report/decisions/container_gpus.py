@@ -14,6 +14,7 @@ from dray.api.names import (
     INJECT_CONTAINER,
     qualified,
 )
+from dray.kube.convert_pods import claim_names
 from dray.kube.ports import Object
 
 ASKED_BY = (CONTAINER_GPUS, CONTAINER_GPU_COUNT, INJECT_CONTAINER)
@@ -31,7 +32,7 @@ def container_gpus(pod: Object, claims: Sequence[Claim], published: Published) -
 
     A card that is not published (any more) goes by its device name.
     """
-    named = _claim_of_reference(pod)
+    named = claim_names(pod).get(CLAIM_REFERENCE, "")
     held = [
         device
         for claim in claims
@@ -52,13 +53,6 @@ def says(pod: Object, text: str) -> bool:
     """Whether the pod's annotation is ``text`` already."""
     annotations = pod["metadata"].get("annotations") or {}
     return bool(annotations.get(CONTAINER_GPU_IDS, "") == text)
-
-
-def _claim_of_reference(pod: Object) -> str:
-    for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
-        if entry["name"] == CLAIM_REFERENCE:
-            return str(entry.get("resourceClaimName") or "")
-    return ""
 
 
 def _of(container: Object, held: Sequence[AllocatedDevice]) -> list[AllocatedDevice]:
