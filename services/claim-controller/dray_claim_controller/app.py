@@ -183,7 +183,7 @@ class Controller:
         metrics.gauge(
             "dray_allocations_rolled_back",
             "Allocations rolled back in this term because kube-scheduler refused the pod.",
-            of_term(lambda term: term.recovery.withdrawn),
+            of_term(lambda term: term.recovery.rolled_back),
         )
         metrics.gauge(
             "dray_unprepared_pods",

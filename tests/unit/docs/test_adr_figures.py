@@ -35,7 +35,7 @@ RECORDS = [*sorted((DOCS / "adr").glob("0*.md")), DOCS / "architecture.md"]
 PER_MINUTE, PER_HOUR, PER_KIB = 60, 3600, 1024
 EXECUTION, OPTIONS, PROBING = ExecutionSettings(), AllocatorOptions(), Probing()
 OWN: tuple[tuple[str, str, float], ...] = (
-    ("0005", "can't place the pod for {} s, dray withdraws", EXECUTION.withdraw_after),
+    ("0005", "can't place the pod for {} s, dray rolls", EXECUTION.withdraw_after),
     ("0007", "first {} hex digits of its SHA-256", HASH_DIGITS),
     ("0007", "deletes the template {} s after its last pod", Templates().unused_after),
     ("0007", "may be up to {} KiB", MAX_SHAPE_BYTES / PER_KIB),

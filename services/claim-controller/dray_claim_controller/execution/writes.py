@@ -67,7 +67,7 @@ class ExecutionWrites:
         return await self._patch(cached, {"annotations": annotations})
 
     async def clear(self, cached: CachedResourceClaim) -> Object:
-        """Take the allocation back, and the reservations that came with it."""
+        """Remove the allocation, and the reservations that came with it."""
         return await self._patch_status(cached, {"allocation": None, "reservedFor": None})
 
     async def announce(self, cached: CachedResourceClaim) -> Object:

@@ -153,7 +153,7 @@ class Reporter:
     def _waits_no_more(self, uid: str) -> None:
         self._undecided.pop(uid, None)
         for report in (_BIND_REQUEST, _WAITS_EVENT):
-            self._queue.withdraw_repeated((uid, report))
+            self._queue.cancel_repeated((uid, report))
 
     def _say_waiting(self, pod: Pod, message: str, put: Callable[[Subject, Work], None]) -> None:
         """An event with the pod's reasons to wait, unless there were many."""
