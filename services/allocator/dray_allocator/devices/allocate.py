@@ -16,8 +16,8 @@ from dray_allocator.devices.capacity import (
     demand_by,
     requested_capacity,
 )
+from dray_allocator.devices.devices_in_use import DevicesInUse
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError, SearchLimitError
-from dray_allocator.devices.held_devices import HeldDevices
 from dray_allocator.devices.ordered_search import OrderedSearch, PreferenceKey, Rating, SearchPlan
 from dray_allocator.devices.pools import ResourcePool, gather
 from dray_allocator.devices.requirements import Alternative, Planner, RequestAlternatives
@@ -37,7 +37,7 @@ class Problem:
     node: Node
     slices: Sequence[ResourceSlice]
     classes: Sequence[DeviceClass]
-    usage: HeldDevices
+    usage: DevicesInUse
     """The devices of other claims."""
     claims: Sequence[Claim]
 

@@ -12,8 +12,8 @@ from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import Demand, DemandOf
 from dray_allocator.devices.constraints import ConstraintState, constraint_state
 from dray_allocator.devices.counters import Counters
+from dray_allocator.devices.devices_in_use import DevicesInUse
 from dray_allocator.devices.errors import AllocationError
-from dray_allocator.devices.held_devices import HeldDevices
 from dray_allocator.devices.requirements import Alternative
 from dray_allocator.devices.versions import SchedulerVersion
 
@@ -40,7 +40,7 @@ class AllocationState:
     def __init__(
         self,
         claims: Sequence[Claim],
-        usage: HeldDevices,
+        usage: DevicesInUse,
         rules: SchedulerVersion,
         demand_of: DemandOf,
     ) -> None:

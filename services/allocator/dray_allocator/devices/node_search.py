@@ -17,7 +17,7 @@ from dray_allocator.devices.device_requests import (
     Share,
     eligible,
 )
-from dray_allocator.devices.held_devices import HeldDevices
+from dray_allocator.devices.devices_in_use import DevicesInUse
 from dray_allocator.devices.ordered_search import OrderedSearch, Rating, SearchPlan
 from dray_allocator.devices.published_devices import Card, NodeDevices
 from dray_allocator.devices.requirements import Alternative, RequestAlternatives
@@ -89,7 +89,7 @@ class DeviceSearch:
         def rate(alternative: Alternative, card: Any) -> Rating:
             return self.rate(asks[id(alternative)], card)
 
-        usage = held_cards(self.device_usage, dict.fromkeys(chain(*fitting.values())))
+        usage = cards_in_use(self.device_usage, dict.fromkeys(chain(*fitting.values())))
         search = OrderedSearch(self.plan, RULES, self.budget, usage, demand_of, rate)
         best = search.best(search.in_order(fitting), connects=connects, must=must)
         if best is None:
@@ -115,7 +115,7 @@ def _share(ask: DeviceRequirements, card: Any) -> Share:
     return Share(ask, card, consumed)
 
 
-def held_cards(device_usage: UsageLedger, cards: Iterable[Card]) -> HeldDevices:
+def cards_in_use(device_usage: UsageLedger, cards: Iterable[Card]) -> DevicesInUse:
     """The usage of cards. A card that is in use and does not allow multiple allocations counts as
     held: it may have allowed them before."""
     whole: set[DeviceId] = set()
@@ -126,4 +126,4 @@ def held_cards(device_usage: UsageLedger, cards: Iterable[Card]) -> HeldDevices:
             whole.add(card.id)
         elif use.shares:
             consumed[card.id] = use.used
-    return HeldDevices(whole, consumed.keys(), consumed)
+    return DevicesInUse(whole, consumed.keys(), consumed)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from dray.api.devices import DeviceId, ResourceSlice
-from dray_allocator.devices.held_devices import HeldDevices
+from dray_allocator.devices.devices_in_use import DevicesInUse
 from dray_allocator.devices.published_devices import PublishedDevices, readable_part
 from dray_allocator.devices.usage import UsageLedger
 from dray_allocator.devices.versions import SchedulerVersion
@@ -33,7 +33,7 @@ class VisibleDevices:
         """The number of devices on the slices."""
         return sum(map(len, self.uses))
 
-    def usage(self, rules: SchedulerVersion) -> HeldDevices:
+    def usage(self, rules: SchedulerVersion) -> DevicesInUse:
         """The devices in use. An unhealthy device counts as held as a whole; so does a shared one
         without DRAConsumableCapacity."""
         whole: set[DeviceId] = set()
@@ -47,7 +47,7 @@ class VisibleDevices:
                     whole.add(device_id)
                 else:
                     consumed[device_id] = dict(use)
-        return HeldDevices(whole, consumed.keys(), consumed)
+        return DevicesInUse(whole, consumed.keys(), consumed)
 
 
 def visible_devices(

@@ -10,7 +10,7 @@ from dray_allocator.devices.versions import SchedulerVersion
 
 
 @dataclass(frozen=True, slots=True)
-class HeldDevices:
+class DevicesInUse:
     """The devices in use before a search."""
 
     whole: Set[DeviceId] = frozenset()
@@ -25,7 +25,7 @@ class HeldDevices:
         return device in self.whole or device in self.shared
 
 
-def held_devices(held: Iterable[AllocatedDevice], rules: SchedulerVersion) -> HeldDevices:
+def devices_in_use(held: Iterable[AllocatedDevice], rules: SchedulerVersion) -> DevicesInUse:
     """What claims hold. Without DRAConsumableCapacity a share counts as
     the whole device."""
     whole: set[DeviceId] = set()
@@ -42,4 +42,4 @@ def held_devices(held: Iterable[AllocatedDevice], rules: SchedulerVersion) -> He
             sums = consumed.setdefault(share.id, {})
             for name, amount in share.consumed.items():
                 sums[name] = sums.get(name, 0) + parse_quantity(amount).nano
-    return HeldDevices(whole, shared, consumed)
+    return DevicesInUse(whole, shared, consumed)
