@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import structlog
 
+from dray.api.enforcement import guarantee
 from dray.api.errors import DrayError, TemporaryError
 from dray.api.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL, OWNER_DRAY
 from dray.api.pods import Pod, Policy
@@ -455,9 +456,14 @@ class Reporter:
         await self._writes.event(
             event_messages.pod_reference(pod),
             "GPUAllocated",
-            f"Successfully assigned resources: {devices}",
+            f"Successfully assigned resources: {devices}{self._guarantee(pod)}",
             warning=False,
         )
+
+    def _guarantee(self, pod: Pod) -> str:
+        pool = self._cache.pool_selectors.pools().get(pod.pool)
+        held = guarantee(pool.enforcement, pool.isolation) if pool is not None else ""
+        return f"; {held}" if held else ""
 
     async def _failed(self, pod: Pod, spec: dict[str, Any], reason: str, detail: str) -> None:
         known = self._cache.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}") or {}
