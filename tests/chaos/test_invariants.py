@@ -7,7 +7,8 @@ import pytest
 from dray.api.names import CLAIM_REFERENCE, DRIVER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Object
-from dray_node_agent.decisions.inventory import NodeState, device_name, slices
+from dray_node_agent.decisions.gpus import device_name
+from dray_node_agent.decisions.inventory import NodeState, slices
 from dray_sandbox.simulation.invariants import SimulationInvariants, WatchedStore
 from dray_sandbox.simulation.processes import SimulatedNodeGpus
 

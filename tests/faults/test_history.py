@@ -20,7 +20,8 @@ from dray.kube.ports import (
     Object,
     Resource,
 )
-from dray_node_agent.decisions.inventory import NodeState, device_name, slices
+from dray_node_agent.decisions.gpus import device_name
+from dray_node_agent.decisions.inventory import NodeState, slices
 from dray_node_agent.files.checkpoint import CheckpointFile
 from dray_sandbox.simulation.invariants import QuietChecks
 from dray_sandbox.simulation.processes import SimulatedNodeGpus

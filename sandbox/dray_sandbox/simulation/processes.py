@@ -40,8 +40,7 @@ from dray_claim_controller.settings import (
     Templates,
 )
 from dray_node_agent.agent import NodeAgent
-from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, GpuUsage
-from dray_node_agent.decisions.inventory import device_name
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, GpuUsage, device_name
 from dray_node_agent.files.publication_record import PublicationRecord, PublicationRecordFile
 from dray_node_agent.gpus.reader import GpuReader
 from dray_node_agent.node_state import NodeFollower, NodeReporter
@@ -187,6 +186,9 @@ class SimulatedNodeGpus:
     def read(self) -> GpuSnapshot:
         """See ``dray_node_agent.gpus.source.GpuSource``."""
         return GpuSnapshot(tuple(self._gpu(index) for index in range(self.count)), "550.0")
+
+    def set_time_slice(self, uuid: str, number: int) -> None:
+        """Nothing runs on them."""
 
     def listen(self, on_event: Callable[[], None]) -> None:
         """See ``dray_node_agent.gpus.source.GpuSource``."""

@@ -73,6 +73,10 @@ SETS: dict[str, dict[str, Any]] = {
         "podDisruptionBudgets": {"enabled": False},
     },
     "runtime-class": {"nodeAgent": {"nvidia": {"runtimeClassName": "nvidia"}}},
+    "mps": {"nodeAgent": {"mps": {"enabled": True}}, "imagePullSecrets": ["pull"]},
+    "mps-in-a-runtime-class": {
+        "nodeAgent": {"mps": {"enabled": True}, "nvidia": {"runtimeClassName": "nvidia"}}
+    },
     "gpu-operators-driver": {"nodeAgent": {"nvidia": {"driverRoot": "/run/nvidia/driver"}}},
     "own-registry": {
         "image": {"registry": "registry.example/gpu", "tag": "0.3.0", "pullPolicy": "Always"},

@@ -1,6 +1,8 @@
 """CDI files, the checkpoint, the record, sockets' paths and the generated messages."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from dray_node_agent.decisions.gpus import Gpu
 from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 from dray_node_agent.files.atomic_files import remove_unfinished, write_atomically
-from dray_node_agent.files.cdi_folder import CdiFolder
+from dray_node_agent.files.cdi_folder import CdiFolder, CdiFolderError
 from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint
 from dray_node_agent.files.publication_record import PublicationRecord, PublicationRecordFile
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
@@ -211,3 +213,14 @@ def test_the_committed_messages_are_what_the_generator_writes(tmp_path):
     assert [path.name for path in written] == [path.name for path in committed]
     for path, other in zip(written, committed, strict=True):
         assert path.read_text() == other.read_text(), f"run python -m {generate.__name__}"
+
+
+def test_a_cdi_folder_that_can_not_be_written_is_named_with_what_to_do(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("dray_node_agent.files.cdi_folder.write_atomically", refuse)
+    with pytest.raises(CdiFolderError) as refused:
+        CdiFolder(tmp_path).write("u", {"kind": "k"})
+    assert f"{tmp_path} can't be written: Read-only file system" in str(refused.value)
+    assert "DRAY_NODE__CDI_DIR" in str(refused.value)

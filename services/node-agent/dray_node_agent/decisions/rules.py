@@ -155,10 +155,10 @@ class PrepareClaim(AgentRule[PreparedClaim | Refusal], frozen=True, kw_only=True
         try:
             wanted = device_uses(claim, self.uid, self.node, inventory.published_gpus)
             require_capacity(wanted, self.held, inventory.published_gpus)
+            visible = self._visible(claim_parts(claim, wanted))
+            return prepared_claim(claim, wanted, inventory, self.traceparent, visible)
         except NotPreparedError as error:
             return Refusal(why=str(error), full=isinstance(error, DeviceFullError))
-        visible = self._visible(claim_parts(claim, wanted))
-        return prepared_claim(claim, wanted, inventory, self.traceparent, visible)
 
     def _visible(self, own: tuple[ClaimPart, ...]) -> dict[str, tuple[str, ...] | None]:
         if self.pod is None:

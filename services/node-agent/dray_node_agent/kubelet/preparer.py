@@ -8,7 +8,7 @@ completes even if the kubelet closes the connection.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -92,10 +92,12 @@ class Preparer:
         clock: Clock,
         patience_s: float = PATIENCE_S,
         pods: Callable[[str], Object | None] = lambda _: None,
+        enforcement_problem: Callable[[str], str] = lambda _: "",
         on_prepared: Callable[[CompletedPreparation], None] = lambda _: None,
         recorder: AgentRuleRecorder | None = None,
     ) -> None:
-        """``pods``: a pod of this node by UID, if it is known."""
+        """``pods``: a pod of this node by UID, if it is known. ``enforcement_problem``: why a
+        device's enforcer is not ready; empty: it is."""
         self._kube = kube
         self._node = node
         self._pods = pods
@@ -103,6 +105,7 @@ class Preparer:
         self._prepared_claims = prepared_claims
         self._clock = clock
         self._patience_s = patience_s
+        self._enforcement_problem = enforcement_problem
         self._on_prepared = on_prepared
         self._recorder = recorder or AgentRuleRecorder()
         self._unprepared: OrderedDict[str, None] = OrderedDict()
@@ -197,9 +200,12 @@ class Preparer:
     async def _prepare(self, ref: ClaimRef) -> PreparedClaim:
         started_s = self._clock.monotonic_s()
         if (known := self.claims.get(ref.uid)) is not None:
+            self._require_enforcement(one.device for one in known.devices if not one.admin_access)
             await self._prepared_claims.write_file(known)
             return known
         obj, claim = await self._fetch(ref)
+        results = claim.allocation.devices if claim.allocation else ()
+        self._require_enforcement(one.id.device for one in results if not one.admin_access)
         traceparent = _traceparent(obj)
         attributes: dict[str, str | int] = {
             "k8s.namespace.name": ref.namespace,
@@ -219,6 +225,11 @@ class Preparer:
         self._log.info("claim prepared", claim=f"{ref.namespace}/{ref.name}", uid=ref.uid)
         self._on_prepared(CompletedPreparation(done, self._clock.now_unix_s(), took_us))
         return done
+
+    def _require_enforcement(self, devices: Iterable[str]) -> None:
+        for device in devices:
+            if problem := self._enforcement_problem(device):
+                raise NotReadyError(f"GPU {device}: {problem}")
 
     async def _pod_of(self, obj: Object) -> Object | None:
         """The pod that the claim is reserved for, if there is only one."""
