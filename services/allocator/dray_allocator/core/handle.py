@@ -74,8 +74,7 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
         if is_followed_by_more(event):
             return effects
     goes_on = isinstance(event, Continue)
-    busy = (domain for domain in state.domains.values() if domain.has_work(goes_on=goes_on))
-    ready = [domain for domain in busy if state.ready(domain)]
+    ready = state.ready_and_busy(goes_on=goes_on)
     for domain in ready:
         is_grouped = domain.groups.touched or domain.groups.pending
         groups = GroupScheduler(state, domain) if is_grouped else None
@@ -93,7 +92,7 @@ def is_searching(state: AllocatorState) -> bool:
     """Whether only long searches are unfinished; other events need not wait for them."""
     is_active = any(
         (domain.queue.active or domain.groups.active) and state.ready(domain)
-        for domain in state.domains.values()
+        for domain in state.busy(goes_on=True)
     )
     return state.unfinished and not is_active
 
@@ -255,6 +254,7 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             domain.groups.touch_all()
             domain.settle = True
             domain.asked.clear()
+            state.index.busy[domain.name] = None
         case AppendFailed(epoch=epoch) if epoch == domain.epoch:
             forget_appended(state, domain)
             domain.fence = None
@@ -272,7 +272,7 @@ def _checked(state: AllocatorState, ready: int) -> list[Effect]:
     """
     if not state.facts.synced or (ready < len(state.domains) and not state.all_complete()):
         return []
-    confirmed = not any(domain.appended for domain in state.domains.values())
+    confirmed = not state.index.appending
     found: list[Effect] = []
     for device, suspect in tuple(state.suspects.items()):
         if not _is_known(state, device):
@@ -332,7 +332,7 @@ def _undo(state: AllocatorState, domain: SchedulingDomain, made: AnyRecord) -> N
     for sequence, record in appended:
         domain.appended.append((sequence, record))
         domain.current.fold(sequence, record)
-    state.requeue(subjects(made))
+    state.requeue(subjects(made), domain)
 
 
 def _as_written_by(made: AnyRecord, record: AnyRecord) -> AnyRecord:

@@ -16,11 +16,13 @@ from dray.messages.base import token
 from dray.messages.decisions import domain_lease, log_stream
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
-from dray_allocator.values.events import Event, LogLost, Serve, StandBy
+from dray_allocator.values.events import Event, LogLost, RecordSeen, Serve, StandBy
 
 _REPLICAS: Final = "replica."
 _AT_ONCE: Final = 1024
 """Leases that are asked for together. A server that syncs each write stores some 3 000 a second."""
+_RETRIED: Final = 16
+"""Skipped domains that are looked at after an event."""
 _LOOKS: Final = 4
 """How often per renewal other replicas are counted and free domains are looked for."""
 
@@ -83,12 +85,18 @@ class LeaseHolder:
         """Start the next turn at once."""
         self._wake.set()
 
-    def retry_skipped(self) -> None:
-        """After an event, start the next turn if a skipped domain can be served now."""
-        domains = self._domains()
-        if any(name in domains and self._may_serve(domains[name]) for name in self.skipped):
-            self.skipped = ()
-            self._wake.set()
+    def retry_skipped(self, event: Event) -> None:
+        """After an event, start the next turn if a skipped domain can be served now. Few are looked
+        at; all others are at the next turn."""
+        names = self.skipped[:_RETRIED]
+        if isinstance(event, RecordSeen) and event.domain in self.skipped:
+            names = (event.domain,)
+        for name in names:
+            domain = self._state.domains.get(name) or self._state.unread_domains.get(name)
+            if domain is not None and self._may_serve(domain):
+                self.skipped = ()
+                self._wake.set()
+                return
 
     async def run(self) -> None:
         """Take, renew and hand over until cancelled."""
