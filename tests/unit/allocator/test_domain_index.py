@@ -7,7 +7,10 @@ from msgspec.structs import replace
 
 from dray.api.pods import Pool
 from dray.messages.facts import PodObserved, PoolObserved
+from dray_allocator.core import handle as core
 from dray_allocator.cycle import ended_reservations
+from dray_allocator.cycle.step import Step
+from dray_allocator.state import pending_allocations
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.values.events import Continue
 
@@ -103,7 +106,7 @@ def test_a_fact_looks_at_no_more_domains_where_there_are_more_pools(
 def test_a_void_is_settled_without_a_look_at_other_reservations(make_world, monkeypatch):
     """A pool with many reservations in flight: each change concerns its own."""
     looks = []
-    end_of = ended_reservations.end_of
+    end_of = pending_allocations.end_of
     monkeypatch.setattr(
         ended_reservations, "end_of", lambda *args: looks.append(args) or end_of(*args)
     )
@@ -128,3 +131,24 @@ def test_a_change_of_a_node_that_stays_settles_nothing(world):
     assert not before.settle
     world.node(world.a_node("n1", owner="kube-scheduler"))
     assert [why for _, why, _ in world.released()] == []
+
+
+def test_many_domains_take_their_steps_after_several_events(make_world, monkeypatch):
+    """A tick concerns all pools: none waits for more than its turn, and no step is long."""
+    monkeypatch.setattr(core, "_DOMAINS_AT_ONCE", 8)
+    world = make_world(pools=tuple(f"pool-{number}" for number in range(30))).open()
+    taken: list[list[str]] = []
+    take, handle = Step.take, core.handle
+    monkeypatch.setattr(
+        Step, "take", lambda step: taken[-1].append(step._domain.name) or take(step)
+    )
+    world.state.facts.position += 1
+    world.state.ticks += 1
+    for domain in world.state.domains.values():
+        domain.ticked = True
+        world.state.index.busy[domain.name] = None
+    while not taken or world.state.unfinished:
+        taken.append([])
+        handle(world.state, Continue())
+    assert [len(names) for names in taken] == [8, 8, 8, 6]
+    assert [name for names in taken for name in names] == list(world.state.domains)

@@ -57,6 +57,8 @@ from dray_allocator.values.events import (
 _TICKS_UNTIL_PUBLISHED = 2
 """Ticks after which facts that were observed together are all published: a tick may be published
 between two of them."""
+_DOMAINS_AT_ONCE = 64
+"""Domains that take a step after one event; the others do after the next ``Continue``."""
 
 
 def handle(state: AllocatorState, event: Event) -> list[Effect]:
@@ -75,11 +77,22 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
             return effects
     goes_on = isinstance(event, Continue)
     ready = state.ready_and_busy(goes_on=goes_on)
-    for domain in ready:
+    for domain in _in_turn(state, ready):
         is_grouped = domain.groups.touched or domain.groups.pending
         groups = GroupScheduler(state, domain) if is_grouped else None
         effects += Step(state, domain, goes_on=goes_on, groups=groups).take()
     return [*effects, *_checked(state, len(ready))] if state.suspects else effects
+
+
+def _in_turn(state: AllocatorState, ready: list[SchedulingDomain]) -> list[SchedulingDomain]:
+    """The domains that take a step now: all, or some, after those that took one before."""
+    state.is_postponed = len(ready) > _DOMAINS_AT_ONCE
+    if not state.is_postponed:
+        state.last_place = 0
+        return ready
+    some = [domain for domain in ready if domain.place > state.last_place] or ready
+    state.last_place = some[:_DOMAINS_AT_ONCE][-1].place
+    return some[:_DOMAINS_AT_ONCE]
 
 
 def is_followed_by_more(event: Event) -> bool:

@@ -104,6 +104,10 @@ class AllocatorState:
     """Devices whose use grew, to be checked."""
     ticks: int = 0
     """How many were applied."""
+    is_postponed: bool = False
+    """Whether domains take a step after the next ``Continue``."""
+    last_place: int = 0
+    """The place of the last domain that took a step before those."""
     index: DomainIndex = field(default_factory=DomainIndex)
     """Which domains an event may concern."""
     _queued_in: dict[str, str] = field(default_factory=dict)
@@ -266,7 +270,7 @@ class AllocatorState:
     @property
     def unfinished(self) -> bool:
         """Whether ``Continue`` has something to do."""
-        return any(
+        return self.is_postponed or any(
             (one.queue.active or one.queue.paused or one.groups.touched or one.groups.active)
             and self.ready(one)
             for one in self.busy(goes_on=True)
