@@ -50,6 +50,7 @@ from dray_allocator.state.domain import (
 )
 from dray_allocator.state.domain_index import DomainIndex
 from dray_allocator.state.facts import EVERYWHERE, NOTHING, Changes, Facts, PoolChanges
+from dray_allocator.state.kept_scores import KeptScores
 from dray_allocator.state.pending_groups import PendingGroups
 from dray_allocator.state.subscriptions import PoolDependencies, Subscriptions
 from dray_allocator.values.events import Effect, Follow, Unfollow
@@ -110,6 +111,8 @@ class AllocatorState:
     """The place of the last domain that took a step before those."""
     index: DomainIndex = field(default_factory=DomainIndex)
     """Which domains an event may concern."""
+    kept_scores: KeptScores = field(default_factory=KeptScores)
+    """Of this replica's decisions, for people."""
     _queued_in: dict[str, str] = field(default_factory=dict)
     """By pod, the only domain in whose queue it may be."""
     _places: int = 0
