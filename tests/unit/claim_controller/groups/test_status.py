@@ -11,7 +11,7 @@ from dray.kube.ports import POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES, Deleted
 from dray_claim_controller.cache.group_members import fact_key
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.snapshot import restore_snapshot, take_snapshot
-from dray_claim_controller.groups.decisions import GroupStatus, QueueStatuses
+from dray_claim_controller.groups.decisions.rules import GroupStatus, QueueStatuses
 
 NOW = 1_700_000_000.0
 
