@@ -8,7 +8,6 @@ import pytest
 from dray.api.names import DEVICE_CLASS
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, NODES, PODS, Changed, Listed, Object, Resource
-from dray_claim_controller.cache import informers as informers_module
 from dray_claim_controller.cache import object_cache as folding
 from dray_claim_controller.cache.converted_objects import ConvertedObject, convert
 from dray_claim_controller.cache.object_cache import ObjectCache
@@ -176,7 +175,7 @@ async def test_events_that_arrive_together_are_applied_in_steps(
                 yield Changed(pod(f"p{number}", "c"))
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(informers_module, "_FOLDED_AT_ONCE", 10)
+    monkeypatch.setattr("dray_claim_controller.informers._FOLDED_AT_ONCE", 10)
     informers, seen = Informers(Burst(), ObjectCache()), []
     task = asyncio.create_task(informers._watch(PODS))
     while not seen or seen[-1] < OBJECTS:
