@@ -9,8 +9,8 @@ from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Object
 from dray_node_agent.decisions.gpus import device_name
 from dray_node_agent.decisions.inventory import NodeState, slices
-from dray_sandbox.simulation.invariants import SimulationInvariants, WatchedStore
-from dray_sandbox.simulation.processes import SimulatedNodeGpus
+from tools.simulation.invariants import SimulationInvariants, WatchedStore
+from tools.simulation.processes import SimulatedNodeGpus
 
 CARD = device_name("GPU-n1-0")
 

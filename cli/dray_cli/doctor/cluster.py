@@ -33,7 +33,7 @@ from dray_cli.doctor.nodes import AREA as NODES_AREA
 from dray_cli.doctor.nodes import gpu_nodes
 from dray_cli.gpu_inventory import gpus_of
 from dray_cli.text import counted
-from dray_webhook.registration import INVALID_TFLOPS, probe_pod
+from dray_webhook.decisions.registration import INVALID_TFLOPS, probe_pod
 
 AREA = "dray on it"
 _READ = "objects can be read"

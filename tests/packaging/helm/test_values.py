@@ -17,9 +17,9 @@ from tests.packaging.helm.installation import (
     CommandError,
 )
 
-from dray_sandbox.helm import build_helm
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
+from tools.helm import build_helm
 from tools.retry import connect_with_retries
 
 pytestmark = [*INSTALLED, pytest.mark.long]

@@ -20,6 +20,7 @@ from dray.api.claims import Claim
 from dray.api.errors import DrayError, PermanentError, TemporaryError
 from dray.api.names import TRACEPARENT
 from dray.kube.convert import claim_from
+from dray.kube.convert_pods import claim_names
 from dray.kube.ports import CLAIMS, PODS, Kube, KubeError, NotFoundError, NotServedError, Object
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
@@ -35,7 +36,7 @@ from dray_node_agent.decisions.claim_devices import (
 from dray_node_agent.decisions.inventory import NodeInventory
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.decisions.rules import ClaimLiveCheck, PrepareClaim, Refusal
-from dray_node_agent.decisions.visible_gpus import ClaimPart, claim_entries
+from dray_node_agent.decisions.visible_gpus import ClaimPart
 from dray_node_agent.kubelet.prepared_claims import Claims, PreparedClaims
 from dray_node_agent.rule_recorder import AgentRuleRecorder
 
@@ -249,7 +250,7 @@ class Preparer:
 
     async def _siblings(self, pod: Object, name: str) -> dict[str, tuple[ClaimPart, ...]]:
         """The CDI devices of the pod's other claims, by entry of ``spec.resourceClaims``."""
-        entries = {entry: one for entry, one in claim_entries(pod).items() if one != name}
+        entries = {entry: one for entry, one in claim_names(pod).items() if one != name}
         namespace, inventory = pod["metadata"]["namespace"], self._known_inventory()
         prepared = {
             claim.name: prepared_parts(claim, inventory.published_gpus)
