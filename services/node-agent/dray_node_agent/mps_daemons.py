@@ -100,7 +100,7 @@ def _read(file: Path) -> dict[str, Any]:
     containers = spec.get("containers") if isinstance(spec, dict) else None
     if not (containers and isinstance(containers, list) and all(map(_is_object, containers))):
         raise ValueError(f"{file} is not the manifest of a pod: expected spec.containers")
-    return found
+    return dict(found)
 
 
 def _is_object(value: object) -> bool:
