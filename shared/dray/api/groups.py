@@ -19,6 +19,9 @@ JOB_SET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 """Label of the pods of a JobSet."""
 MAX_MEMBERS: Final = 4096
 """Pods of a group that are decided together, at most."""
+MIN_TIMEOUT_S: Final = 5.0
+"""Shortest time that a group has after its decision: a shorter one would end before the writes of a
+large group, so that it is decided and rolled back for ever."""
 MAX_TIMEOUT_S: Final = 30 * 86_400.0
 """Longest ``tensor-fusion.ai/gang-timeout``."""
 MAX_ENTRIES: Final = 64

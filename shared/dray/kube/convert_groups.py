@@ -13,6 +13,7 @@ from dray.api.groups import (
     KUBERNETES,
     MAX_ENTRIES,
     MAX_TIMEOUT_S,
+    MIN_TIMEOUT_S,
     TASK_AFFINITY,
     TASK_ANTI_AFFINITY,
     TASK_KEY,
@@ -172,12 +173,13 @@ def _amounts(resources: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _timeout_s(obj: Object) -> float:
-    """The group's own deadline; 0: none, or one that can't be read or is too long."""
+    """The group's own deadline; 0: none, or one that can't be read or is too long. A shorter one
+    than ``MIN_TIMEOUT_S`` is as long as that."""
     try:
         timeout_s = parse_duration(annotation(obj, GANG_TIMEOUT))
     except ValueError:
         return 0.0
-    return timeout_s if timeout_s <= MAX_TIMEOUT_S else 0.0
+    return max(timeout_s, MIN_TIMEOUT_S) if 0 < timeout_s <= MAX_TIMEOUT_S else 0.0
 
 
 def _sub_group(entry: Mapping[str, Any], cut: _Cut) -> SubGroupPolicy:
