@@ -262,7 +262,7 @@ class Executors:
     ) -> Iterator[Write]:
         wanted, view, histories = step.claim, observed.view, observed.histories
         claim = self._subjects.by_uid[wanted.uid]
-        reserved = [(decision.name, decision.pod_uid)]
+        reserved = [Consumer(decision.name, decision.pod_uid)]
         others = [other for other in self._subjects.claims if other not in view]
         for versions in product(
             *(self._holdings(self._visible(histories[other])) for other in others)

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from dray.api.pods import GroupApi, GroupKey, NodeExpression
+from dray.api.pods import GroupApi, GroupKey, NodeExpression, PodClaim
 
 VOLCANO: Final[GroupApi] = "scheduling.volcano.sh"
 KUBERNETES: Final[GroupApi] = "scheduling.k8s.io"
@@ -88,6 +88,8 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     created_unix_s: float = 0.0
     blocked: str = ""
     """Why nothing of the group may be decided; empty if it may."""
+    claims: tuple[PodClaim, ...] = ()
+    """Claims of the group as a whole (``spec.resourceClaims`` of Kubernetes' groups)."""
 
     @property
     def is_gang(self) -> bool:
@@ -95,6 +97,15 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         tasks = sum(self.task_minimums.values())
         return max(self.minimum, tasks) > 1 or any(
             policy.minimum * policy.size > 1 for policy in self.sub_groups
+        )
+
+    def owns(self, claim: PodClaim) -> bool:
+        """Whether a pod's reference is to a claim of the group: name and claim, or template, are
+        equal (``resourceclaim.BindTo`` of Kubernetes)."""
+        return any(
+            one.reference == claim.reference
+            and (one.template == claim.template if one.template else one.claim == claim.claim)
+            for one in self.claims
         )
 
 

@@ -24,7 +24,7 @@ from dray.api.groups import (
     SubGroupPolicy,
 )
 from dray.api.names import GANG_LOSS_POLICY, GANG_TIMEOUT
-from dray.api.pods import GroupKey, GroupMember, NodeExpression
+from dray.api.pods import GroupKey, GroupMember, NodeExpression, PodClaim
 from dray.api.quantities import parse_quantity
 from dray.kube.convert_metadata import annotation, is_deleting, label, time_from
 from dray.kube.ports import Object
@@ -148,6 +148,14 @@ def _native(obj: Object) -> PodGroup:
         ends_below_minimum=policy == LOSS_ENDS or (disrupts_all and policy != LOSS_KEEPS),
         deleting=is_deleting(obj),
         created_unix_s=time_from(metadata.get("creationTimestamp")),
+        claims=tuple(
+            PodClaim(
+                reference=str(one.get("name") or ""),
+                claim=str(one.get("resourceClaimName") or ""),
+                template=str(one.get("resourceClaimTemplateName") or ""),
+            )
+            for one in islice(spec.get("resourceClaims") or (), MAX_ENTRIES)
+        ),
     )
 
 

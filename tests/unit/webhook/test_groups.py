@@ -119,7 +119,9 @@ def test_a_timeout_that_no_group_could_meet_is_warned_of(cluster: Cluster) -> No
         pod["metadata"]["ownerReferences"] = [owner]
         answer = cluster.admit(pod)
         assert answer.allowed
-        assert sum("is less than 5s, and counts as 5s" in one for one in answer.warnings) == warnings
+        assert (
+            sum("is less than 5s, and counts as 5s" in one for one in answer.warnings) == warnings
+        )
 
 
 def test_a_pool_of_kube_scheduler_knows_no_groups_of_volcano(cluster: Cluster) -> None:
