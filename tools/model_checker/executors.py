@@ -12,6 +12,7 @@ from itertools import chain, combinations, product
 from msgspec.structs import replace
 
 from dray.api.claims import GivenUp
+from dray.kube.convert_claims import Consumer
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.abandoned_attempts import abandon_attempts
 from dray_claim_controller.cache.object_cache import ObjectCache
