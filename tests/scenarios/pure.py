@@ -407,8 +407,10 @@ class PureCluster:
                 status = status_to(made.allocation, reserved_for=[consumer])
                 made_claim = claim | {"status": status}
                 self._put(CLAIMS, made_claim | {"metadata": metadata | {"annotations": written}})
+        groups = dict.fromkeys(one.group.group for one in decided if one.group is not None)
+        starting = {group: may_start(self.cache, group) for group in groups}
         for one in decided:
-            if one.group is None or may_start(self.cache, one.group.group):
+            if one.group is None or starting[one.group.group]:
                 self._bind(one.name, one.node)
 
     def _is_open(self, decision: PodDecision) -> bool:
