@@ -36,7 +36,7 @@ from dray.messages.facts import (
 )
 from dray_allocator.devices.published_devices import Card, PublishedDevices
 from dray_allocator.devices.selector_cache import SelectorCache
-from dray_allocator.devices.usage import AssumedPods, AssumedResources, DeviceUsage
+from dray_allocator.devices.usage import AssumedPods, AssumedResources, UsageLedger
 from dray_allocator.nodes.table import Source
 from dray_allocator.nodes.tables import NodeTables, Pools
 from dray_allocator.scoring.fragmentation.score import NodeWorths
@@ -49,6 +49,7 @@ from dray_allocator.state.domain import (
     merely_held,
 )
 from dray_allocator.state.facts import EVERYWHERE, NOTHING, Changes, Facts, PoolChanges
+from dray_allocator.state.kept_scores import KeptScores
 from dray_allocator.state.pending_groups import PendingGroups
 from dray_allocator.state.subscriptions import PoolDependencies, Subscriptions
 from dray_allocator.values.events import Effect, Follow, Unfollow
@@ -92,7 +93,7 @@ class AllocatorState:
     stopwatch: Callable[[], int] = int
     """Microseconds; for people, never for decisions. ``int`` gives 0, for replays."""
     tables: NodeTables = field(init=False)
-    device_usage: DeviceUsage = field(default_factory=DeviceUsage)
+    device_usage: UsageLedger = field(default_factory=UsageLedger)
     assumed_pods: AssumedPods = field(default_factory=AssumedPods)
     selectors: SelectorCache = field(default_factory=SelectorCache)
     patterns: RequirementsCache | None = None
@@ -103,6 +104,8 @@ class AllocatorState:
     """Devices whose use grew, to be checked."""
     ticks: int = 0
     """How many were applied."""
+    kept_scores: KeptScores = field(default_factory=KeptScores)
+    """Of this replica's decisions, for people."""
     _queued_in: dict[str, str] = field(default_factory=dict)
     """By pod, the only domain in whose queue it may be."""
 

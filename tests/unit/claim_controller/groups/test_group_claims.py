@@ -10,7 +10,7 @@ from dray.api.names import OWNER_DRAY
 from dray.kube.convert_claims import Consumer
 from dray.kube.ports import CLAIMS, NATIVE_POD_GROUPS, PODS
 from dray_claim_controller.cache.groups import group_of_claim, is_reserved_for
-from dray_claim_controller.execution.rollback_decisions import may_roll_back
+from dray_claim_controller.execution.decisions.rollback_rules import may_roll_back
 
 JOINED = {"schedulingGroup": {"podGroupName": "train"}}
 OF_GROUP = {"name": "gpu", "resourceClaimTemplateName": "t"}
