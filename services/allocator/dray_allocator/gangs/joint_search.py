@@ -379,7 +379,6 @@ def _least_amounts(spec: ClaimSpec) -> dict[str, int]:
     return found
 
 
-
 def _movable(there: Sequence[Member], member: Member) -> Iterator[list[Member]]:
     """Which pods to move for another one: one of each kind, then more and more, the smallest first.
     Pods of its own kind would not fit, either."""
