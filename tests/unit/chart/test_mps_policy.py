@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.unit.node_agent.test_mps_daemons import NAMESPACE, SNAPSHOT, state
 
+from dray.api.enforcement import MPS, Enforcement
+from dray.api.names import DRAY_NAMESPACE
+from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.decisions.mps_daemons import daemon_pod
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_sandbox.apiserver.policies import denials
 from dray_sandbox.chart import chart_directory
 
@@ -18,7 +21,7 @@ SPEC = {
 }
 SECRET = {"name": "dray-nats", "key": "issuer"}
 USER = {
-    "username": f"system:serviceaccount:{NAMESPACE}:dray-node-agent",
+    "username": f"system:serviceaccount:{DRAY_NAMESPACE}:dray-node-agent",
     "extra": {"authentication.kubernetes.io/node-name": ["n1"]},
 }
 
@@ -30,7 +33,9 @@ def refusals(**spec: Any) -> list[str]:
         one for one in yaml.safe_load_all(text) if one["kind"] == "ValidatingAdmissionPolicy"
     )
     template = {"spec": copy.deepcopy(SPEC)}
-    pod = daemon_pod(template, SNAPSHOT.gpus[0], state(), NAMESPACE)
+    (gpu,) = SimulatedGpus("n1", "A100", 1).read().gpus
+    state = NodeState("n1", "uid", "pool", enforcement=Enforcement(enforcer=MPS))
+    pod = daemon_pod(template, gpu, state, DRAY_NAMESPACE)
     pod["spec"] |= spec
     given = {"object": pod, "oldObject": None, "request": {"userInfo": USER}}
     return [message for message, _, _ in denials(policy, given)]
