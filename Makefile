@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 CONTROL_PLANE ?= sandbox
+KUBELET ?=
 KEEP ?=
 TESTS ?=
 SEEDS ?= 500
@@ -56,8 +57,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	fi
 	@touch $@
 
-demo: setup ## Run the main job and print each pod's timeline (KEEP=1, RECORD=1, CONTROL_PLANE=real)
-	@$(BIN)/dray demo --control-plane $(CONTROL_PLANE) $(if $(KEEP),--keep) $(if $(RECORD),--record)
+demo: setup ## Run the main job and print each pod's timeline (KEEP=1, RECORD=1, CONTROL_PLANE=real, KUBELET=real)
+	@$(BIN)/dray demo $(if $(KUBELET),--kubelet $(KUBELET),--control-plane $(CONTROL_PLANE)) $(if $(KEEP),--keep) $(if $(RECORD),--record)
 
 docs: setup ## Build the documentation into dist/site, and check its links
 	$(BIN)/python -m tools.site
@@ -153,13 +154,14 @@ oracle-nodes: setup ## Compare the node fit with kube-scheduler's plugins (K8S=1
 proof: setup ## Prove everything at full size, hours; goes on where it was stopped (PARTS=... OPENB=folder)
 	@$(BIN)/python -m tools.proof $(if $(PARTS),--parts $(PARTS)) $(if $(OPENB),--openb $(OPENB))
 
-check: setup ## Lint, types, architecture, names, generated files (gRPC code is compared by a test)
+check: setup ## Lint, types, architecture, names, generated files
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m tools.test_types
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.names
+	$(BIN)/python -m tools.unused_modules
 	$(BIN)/python -m tools.generate --check
 	$(BIN)/python tests/contract/page.py --check
 	$(BIN)/python tests/conformance/run_page.py --check
@@ -173,7 +175,6 @@ generate: setup ## Write generated files again: schemas, messages.md, contracts.
 	$(BIN)/python -m tools.generate
 	$(BIN)/python tests/contract/page.py
 	$(BIN)/python tests/conformance/run_page.py
-	$(BIN)/python -m dray_node_agent.kubelet.generate
 
 clean: ## Remove what make made here (not the user's cache)
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist

@@ -17,9 +17,9 @@ from tests.packaging.helm.installation import (
     CommandError,
 )
 
-from dray_sandbox.helm import build_helm
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
+from tools.helm import build_helm
 from tools.retry import connect_with_retries
 
 pytestmark = [*INSTALLED, pytest.mark.long]
@@ -73,6 +73,10 @@ SETS: dict[str, dict[str, Any]] = {
         "podDisruptionBudgets": {"enabled": False},
     },
     "runtime-class": {"nodeAgent": {"nvidia": {"runtimeClassName": "nvidia"}}},
+    "mps": {"nodeAgent": {"mps": {"enabled": True}}, "imagePullSecrets": ["pull"]},
+    "mps-in-a-runtime-class": {
+        "nodeAgent": {"mps": {"enabled": True}, "nvidia": {"runtimeClassName": "nvidia"}}
+    },
     "gpu-operators-driver": {"nodeAgent": {"nvidia": {"driverRoot": "/run/nvidia/driver"}}},
     "own-registry": {
         "image": {"registry": "registry.example/gpu", "tag": "0.3.0", "pullPolicy": "Always"},
@@ -95,6 +99,9 @@ SETS: dict[str, dict[str, Any]] = {
             "dashboards": {"enabled": True},
         }
     },
+    "service-monitor": {
+        "monitoring": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}
+    },
     "cert-manager": {"certificates": {"source": "cert-manager"}},
 }
 """Values by name."""
@@ -110,11 +117,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "quantity": ({"nats": {"maxFileStore": "8GB"}}, "maxFileStore"),
     "owner": ({"defaultPool": {"owner": "volcano"}}, "owner"),
     "url": ({"nats": {"external": {"url": "nats.example"}}}, "url"),
+    "both-monitors": (
+        {"monitoring": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}},
+        "monitoring.serviceMonitor",
+    ),
     "ratio": ({"tracing": {"samplingRatio": 2}}, "samplingRatio"),
 }
 """Values, and what the refusal names."""
 OTHERS = {
-    "monitoring.coreos.com": ("PodMonitor", "PrometheusRule"),
+    "monitoring.coreos.com": ("PodMonitor", "ServiceMonitor", "PrometheusRule"),
     "cert-manager.io": ("Issuer", "Certificate"),
 }
 """Kinds of operators that this cluster lacks: definitions without a schema stand in for them."""

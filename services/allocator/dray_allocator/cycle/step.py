@@ -15,6 +15,7 @@ from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.choice import Pause
 from dray_allocator.placement.class_search import STEP_LOOKS
+from dray_allocator.placement.kept_scores import keep_scores
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import may_fit, schedule_pod
@@ -70,7 +71,7 @@ class Step:
     def take(self) -> list[Effect]:
         """End reservations, schedule, write a checkpoint if due; return the effects in order."""
         domain = self._domain
-        if domain.settle or domain.ticked:
+        if domain.settle or domain.to_settle or domain.ticked:
             self._settle()
         self._schedule_active()
         if domain.ticked:
@@ -80,7 +81,6 @@ class Step:
 
     def _settle(self) -> None:
         domain, state = self._domain, self._state
-        domain.settle = False
         releases, wishes = due_releases(state, domain, domain.ticked)
         self.effects += [Send(command) for command in wishes]
         if releases:
@@ -248,6 +248,7 @@ class Step:
             self._wait(pod, reasons)
             return 1
         self._put_in_record(decision)
+        keep_scores(state, domain, want, choice.node)
         state.assume(domain, decision)
         if queue.unschedulable_pods or queue.stale_reasons:
             queue.activate_next(want.signature)
@@ -339,7 +340,8 @@ class Step:
 
     def _append(self, record: AnyRecord) -> None:
         """Queue a record and fold it at once."""
-        self._state.requeue(self._domain.current.fold(self._next(record), record))
+        changes = self._domain.current.fold(self._next(record), record)
+        self._state.requeue(changes, self._domain)
 
     def _next(self, record: AnyRecord) -> int:
         """Queue a record to be appended; return its sequence."""
@@ -347,6 +349,7 @@ class Step:
         expected = domain.current.sequence
         chained = bool(domain.appended)
         domain.appended.append((expected + 1, record))
+        self._state.index.appending[domain.name] = None
         effect = Append(domain.name, domain.epoch, record, expected, chained, domain.term)
         self.effects.append(effect)
         return expected + 1

@@ -230,9 +230,8 @@ def _node_fact(cache: ObjectCache, name: str, known: NodeHistory) -> NodeObserve
     if bare is None:
         return None
     wanted = assigned_pool(cache, name)
-    movement = MembershipInputs(
-        known.published, known.left, {*pools, *known.closing}, known.recall, known.tombstone
-    )
+    domains = {*pools, *known.closing} if known.closing else pools
+    movement = MembershipInputs(known.published, known.left, domains, known.recall, known.tombstone)
     where = next_membership(cache, name, wanted, movement)
     node = replace(
         _between_owners(bare, wanted, where) or _in_pool(bare, pools.get(where.pool)),
@@ -319,6 +318,8 @@ def _in_pool(node: Node, pool: Pool | None) -> Node:
         qos=label if label in QOS_LEVELS else pool.default_qos,
         tflops_ratio=pool.tflops_ratio,
         vram_ratio=pool.vram_ratio,
+        enforcement=pool.enforcement,
+        unhealthy_effect=pool.unhealthy_effect,
         # dray binds by itself only where the taint keeps other binders away already.
         dedicated=pool.dedicated and Taint(DEDICATED_TAINT, pool.name, "NoSchedule") in node.taints,
     )

@@ -13,13 +13,15 @@ from typing import Any, Final
 
 import structlog
 
+from dray.api.enforcement import guarantee
 from dray.api.errors import DrayError, TemporaryError
 from dray.api.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL, OWNER_DRAY
 from dray.api.pods import Pod, Policy
 from dray.bus.ports import Bus, StreamMissingError
 from dray.kube.convert import pod_from, policy_from
+from dray.kube.node_problem import NODE_LOST, NODE_NOT_READY, node_problem
 from dray.kube.pod_end import pod_end
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, POLICIES, Kube, KubeError, Object
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, NODES, POLICIES, Kube, KubeError, Object
 from dray.messages.base import encode
 from dray.messages.decisions import PodDecision, Waiting
 from dray.messages.facts import PolicyObserved
@@ -28,15 +30,19 @@ from dray.runtime.clock import Clock
 from dray.runtime.token_bucket import TokenBucket
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim, FactKey
 from dray_claim_controller.cache.changes import Unread
-from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.execution.binding_conditions import NEVER_READY
-from dray_claim_controller.execution.decisions import NOT_WRITTEN, REFUSED
-from dray_claim_controller.execution.executions import Execution
+from dray_claim_controller.execution.decisions.binding_conditions import NEVER_READY
+from dray_claim_controller.execution.decisions.executions import Execution
+from dray_claim_controller.execution.decisions.next_step import NOT_WRITTEN, REFUSED
 from dray_claim_controller.execution.progress import Progress
-from dray_claim_controller.execution.writes import ClaimWrites
-from dray_claim_controller.report import event_messages
-from dray_claim_controller.report.container_gpus import asks_by_container, container_gpus, says
-from dray_claim_controller.report.device_health import DeviceHealth
+from dray_claim_controller.execution.writes import ExecutionWrites
+from dray_claim_controller.informers import Informers
+from dray_claim_controller.report.decisions import event_messages
+from dray_claim_controller.report.decisions.container_gpus import (
+    asks_by_container,
+    container_gpus,
+    says,
+)
+from dray_claim_controller.report.decisions.device_health import DeviceHealth
 from dray_claim_controller.report.queue import ReportQueue, Subject, Work
 from dray_claim_controller.report.writes import ReportWrites
 
@@ -62,7 +68,7 @@ class Reporter:
         bus: Bus,
         informers: Informers,
         clock: Clock,
-        claims: ClaimWrites,
+        claims: ExecutionWrites,
         *,
         instance: str,
         patience_s: float = 30.0,
@@ -99,6 +105,9 @@ class Reporter:
         self._health = DeviceHealth(informers.cache)
         self._unread: Unread[str] | None = None
         """Pods to look at; None before the first look."""
+        self._changed_nodes: Unread[str] = Unread()
+        self._troubled: dict[str, None] = {}
+        """Nodes that were gone or not ready when they changed last."""
         self._too_large = too_large
         self._problems: dict[tuple[str, str], str] = {}
         """What was reported of objects that dray can't take as they are, by UID and reason."""
@@ -117,6 +126,7 @@ class Reporter:
         finally:
             if self._unread is not None:
                 self._cache.changed_pods.unsubscribe(self._unread)
+                self._cache.changed_nodes.unsubscribe(self._changed_nodes)
             self._health.close()
 
     def waiting(self, waiting: Waiting) -> None:
@@ -149,7 +159,7 @@ class Reporter:
     def _waits_no_more(self, uid: str) -> None:
         self._undecided.pop(uid, None)
         for report in (_BIND_REQUEST, _WAITS_EVENT):
-            self._queue.withdraw_repeated((uid, report))
+            self._queue.cancel_repeated((uid, report))
 
     def _say_waiting(self, pod: Pod, message: str, put: Callable[[Subject, Work], None]) -> None:
         """An event with the pod's reasons to wait, unless there were many."""
@@ -262,8 +272,11 @@ class Reporter:
             self._unread = Unread()
             self._unread.add(self._cache.pods)
             self._cache.changed_pods.subscribe(self._unread)
+            self._cache.changed_nodes.subscribe(self._changed_nodes)
         for uid in self._unread.take(_AT_ONCE):
             self._look_at(uid)
+        for node in self._changed_nodes.take(_AT_ONCE):
+            self._look_at_node(node)
         now_s = self._clock.monotonic_s()
         for uid in [uid for uid, (due_s, _) in self._settling.items() if due_s <= now_s]:
             _, message = self._settling.pop(uid)
@@ -300,6 +313,42 @@ class Reporter:
                 self._assigned(pod, claims)
         if cached is not None and cached.terminal:
             self._put_end(pod)
+        elif pod.node and not pod.deleting:
+            self._put_trouble(pod)
+
+    def _look_at_node(self, name: str) -> None:
+        """Have the BindRequests of its pods say that a node has a problem, or has none any more."""
+        has_problem = self._problem(name) is not None
+        if not has_problem and name not in self._troubled:
+            return
+        for cached in self._cache.pods_on(name):
+            if cached.pod is not None and not cached.terminal and not cached.pod.deleting:
+                self._put_trouble(cached.pod)
+        self._troubled.pop(name, None)
+        if has_problem and name in self._cache.plain[NODES.plural]:
+            self._troubled[name] = None
+
+    def _problem(self, node: str) -> tuple[str, str] | None:
+        return node_problem(self._cache.plain[NODES.plural].get(node))
+
+    def _put_trouble(self, pod: Pod) -> None:
+        """The same of one bound pod. One that is not reported as bound yet is so with it."""
+        known = self._known(pod)
+        if known is None or pod.uid in self._assigning:
+            return
+        before, problem = known.get("status") or {}, self._problem(pod.node)
+        if problem is None and before.get("reason") not in (NODE_LOST, NODE_NOT_READY):
+            return
+        wanted = self._bound_status(pod)
+        if any(before.get(name) != value for name, value in wanted.items()):
+            spec = known["spec"]
+            self._put_off((pod.uid, _BIND_REQUEST), lambda: self._settle(pod, spec))
+
+    def _bound_status(self, pod: Pod) -> dict[str, Any]:
+        problem = self._problem(pod.node)
+        if problem is None:
+            return event_messages.succeeded_status({})
+        return event_messages.troubled_status(problem[0], pod.node, problem[1])
 
     def _put_end(self, pod: Pod) -> None:
         """Have the BindRequest of a pod that has ended say so."""
@@ -315,14 +364,12 @@ class Reporter:
         self._put_off((pod.uid, _BIND_REQUEST), work)
 
     async def _settle(self, pod: Pod, spec: dict[str, Any]) -> None:
-        """Write the last phase: that the pod is bound, or how it ended."""
+        """Write the last phase: that the pod is bound, how it ended, or that its node is lost."""
         cached = self._cache.pods.get(pod.uid)
         end = None if cached is None else pod_end(cached.object)
         by = self._by.get(pod.uid, {})
-        status = event_messages.succeeded_status(by)
-        if end is not None:
-            status = event_messages.ended_status(end) | by
-        await self._writes.bind_request(pod, spec, status)
+        status = self._bound_status(pod) if end is None else event_messages.ended_status(end)
+        await self._writes.bind_request(pod, spec, status | by)
 
     def _known(self, pod: Pod) -> Object | None:
         """The pod's BindRequest; None also if it is of an earlier pod of this name."""
@@ -409,9 +456,14 @@ class Reporter:
         await self._writes.event(
             event_messages.pod_reference(pod),
             "GPUAllocated",
-            f"Successfully assigned resources: {devices}",
+            f"Successfully assigned resources: {devices}{self._guarantee(pod)}",
             warning=False,
         )
+
+    def _guarantee(self, pod: Pod) -> str:
+        pool = self._cache.pool_selectors.pools().get(pod.pool)
+        held = guarantee(pool.enforcement, pool.isolation) if pool is not None else ""
+        return f"; {held}" if held else ""
 
     async def _failed(self, pod: Pod, spec: dict[str, Any], reason: str, detail: str) -> None:
         known = self._cache.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}") or {}

@@ -13,7 +13,7 @@ from dray.messages.checkpoints import NO_PARTS
 from dray.messages.decisions import Checkpoint, Decided, NodeLeft, Opened
 from dray_allocator.core.handle import handle, recompute
 from dray_allocator.cycle.records import next_attempt
-from dray_allocator.devices.usage import DeviceUsage
+from dray_allocator.devices.usage import UsageLedger
 from dray_allocator.state.domain import Stage
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
@@ -46,7 +46,7 @@ class Cluster(Replicas):
         """What a replica counts of each device is what its claims sum up to, and never less
         than nothing."""
         for replica in self.replicas:
-            held, summed = replica.state.device_usage, DeviceUsage()
+            held, summed = replica.state.device_usage, UsageLedger()
             if held.version == replica.checked:
                 continue
             replica.checked = held.version
@@ -58,6 +58,22 @@ class Cluster(Replicas):
                     assert (use.shares, use.whole) == (again.shares, again.whole)
                     assert min(use.shares, use.whole, *use.used.values(), 0) == 0
                     assert _something(use.used) == _something(again.used)
+
+    def indexes_are_whole(self) -> None:
+        """No domain is forgotten that an event may concern."""
+        for replica in self.replicas:
+            index = replica.state.index
+            for name, domain in replica.state.domains.items():
+                for uid in (*domain.unsettled, *domain.current.claims):
+                    assert name in index.claims[uid]
+                for uid in domain.current.pods:
+                    assert name in index.pods[uid]
+                if domain.serving and domain.has_work(goes_on=True):
+                    assert name in index.busy
+            domains = replica.state.domains
+            assert index.appending.keys() == {name for name in domains if domains[name].appended}
+            all_complete = all(map(replica.state.complete, replica.state.domains.values()))
+            assert replica.state.all_complete() == all_complete
 
     def check_rebuilding(self) -> None:
         """With the logs lost, what claims' statuses say is what was held, without what was only
