@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 CONTROL_PLANE ?= sandbox
+KUBELET ?=
 KEEP ?=
 TESTS ?=
 SEEDS ?= 500
@@ -56,8 +57,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	fi
 	@touch $@
 
-demo: setup ## Run the main job and print each pod's timeline (KEEP=1, RECORD=1, CONTROL_PLANE=real)
-	@$(BIN)/dray demo --control-plane $(CONTROL_PLANE) $(if $(KEEP),--keep) $(if $(RECORD),--record)
+demo: setup ## Run the main job and print each pod's timeline (KEEP=1, RECORD=1, CONTROL_PLANE=real, KUBELET=real)
+	@$(BIN)/dray demo $(if $(KUBELET),--kubelet $(KUBELET),--control-plane $(CONTROL_PLANE)) $(if $(KEEP),--keep) $(if $(RECORD),--record)
 
 docs: setup ## Build the documentation into dist/site, and check its links
 	$(BIN)/python -m tools.site

@@ -2,8 +2,8 @@
 
 A command is a line that begins with ``$`` in a block marked ``console``. ``GUIDE_PAGES`` are run to
 the letter, one after the other on one stack, by ``tests/e2e/test_user_guide.py``, which starts and
-ends the stack by ``STACK``. What needs another cluster is in ``RUN_ELSEWHERE``, with the test that
-runs it.
+ends the stack by ``STACK``; the README's are among them. What needs another cluster is in
+``RUN_ELSEWHERE``, with the test that runs it.
 """
 
 import re
@@ -21,6 +21,9 @@ DOWN: Final = "dray down"
 STACK: Final = (UP, "dray up --detach", "export KUBECONFIG=…", DOWN)
 _INSTALLATION = "tests/packaging/helm/test_life.py"
 RUN_ELSEWHERE: Final[Mapping[str, str]] = {
+    "make demo": "tests/e2e/test_main_job.py",
+    "make test": "tests/unit/tools/test_ci.py",
+    "dray completion fish": "tests/shells/test_completion.py",
     "helm install": "tests/packaging/helm/test_install_page.py",
     "kubectl apply -f examples/07-installed": "tests/packaging/helm/test_install_page.py",
     "kubectl wait --for=condition=Ready pod/my-gpu-workload": (
@@ -72,12 +75,17 @@ def _pod(name: str, *annotations: str) -> str:
         f'"tensor-fusion.ai/{one}"' for one in ('gpupool": "my-gpu-pool', *annotations)
     )
     overrides = f'{{"metadata": {{"annotations": {{{stated}}}}}}}'
-    return (
-        f"kubectl run {name} --image=app --overrides='{overrides}'\n"
-        f"kubectl wait --for=condition=Ready pod/{name} --timeout=2m"
-    )
+    return f"kubectl run {name} --image=app --overrides='{overrides}'\n{_wait(name)}"
 
 
+def _wait(name: str) -> str:
+    return f"kubectl wait --for=condition=Ready pod/{name} --timeout=2m"
+
+
+_ALLOCATED = (
+    "timeout 30 bash -c 'until kubectl get resourceclaim -o yaml | grep allocated; "
+    "do sleep 0.1; done'"
+)
 _READY_AGAIN = "timeout 60 bash -c 'until dray status >/dev/null; do sleep 0.1; done'"
 _QUEUE = """
 kubectl apply -f - <<'END'
@@ -104,10 +112,16 @@ END
 GUIDE_PAGES: Final = (
     GuidePage(
         "docs/user-guide/local-stack.md",
+        words={"kill allocator": f"kill allocator\n{_READY_AGAIN}"},
+    ),
+    GuidePage(
+        "README.md",
         words={
-            "kill allocator": f"kill allocator\n{_READY_AGAIN}",
-            ".cache/dray/default": "$DRAY_STACKS/user-guide",
+            "source .venv/bin/activate": "type dray",
+            "kubectl get pods,": f"{_wait('my-workload')}\nkubectl get pods,",
+            "kubectl get resourceclaim -o yaml | grep allocated": _ALLOCATED,
         },
+        after="kubectl delete -f examples/01-quick-start/04-pods.yaml",
     ),
     GuidePage("docs/user-guide/first-pod.md"),
     GuidePage("docs/user-guide/fractions.md"),

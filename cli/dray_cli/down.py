@@ -7,6 +7,7 @@ from dray_cli.output import output_option, print_json
 from dray_cli.stacks import stack_option
 from dray_sandbox.last_run import remove_leftovers
 from dray_sandbox.stack_file import DEFAULT_NAME, end_stack, read_stack_file, remove_stack_file
+from dray_sandbox.stack_lock import stack_lock
 
 
 class StillRunningError(PermanentError):
@@ -28,8 +29,9 @@ def down(stack: str | None, output: str) -> None:
         raise StillRunningError(
             f"some process of the stack {name!r} does not end: see {running.directory}/stack.json"
         )
-    remove_stack_file(name)
-    remove_leftovers(name)
+    with stack_lock(name):
+        remove_stack_file(name)
+        remove_leftovers(name)
     if output == "json":
         print_json({"name": name, "stopped": running is not None})
     elif running is None:

@@ -360,7 +360,7 @@ def group_name(target: str) -> tuple[Resource | None, str] | None:
 @click.option(
     "--scores",
     is_flag=True,
-    help="Also print the nodes with the best current scores; needs the bus.",
+    help="Also print the nodes with the best scores: of the decision, or of now; needs the bus.",
 )
 @full_names_option
 @kubeconfig_option
@@ -379,7 +379,8 @@ def explain(
 
     For a PodGroup, say what it waits for and the state of each of its pods.
 
-    Scores at the time of the decision are in recordings: `dray replay FILE --scores pod/NAME`.
+    The allocator that decided keeps the scores for some time. Once they are gone, --scores shows
+    those of now; a recording has them still: `dray replay FILE --scores pod/NAME`.
     """
     short = output == "text" and not full_names
     if (group := group_name(target)) is not None:
@@ -396,7 +397,7 @@ def explain(
     if output == "json":
         print_json(found.as_json() | ({"scores": scored.as_json()} if scored else {}))
     elif scored is not None:
-        click.echo("\n".join(scored.lines()))
+        scored.echo()
 
 
 def _print_group(found: GroupExplanation, gpu_names: GpuNames, output: str) -> None:

@@ -16,7 +16,7 @@ _DEVICE = re.compile(
     r"(?<![\w./-])(?:(?P<pool>[a-z0-9.-]+)/)?(?P<device>gpu-[0-9a-f]{8}-[0-9a-f-]{27})"
     r"(?: on (?P<node>[a-z0-9.-]+))?"
 )
-_FEW_NODES = 8
+_FEW_NODES = 24
 
 full_names_option = click.option(
     "--full-names", is_flag=True, help="Name GPUs as Kubernetes does, by their UUIDs."

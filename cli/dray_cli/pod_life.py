@@ -10,6 +10,7 @@ from dray.api.health import is_unhealthy
 from dray.api.names import DRIVER, HEALTH_TAINT
 from dray.kube.convert_claims import UNREADABLE
 from dray.kube.convert_devices import slice_from
+from dray.kube.node_problem import node_problem
 from dray.kube.pod_end import PodEnd, pod_end
 from dray.kube.ports import NODES, SLICES, Kube, NotFoundError, Object, RefusedError
 from dray_cli.pod_claims import devices_of
@@ -135,7 +136,7 @@ async def life_of(kube: Kube, pod: Object, claims: Iterable[Object] = ()) -> Pod
         failed = None if event is None else FailedPrepare(event.message, event.times, event.last)
     held = await _held(kube, node, claims)
     unhealthy = tuple(
-        f"{device.name} is unhealthy" + (f": {why}" if (why := _why(device)) else "")
+        f"{device.name} on {node} is unhealthy" + (f": {why}" if (why := _why(device)) else "")
         for device in held
         if is_unhealthy(device)
     )
@@ -193,18 +194,9 @@ def _waiting(status: Object) -> tuple[str, ...]:
 
 async def _node_problem(kube: Kube, name: str) -> str:
     try:
-        node = await kube.get(NODES, name)
+        problem = node_problem(await kube.get(NODES, name))
     except NotFoundError:
-        return "is gone, and its devices with it: delete the pod if nothing else does"
+        problem = node_problem(None)
     except RefusedError:
         return ""
-    for condition in (node.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "Ready" and condition.get("status") != "True":
-            since = (
-                f" since {condition['lastTransitionTime']}"
-                if "lastTransitionTime" in condition
-                else ""
-            )
-            text = condition.get("message") or condition.get("reason") or "no reason is given"
-            return f"is not ready{since}: {text}"
-    return ""
+    return "" if problem is None else problem[1]

@@ -1,30 +1,45 @@
-"""Why this node and not that: the scores of the nodes that a pod could have."""
+"""Why this node and not that: the scores of nodes, when a pod was decided or now."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
 
+import click
+import msgspec
 from msgspec.structs import replace as replaced
 
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
 from dray.messages.decisions import Checkpoint, Decided, Learned, log_stream
 from dray.messages.facts import ClaimObserved, Fact, PodObserved
+from dray.messages.rpc import SCORES_SUBJECT, PodScores, Scores, ScoresReply
 from dray_allocator.core.handle import handle
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.scores import PodScores, scores_of
+from dray_allocator.placement.scores import scores_of
 from dray_allocator.service.decision_logs import record_of
 from dray_allocator.service.facts_consumer import decoded_fact
+from dray_allocator.state.kept_scores import KEPT, PER_TICK
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen
 from dray_allocator.values.options import AllocatorOptions
 from dray_cli.streams import read_whole
-from dray_cli.tables import Cell, plain_lines
+from dray_cli.tables import Row, echo_table, plain_lines
+from dray_cli.text import wrapped_on_terminal
 
 _NONE = (
     "the pod's node is given, all devices are searched, or no facts of the pod are left; "
     "a recording may have them: dray replay FILE --scores pod/NAME"
+)
+Table = tuple[Sequence[str], Sequence[Row]]
+"""Titles and rows."""
+_ANSWER_S: Final = 1.0
+"""How long the replica that decided has to answer; the others stay silent."""
+_NOT_KEPT: Final = (
+    "No running allocator has the scores of the decision: each keeps those of its last "
+    f"{KEPT} decisions, of at most {PER_TICK} a second, until it ends. A recording may have them: "
+    "dray replay FILE --scores pod/NAME"
 )
 
 
@@ -37,29 +52,75 @@ class FoundScores:
     """The pod's; empty while it waits."""
     when: str = "as the pool is now, without this pod"
     missing: str = ""
+    note: str = ""
+    """Why the scores are not those of the decision; empty if they are, or if there is none."""
 
     def lines(self) -> list[str]:
         """As a person reads them."""
+        lines: list[str] = []
+        for part in self._parts():
+            if isinstance(part, str):
+                lines.append(part)
+            else:
+                lines += [f"  {line}" for line in plain_lines(*part)]
+        return lines
+
+    def _parts(self) -> Iterator[str | Table]:
+        """Sentences, and the table."""
+        if self.note:
+            yield f"{self.note}."
         if self.scores is None:
-            return [f"No scores: {self.missing or _NONE}."]
-        return list(_lines(self.scores, self.node, self.when))
+            yield f"No scores: {self.missing or _NONE}."
+        else:
+            yield from _parts(self.scores, self.node, self.when)
+
+    def echo(self) -> None:
+        """Print it within the terminal's width."""
+        for part in self._parts():
+            if isinstance(part, str):
+                click.echo(wrapped_on_terminal(part))
+            else:
+                echo_table(*part)
 
     def as_json(self) -> dict[str, Any]:
         """The same as data."""
+        note = {"note": self.note} if self.note else {}
         if self.scores is None:
-            return {"missing": self.missing or _NONE}
-        return {"node": self.node, "when": self.when, **asdict(self.scores)}
+            return {"missing": self.missing or _NONE, **note}
+        scores = msgspec.to_builtins(msgspec.structs.asdict(self.scores))
+        return {"node": self.node, "when": self.when, **scores, **note}
 
 
 async def read_scores(bus: Bus, pod_uid: str, node: str) -> FoundScores:
-    """The scores of now, as if the pod held nothing, from facts and the workload model in the log.
+    """The scores of the decision, if the replica that decided still has them.
 
-    Reservations that are not written to Kubernetes yet don't count.
+    Else those of now, as if the pod held nothing, from facts and the workload model in the log.
+    Then reservations that are not written to Kubernetes yet don't count. ``node``: the pod's;
+    empty: nothing is decided.
     """
+    if node and (kept := await _kept(bus, pod_uid, node)) is not None:
+        return kept
+    note = _NOT_KEPT if node else ""
     try:
-        return FoundScores(await _scores_now(bus, pod_uid), node)
+        return FoundScores(await _scores_now(bus, pod_uid), node, note=note)
     except (BusUnavailableError, StreamMissingError) as error:
-        return FoundScores(None, node, missing=f"the facts can't be read: {error}")
+        return FoundScores(None, node, missing=f"the facts can't be read: {error}", note=note)
+
+
+async def _kept(bus: Bus, pod_uid: str, node: str) -> FoundScores | None:
+    """None if no replica has them, or only those of an earlier decision."""
+    question = msgspec.json.encode(Scores(pod_uid=pod_uid))
+    try:
+        answer = await bus.request(SCORES_SUBJECT, question, timeout_s=_ANSWER_S)
+        reply = msgspec.json.decode(answer, type=ScoresReply)
+    except (BusUnavailableError, msgspec.MsgspecError):
+        return None
+    if reply.scores is None or reply.node != node:
+        return None
+    when = datetime.fromtimestamp(reply.decided_unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return FoundScores(
+        reply.scores, node, f"when it was decided ({when}, kept by allocator {reply.instance})"
+    )
 
 
 async def _scores_now(bus: Bus, pod_uid: str) -> PodScores | None:
@@ -104,7 +165,7 @@ async def _learned(bus: Bus, domain: str, epoch: int) -> Learned | None:
     return found
 
 
-def _lines(scores: PodScores, node: str, when: str) -> Iterator[str]:
+def _parts(scores: PodScores, node: str, when: str) -> Iterator[str | Table]:
     yield f"Scores {when}: {scores.policy}."
     if scores.first:
         yield f"  Before the score come {scores.first}."
@@ -112,9 +173,9 @@ def _lines(scores: PodScores, node: str, when: str) -> Iterator[str]:
         yield f"  The pod fits on none of {scores.of_nodes} nodes."
         return
     names = list(dict.fromkeys(name for one in scores.nodes for name in one.parts))
-    rows = [
+    rows: list[Row] = [
         [
-            Cell(one.node),
+            one.node,
             str(one.score),
             *(_part(name, one.parts.get(name)) for name in names),
             "the pod's" if one.node == node else "",
@@ -122,7 +183,7 @@ def _lines(scores: PodScores, node: str, when: str) -> Iterator[str]:
         for one in scores.nodes
     ]
     titles = ("NODE", "SCORE", *(name.removeprefix("virtual_").upper() for name in names), "")
-    yield from (f"  {line}" for line in plain_lines(titles, rows))
+    yield titles, rows
     if (more := scores.of_nodes - len(scores.nodes)) > 0:
         yield f"  {more} more of the pool score worse, or the pod does not fit there."
     if node and node not in {one.node for one in scores.nodes}:

@@ -3,6 +3,7 @@
 import click
 
 from dray.api.errors import InvalidInputError
+from dray_sandbox.layout import ControlPlane, KubeletKind
 from dray_sandbox.paths import stack_directory
 from dray_sandbox.stack_file import NAME_VARIABLE, StackFile, read_stack_file, running_stacks
 
@@ -25,6 +26,28 @@ stack_option = click.option(
     help="Which local stack, if several run; else $DRAY_STACK, else the default one.",
 )
 """The stack of a verb about stacks."""
+
+
+kubelet_option = click.option(
+    "--kubelet",
+    type=click.Choice(["simulated", "real"]),
+    default="simulated",
+    show_default=True,
+    help="What runs the nodes' pods: nothing really, or kubelet, containerd and runc in namespaces "
+    "of this machine (needs root and `--control-plane real`).",
+)
+
+
+def control_plane_for(
+    kubelet: KubeletKind, control_plane: ControlPlane | None
+) -> ControlPlane | None:
+    """The control plane that was chosen; real kubelets choose the real one. Raises
+    click.UsageError."""
+    if kubelet == "simulated":
+        return control_plane
+    if control_plane == "sandbox":
+        raise click.UsageError("--kubelet real needs --control-plane real")
+    return "real"
 
 
 def running_stack(name: str | None) -> StackFile:

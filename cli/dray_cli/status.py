@@ -7,10 +7,13 @@ import click
 
 from dray_cli.output import output_option, print_json
 from dray_cli.stacks import running_stack, stack_option
+from dray_cli.tables import Cell, echo_table
+from dray_cli.text import wrapped_on_terminal
 from dray_sandbox.background_stack import supervisor_log
 from dray_sandbox.probes import answers
 from dray_sandbox.stack_file import ProcessRecord, StackFile, is_alive
 
+_WELL = frozenset({"ready", "running"})
 _HEADINGS = ("PROCESS", "STATE", "RESTARTS", "PID", "HEALTH PAGE")
 
 
@@ -27,8 +30,8 @@ def status(stack: str | None, output: str) -> None:
     if output == "json":
         print_json(_as_json(found, states))
     else:
-        click.echo("\n".join(_lines(found, states)))
-    raise SystemExit(0 if set(states) <= {"ready", "running"} else 1)
+        _show(found, states)
+    raise SystemExit(0 if set(states) <= _WELL else 1)
 
 
 async def _states(stack: StackFile) -> list[str]:
@@ -44,24 +47,25 @@ async def _state(process: ProcessRecord) -> str:
     return "ready" if await answers(process.health_url)() else "not ready"
 
 
-def _lines(stack: StackFile, states: list[str]) -> list[str]:
+def _show(stack: StackFile, states: list[str]) -> None:
+    policy = "starts them again when they end" if stack.restarts else "ends all when one ends"
+    head = (
+        f"The stack {stack.name!r} ({stack.control_plane} control plane, "
+        f"{len(stack.nodes)} nodes) runs; process {stack.supervisor.pid} {policy}."
+    )
+    click.echo(wrapped_on_terminal(head))
     rows = [
-        (one.name, state, str(one.restarts), str(one.pid), one.health_url or "-")
+        (one.name, _state_cell(state), str(one.restarts), str(one.pid), one.health_url or "-")
         for one, state in zip(stack.processes, states, strict=True)
     ]
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
-    table = [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in (_HEADINGS, *rows)
-    ]
-    policy = "starts them again when they end" if stack.restarts else "ends all when one ends"
-    return [
-        f"The stack {stack.name!r} ({stack.control_plane} control plane, "
-        f"{len(stack.nodes)} nodes) runs; process {stack.supervisor.pid} {policy}.",
-        *table,
-        f"Logs: {stack.directory}/logs, and {supervisor_log(stack.name)} if it is detached",
-        f"export KUBECONFIG={stack.kubeconfig}",
-    ]
+    echo_table(_HEADINGS, rows)
+    logs = f"Logs: {stack.directory}/logs, and {supervisor_log(stack.name)} if it is detached"
+    click.echo(wrapped_on_terminal(logs))
+    click.echo(f"export KUBECONFIG={stack.kubeconfig}")
+
+
+def _state_cell(state: str) -> Cell:
+    return Cell(state, "green" if state in _WELL else "bold red")
 
 
 def _as_json(stack: StackFile, states: list[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dray.api.errors import InvalidInputError
 from dray_cli.output import output_option, print_json
 from dray_cli.progress import StepProgress
 from dray_cli.recording_file import record_option, recording_settings
-from dray_cli.stacks import stack_option
+from dray_cli.stacks import control_plane_for, kubelet_option, stack_option
 from dray_sandbox.background_stack import InterruptedStartError, start_detached
 from dray_sandbox.controlplane.build import find_built
 from dray_sandbox.last_run import kept_control_plane
@@ -64,14 +64,7 @@ from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
     "scheduler and controllers, built once from Go modules.  [default: the real one if it has "
     "been built, else the sandbox]",
 )
-@click.option(
-    "--kubelet",
-    type=click.Choice(["simulated", "real"]),
-    default="simulated",
-    show_default=True,
-    help="What runs the nodes' pods: nothing really, or kubelet, containerd and runc in namespaces "
-    "of this machine (needs root and `--control-plane real`).",
-)
+@kubelet_option
 @click.option(
     "--image",
     "images",
@@ -131,11 +124,8 @@ def up(
         )
     except InvalidInputError as error:
         raise click.UsageError(str(error)) from error
-    if kubelet == "real":
-        if control_plane == "sandbox":
-            raise click.UsageError("--kubelet real needs --control-plane real")
-        control_plane = "real"
-    elif images or not services:
+    control_plane = control_plane_for(kubelet, control_plane)
+    if kubelet == "simulated" and (images or not services):
         raise click.UsageError("--image and --no-services need --kubelet real")
     name = stack or DEFAULT_NAME
     with StepProgress() as say:

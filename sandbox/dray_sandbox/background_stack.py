@@ -14,6 +14,7 @@ from dray_sandbox.layout import StackOptions
 from dray_sandbox.paths import stack_directory
 from dray_sandbox.secret_files import write_secret
 from dray_sandbox.stack_file import StackFile, StackRunsError, read_stack_file
+from dray_sandbox.stack_lock import StackLock, stack_lock
 
 _POLL_S = 0.05
 _STAMP_WIDTH = len("   0.0 s  ")
@@ -37,16 +38,24 @@ async def start_detached(options: StackOptions, progress: Callable[[str], None])
 
     Raises:
         StackRunsError: a stack of this name runs.
+        StackLockedError: another process starts or stops one.
         DetachedStartError: it could not be started; with the supervisor's message.
     """
     if (running := read_stack_file(options.name)) is not None:
         raise StackRunsError(running)
+    with stack_lock(options.name) as lock:
+        return await _start(options, lock, progress)
+
+
+async def _start(
+    options: StackOptions, lock: StackLock, progress: Callable[[str], None]
+) -> StackFile:
     request = stack_directory(options.name).parent / f"{options.name}.options.json"
     log = supervisor_log(options.name)
     write_secret(request, msgspec.json.encode(options))
     with contextlib.ExitStack() as always, contextlib.ExitStack() as undo:
         always.callback(request.unlink, missing_ok=True)
-        process = _spawn(request, log)
+        process = _spawn(request, log, lock)
         # Popen sends nothing to a process that has ended.
         undo.callback(process.terminate)
         ready = await _until_ready(options.name, process, log, progress)
@@ -54,10 +63,11 @@ async def start_detached(options: StackOptions, progress: Callable[[str], None])
     return ready
 
 
-def _spawn(request: Path, log: Path) -> subprocess.Popen[bytes]:
+def _spawn(request: Path, log: Path, lock: StackLock) -> subprocess.Popen[bytes]:
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "dray_sandbox.supervisor", str(request)],
+            [sys.executable, "-m", "dray_sandbox.supervisor", str(request), str(lock.fileno)],
+            pass_fds=(lock.fileno,),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -67,6 +67,7 @@ from dray_sandbox.stack_file import (
     remove_stack_file,
     write_stack_file,
 )
+from dray_sandbox.stack_lock import StackLock
 from dray_sandbox.standins import start_sandbox
 from dray_webhook.registration import probe_pod, webhook_configurations
 
@@ -81,8 +82,15 @@ _DEFAULT_ACCOUNT = {
 class Stack:
     """One local stack, to be started once, as a context manager or by start and stop."""
 
-    def __init__(self, options: StackOptions, progress: Progress = lambda line: None) -> None:
+    def __init__(
+        self,
+        options: StackOptions,
+        progress: Progress = lambda line: None,
+        lock: StackLock | None = None,
+    ) -> None:
+        """``lock``: of the name, if it is taken already."""
         self.options = options
+        self._lock = lock
         self.directory = stack_directory(options.name)
         self.runner = Runner(self.directory / "logs")
         self._progress = progress
@@ -126,13 +134,17 @@ class Stack:
 
         Raises:
             StackRunsError: a stack of this name runs.
+            StackLockedError: another process starts or stops one.
             KeptStateError: there is no state to continue with for this control plane.
             ProgramFailedError, BuildError, ToolchainError, ApplyError: a part failed; no process
                 is left running.
         """
-        self._take_directory()
+        if (running := self._running_elsewhere()) is not None:
+            raise StackRunsError(running)
+        self._lock = self._lock or StackLock.take(self.options.name)
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self.stop)
+            self._take_directory()
             await self._start()
             undo.pop_all()
         return self.record
@@ -142,6 +154,9 @@ class Stack:
         await self.runner.stop_all()
         if self._record is not None or self._running_elsewhere() is None:
             remove_stack_file(self.options.name)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     async def restart(self, name: str) -> None:
         """Stop one process if it runs, start it again, wait until it is ready."""
@@ -349,9 +364,7 @@ class Stack:
             await self.runner.start(self._services.node_agent(node))
 
     def _take_directory(self) -> None:
-        """Empty the run directory, unless its state is kept or a stack of this name runs."""
-        if (running := self._running_elsewhere()) is not None:
-            raise StackRunsError(running)
+        """Empty the run directory, unless its state is kept."""
         remove_leftovers(self.options.name)
         if self.options.keep:
             check_kept_state(self.options.name, self.options.control_plane)

@@ -1,7 +1,7 @@
 """Run a stack until a signal.
 
-``python -m dray_sandbox.supervisor OPTIONS`` runs a detached stack: every other process ends with
-it.
+``python -m dray_sandbox.supervisor OPTIONS LOCK`` runs a detached stack: every other process ends
+with it. LOCK is the number of an inherited file, the stack's lock.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from dray_sandbox.layout import StackOptions
 from dray_sandbox.processes import end_signals, first_done
 from dray_sandbox.stack import Progress, Stack
 from dray_sandbox.stack_file import StackFile
+from dray_sandbox.stack_lock import StackLock
 
 
 class ProcessEndedError(PermanentError):
@@ -28,7 +29,10 @@ class ProcessEndedError(PermanentError):
 
 
 async def run_until_signal(
-    options: StackOptions, progress: Progress, on_ready: Callable[[StackFile], None]
+    options: StackOptions,
+    progress: Progress,
+    on_ready: Callable[[StackFile], None],
+    lock: StackLock | None = None,
 ) -> None:
     """Start a stack, call ``on_ready``, wait for SIGINT or SIGTERM, then stop it.
 
@@ -40,7 +44,7 @@ async def run_until_signal(
         DrayError: it could not be started.
     """
     with end_signals() as ended:
-        stack = Stack(options, progress)
+        stack = Stack(options, progress, lock)
         starting = asyncio.create_task(stack.start())
         await first_done(starting, ended)
         if not starting.done():
@@ -81,7 +85,10 @@ def main() -> int:
     try:
         asyncio.run(
             run_until_signal(
-                options, print_line, lambda stack: print_line(f"ready as process {os.getpid()}")
+                options,
+                print_line,
+                lambda stack: print_line(f"ready as process {os.getpid()}"),
+                StackLock(int(sys.argv[2])),
             )
         )
     except DrayError as error:

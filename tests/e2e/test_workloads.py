@@ -11,6 +11,8 @@ import pytest
 import pytest_asyncio
 
 from dray.api.names import DRIVER, VRAM_REQUEST
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, Kube
+from dray_cli.explain import explain_pod
 from dray_sandbox.controlplane.build import find_kubectl
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.paths import checkout
@@ -33,8 +35,9 @@ QUOTA = f"{DRIVER}.deviceclass.resource.k8s.io/devices"
 class Cluster:
     """The stack, as somebody with kubectl sees it."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, kube: Kube) -> None:
         self.stack = stack
+        self.kube = kube
         self._kubectl = find_kubectl() or "kubectl"
 
     async def kubectl(self, *arguments: str) -> str:
@@ -101,6 +104,27 @@ class Cluster:
         (quota,) = await self.objects("resourcequotas")
         return QUOTA in quota.get("status", {}).get("used", {})
 
+    async def explained(self, name: str, words: str) -> bool:
+        """Whether `dray explain` says that of a pod."""
+        found = await explain_pod(self.kube, "default", name)
+        return words in "\n".join(found.lines())
+
+    async def device_of(self, name: str) -> str:
+        """The only GPU of a pod."""
+        pod = await self.kube.get(PODS, name, "default")
+        (status,) = pod["status"]["resourceClaimStatuses"]
+        claim = await self.kube.get(CLAIMS, status["resourceClaimName"], "default")
+        (result,) = claim["status"]["allocation"]["devices"]["results"]
+        device: str = result["device"]
+        return device
+
+    async def has_warned(self, reason: str) -> bool:
+        return reason in await self.warnings()
+
+    async def warnings(self) -> set[str]:
+        """The reasons of all warning events."""
+        return {one["reason"] for one in await self.objects("events") if one["type"] == "Warning"}
+
     async def is_empty(self) -> bool:
         return not await self.objects("pods,resourceclaims")
 
@@ -115,7 +139,7 @@ async def cluster() -> AsyncIterator[Cluster]:
     )
     async with Stack(options) as stack:
         kube = await connect_with_retries(stack.record.kubeconfig, user_agent="dray-test")
-        made = Cluster(stack)
+        made = Cluster(stack, kube)
         async with watch_history(kube) as history:
             await made.kubectl("apply", "-f", "01-pool.yaml")
             await made.kubectl("wait", "--for=condition=Ready", "gpupool/workloads")
@@ -206,6 +230,55 @@ async def test_a_quota_of_devices_holds_pods_back_until_it_is_gone(web: Cluster)
     await web.until(three_wait, "six running pods and three waiting ones")
     await web.kubectl("delete", "resourcequota", "gpus")
     await web.running("web", 9)
+
+
+async def test_five_troubles_of_a_deployment_end_without_a_surprise(web: Cluster) -> None:
+    """A labelled node, a killed allocator, an unhealthy GPU and a deleted node that returns."""
+    await web.kubectl("delete", "events", "--all")
+    await web.kubectl("label", "node", "sim-2", "disk=fast")
+    selected = {"spec": {"template": {"spec": {"nodeSelector": {"disk": "fast"}}}}}
+    await web.kubectl("patch", "deployment/web", "-p", json.dumps(selected))
+    await web.kubectl("rollout", "status", "deployment/web", "--timeout=120s")
+    pods = await web.running("web", 2)
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"sim-2"}
+    assert await web.warnings() == set()
+
+    await web.stack.kill("allocator")
+    await web.kubectl("scale", "deployment/web", "--replicas=3")
+    await web.stack.restart("allocator")
+    pods = await web.running("web", 3)
+    assert await web.warnings() <= {"GPUWaiting"}
+
+    name = pods[0]["metadata"]["name"]
+    device = await web.device_of(name)
+    health = web.stack.nodes_directory / "sim-2" / "state" / "unhealthy"
+    health.write_text(f"GPU-{device.removeprefix('gpu-')} xid-79\n")
+    await web.until(lambda: web.explained(name, "is unhealthy: xid-79"), "the GPU's health")
+    await web.until(lambda: web.has_warned("GPUUnhealthy"), "an event about the GPU")
+    health.unlink()
+
+    await web.kubectl("delete", "node", "sim-2")
+    await web.until(lambda: web.explained(name, "sim-2 is gone"), "the lost node")
+
+    async def is_lost() -> bool:
+        request = await web.kube.get(BIND_REQUESTS, name, "default")
+        return bool((request.get("status") or {}).get("reason") == "NodeLost")
+
+    await web.until(is_lost, "the BindRequest says NodeLost")
+    await web.kubectl("delete", "pods", "-l", "app=web", "--force", "--grace-period=0")
+
+    async def waits() -> bool:
+        waiting = await web.pods("web", "Pending")
+        return len(waiting) == 3 and await web.explained(
+            waiting[0]["metadata"]["name"], "1 of 1 node"
+        )
+
+    await web.until(waits, "the pods wait for a node with the label")
+    await web.stack.restart("kubelet")
+    await web.kubectl("wait", "--for=condition=Ready", "node/sim-2", "--timeout=60s")
+    await web.kubectl("label", "node", "sim-2", "disk=fast")
+    await web.running("web", 3)
+    assert await web.warnings() <= {"GPUWaiting", "GPUUnhealthy", "NodeNotReady"}
 
 
 def names(pods: list[dict[str, Any]]) -> set[str]:

@@ -53,6 +53,7 @@ flowchart LR
   W -- "dray.rpc.lookup, .derive" --> C[claim-controller]
   A -- dray.rpc.reading --> C
   D[dray doctor] -- dray.rpc.dump --> A
+  X[dray explain] -- dray.rpc.scores --> A
   C -- facts --> F[(DRAY_FACTS)]
   N[node-agent] -- dray.rpc.inventory --> C
   N -- events --> E

@@ -15,8 +15,9 @@ from dray.kube.api import connect as connect_kube
 from dray_cli.demo.play import Demo, DemoReport, report_as_json
 from dray_cli.output import output_option, print_json
 from dray_cli.recording_file import record_option, recording_settings
+from dray_cli.stacks import control_plane_for, kubelet_option
 from dray_sandbox.background_stack import start_detached
-from dray_sandbox.layout import StackOptions, simulated_nodes
+from dray_sandbox.layout import ControlPlane, KubeletKind, StackOptions, simulated_nodes
 from dray_sandbox.paths import checkout
 from dray_sandbox.stack import Stack
 from dray_sandbox.stack_file import StackFile
@@ -26,22 +27,31 @@ EXAMPLES = Path("examples") / "01-quick-start"
 
 
 @click.command()
-@click.option("--control-plane", type=click.Choice(["sandbox", "real"]), default="sandbox")
+@click.option("--control-plane", type=click.Choice(["sandbox", "real"]), help="[default: sandbox]")
+@kubelet_option
 @click.option("--allocators", type=click.IntRange(1, 8), default=2, show_default=True)
 @click.option(
     "--keep", is_flag=True, help="Leave the stack running; `dray down --stack demo` stops it."
 )
 @record_option
 @output_option
-def demo(control_plane: str, allocators: int, keep: bool, record: bool, output: str) -> None:
+def demo(
+    control_plane: ControlPlane | None,
+    kubelet: KubeletKind,
+    allocators: int,
+    keep: bool,
+    record: bool,
+    output: str,
+) -> None:
     """Run the main job: the user guide's manifests in, pods with their GPUs out.
 
-    Starts NATS, a Kubernetes API, dray's services and three simulated nodes with eight GPUs
+    Starts NATS, a Kubernetes API, dray's services and three nodes with eight simulated GPUs
     each, applies examples/01-quick-start, and prints for each pod how it got its GPU.
     """
     options = StackOptions(
         name=STACK_NAME,
-        control_plane="real" if control_plane == "real" else "sandbox",
+        control_plane=control_plane_for(kubelet, control_plane) or "sandbox",
+        kubelet=kubelet,
         nodes=simulated_nodes(3),
         allocators=allocators,
         settings=recording_settings(record),
@@ -60,7 +70,10 @@ def demo(control_plane: str, allocators: int, keep: bool, record: bool, output: 
 
 async def _demo(options: StackOptions, *, keep: bool, say: Callable[[str], None]) -> DemoReport:
     began = time.monotonic()
-    say(f"Starting a local stack on the {options.control_plane} control plane")
+    say(
+        f"Starting a local stack on the {options.control_plane} control plane with "
+        f"{options.kubelet} kubelets"
+    )
     async with _stack(options, keep=keep, say=say) as record:
         say(f"The stack is up after {time.monotonic() - began:.1f} s")
         report = await _play(record, say)

@@ -55,7 +55,7 @@ def _show_scores(file: Path, namespace: str, name: str, output: str) -> None:
     if output == "json":
         print_json(found.as_json())
     else:
-        click.echo("\n".join(found.lines()))
+        found.echo()
 
 
 def as_data(outcome: ReplayOutcome) -> dict[str, Any]:

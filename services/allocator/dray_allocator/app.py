@@ -8,12 +8,13 @@ from dray.bus import jetstream
 from dray.bus.payload import payload_problem
 from dray.bus.ports import Request
 from dray.bus.topology import ALLOCATOR
-from dray.messages.rpc import DUMP_SUBJECT
+from dray.messages.rpc import DUMP_SUBJECT, SCORES_SUBJECT
 from dray.runtime import logs
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
 from dray.telemetry import spans
 from dray_allocator.core.dump import answer_to
+from dray_allocator.placement.kept_scores import kept_scores
 from dray_allocator.service.replica import Replica
 from dray_allocator.service.telemetry import AllocatorMetrics
 from dray_allocator.settings import AllocatorSettings
@@ -53,12 +54,18 @@ async def run(settings: AllocatorSettings) -> None:
     health.check("facts", lambda: replica.problem)
     health.report("pools", lambda: replica.undecodable)
 
-    async def answer(request: Request) -> bytes | None:
+    async def dump(request: Request) -> bytes | None:
         return answer_to(state, request.payload)
 
+    async def scores(request: Request) -> bytes | None:
+        return kept_scores(state, request.payload)
+
     async def answers() -> None:
-        # Each replica has its own queue, so that all get the request; the one that serves answers.
-        await bus.serve(DUMP_SUBJECT, answer, queue=settings.instance)
+        # Each replica has its own queue, so that all get the request; the one that knows answers.
+        await asyncio.gather(
+            bus.serve(DUMP_SUBJECT, dump, queue=settings.instance),
+            bus.serve(SCORES_SUBJECT, scores, queue=settings.instance),
+        )
 
     await serve(
         health=health,

@@ -32,6 +32,7 @@ from dray.messages.rpc import (
     INVENTORY_SUBJECT,
     LOOKUP_SUBJECT,
     READING_SUBJECT,
+    SCORES_SUBJECT,
 )
 
 FACTS_STREAM = "DRAY_FACTS"
@@ -257,7 +258,7 @@ ACCESS: tuple[Access, ...] = (
             f"{LEASE_PREFIX}>",
             reading_subject(ALLOCATOR),
         ),
-        answers=(DUMP_SUBJECT,),
+        answers=(DUMP_SUBJECT, SCORES_SUBJECT),
         reads=(_FACTS_WHOLE, _LOGS),
         inspects=("*",),
     ),
@@ -280,7 +281,12 @@ ACCESS: tuple[Access, ...] = (
             ),
         ),
     ),
-    Access(READER, (DUMP_SUBJECT, reading_subject(READER)), reads=_FOR_PEOPLE, inspects=("*",)),
+    Access(
+        READER,
+        (DUMP_SUBJECT, SCORES_SUBJECT, reading_subject(READER)),
+        reads=_FOR_PEOPLE,
+        inspects=("*",),
+    ),
     Access(
         RECORDER,
         (reading_subject(RECORDER),),

@@ -13,6 +13,7 @@ from dray.messages.facts import TemplateObserved
 LOOKUP_SUBJECT = "dray.rpc.lookup"
 DERIVE_SUBJECT = "dray.rpc.derive"
 DUMP_SUBJECT = "dray.rpc.dump"
+SCORES_SUBJECT = "dray.rpc.scores"
 READING_SUBJECT = "dray.rpc.reading"
 INVENTORY_SUBJECT = "dray.rpc.inventory"
 
@@ -120,6 +121,52 @@ class DumpReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why the question could not be answered."""
 
 
+class Scores(msgspec.Struct, frozen=True, kw_only=True):
+    """The scores at the decision on a pod; only the replica that kept them answers."""
+
+    SUBJECT: ClassVar[str] = SCORES_SUBJECT
+
+    pod_uid: str
+
+
+class ScoredNode(msgspec.Struct, frozen=True):
+    """A node on which a pod fits."""
+
+    node: str
+    score: int
+    """The lowest is best; a hash of the node's uid orders equal ones."""
+    parts: dict[str, float]
+    """What the score is made of: loads from 0 to 1, or ``loss``, the worth that the pool's other
+    pods lose."""
+
+
+class PodScores(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The nodes with the best scores for a pod."""
+
+    policy: str
+    """Which nodes come first, in words."""
+    nodes: tuple[ScoredNode, ...]
+    """The best first."""
+    of_nodes: int
+    """How many nodes the pool has."""
+    first: str = ""
+    """What comes before the score, in words; empty: nothing."""
+
+
+class ScoresReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The scores by which a pod was decided, as the deciding replica kept them."""
+
+    instance: str = ""
+    """The replica."""
+    node: str = ""
+    """The node that was chosen."""
+    decided_unix_s: float = 0.0
+    scores: PodScores | None = None
+    """At most as many nodes as 1 KiB holds."""
+    error: str = ""
+    """Why the question could not be answered."""
+
+
 class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request for a pull consumer of a stream: only the owner of the streams makes consumers."""
 
@@ -184,8 +231,8 @@ class Question:
     """A request type, its reply type, and the two services."""
 
     name: str
-    asked: type[Lookup | Derive | Dump | Reading | Inventory]
-    reply: type[LookupReply | DeriveReply | DumpReply | ReadingReply | InventoryReply]
+    asked: type[Lookup | Derive | Dump | Scores | Reading | Inventory]
+    reply: type[LookupReply | DeriveReply | DumpReply | ScoresReply | ReadingReply | InventoryReply]
     asks: str
     answers: str
 
@@ -194,6 +241,7 @@ QUESTIONS = (
     Question("lookup", Lookup, LookupReply, "webhook", "claim-controller (any one instance)"),
     Question("derive", Derive, DeriveReply, "webhook", "claim-controller (any one instance)"),
     Question("dump", Dump, DumpReply, "dray doctor", "allocator (the one that serves the domain)"),
+    Question("scores", Scores, ScoresReply, "dray explain", "allocator (the one that decided)"),
     Question(
         "reading",
         Reading,

@@ -43,6 +43,7 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
     "dray.rpc.lookup": ("webhook",),
     "dray.rpc.derive": ("webhook",),
     "dray.rpc.dump": ("reader",),
+    "dray.rpc.scores": ("reader",),
     "dray.rpc.inventory.n1": ("n1",),
     "dray.rpc.inventory.n2": (),
     "dray.rpc.reading.webhook": ("webhook",),

@@ -70,6 +70,7 @@ RIGHTS: Mapping[str, tuple[str, ...]] = {
     ),
     "reader": (
         "dray.rpc.dump",
+        "dray.rpc.scores",
         "dray.rpc.reading.reader",
         "dray.js.CONSUMER.MSG.NEXT.*.*",
         "dray.js.STREAM.INFO.*",
@@ -90,7 +91,7 @@ RIGHTS: Mapping[str, tuple[str, ...]] = {
 DENIED = ("dray.js.CONSUMER.MSG.NEXT.DRAY_COMMANDS.*",)
 SUBSCRIPTIONS: Mapping[str, tuple[str, ...]] = {
     "webhook": ("_INBOX.>",),
-    "allocator": ("dray.rpc.dump", "_INBOX.>"),
+    "allocator": ("dray.rpc.dump", "dray.rpc.scores", "_INBOX.>"),
     "reader": ("_INBOX.>",),
     "recorder": ("_INBOX.>",),
     "n1": ("_INBOX.n1.>",),

@@ -15,7 +15,7 @@ from dray.api.names import (
     HEALTH_TAINT,
 )
 from dray.kube.convert import claim_from
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, PODS, POOLS, SLICES
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, NODES, PODS, POOLS, SLICES
 from dray.messages.decisions import Waiting
 from dray.reasons import Reason
 from dray.runtime.clock import ManualClock
@@ -127,6 +127,56 @@ async def test_the_bind_request_says_how_the_pod_ended(
 
     found = await world.until(final, "the BindRequest has the end")
     assert (found["phase"], found["reason"], found["explanation"]) == (phase, reason, words)
+
+
+def status_with(world: Any, reason: str) -> Any:
+    """The status of the only BindRequest once it has this reason."""
+    for request in world.kube.store.of(BIND_REQUESTS).values():
+        found = request.get("status") or {}
+        if found.get("reason") == reason:
+            return found
+    return None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_the_bind_request_fails_with_the_node_that_is_lost(
+    world: Any, restarted: bool
+) -> None:
+    running = await world.ready(await world.start())
+    await world.pod()
+    await world.decide(await world.decision())
+    await world.until(lambda: status_with(world, "Bound"), "the BindRequest says Bound")
+    if restarted:
+        await running.stop()
+    await world.kube.delete(NODES, "node-1")
+    if restarted:
+        await world.ready(await world.start("two"))
+
+    found = await world.until(lambda: status_with(world, "NodeLost"), "the node is lost")
+
+    assert found["phase"] == "Failed"
+    assert found["explanation"].startswith("its node node-1 is gone, and its devices with it")
+
+
+async def test_the_bind_request_says_while_the_node_is_not_ready(world: Any) -> None:
+    await world.ready(await world.start())
+    await world.pod()
+    await world.decide(await world.decision())
+    await world.until(lambda: status_with(world, "Bound"), "the BindRequest says Bound")
+
+    async def kubelet_is(status: str, message: str) -> None:
+        ready = {"type": "Ready", "status": status, "message": message}
+        patch = {"status": {"conditions": [ready]}}
+        await world.kube.patch(NODES, "node-1", patch, subresource="status")
+
+    await kubelet_is("Unknown", "Kubelet stopped posting node status.")
+    found = await world.until(lambda: status_with(world, "NodeNotReady"), "it says so")
+    assert found["phase"] == "Succeeded"
+    assert found["explanation"].endswith("is not ready: Kubelet stopped posting node status.")
+
+    await kubelet_is("True", "")
+    found = await world.until(lambda: status_with(world, "Bound"), "it says Bound again")
+    assert not found.get("explanation")
 
 
 def events(world: Any, reason: str) -> list[Any]:

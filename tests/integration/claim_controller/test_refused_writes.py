@@ -15,6 +15,7 @@ from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import (
     CLAIMS,
     PODS,
+    POOLS,
     AlreadyExistsError,
     ConflictError,
     KubeError,
@@ -24,6 +25,7 @@ from dray.kube.ports import (
     RefusedError,
     Resource,
 )
+from dray_claim_controller.pools.usage import HELD_FOR_S
 
 ANSWERS: dict[str, Callable[[], KubeError]] = {
     "403": lambda: RefusedError("admission webhook policy.example.com denied the request", 403),
@@ -92,6 +94,19 @@ def test_an_attempt_that_is_refused_is_given_up_at_once() -> None:
         answer = ANSWERS["403"]()
         (name,) = await refused_pods(world, 1, answer)
         await world.until(lambda: is_reported(world, name, answer), "the reason", 5)
+
+    in_virtual_time(scenario)
+
+
+def test_a_claim_that_cannot_be_written_does_not_hold_its_pool() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        await refused_pods(world, 1, ANSWERS["500"]())
+        await world.until(world.reservations, "the pod is decided")
+        await world.kube.delete(POOLS, POOL)
+        await world.until(
+            lambda: ("", POOL) not in world.kube.store.of(POOLS), "no pool", HELD_FOR_S + 10
+        )
 
     in_virtual_time(scenario)
 

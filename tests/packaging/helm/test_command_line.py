@@ -38,6 +38,8 @@ SPANS: list[bytes] = []
 CANARIES = {name: f"canary-of-the-{name}" for name in ("environment", "arguments", "annotations")}
 """Secrets that users write into pods."""
 OPERATOR = "system:serviceaccount:default:someone"
+OPEN_METRICS = {"Accept": "application/openmetrics-text"}
+"""Prometheus' text format has no exemplars."""
 EVERYTHING = ("--set", "logLevel=debug", "--set", "record=true")
 
 
@@ -252,6 +254,31 @@ async def test_the_metrics_of_all_services_are_well_formed(installed: Cluster) -
     assert len(asked) > 20
     absent = {name for name in asked if not re.search(rf"^{name}[{{ ]", everything, re.MULTILINE)}
     assert absent == set()
+
+
+async def test_exemplars_of_latencies_name_traces_that_were_exported(installed: Cluster) -> None:
+    script = f"""
+from urllib.request import Request, urlopen
+asked = Request("http://127.0.0.1:8080/metrics", headers={OPEN_METRICS!r})
+print(urlopen(asked).read().decode())
+"""
+    named: dict[str, set[str]] = {}
+    for pod in await installed.objects(
+        "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/part-of=dray"
+    ):
+        service = pod["metadata"]["labels"]["app.kubernetes.io/name"]
+        if service not in ("dray-webhook", "dray-claim-controller", "dray-node-agent"):
+            continue
+        page = await installed.kubectl(
+            "exec", "-n", NAMESPACE, pod["metadata"]["name"], "--", "python", "-c", script
+        )
+        named.setdefault(service, set()).update(re.findall(r'# {trace_id="(\w+)"}', page))
+    exported = b"".join(SPANS)
+
+    assert {service for service, traces in named.items() if traces} == named.keys()
+    assert len(named) == 3
+    for service, traces in named.items():
+        assert {one for one in traces if bytes.fromhex(one) not in exported} == set(), service
 
 
 async def test_no_service_was_refused_anything_and_operators_their_probes_alone(

@@ -1,12 +1,26 @@
-"""An administrator who follows docs/install.md reaches a running pod with three commands."""
+"""An administrator who follows docs/install.md reaches a running pod with three commands.
+
+The tests are steps of one story.
+"""
 
 import os
 import re
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.packaging.helm.installation import INSTALLED, NAMESPACE, ROOT, SIMULATED, cluster, run
+import pytest_asyncio
+from tests.packaging.helm.installation import (
+    INSTALLED,
+    NAMESPACE,
+    ROOT,
+    SIMULATED,
+    Cluster,
+    cluster,
+    run,
+)
 
+from dray.api.names import GPU_LABEL
 from dray_sandbox.controlplane.build import find_kubectl
 
 pytestmark = [*INSTALLED, pytest.mark.long]
@@ -20,23 +34,72 @@ def commands() -> list[list[str]]:
     return [line.removeprefix("$ ").split() for line in block.splitlines()]
 
 
-async def test_three_commands_lead_to_a_running_pod(monkeypatch) -> None:
-    words = commands()
-    assert len(words) == 3
-    async with cluster("page") as empty:
-        kubectl = find_kubectl()
-        assert kubectl is not None
-        folders = (str(Path(program).parent) for program in (empty.helm_program, kubectl))
-        monkeypatch.setenv("PATH", os.pathsep.join((*folders, os.environ["PATH"])))
-        monkeypatch.setenv("KUBECONFIG", empty.kubeconfig)
-        monkeypatch.chdir(ROOT)
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def empty() -> AsyncIterator[Cluster]:
+    """A cluster for this module."""
+    async with cluster("page") as made:
+        yield made
 
-        install, apply, wait = words
-        await run([*install, *SIMULATED], within_s=300)
-        await run(apply)
-        await run(wait, within_s=300)
 
-        environment = await empty.kubectl("exec", "my-gpu-workload", "--", "env")
-        assert "NVIDIA_VISIBLE_DEVICES=GPU-" in environment
-        await empty.kubectl("delete", "pod", "my-gpu-workload")
-        await run([*["helm", "uninstall", "dray", "-n"], NAMESPACE], within_s=300)
+@pytest.fixture(autouse=True)
+def of_the_cluster(empty: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """helm and kubectl are found, work on the cluster, and read files of the checkout."""
+    kubectl = find_kubectl()
+    assert kubectl is not None
+    folders = (str(Path(program).parent) for program in (empty.helm_program, kubectl))
+    monkeypatch.setenv("PATH", os.pathsep.join((*folders, os.environ["PATH"])))
+    monkeypatch.setenv("KUBECONFIG", empty.kubeconfig)
+    monkeypatch.chdir(ROOT)
+    return
+
+
+async def test_the_first_command_and_nothing_else_installs_node_agents_that_idle(
+    empty: Cluster,
+) -> None:
+    """This machine has no GPUs: the first pod waits, and everything else is ready."""
+    install, apply, _ = commands()
+    assert " ".join(install) == (
+        f"helm install dray ./deploy/helm/dray --namespace {NAMESPACE} --create-namespace"
+    )
+    await run(install, within_s=300)
+    await empty.ready()
+    await run(apply)
+
+    async def waits_for_gpus() -> bool:
+        found = await empty.objects("bindrequests")
+        return any("GPU" in str(one.get("status")) for one in found)
+
+    await empty.until(waits_for_gpus, "why the pod waits")
+    agents = await empty.objects(
+        "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=dray-node-agent"
+    )
+    nodes = await empty.objects("nodes")
+    assert {one["spec"]["nodeName"] for one in agents} == {one["metadata"]["name"] for one in nodes}
+    assert all(one["status"]["containerStatuses"][0]["ready"] for one in agents)
+    assert all(one["status"]["containerStatuses"][0]["restartCount"] == 0 for one in agents)
+    assert await empty.objects("resourceslices") == []
+    assert not any(GPU_LABEL in one["metadata"]["labels"] for one in nodes)
+
+
+async def test_nodes_that_get_gpus_are_labelled_and_run_the_pod_that_waits(empty: Cluster) -> None:
+    *_, wait = commands()
+    await empty.upgrade(*SIMULATED)
+    await run(wait, within_s=300)
+
+    assert all(GPU_LABEL in one["metadata"]["labels"] for one in await empty.objects("nodes"))
+    (pool,) = await empty.objects("gpupool", "default")
+    assert pool["status"]["nodes"] == 2
+    await empty.kubectl("delete", "pod", "my-gpu-workload")
+    await empty.uninstall()
+
+
+async def test_three_commands_lead_to_a_running_pod(empty: Cluster) -> None:
+    install, apply, wait = commands()
+    await run([*install, *SIMULATED], within_s=300)
+    await run(apply)
+    await run(wait, within_s=300)
+
+    environment = await empty.kubectl("exec", "my-gpu-workload", "--", "env")
+    assert "NVIDIA_VISIBLE_DEVICES=GPU-" in environment
+    await empty.kubectl("delete", "pod", "my-gpu-workload")
+    await empty.uninstall()

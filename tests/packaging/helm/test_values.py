@@ -95,6 +95,9 @@ SETS: dict[str, dict[str, Any]] = {
             "dashboards": {"enabled": True},
         }
     },
+    "service-monitor": {
+        "monitoring": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}
+    },
     "cert-manager": {"certificates": {"source": "cert-manager"}},
 }
 """Values by name."""
@@ -110,11 +113,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "quantity": ({"nats": {"maxFileStore": "8GB"}}, "maxFileStore"),
     "owner": ({"defaultPool": {"owner": "volcano"}}, "owner"),
     "url": ({"nats": {"external": {"url": "nats.example"}}}, "url"),
+    "both-monitors": (
+        {"monitoring": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}},
+        "monitoring.serviceMonitor",
+    ),
     "ratio": ({"tracing": {"samplingRatio": 2}}, "samplingRatio"),
 }
 """Values, and what the refusal names."""
 OTHERS = {
-    "monitoring.coreos.com": ("PodMonitor", "PrometheusRule"),
+    "monitoring.coreos.com": ("PodMonitor", "ServiceMonitor", "PrometheusRule"),
     "cert-manager.io": ("Issuer", "Certificate"),
 }
 """Kinds of operators that this cluster lacks: definitions without a schema stand in for them."""

@@ -5,9 +5,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from dray.messages.decisions import Decided
+from dray.messages.rpc import PodScores
 from dray_allocator.core.handle import handle, scores_before
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.scores import BEST, PodScores, scores_of
+from dray_allocator.placement.scores import BEST, scores_of
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
 

@@ -295,3 +295,26 @@ async def test_a_claim_that_kubernetes_refuses_to_create_says_why() -> None:
     assert (await explain_pod(kube, "default", "train")).lines()[1:] == [
         "  Kubernetes did not create it: forbidden: exceeded quota: gpus"
     ]
+
+
+def test_each_gpu_names_the_container_that_uses_it() -> None:
+    users = {"gpu-request-a": "a", "gpu-request-b": "b"}
+    containers = [
+        {"name": name, "resources": {"claims": [{"name": "gpu", "request": request}]}}
+        for request, name in users.items()
+    ]
+    metadata = {"name": "p", "namespace": "ns", "annotations": {GPUPOOL: "pool"}}
+    results = [
+        {"request": request, "pool": "n1", "device": f"gpu-{name}"}
+        for request, name in users.items()
+    ]
+    claim = {
+        "metadata": {"name": "c"},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+    pod = {"metadata": metadata, "spec": {"containers": containers, "nodeName": "n1"}}
+
+    assert Explanation(pod, None, (claim,)).lines()[1:] == [
+        "  gpu-a on n1  for container a",
+        "  gpu-b on n1  for container b",
+    ]

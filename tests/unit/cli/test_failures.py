@@ -66,7 +66,7 @@ def test_a_stack_that_is_interrupted_early_says_the_same_as_later(
 ) -> None:
     monkeypatch.setattr(started_by, interrupted)
 
-    text = output(capsys, "up", *arguments)
+    text = output(capsys, "up", "--control-plane", "sandbox", *arguments)
 
     assert text == "dray: interrupted before the stack was ready\n"
 

@@ -115,7 +115,7 @@ def test_a_percentage_hides_neither_a_small_share_nor_a_small_rest(
     assert percent(fraction) == text
 
 
-@pytest.mark.parametrize("nodes", [1, 9])
+@pytest.mark.parametrize("nodes", [1, 25])
 async def test_names_are_read_for_the_nodes_of_a_text(nodes: int) -> None:
     kube = MemoryKube()
     for number in range(10):

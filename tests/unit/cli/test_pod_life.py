@@ -174,8 +174,8 @@ async def test_a_running_pod_names_its_unhealthy_card_and_no_other() -> None:
 
     found = await explained(kube)
 
-    assert found.lines()[2:] == ["  GPU gpu-1 is unhealthy: xid-79; no other pod gets it"]
-    assert found.as_json()["unhealthyDevices"] == ["gpu-1 is unhealthy: xid-79"]
+    assert found.lines()[2:] == ["  GPU gpu-1 on sim-2 is unhealthy: xid-79; no other pod gets it"]
+    assert found.as_json()["unhealthyDevices"] == ["gpu-1 on sim-2 is unhealthy: xid-79"]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """``dray explain --scores``: from the facts on the bus, as if the pod held nothing."""
 
+import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.allocator.conftest import World, fraction, node, pod
 
 from dray.bus.memory import MemoryBus
+from dray.bus.ports import Request
 from dray.bus.topology import STREAMS
 from dray.messages.base import encode
-from dray_allocator.placement.scores import PodScores, ScoredNode
+from dray.messages.rpc import SCORES_SUBJECT, PodScores, ScoredNode, ScoresReply
 from dray_cli.scores import FoundScores, read_scores
 
 
@@ -78,3 +81,50 @@ def test_lines_have_the_parts_and_name_the_pods_node() -> None:
 )
 def test_what_is_missing_is_named(nodes: Any, line: str) -> None:
     assert FoundScores(PodScores("p", nodes, 2), "n9").lines()[-1] == line
+
+
+async def replying(bus: MemoryBus, reply: ScoresReply) -> None:
+    """Answer as a replica that kept the scores."""
+
+    async def answer(request: Request) -> bytes | None:
+        return msgspec.json.encode(reply)
+
+    task = asyncio.create_task(bus.serve(SCORES_SUBJECT, answer, queue="replica"))
+    await asyncio.sleep(0)
+    assert not task.done()
+
+
+KEPT = ScoresReply(
+    instance="allocator-1",
+    node="n0",
+    decided_unix_s=60.0,
+    scores=PodScores("the highest load first", (ScoredNode("n0", 5, {"load": 0.75}),), 2),
+)
+
+
+async def test_the_scores_of_the_decision_come_from_the_replica_that_decided(
+    bus: MemoryBus,
+) -> None:
+    await replying(bus, KEPT)
+
+    found = await read_scores(bus, "second", "n0")
+
+    assert found.lines()[0] == (
+        "Scores when it was decided (1970-01-01T00:01:00Z, kept by allocator allocator-1): "
+        "the highest load first."
+    )
+    assert "note" not in found.as_json()
+    assert list(found.as_json()["nodes"]) == [{"node": "n0", "score": 5, "parts": {"load": 0.75}}]
+
+
+@pytest.mark.parametrize("is_of_another_decision", [True, False])
+async def test_if_none_are_left_it_says_so_and_shows_those_of_now(
+    bus: MemoryBus, is_of_another_decision: bool
+) -> None:
+    if is_of_another_decision:
+        await replying(bus, msgspec.structs.replace(KEPT, node="n1"))
+
+    lines = (await read_scores(bus, "second", "n0")).lines()
+
+    assert lines[0].startswith("No running allocator has the scores of the decision")
+    assert lines[1].startswith("Scores as the pool is now, without this pod")

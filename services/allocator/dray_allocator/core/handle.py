@@ -18,6 +18,7 @@ from dray.messages.decisions import (
     Released,
     Waiting,
 )
+from dray.messages.rpc import PodScores
 from dray.reasons import Reason
 from dray_allocator.core.pool_subscriptions import earlier_read, fold_earlier, subscribe
 from dray_allocator.cycle import records
@@ -30,7 +31,7 @@ from dray_allocator.gangs.membership import membership
 from dray_allocator.gangs.scheduler import GroupScheduler
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import find
-from dray_allocator.placement.scores import PodScores, scores_of
+from dray_allocator.placement.scores import scores_of
 from dray_allocator.state.domain import SchedulingDomain, subjects
 from dray_allocator.state.logs import fold_record, forget_appended, forget_log, lose_log, stop_log
 from dray_allocator.state.state import AllocatorState, Suspect

@@ -15,6 +15,7 @@ from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.choice import Pause
 from dray_allocator.placement.class_search import STEP_LOOKS
+from dray_allocator.placement.kept_scores import keep_scores
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import may_fit, schedule_pod
@@ -257,6 +258,7 @@ class Step:
             self._wait(pod, reasons, is_hinted=False)
             return 1
         self._put_in_record(decision)
+        keep_scores(state, domain, want, choice.node)
         state.assume(domain, decision)
         if queue.unschedulable_pods or queue.stale_reasons:
             queue.activate_next(want.signature)

@@ -1,8 +1,8 @@
 """The scores of nodes for a pod, and what they are made of: for people. No decision reads this."""
 
-from dataclasses import dataclass
 from typing import Final
 
+from dray.messages.rpc import PodScores, ScoredNode
 from dray_allocator.devices.usage import FULL
 from dray_allocator.nodes.ratings import LoadScore, NodeScore
 from dray_allocator.nodes.table import NodeTable
@@ -17,32 +17,6 @@ BEST: Final = 5
 """Nodes that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredNode:
-    """A node on which a pod fits."""
-
-    node: str
-    score: int
-    """The lowest is best; a hash of the node's uid orders equal ones."""
-    parts: dict[str, float]
-    """What the score is made of: loads from 0 to 1, or ``loss``, the worth that the pool's other
-    pods lose."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodScores:
-    """The nodes with the best scores for a pod."""
-
-    policy: str
-    """Which nodes come first, in words."""
-    nodes: tuple[ScoredNode, ...]
-    """The best first."""
-    of_nodes: int
-    """How many nodes the pool has."""
-    first: str = ""
-    """What comes before the score, in words; empty: nothing."""
-
-
 def scores_of(
     state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
 ) -> PodScores | None:
@@ -55,6 +29,9 @@ def scores_of(
         return None
     index = index_of(state, domain, wanted)
     table, score = index.table, index.score
+    for node in wanted.excluded:
+        if node in table.rows:
+            index.skip(table.rows[node])
     return PodScores(
         policy=_policy(score),
         nodes=tuple(

@@ -49,6 +49,7 @@ from dray_allocator.state.domain import (
     merely_held,
 )
 from dray_allocator.state.facts import EVERYWHERE, NOTHING, Changes, Facts, PoolChanges
+from dray_allocator.state.kept_scores import KeptScores
 from dray_allocator.state.pending_groups import PendingGroups
 from dray_allocator.state.subscriptions import PoolDependencies, Subscriptions
 from dray_allocator.values.events import Effect, Follow, Unfollow
@@ -103,6 +104,8 @@ class AllocatorState:
     """Devices whose use grew, to be checked."""
     ticks: int = 0
     """How many were applied."""
+    kept_scores: KeptScores = field(default_factory=KeptScores)
+    """Of this replica's decisions, for people."""
     _queued_in: dict[str, str] = field(default_factory=dict)
     """By pod, the only domain in whose queue it may be."""
 

@@ -10,6 +10,7 @@ from dray.api.pods import Pod, Policy
 from dray.api.quantities import readable_quantity
 from dray.kube.bind_request import EXPLANATION_LIMIT
 from dray.kube.convert import allocation_to, time_to
+from dray.kube.node_problem import NODE_LOST
 from dray.kube.pod_end import PodEnd
 from dray.kube.ports import BIND_REQUESTS, EVENTS, POOLS, Object
 from dray.messages.decisions import PodDecision, Waiting
@@ -143,6 +144,16 @@ def ended_status(end: PodEnd) -> dict[str, Any]:
         "phase": "Succeeded" if end.ran else "Failed",
         "reason": end.reason,
         "explanation": cut(end.words()),
+    }
+
+
+def troubled_status(reason: str, node: str, problem: str) -> dict[str, Any]:
+    """``BindRequest.status`` of a bound pod whose node has a problem: Failed if the node is gone,
+    which ends what the pod did there."""
+    return {
+        "phase": "Failed" if reason == NODE_LOST else "Succeeded",
+        "reason": reason,
+        "explanation": cut(f"its node {node} {problem}"),
     }
 
 

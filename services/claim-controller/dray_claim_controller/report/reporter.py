@@ -18,8 +18,9 @@ from dray.api.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL, OW
 from dray.api.pods import Pod, Policy
 from dray.bus.ports import Bus, StreamMissingError
 from dray.kube.convert import pod_from, policy_from
+from dray.kube.node_problem import NODE_LOST, NODE_NOT_READY, node_problem
 from dray.kube.pod_end import pod_end
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, POLICIES, Kube, KubeError, Object
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, NODES, POLICIES, Kube, KubeError, Object
 from dray.messages.base import encode
 from dray.messages.decisions import PodDecision, Waiting
 from dray.messages.facts import PolicyObserved
@@ -100,6 +101,9 @@ class Reporter:
         self._health = DeviceHealth(informers.cache)
         self._unread: Unread[str] | None = None
         """Pods to look at; None before the first look."""
+        self._changed_nodes: Unread[str] = Unread()
+        self._troubled: dict[str, None] = {}
+        """Nodes that were gone or not ready when they changed last."""
         self._too_large = too_large
         self._problems: dict[tuple[str, str], str] = {}
         """What was reported of objects that dray can't take as they are, by UID and reason."""
@@ -118,6 +122,7 @@ class Reporter:
         finally:
             if self._unread is not None:
                 self._cache.changed_pods.unsubscribe(self._unread)
+                self._cache.changed_nodes.unsubscribe(self._changed_nodes)
             self._health.close()
 
     def waiting(self, waiting: Waiting) -> None:
@@ -268,8 +273,11 @@ class Reporter:
             self._unread = Unread()
             self._unread.add(self._cache.pods)
             self._cache.changed_pods.subscribe(self._unread)
+            self._cache.changed_nodes.subscribe(self._changed_nodes)
         for uid in self._unread.take(_AT_ONCE):
             self._look_at(uid)
+        for node in self._changed_nodes.take(_AT_ONCE):
+            self._look_at_node(node)
         now_s = self._clock.monotonic_s()
         for uid in [uid for uid, (due_s, _) in self._settling.items() if due_s <= now_s]:
             _, message = self._settling.pop(uid)
@@ -306,6 +314,42 @@ class Reporter:
                 self._assigned(pod, claims)
         if cached is not None and cached.terminal:
             self._put_end(pod)
+        elif pod.node and not pod.deleting:
+            self._put_trouble(pod)
+
+    def _look_at_node(self, name: str) -> None:
+        """Have the BindRequests of its pods say that a node has a problem, or has none any more."""
+        has_problem = self._problem(name) is not None
+        if not has_problem and name not in self._troubled:
+            return
+        for cached in self._cache.pods_on(name):
+            if cached.pod is not None and not cached.terminal and not cached.pod.deleting:
+                self._put_trouble(cached.pod)
+        self._troubled.pop(name, None)
+        if has_problem and name in self._cache.plain[NODES.plural]:
+            self._troubled[name] = None
+
+    def _problem(self, node: str) -> tuple[str, str] | None:
+        return node_problem(self._cache.plain[NODES.plural].get(node))
+
+    def _put_trouble(self, pod: Pod) -> None:
+        """The same of one bound pod. One that is not reported as bound yet is so with it."""
+        known = self._known(pod)
+        if known is None or pod.uid in self._assigning:
+            return
+        before, problem = known.get("status") or {}, self._problem(pod.node)
+        if problem is None and before.get("reason") not in (NODE_LOST, NODE_NOT_READY):
+            return
+        wanted = self._bound_status(pod)
+        if any(before.get(name) != value for name, value in wanted.items()):
+            spec = known["spec"]
+            self._put_off((pod.uid, _BIND_REQUEST), lambda: self._settle(pod, spec))
+
+    def _bound_status(self, pod: Pod) -> dict[str, Any]:
+        problem = self._problem(pod.node)
+        if problem is None:
+            return event_messages.succeeded_status({})
+        return event_messages.troubled_status(problem[0], pod.node, problem[1])
 
     def _put_end(self, pod: Pod) -> None:
         """Have the BindRequest of a pod that has ended say so."""
@@ -321,14 +365,12 @@ class Reporter:
         self._put_off((pod.uid, _BIND_REQUEST), work)
 
     async def _settle(self, pod: Pod, spec: dict[str, Any]) -> None:
-        """Write the last phase: that the pod is bound, or how it ended."""
+        """Write the last phase: that the pod is bound, how it ended, or that its node is lost."""
         cached = self._cache.pods.get(pod.uid)
         end = None if cached is None else pod_end(cached.object)
         by = self._by.get(pod.uid, {})
-        status = event_messages.succeeded_status(by)
-        if end is not None:
-            status = event_messages.ended_status(end) | by
-        await self._writes.bind_request(pod, spec, status)
+        status = self._bound_status(pod) if end is None else event_messages.ended_status(end)
+        await self._writes.bind_request(pod, spec, status | by)
 
     def _known(self, pod: Pod) -> Object | None:
         """The pod's BindRequest; None also if it is of an earlier pod of this name."""

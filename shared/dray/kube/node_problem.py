@@ -1,0 +1,22 @@
+"""Why a node can't run its pods, in words. Pure."""
+
+from typing import Final
+
+from dray.kube.ports import Object
+
+NODE_LOST: Final = "NodeLost"
+NODE_NOT_READY: Final = "NodeNotReady"
+
+
+def node_problem(node: Object | None) -> tuple[str, str] | None:
+    """The reason as one word and as a clause about the node; None if it is ready. ``node``: None
+    if it does not exist."""
+    if node is None:
+        return NODE_LOST, "is gone, and its devices with it: delete the pod if nothing else does"
+    for condition in (node.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Ready" and condition.get("status") != "True":
+            changed = condition.get("lastTransitionTime")
+            since = f" since {changed}" if changed else ""
+            text = condition.get("message") or condition.get("reason") or "no reason is given"
+            return NODE_NOT_READY, f"is not ready{since}: {text}"
+    return None
