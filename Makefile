@@ -154,13 +154,14 @@ oracle-nodes: setup ## Compare the node fit with kube-scheduler's plugins (K8S=1
 proof: setup ## Prove everything at full size, hours; goes on where it was stopped (PARTS=... OPENB=folder)
 	@$(BIN)/python -m tools.proof $(if $(PARTS),--parts $(PARTS)) $(if $(OPENB),--openb $(OPENB))
 
-check: setup ## Lint, types, architecture, names, generated files (gRPC code is compared by a test)
+check: setup ## Lint, types, architecture, names, generated files
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m tools.test_types
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.names
+	$(BIN)/python -m tools.unused_modules
 	$(BIN)/python -m tools.generate --check
 	$(BIN)/python tests/contract/page.py --check
 	$(BIN)/python tests/conformance/run_page.py --check
@@ -174,7 +175,6 @@ generate: setup ## Write generated files again: schemas, messages.md, contracts.
 	$(BIN)/python -m tools.generate
 	$(BIN)/python tests/contract/page.py
 	$(BIN)/python tests/conformance/run_page.py
-	$(BIN)/python -m dray_node_agent.kubelet.generate
 
 clean: ## Remove what make made here (not the user's cache)
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist

@@ -20,8 +20,9 @@ from dray.api.quantities import quantity_of
 from dray.messages.facts import ClaimObserved, SliceObserved
 from dray.user_guide_form.selector import generated_selector
 from dray_allocator.cycle import step
+from dray_allocator.placement.fast_path.table_choice import index_of
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.schedule import find, index_of
+from dray_allocator.placement.schedule import find
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 

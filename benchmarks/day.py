@@ -24,12 +24,12 @@ from dray.bus.memory_store import MemoryServer, MemoryStream
 from dray.bus.topology import STREAMS
 from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import PODS
-from dray_sandbox.simulation.cluster import DEDICATED, SHARED, TEAM, admit, create_cluster, gpu_pod
-from dray_sandbox.simulation.loop import Process, VirtualLoop
-from dray_sandbox.simulation.processes import POOL_OF_NODE
-from dray_sandbox.simulation.run import Size, simulate
-from dray_sandbox.simulation.trace import SimulationTrace
-from dray_sandbox.simulation.world import SimulatedWorld
+from tools.simulation.cluster import DEDICATED, SHARED, TEAM, admit, create_cluster, gpu_pod
+from tools.simulation.loop import Process, VirtualLoop
+from tools.simulation.processes import POOL_OF_NODE
+from tools.simulation.run import Size, simulate
+from tools.simulation.trace import SimulationTrace
+from tools.simulation.world import SimulatedWorld
 
 SERVICES: Final = ("cc-1", "cc-2", "alloc-1", "alloc-2", "agent-n1")
 MOST_GROWTH: Final = 1.1

@@ -27,8 +27,8 @@ from dray.kube.convert import claim_from, class_from, slice_from
 from dray.messages.decisions import Waiting
 from dray.messages.facts import ClaimObserved, ClusterObserved
 from dray_allocator.devices.allocate import Problem, allocate
+from dray_allocator.devices.devices_in_use import DevicesInUse
 from dray_allocator.devices.errors import AllocationError
-from dray_allocator.devices.usage import Usage
 from dray_allocator.devices.versions import rules_for
 from dray_allocator.values.events import Append
 
@@ -173,7 +173,7 @@ def compatible(one: Input) -> Row:
         Node(NODE, f"uid-{NODE}"),
         [*map(slice_from, asked["slices"])],
         [*map(class_from, asked["classes"])],
-        Usage(),
+        DevicesInUse(),
         [*map(claim_from, asked["claims"])],
     )
     clock = Clock(resource.RUSAGE_SELF)

@@ -8,7 +8,7 @@ from unittest import mock
 
 import msgspec
 
-from dray_claim_controller.execution import decisions as rules
+from dray_claim_controller.execution.decisions import next_step as rules
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 

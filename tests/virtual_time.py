@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from unittest import mock
 
-from dray_sandbox.simulation.loop import VirtualLoop
+from tools.simulation.loop import VirtualLoop
 
 T = TypeVar("T")
 

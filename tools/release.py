@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from dray.api.errors import DrayError
-from dray_sandbox.helm import build_helm
+from tools.helm import build_helm
 from tools.version import ROOT, python_version, version
 
 DIST = ROOT / "dist"

@@ -1,14 +1,18 @@
-"""The size of the product, and its import cycles: ``python -m tools.sizes --root CHECKOUT``.
+"""The size of the product, and its import cycles: ``python -m tools.sizes [--revision COMMIT]``.
 
 Prints files and lines of Python, imports between the product's modules, and import cycles between
 modules and between packages. If a package has packages of its own, its modules count one by one.
 """
 
 import argparse
+import io
 import json
+import subprocess
 import sys
+import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import grimp
 
@@ -82,13 +86,22 @@ def sizes(root: Path) -> dict[str, int]:
     }
 
 
+def sizes_at(revision: str) -> dict[str, int]:
+    """The figures of a commit. Raises CalledProcessError: git does not have it."""
+    command = ("git", "archive", "--format=tar", revision, *FOLDERS)
+    packed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
+    with TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
+        return sizes(Path(folder))
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--root", type=Path, default=ROOT, help="a checkout; by default this one")
+    parser.add_argument("--revision", help="a commit; by default the files of this checkout")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     args = parser.parse_args()
-    found = sizes(args.root.resolve())
+    found = sizes_at(args.revision) if args.revision else sizes(ROOT)
     if args.output == "json":
         print(json.dumps(found))
         return

@@ -21,9 +21,9 @@ from dray.kube.convert import (
     why_unreadable,
 )
 from dray_allocator.devices.allocate import Problem, allocate
+from dray_allocator.devices.devices_in_use import devices_in_use
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.published_capacity import amount_of, quantities_of
-from dray_allocator.devices.usage import usage_of
 from dray_allocator.devices.versions import SchedulerVersion, rules_for
 from dray_cli import json_lines
 from dray_cli.cel_verdict import DEFAULT_VERSION
@@ -66,7 +66,7 @@ def _problem(question: Question, rules: SchedulerVersion) -> Problem:
         node=_read(node_from, question.get("node"), "node", Node),
         slices=[*_converted(question, "slices", _slice, ResourceSlice)],
         classes=[*_converted(question, "classes", class_from, DeviceClass)],
-        usage=usage_of((device for devices in held for device in devices), rules),
+        usage=devices_in_use((device for devices in held for device in devices), rules),
         claims=[*_converted(question, "claims", _claim, Claim)],
     )
 

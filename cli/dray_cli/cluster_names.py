@@ -23,6 +23,10 @@ from dray_cli.target import connect_kube
 _PATIENCE_S = 3.0
 _POD_PREFIX = "pod/"
 _GROUP_PREFIX = "podgroup/"
+GROUP_WORDS = ("podgroup", "podgroups", "pg")
+"""Words before the slash of a PodGroup's name, as kubectl takes them."""
+GROUP_KINDS = (POD_GROUPS, NATIVE_POD_GROUPS)
+"""Kinds of groups; the first that has the name is the one that is meant."""
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -46,15 +50,11 @@ def complete_explained(
     kind, slash, begun = incomplete.rpartition("/")
     if not slash and not _GROUP_PREFIX.startswith(incomplete):
         return complete_pods(context, parameter, incomplete)
-    if slash and kind not in ("podgroup", "podgroups", "pg"):
+    if slash and kind not in GROUP_WORDS:
         return complete_pods(context, parameter, incomplete)
     prefix = f"{kind}/" if slash else _GROUP_PREFIX
     namespace = context.params.get("namespace") or "default"
-    found = [
-        name
-        for resource in (POD_GROUPS, NATIVE_POD_GROUPS)
-        for name in _names(context, resource, namespace)
-    ]
+    found = [name for resource in GROUP_KINDS for name in _names(context, resource, namespace)]
     groups = [prefix + name for name in dict.fromkeys(found) if not slash or name.startswith(begun)]
     return groups if slash else [*complete_pods(context, parameter, incomplete), *groups]
 

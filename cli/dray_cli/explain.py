@@ -21,9 +21,9 @@ from dray.kube.ports import (
     RefusedError,
     Resource,
 )
-from dray_cli.cluster_names import explained_argument, namespace_option
+from dray_cli.cluster_names import GROUP_KINDS, GROUP_WORDS, explained_argument, namespace_option
 from dray_cli.decision_source import DecisionSource, decided_by
-from dray_cli.explain_group import RESOURCES, GroupExplanation, explain_group
+from dray_cli.explain_group import GroupExplanation, explain_group
 from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import output_option, print_json
 from dray_cli.pod_claims import claims_of, containers_of, devices_of, holdings_of, sharers_of
@@ -348,9 +348,9 @@ def group_name(target: str) -> tuple[Resource | None, str] | None:
     (``podgroup.scheduling.k8s.io/NAME``); None: another kind was named, or none."""
     kind, _, name = target.rpartition("/")
     word, _, api = kind.partition(".")
-    if not name or word not in ("podgroup", "podgroups", "pg"):
+    if not name or word not in GROUP_WORDS:
         return None
-    resource = next((one for one in RESOURCES if one.group == api), None)
+    resource = next((one for one in GROUP_KINDS if one.group == api), None)
     return None if api and resource is None else (resource, name)
 
 

@@ -8,22 +8,20 @@ from dray.api import names
 from dray.api.groups import GroupCount, PodGroup
 from dray.api.pods import GroupMember
 from dray.kube.convert_groups import group_member, pod_group_from
+from dray.kube.convert_pods import claim_names
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
-    NATIVE_POD_GROUPS,
-    POD_GROUPS,
     PODS,
     Kube,
     NotFoundError,
     Object,
     Resource,
 )
+from dray_cli.cluster_names import GROUP_KINDS
 from dray_cli.pod_claims import devices_of
 from dray_cli.text import counted
 
-RESOURCES: Final = (POD_GROUPS, NATIVE_POD_GROUPS)
-"""Kinds of groups; the first that has the name is the one that is meant."""
 _ENDED: Final = ("Succeeded", "Failed")
 _WHY: Final = (("Unschedulable", "True"), ("PodGroupInitiallyScheduled", "False"))
 """Conditions, with their status, that say why a group has not started."""
@@ -141,7 +139,7 @@ async def explain_group(
     Raises:
         NotFoundError: there is no such group.
     """
-    obj = await _get(kube, namespace, name, RESOURCES if resource is None else (resource,))
+    obj = await _get(kube, namespace, name, GROUP_KINDS if resource is None else (resource,))
     group = pod_group_from(obj)
     pods, claims, requests = [
         (await kube.list(kind, namespace)).objects for kind in (PODS, CLAIMS, BIND_REQUESTS)
@@ -184,7 +182,7 @@ def _state(
 ) -> MemberState:
     metadata, spec = pod["metadata"], pod["spec"]
     name, node, phase = metadata["name"], str(spec.get("nodeName") or ""), _phase(pod)
-    found = [claims[one] for one in _claim_names(pod) if one in claims]
+    found = [claims[one] for one in claim_names(pod).values() if one in claims]
     devices = sum(1 for claim in found for _ in devices_of(claim))
     gpus = counted(devices, "GPU")
     is_allocated = bool(found) and all((one.get("status") or {}).get("allocation") for one in found)
@@ -213,12 +211,3 @@ def _state(
     is_free = not gates and spec.get("schedulerName") == names.DEFAULT_SCHEDULER
     starts = is_bound or (is_free and (is_allocated if asks or found else True))
     return MemberState(name, member.task, state, node, starts, reasons)
-
-
-def _claim_names(pod: Object) -> list[str]:
-    entries = (
-        (pod["spec"].get("resourceClaims") or ()),
-        ((pod.get("status") or {}).get("resourceClaimStatuses") or ()),
-    )
-    found = (one.get("resourceClaimName") for part in entries for one in part)
-    return list(dict.fromkeys(name for name in found if name))

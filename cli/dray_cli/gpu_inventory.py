@@ -65,6 +65,8 @@ class GpuState:
     """The GPUPool that its node belongs to; empty: none."""
     trouble: str
     """Why no pod gets it; empty: it is healthy."""
+    used_by: str
+    """Who uses it without a claim; empty: nobody."""
     budgets: Mapping[str, Budget]
     """By ``tflops`` and ``vram``."""
     holders: tuple[GpuHolder, ...]
@@ -86,6 +88,7 @@ class GpuState:
             "pool": self.pool,
             "healthy": not self.trouble,
             "trouble": self.trouble,
+            "usedBy": self.used_by,
             "fill": round(self.fill, 4),
             "capacity": {
                 name: {
@@ -167,6 +170,7 @@ def _gpu(name: str, node: str, device: Object, held: Iterable[tuple[Object, Obje
         model=attributes.get("model", ""),
         pool=attributes.get("pool_name", ""),
         trouble=_trouble(device, attributes),
+        used_by=attributes.get("used_by", ""),
         budgets=budgets,
         holders=tuple(sorted(holders, key=lambda one: (one.namespace, one.pod, one.claim))),
     )

@@ -55,8 +55,10 @@ async def _read(kubeconfig: str | None, pool: str, node: str) -> list[GpuState]:
 
 
 def health_cell(gpu: GpuState) -> Cell:
-    """``ok``, or why no pod gets the GPU."""
-    return Cell(gpu.trouble, "bold red") if gpu.trouble else Cell("ok", "green")
+    """``ok``, or why no pod gets the GPU; that it is used without a claim."""
+    if gpu.trouble:
+        return Cell(gpu.trouble, "bold red")
+    return Cell(f"used by {gpu.used_by}", "yellow") if gpu.used_by else Cell("ok", "green")
 
 
 def _row(gpu: GpuState, *, is_wide: bool) -> list[Cell | str]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from dray.api.names import DRAY_NAMESPACE
 from dray.kube.ports import Kube, NotFoundError, RefusedError, Resource
-from dray_webhook.registration import NAME as WEBHOOK
+from dray_webhook.decisions.registration import NAME as WEBHOOK
 
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 MUTATING_WEBHOOKS: Final = Resource(

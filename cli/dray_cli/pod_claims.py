@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from dray.api import names
 from dray.api.quantities import readable_quantity
+from dray.kube.convert_pods import claim_names
 from dray.kube.ports import CLAIMS, PODS, Kube, NotFoundError, Object, RefusedError
 
 
@@ -55,15 +56,9 @@ def devices_of(claim: Object, driver: str = "") -> Iterator[Object]:
 
 async def claims_of(kube: Kube, pod: Object) -> tuple[tuple[Object, ...], tuple[Object, ...]]:
     """The claims that dray derived, and the pod's others; one that is missing is left out."""
-    entries = (pod.get("spec") or {}).get("resourceClaims") or ()
-    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    found = {one["name"]: one["resourceClaimName"] for one in entries if "resourceClaimName" in one}
-    found |= {
-        one["name"]: one["resourceClaimName"] for one in statuses if "resourceClaimName" in one
-    }
     ours: list[Object] = []
     strange: list[Object] = []
-    for reference, name in found.items():
+    for reference, name in claim_names(pod).items():
         try:
             claim = await kube.get(CLAIMS, name, pod["metadata"]["namespace"])
         except NotFoundError:

@@ -69,7 +69,7 @@ from dray_sandbox.stack_file import (
 )
 from dray_sandbox.stack_lock import StackLock
 from dray_sandbox.standins import start_sandbox
-from dray_webhook.registration import probe_pod, webhook_configurations
+from dray_webhook.decisions.registration import probe_pod, webhook_configurations
 
 Progress = Callable[[str], None]
 _DEFAULT_ACCOUNT = {

@@ -13,11 +13,11 @@ from dray.kube.ports import CLAIMS, PODS, TEMPLATES, Object, RefusedError, Resou
 from dray.messages.inputs import MUTATE_POD
 from dray_sandbox.apiserver.policies import denials
 from dray_sandbox.chart import admission_policies
-from dray_sandbox.simulation.cluster import webhook_view
 from dray_webhook.decisions.dispatch import MUTATE_CLAIM, VALIDATE_CLAIM, VALIDATE_POD, decide
 from dray_webhook.decisions.injection import AdmissionIds
 from dray_webhook.decisions.pools import Installation, service_users
 from dray_webhook.decisions.review import AdmissionRequest
+from tools.simulation.cluster import webhook_view
 
 MUTATING = {PODS: MUTATE_POD, CLAIMS: MUTATE_CLAIM}
 VALIDATING = {PODS: VALIDATE_POD, CLAIMS: VALIDATE_CLAIM, TEMPLATES: VALIDATE_CLAIM}

@@ -26,7 +26,7 @@ from dray.api.names import (
 )
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, POOLS, TEMPLATES, Object
-from dray_sandbox.simulation.cluster import DEDICATED, SHARED, SPARE, pool_object
+from tools.simulation.cluster import DEDICATED, SHARED, SPARE, pool_object
 
 NAMESPACE = "team-b"
 MOST_ACTIONS = 6

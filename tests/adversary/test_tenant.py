@@ -14,7 +14,7 @@ from tests.adversary.tenant import SEQUENCES, Action
 from tests.adversary.world import attack
 
 from dray.api.names import DECISION, GPUPOOL, POOL_LABEL
-from dray_sandbox.simulation.cluster import DEDICATED, SHARED, SPARE
+from tools.simulation.cluster import DEDICATED, SHARED, SPARE
 
 EXAMPLES = int(os.environ.get("DRAY_ADVERSARY_EXAMPLES", "25"))
 THEFT = (

@@ -18,10 +18,10 @@ from dray.kube.ports import (
     TEMPLATES,
     Object,
 )
-from dray_sandbox.simulation.cluster import DEDICATED, SHARED, SPARE, create_cluster, gpu_pod
-from dray_sandbox.simulation.invariants import WatchedStore
-from dray_sandbox.simulation.run import Size, simulate
-from dray_sandbox.simulation.world import SimulatedWorld
+from tools.simulation.cluster import DEDICATED, SHARED, SPARE, create_cluster, gpu_pod
+from tools.simulation.invariants import WatchedStore
+from tools.simulation.run import Size, simulate
+from tools.simulation.world import SimulatedWorld
 
 NODE_POOLS = {"n1": DEDICATED, "n2": SPARE, "n3": SHARED, "n4": SHARED}
 """There is no spare pool before the administrator makes it."""

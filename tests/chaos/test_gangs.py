@@ -12,11 +12,11 @@ import pytest
 
 from dray.api.groups import GROUP_NAME_KEYS
 from dray.kube.ports import CLAIMS, POD_GROUPS, PODS
-from dray_sandbox.simulation.cluster import DEDICATED, TEAM, admit, create_cluster, gpu_pod
-from dray_sandbox.simulation.fault_injector import FaultInjector
-from dray_sandbox.simulation.processes import POOL_OF_NODE
-from dray_sandbox.simulation.run import Size, simulate
-from dray_sandbox.simulation.world import SimulatedWorld
+from tools.simulation.cluster import DEDICATED, TEAM, admit, create_cluster, gpu_pod
+from tools.simulation.fault_injector import FaultInjector
+from tools.simulation.processes import POOL_OF_NODE
+from tools.simulation.run import Size, simulate
+from tools.simulation.world import SimulatedWorld
 
 SEEDS = range(int(os.environ.get("DRAY_CHAOS_SEEDS", "4")))
 PODS_OF_A_GANG: Final = 3

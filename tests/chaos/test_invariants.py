@@ -7,9 +7,10 @@ import pytest
 from dray.api.names import CLAIM_REFERENCE, DRIVER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Object
-from dray_node_agent.decisions.inventory import NodeState, device_name, slices
-from dray_sandbox.simulation.invariants import SimulationInvariants, WatchedStore
-from dray_sandbox.simulation.processes import SimulatedNodeGpus
+from dray_node_agent.decisions.gpus import device_name
+from dray_node_agent.decisions.inventory import NodeState, slices
+from tools.simulation.invariants import SimulationInvariants, WatchedStore
+from tools.simulation.processes import SimulatedNodeGpus
 
 CARD = device_name("GPU-n1-0")
 

@@ -22,11 +22,11 @@ from dray.kube.ports import (
     Object,
     RefusedError,
 )
-from dray_sandbox.simulation.answers import KUBE_ANSWERS, MARKER
-from dray_sandbox.simulation.faulty_adapters import FaultyKube, connections
-from dray_sandbox.simulation.invariants import EXPLAIN_WITHIN_S, explanation, unexplained_pods
-from dray_sandbox.simulation.loop import EPOCH_UNIX_S, Process, VirtualLoop
-from dray_sandbox.simulation.refusals import (
+from tools.simulation.answers import KUBE_ANSWERS, MARKER
+from tools.simulation.faulty_adapters import FaultyKube, connections
+from tools.simulation.invariants import EXPLAIN_WITHIN_S, explanation, unexplained_pods
+from tools.simulation.loop import EPOCH_UNIX_S, Process, VirtualLoop
+from tools.simulation.refusals import (
     KINDS,
     KUBE_KINDS,
     READ_KINDS,
@@ -36,8 +36,8 @@ from dray_sandbox.simulation.refusals import (
     cases,
     refuse,
 )
-from dray_sandbox.simulation.trace import SimulationTrace
-from dray_sandbox.simulation.world import SimulatedWorld
+from tools.simulation.trace import SimulationTrace
+from tools.simulation.world import SimulatedWorld
 
 ANSWERS = {answer.name: answer for answer in KUBE_ANSWERS}
 CHANGE = {"metadata": {"labels": {"seen": "1"}}}

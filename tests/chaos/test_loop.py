@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dray_sandbox.simulation.loop import CURRENT, Process, StuckLoopError, VirtualLoop
+from tools.simulation.loop import CURRENT, Process, StuckLoopError, VirtualLoop
 
 
 @pytest.fixture

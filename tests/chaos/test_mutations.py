@@ -15,7 +15,7 @@ from dray.bus.memory_store import MemoryStream
 from dray.bus.ports import Fence
 from dray.messages.base import Outgoing
 from dray_allocator.state.domain import Reservation, Stage
-from dray_sandbox.simulation.run import Size, simulate
+from tools.simulation.run import Size, simulate
 
 SEEDS = range(16)
 
@@ -48,7 +48,8 @@ def facts_without_fence() -> AbstractContextManager[Any]:
 def executor_without_second_line() -> AbstractContextManager[Any]:
     """Writes whatever was decided."""
     return mock.patch(
-        "dray_claim_controller.execution.in_flight_allocations.double_allocation", return_value=None
+        "dray_claim_controller.execution.decisions.in_flight_allocations.double_allocation",
+        return_value=None,
     )
 
 

@@ -16,16 +16,16 @@ from tests.mutations import Mutation
 from dray.api.claims import Claim
 from dray.bus.ports import MessageTooLargeError
 from dray.kube.ports import KubeError, NotFoundError, RefusedError
-from dray_claim_controller.execution.decisions import AwaitDevices
+from dray_claim_controller.execution.decisions.next_step import AwaitDevices
 from dray_claim_controller.execution.executor import PodExecutor
-from dray_claim_controller.facts.publisher import Publisher
 from dray_claim_controller.garbage.reconciler import GarbageReconciler
 from dray_claim_controller.logs.epochs import Epochs
+from dray_claim_controller.publication.publisher import Publisher
 from dray_claim_controller.templates.reconciler import TemplateReconciler
 from dray_claim_controller.work_queue import FairSlots
-from dray_sandbox.simulation.fault_injector import CALM
-from dray_sandbox.simulation.refusals import cases
-from dray_sandbox.simulation.run import Size, simulate
+from tools.simulation.fault_injector import CALM
+from tools.simulation.refusals import cases
+from tools.simulation.run import Size, simulate
 
 SEEDS = range(16)
 

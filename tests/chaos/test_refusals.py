@@ -9,9 +9,9 @@ import os
 
 import pytest
 
-from dray_sandbox.simulation.fault_injector import CALM
-from dray_sandbox.simulation.refusals import KINDS, Case, cases
-from dray_sandbox.simulation.run import Size, simulate
+from tools.simulation.fault_injector import CALM
+from tools.simulation.refusals import KINDS, Case, cases
+from tools.simulation.run import Size, simulate
 
 PER_SEED = 2
 """Cases for each seed that ``test_seeds`` plays; at least every kind of request once."""

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from dray_sandbox.simulation.run import Size, simulate
+from tools.simulation.run import Size, simulate
 
 FIRST = int(os.environ.get("DRAY_CHAOS_FIRST", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("DRAY_CHAOS_SEEDS", "12")))

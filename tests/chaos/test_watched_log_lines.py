@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dray_sandbox.simulation.administrators import BUDGET_ALARMS
-from dray_sandbox.simulation.trace import ALARMS, ENDINGS
+from tools.simulation.administrators import BUDGET_ALARMS
+from tools.simulation.trace import ALARMS, ENDINGS
 
 ROOT = Path(__file__).parents[2]
 SOURCES = "".join(path.read_text("utf-8") for path in (ROOT / "services").rglob("*.py"))

@@ -14,8 +14,8 @@ from oracle.building import build_node_fit, build_oracle
 
 from dray.api.errors import DrayError
 from dray_sandbox.controlplane.build import DEFAULT_MINOR, MINORS, build
-from dray_sandbox.helm import build_helm
 from dray_sandbox.node.programs import build_programs
+from tools.helm import build_helm
 
 Progress = Callable[[str], None]
 

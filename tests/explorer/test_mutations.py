@@ -10,8 +10,8 @@ from tests.mutations import Mutation, allocator_forgetting_reservations, executo
 from dray.api.pods import Pod
 from dray_allocator.cycle import ended_reservations
 from dray_allocator.state import pending_allocations
-from dray_claim_controller.execution import decisions as rules
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.decisions import next_step as rules
+from dray_claim_controller.execution.writes import ExecutionWrites
 from tools.model_checker.bounds import (
     CRASH,
     GANG,
@@ -60,22 +60,25 @@ def siblings_not_looked_at() -> AbstractContextManager[Any]:
 def bindings_without_revision() -> AbstractContextManager[Any]:
     """Binds a pod whatever it says by now."""
 
-    async def bind(writes: ClaimWrites, pod: Pod, node: str) -> None:
+    async def bind(writes: ExecutionWrites, pod: Pod, node: str) -> None:
         await writes._kube.bind(pod.name, pod.namespace, uid=pod.uid, node=node)
 
-    return mock.patch.object(ClaimWrites, "bind", bind)
+    return mock.patch.object(ExecutionWrites, "bind", bind)
 
 
 def pods_without_void() -> AbstractContextManager[Any]:
     """Clears what a pod may be bound by."""
     return mock.patch(
-        "dray_claim_controller.execution.rollback_decisions.pod_void_annotation", return_value=""
+        "dray_claim_controller.execution.decisions.rollback_rules.pod_void_annotation",
+        return_value="",
     )
 
 
 def pods_not_heard() -> AbstractContextManager[Any]:
     """Binds a pod by what it says is taken back."""
-    return mock.patch("dray_claim_controller.execution.decisions.voids_of", return_value={})
+    return mock.patch(
+        "dray_claim_controller.execution.decisions.next_step.voids_of", return_value={}
+    )
 
 
 def pods_bound_after_their_first_claim() -> AbstractContextManager[Any]:
@@ -87,7 +90,7 @@ def pods_bound_after_their_first_claim() -> AbstractContextManager[Any]:
         held = seen is not None and seen.claim.allocation is not None
         return rules.BindPod() if held and observed.pod else real(observed, decision)
 
-    return mock.patch("dray_claim_controller.execution.decisions.next_step", step)
+    return mock.patch("dray_claim_controller.execution.decisions.next_step.next_step", step)
 
 
 def claims_given_up_whatever_they_say() -> AbstractContextManager[Any]:

@@ -20,12 +20,13 @@ from dray.kube.ports import (
     Object,
     Resource,
 )
-from dray_node_agent.decisions.inventory import NodeState, device_name, slices
+from dray_node_agent.decisions.gpus import device_name
+from dray_node_agent.decisions.inventory import NodeState, slices
 from dray_node_agent.files.checkpoint import CheckpointFile
-from dray_sandbox.simulation.invariants import QuietChecks
-from dray_sandbox.simulation.processes import SimulatedNodeGpus
 from tools.faults import leftovers
 from tools.faults.history import WATCHED, StackHistory, invariants_of
+from tools.simulation.invariants import QuietChecks
+from tools.simulation.processes import SimulatedNodeGpus
 
 CARDS = tuple(device_name(f"GPU-n1-{number}") for number in range(2))
 

@@ -1,6 +1,7 @@
 """One cluster of two real nodes for all tests of a run."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -11,6 +12,8 @@ from dray_sandbox.layout import StackOptions
 from dray_sandbox.stack import Stack
 from tools.retry import connect_with_retries
 
+MPS_TEMPLATE = Path(__file__).with_name("mps-daemon.yaml")
+"""Of a stand-in for NVIDIA's MPS daemon."""
 POOLS = """
 apiVersion: tensor-fusion.ai/v1
 kind: SchedulingConfigTemplate
@@ -33,7 +36,13 @@ spec: {schedulingConfigTemplate: with-dra}
 async def real_cluster() -> AsyncIterator[RealCluster]:
     """Two nodes with simulated GPUs, each in a pool; dray's services are processes."""
     nodes = tuple(map(node_in, NODE_OF))
-    options = StackOptions("test-node", control_plane="real", kubelet="real", nodes=nodes)
+    options = StackOptions(
+        "test-node",
+        control_plane="real",
+        kubelet="real",
+        nodes=nodes,
+        settings={"DRAY_NODE__MPS_TEMPLATE": str(MPS_TEMPLATE)},
+    )
     async with Stack(options, print) as stack:
         record = stack.record
         kube = await connect_with_retries(record.kubeconfig, user_agent="dray-test-node")

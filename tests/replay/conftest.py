@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dray_sandbox.recordings.allocators import Simulation, simulate
+from tools.recordings.allocators import Simulation, simulate
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

@@ -18,9 +18,9 @@ from dray_claim_controller.journal_replayer import JournalReplayer
 from dray_cli.__main__ import cli
 from dray_cli.replay.outcome import SERVICES
 from dray_cli.replay.run import replay
-from dray_sandbox.recordings import services
-from dray_sandbox.simulation import cluster
-from dray_sandbox.simulation.run import Size
+from tools.recordings import services
+from tools.simulation import cluster
+from tools.simulation.run import Size
 
 CONTROLLER = subject_prefix(ControllerNoted)
 AGENT = subject_prefix(AgentNoted)
@@ -144,7 +144,9 @@ def test_an_edited_event_of_the_claim_controller_is_found(lines):
 
 def test_changed_code_of_the_claim_controller_is_found(lines, monkeypatch):
     """An allocation is written without a mark before it."""
-    monkeypatch.setattr("dray_claim_controller.execution.decisions.Mark", lambda claim: None)
+    monkeypatch.setattr(
+        "dray_claim_controller.execution.decisions.next_step.Mark", lambda claim: None
+    )
 
     divergence = replay(lines).services["claim-controller"].divergence
 

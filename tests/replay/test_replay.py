@@ -16,7 +16,7 @@ from dray_allocator.nodes import tie_break
 from dray_cli.__main__ import cli
 from dray_cli.replay.difference import Divergence
 from dray_cli.replay.run import replay
-from dray_sandbox.recordings.allocators import simulate
+from tools.recordings.allocators import simulate
 
 
 def test_the_recording_holds_what_goes_wrong_in_clusters(recording, simulation):

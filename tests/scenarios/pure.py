@@ -48,7 +48,7 @@ from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.cache.groups import may_start
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import NodeHistory, fact_of
-from dray_claim_controller.groups.decisions import (
+from dray_claim_controller.groups.decisions.rules import (
     DueForGroup,
     GroupStatus,
     MissingGroups,

@@ -27,7 +27,7 @@ from dray.kube.ports import (
     Resource,
     WatchEvent,
 )
-from dray_sandbox.simulation.invariants import SimulationInvariants
+from tools.simulation.invariants import SimulationInvariants
 
 _ORDER = {CLAIMS: 1, PODS: 2}
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from dray.kube.ports import Kube, Object, Resource
 from dray_sandbox.access import CLAIM_CONTROLLER
-from dray_sandbox.simulation.answers import KUBE_ANSWERS, MARKER
-from dray_sandbox.simulation.refusals import KUBE_KINDS, TENANT, Case, LastingRefusal, refuse
+from tools.simulation.answers import KUBE_ANSWERS, MARKER
+from tools.simulation.refusals import KUBE_KINDS, TENANT, Case, LastingRefusal, refuse
 
 WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io",
@@ -41,7 +41,7 @@ _RULES: Final[Mapping[str, dict[str, Any]]] = {
 
 
 async def begin(kube: Kube, kind: str) -> None:
-    """Let requests of a kind fail; for kinds see ``dray_sandbox.simulation.refusals``."""
+    """Let requests of a kind fail; for kinds see ``tools.simulation.refusals``."""
     await kube.create(WEBHOOKS, _configuration(kind))
 
 

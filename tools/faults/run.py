@@ -14,14 +14,14 @@ from dray.api.devices import DeviceId
 from dray.api.errors import DrayError, TemporaryError
 from dray.kube.convert import slice_from
 from dray.kube.ports import CLAIMS, EVENTS, PODS, SLICES, Kube, Listed, Object, Resource
-from dray_sandbox.simulation.invariants import QuietChecks
-from dray_sandbox.simulation.refusals import LastingRefusal
 from dray_sandbox.stack import Stack
 from tools.faults import leftovers, refusals
 from tools.faults.fault_stack import NODES, connected
 from tools.faults.history import StackHistory, invariants_of, listed, watch_history
 from tools.faults.plan import GPUS_PER_NODE, FaultPlan, StackFault
 from tools.faults.users import TIMEOUT_S, NotReachedError, StackUsers, sleep_until
+from tools.simulation.invariants import QuietChecks
+from tools.simulation.refusals import LastingRefusal
 
 _POLL_S = 0.4
 

@@ -8,6 +8,7 @@ from tools.generate import (
     chart,
     commands_page,
     custom_resources,
+    grpc_code,
     messages_page,
     nats_configuration,
     observability,
@@ -23,6 +24,7 @@ OUTPUTS = (
     chart.OUTPUT,
     commands_page.OUTPUT,
     observability.OUTPUT,
+    grpc_code.OUTPUT,
 )
 
 

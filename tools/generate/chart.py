@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from dray_webhook.registration import webhook_configurations
+from dray_webhook.decisions.registration import webhook_configurations
 from tools.generate import nats_configuration
 from tools.generate.output import Output
 from tools.version import version
@@ -36,7 +36,7 @@ def webhooks() -> str:
         for webhook in configuration["webhooks"]:
             path = webhook["clientConfig"]["url"].removeprefix(_URL)
             webhook["clientConfig"] = {"service": {"path": path}}
-    return _HEADER.format("dray_webhook.registration") + _yaml(configurations)
+    return _HEADER.format("dray_webhook.decisions.registration") + _yaml(configurations)
 
 
 def _yaml(documents: list[dict[str, Any]]) -> str:

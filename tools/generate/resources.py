@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, model_validator
 
+from dray.api.enforcement import MPS, TIME_SLICE
 from dray.api.names import (
     BASE_TEMPLATE,
     DEFAULT_PLACEMENT,
@@ -31,6 +32,8 @@ from tools.generate.volcano_resources import VolcanoPodGroup, VolcanoQueue
 
 QoS = Literal["low", "medium", "high", "critical"]
 Isolation = Literal["shared", "soft", "hard", "partitioned"]
+EnforcerName = Literal["none", "env", "timeslice", "mps", "mig"]
+TimeSlice = Literal["Default", "Short", "Medium", "Long"]
 PlacementMode = Literal[
     "CompactFirst",
     "LowLoadFirst",
@@ -102,12 +105,37 @@ class CapacityConfig(ResourceFields):
     )
 
 
+_MPS_ALONE = "!has(self.mps) || (has(self.enforcer) && self.enforcer == 'mps')"
+_MPS_IS_ALONE = "mps says how MPS is set up: it needs enforcer mps"
+_SLICE_ALONE = "!has(self.timeSlice) || (has(self.enforcer) && self.enforcer == 'timeslice')"
+_SLICE_IS_ALONE = "timeSlice is the length of a time slice: it needs enforcer timeslice"
+
+
+class MpsConfig(ResourceFields):
+    """What MPS daemons allow each program, whatever its own variables say."""
+
+    default_active_thread_percentage: Annotated[int, Field(ge=1, le=100)] | None = Field(
+        default=None,
+        description="Percent of a GPU's threads that one program may use; absent: 100.",
+    )
+    default_pinned_device_memory_limit: (
+        Annotated[str, Field(pattern="^[1-9][0-9]{0,8}(Mi|Gi)$")] | None
+    ) = Field(
+        default=None,
+        description="Memory of a GPU that one program may use, such as 8Gi; absent: all.",
+    )
+
+
 class GPUPoolSpec(ResourceFields):
     """Which nodes the pool has, and how their cards are given out."""
 
     model_config = ConfigDict(
         json_schema_extra={
-            "x-kubernetes-validations": [{"rule": _NAMESPACES_KEPT, "message": _NAMESPACES_OF_DRAY}]
+            "x-kubernetes-validations": [
+                {"rule": _NAMESPACES_KEPT, "message": _NAMESPACES_OF_DRAY},
+                {"rule": _MPS_ALONE, "message": _MPS_IS_ALONE},
+                {"rule": _SLICE_ALONE, "message": _SLICE_IS_ALONE},
+            ]
         }
     )
 
@@ -136,8 +164,25 @@ class GPUPoolSpec(ResourceFields):
     capacity_config: CapacityConfig | None = Field(default=None, description="Budget of a card.")
     isolation: Isolation | None = Field(
         default=None,
-        description="How sharers of a card are kept apart; stored until nodes enforce it.",
+        description="How sharers of a card are to be kept apart; soft means enforcer env where "
+        "none is named.",
     )
+    enforcer: EnforcerName | None = Field(
+        default=None,
+        description="What holds programs to their shares of a card: none; env, variables of a "
+        "limiter library; timeslice, turns; mps, NVIDIA's Multi-Process Service; mig, only MIG "
+        "instances.",
+    )
+    unhealthy_taint_effect: Literal["NoSchedule", "NoExecute"] = Field(
+        default="NoSchedule",
+        description="Effect of the taint of an unhealthy card: new pods don't get it (NoSchedule), "
+        "and Kubernetes also evicts the pods that have it (NoExecute).",
+    )
+    time_slice: TimeSlice | None = Field(
+        default=None,
+        description="Length of a time slice, with enforcer timeslice; absent: Default.",
+    )
+    mps: MpsConfig | None = Field(default=None, description="With enforcer mps.")
     allowed_namespaces: list[str] | None = Field(
         default=None,
         description="Namespaces whose pods and claims may use the pool; absent or empty: all.",
@@ -147,6 +192,10 @@ class GPUPoolSpec(ResourceFields):
     def _keeps_namespaces(self) -> "GPUPoolSpec":
         if self.owner == OWNER_KUBE_SCHEDULER and self.allowed_namespaces:
             raise ValueError(_NAMESPACES_OF_DRAY)
+        if self.mps is not None and self.enforcer != MPS:
+            raise ValueError(_MPS_IS_ALONE)
+        if self.time_slice is not None and self.enforcer != TIME_SLICE:
+            raise ValueError(_SLICE_IS_ALONE)
         return self
 
 

@@ -15,9 +15,16 @@ from dray.api.claims import GivenUp
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.abandoned_attempts import abandon_attempts
 from dray_claim_controller.cache.object_cache import ObjectCache
-from dray_claim_controller.execution.decisions import BindPod, Commit, Mark, NextStep, Step, Stop
-from dray_claim_controller.execution.in_flight_allocations import CommitCheck
-from dray_claim_controller.execution.rollback_decisions import (
+from dray_claim_controller.execution.decisions.in_flight_allocations import CommitCheck
+from dray_claim_controller.execution.decisions.next_step import (
+    BindPod,
+    Commit,
+    Mark,
+    NextStep,
+    Step,
+    Stop,
+)
+from dray_claim_controller.execution.decisions.rollback_rules import (
     PodVoidAnnotation,
     RollbackCheck,
     VoidCheck,

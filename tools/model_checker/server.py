@@ -9,10 +9,10 @@ from dray.kube.memory import MemoryKube
 from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import CLAIMS, PODS, ConflictError, NotFoundError, Object, RefusedError
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
 from tools.model_checker.subjects import NAMESPACE, SubjectKind, Subjects
 
-ClaimWrite = Callable[[ClaimWrites, CachedResourceClaim], Coroutine[Any, Any, Object]]
+ClaimWrite = Callable[[ExecutionWrites, CachedResourceClaim], Coroutine[Any, Any, Object]]
 
 
 class ModelServer:
@@ -38,7 +38,7 @@ class ModelServer:
         if key not in self._written:
 
             async def bind(kube: MemoryKube) -> None:
-                await ClaimWrites(kube, lambda: None).bind(self._pod(pod, seen), node)
+                await ExecutionWrites(kube, lambda: None).bind(self._pod(pod, seen), node)
 
             self._written[key] = self._run(pod, now, bind)
         return self._written[key]
@@ -49,7 +49,7 @@ class ModelServer:
         if key not in self._written:
 
             async def annotate(kube: MemoryKube) -> None:
-                await ClaimWrites(kube, lambda: None).keep_unbound(self._pod(pod, seen), voids)
+                await ExecutionWrites(kube, lambda: None).keep_unbound(self._pod(pod, seen), voids)
 
             self._written[key] = self._run(pod, now, annotate)
         return self._written[key]
@@ -64,7 +64,7 @@ class ModelServer:
         claim = self._subjects.cache({subject: seen}).claims[uid]
 
         async def run(kube: MemoryKube) -> None:
-            await write(ClaimWrites(kube, lambda: None), claim)
+            await write(ExecutionWrites(kube, lambda: None), claim)
 
         return self._run(subject, now, run)
 

@@ -13,6 +13,8 @@ from dray.api.names import (
     DERIVED_FROM_LABEL,
     DRIVER,
     GPU_LABEL,
+    MPS_DAEMON,
+    NAME_LABEL,
     POOL_FINALIZER,
 )
 from dray.kube.ports import (
@@ -107,6 +109,19 @@ async def take_back_slices(kube: Kube, namespace: str) -> None:
     """Delete the node-agents' ResourceSlices once these have ended: they would write them again."""
     await _ended(kube, namespace, NODE_AGENT)
     await _take_back_all(kube, SLICES)
+
+
+async def end_mps_daemons(kube: Kube, namespace: str) -> None:
+    """Delete the pods of MPS daemons, which outlive the node-agents that made them."""
+    ended = 0
+    for pod in (await kube.list(PODS)).objects:
+        metadata = pod["metadata"]
+        name = (metadata.get("labels") or {}).get(NAME_LABEL)
+        if metadata["namespace"] == namespace and name == MPS_DAEMON:
+            await kube.delete(PODS, metadata["name"], namespace)
+            ended += 1
+    if ended:
+        click.echo(f"{ended} MPS daemons ended")
 
 
 async def _take_back_all(kube: Kube, resource: Resource) -> None:

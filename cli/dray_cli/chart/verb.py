@@ -104,6 +104,7 @@ def forget(namespace: str) -> None:
 
     async def work(kube: Kube) -> None:
         await removal.take_back_slices(kube, namespace)
+        await removal.end_mps_daemons(kube, namespace)
         names = (secrets.NATS, secrets.NATS_TLS, secrets.WEBHOOK_TLS, OPERATOR)
         await removal.forget(kube, namespace, names)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dray.kube.convert_pods import claim_names
 from dray.kube.ports import CLAIMS, EVENTS, PODS, Kube, Object
 from dray_cli.output import as_yaml
 
@@ -42,10 +43,7 @@ async def check(kube: Kube, namespace: str, pod_name: str) -> Indicators:
         NotFoundError: there is no such pod.
     """
     pod = await kube.get(PODS, pod_name, namespace)
-    claims = [
-        await kube.get(CLAIMS, status["resourceClaimName"], namespace)
-        for status in pod.get("status", {}).get("resourceClaimStatuses", [])
-    ]
+    claims = [await kube.get(CLAIMS, claim, namespace) for claim in claim_names(pod).values()]
     events = await kube.list(EVENTS, namespace, field_selector=f"involvedObject.name={pod_name}")
     return Indicators(
         namespace=namespace,

@@ -7,7 +7,7 @@ from dray.kube.ports import Kube, NotFoundError, Object
 from dray.runtime.certificates import CERTIFICATE_FILE, expires_at, still_valid
 from dray_cli.doctor.findings import Finding, checked
 from dray_cli.operator_secret import MUTATING_WEBHOOKS, installed_namespace, read_secret
-from dray_webhook.registration import NAME as WEBHOOK
+from dray_webhook.decisions.registration import NAME as WEBHOOK
 
 AREA = "Certificates"
 _SOON = datetime.timedelta(days=7)

@@ -31,8 +31,9 @@ from dray_cli.doctor.certificates import look_at_certificates
 from dray_cli.doctor.findings import Finding, checked, since
 from dray_cli.doctor.nodes import AREA as NODES_AREA
 from dray_cli.doctor.nodes import gpu_nodes
+from dray_cli.gpu_inventory import gpus_of
 from dray_cli.text import counted
-from dray_webhook.registration import INVALID_TFLOPS, probe_pod
+from dray_webhook.decisions.registration import INVALID_TFLOPS, probe_pod
 
 AREA = "dray on it"
 _READ = "objects can be read"
@@ -181,6 +182,13 @@ def slices_finding(slices: tuple[Object, ...]) -> Finding:
     if partial:
         text = f"incomplete on {', '.join(partial)}: its node-agent is about to write, or is stuck"
         return Finding(AREA, subject, "lesser", text)
+    used = [gpu.name for gpu in gpus_of(slices, ()) if gpu.used_by]
+    if used:
+        text = (
+            f"{counted(len(used), 'GPU')} with processes that no claim explains: dray counts "
+            "their memory and compute as free; end them, or take the node out of its pool"
+        )
+        return Finding(AREA, subject, "lesser", text, tuple(used[:_MOST_NAMED]))
     devices = sum(len(slice_["spec"].get("devices") or ()) for slice_ in slices)
     text = f"{counted(devices, 'device')} on {counted(len(pools), 'node')}"
     return Finding(AREA, subject, "ok", text)

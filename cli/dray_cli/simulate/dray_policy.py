@@ -27,9 +27,9 @@ from dray.messages.facts import (
 from dray_allocator.core.handle import handle
 from dray_allocator.cycle import records
 from dray_allocator.cycle.records import decision_of
+from dray_allocator.placement.fast_path.table_choice import choose
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.schedule import choose
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen

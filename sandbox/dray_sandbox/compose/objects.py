@@ -19,7 +19,7 @@ from dray_sandbox.kubelet.tokens import ACCOUNT
 from dray_sandbox.layout import GPU_RESOURCES, SCHEDULER_NAMES
 from dray_sandbox.objects import Installer, documents
 from dray_sandbox.probes import answers
-from dray_webhook.registration import webhook_configurations
+from dray_webhook.decisions.registration import webhook_configurations
 
 _POLICY: Final = "default-scheduling-config"
 

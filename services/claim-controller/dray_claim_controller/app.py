@@ -25,12 +25,12 @@ from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock, SystemClock
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.snapshot import take_snapshot
 from dray_claim_controller.execution.steps import Hook
 from dray_claim_controller.identities.server import IdentityServer
 from dray_claim_controller.identities.signing import AccountKey
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.leader.election import Election, Timing
 from dray_claim_controller.lookup import QUEUE, LookupServer
 from dray_claim_controller.metrics import ControllerMetrics
@@ -183,7 +183,7 @@ class Controller:
         metrics.gauge(
             "dray_allocations_rolled_back",
             "Allocations rolled back in this term because kube-scheduler refused the pod.",
-            of_term(lambda term: term.recovery.withdrawn),
+            of_term(lambda term: term.recovery.rolled_back),
         )
         metrics.gauge(
             "dray_unprepared_pods",

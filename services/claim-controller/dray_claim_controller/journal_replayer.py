@@ -12,32 +12,32 @@ from dray_claim_controller.cache.rule_recorder import (
     recorded_answer,
 )
 from dray_claim_controller.cache.snapshot import CacheSnapshot, restore_snapshot
-from dray_claim_controller.execution.adoption import (
+from dray_claim_controller.execution.decisions.adoption import (
     GroupRollbacks,
     UnfinishedPlacements,
     UnfinishedPods,
 )
-from dray_claim_controller.execution.decisions import NextStep
-from dray_claim_controller.execution.in_flight_allocations import CommitCheck
-from dray_claim_controller.execution.joint_decisions import JointStep
-from dray_claim_controller.execution.rollback_decisions import (
+from dray_claim_controller.execution.decisions.in_flight_allocations import CommitCheck
+from dray_claim_controller.execution.decisions.joint_step import JointStep
+from dray_claim_controller.execution.decisions.next_step import NextStep
+from dray_claim_controller.execution.decisions.rollback_rules import (
     PodVoidAnnotation,
     RollbackCheck,
     VoidCheck,
 )
-from dray_claim_controller.execution.unschedulable import Cleared, Refused
+from dray_claim_controller.execution.decisions.unschedulable import Cleared, Refused
 from dray_claim_controller.facts.decisions import FACT_OF, Publish
 from dray_claim_controller.garbage.decisions import Garbage
-from dray_claim_controller.groups.decisions import (
+from dray_claim_controller.groups.decisions.rules import (
     DueForGroup,
     GroupStatus,
     MissingGroups,
     QueueStatuses,
 )
-from dray_claim_controller.logs.decisions import NextEpoch, ReopenCheck
+from dray_claim_controller.logs.decisions.rules import NextEpoch, ReopenCheck
 from dray_claim_controller.owners.decisions import LateAllocations, StrandedPods
-from dray_claim_controller.pools.decisions import PoolStatus, Taints
-from dray_claim_controller.pools.usage import PolicyFinalizer, PoolRelease
+from dray_claim_controller.pools.decisions.rules import PoolStatus, Taints
+from dray_claim_controller.pools.decisions.usage import PolicyFinalizer, PoolRelease
 from dray_claim_controller.preparation.decisions import AwaitsPreparation
 from dray_claim_controller.templates.decisions import Affected, Template
 

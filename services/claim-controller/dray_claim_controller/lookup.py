@@ -18,7 +18,7 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import template_fact
 from dray_claim_controller.facts.membership import nodes_of_others
 from dray_claim_controller.facts.size_limit import fit_to_limit, size_bytes, too_large
-from dray_claim_controller.pools.usage import allocated_claims, pods_of
+from dray_claim_controller.pools.decisions.usage import allocated_claims, pods_of
 
 QUEUE = "claim-controller"
 _MOST_NODES = 3

@@ -19,29 +19,29 @@ from dray.kube.ports import NODES, Kube
 from dray.messages.decisions import Waiting, log_stream
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
-from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.execution.executions import Execution
+from dray_claim_controller.execution.decisions.executions import Execution
 from dray_claim_controller.execution.executor import PodExecutor
 from dray_claim_controller.execution.progress import ExecutorEnvironment, Progress
 from dray_claim_controller.execution.recovery import PodRecovery
 from dray_claim_controller.execution.rollback import Rollback, VoidWriter
 from dray_claim_controller.execution.steps import Hook
 from dray_claim_controller.execution.void_commands import VoidCommands
-from dray_claim_controller.execution.writes import ClaimWrites, Timeout
-from dray_claim_controller.facts.feature_gates import FeatureGateReconciler
-from dray_claim_controller.facts.publisher import NodeMoves, Publisher, SupersededError
+from dray_claim_controller.execution.writes import ExecutionWrites, Timeout
 from dray_claim_controller.garbage.reconciler import GarbageReconciler
 from dray_claim_controller.groups.reconciler import GroupReconciler
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.inventories.server import InventoryServer
+from dray_claim_controller.logs.decisions.retention import Retention
 from dray_claim_controller.logs.epochs import Epochs
 from dray_claim_controller.logs.followers import Followers
-from dray_claim_controller.logs.retention import Retention
 from dray_claim_controller.logs.trimmer import LogTrimmer
 from dray_claim_controller.owners.reconciler import OwnerReconciler
+from dray_claim_controller.pools.decisions.status import SILENT_S
 from dray_claim_controller.pools.leases import ServingReplicas
 from dray_claim_controller.pools.reconciler import PoolReconciler
-from dray_claim_controller.pools.status import SILENT_S
 from dray_claim_controller.preparation.reconciler import PreparationReconciler
+from dray_claim_controller.publication.feature_gates import FeatureGateReconciler
+from dray_claim_controller.publication.publisher import NodeMoves, Publisher, SupersededError
 from dray_claim_controller.report.reporter import Reporter
 from dray_claim_controller.settings import ControllerSettings
 from dray_claim_controller.templates.reconciler import TemplateReconciler
@@ -86,7 +86,7 @@ class LeaderTerm:
             dependencies.clock,
         )
         bus, kube, instance = dependencies.bus, dependencies.kube, dependencies.settings.instance
-        writes = self._writes = ClaimWrites(kube, dependencies.timeout_s)
+        writes = self._writes = ExecutionWrites(kube, dependencies.timeout_s)
         self.publisher = Publisher(
             bus,
             informers.cache,

@@ -2,17 +2,22 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import structlog
 
+from dray.api.enforcement import MPS, Enforcement
 from dray.api.errors import DrayError, TemporaryError
 from dray.kube.ports import KubeError
 from dray.messages.facts import ClusterObserved
 from dray.runtime.backoff import Backoff
 from dray_node_agent.decisions.device_health import GpuHealth, device_health
-from dray_node_agent.decisions.gpus import GpuSnapshot, GpuUsage
+from dray_node_agent.decisions.foreign_processes import foreign_gpus, with_users
+from dray_node_agent.decisions.gpus import GpuSnapshot, GpuUsage, with_problems
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState, unhealthy_devices
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
+from dray_node_agent.enforcement import NEEDS_NODE, CardEnforcement, NoEnforcement
 from dray_node_agent.files.agent_locks import AgentLock, LockHeldError
 from dray_node_agent.gpus.reader import GpuReader
 from dray_node_agent.gpus.source import GpusUnavailableError
@@ -21,6 +26,9 @@ from dray_node_agent.kubelet.server import KubeletServer
 from dray_node_agent.node_state import NodeReporter
 from dray_node_agent.settings import NodeGroup
 from dray_node_agent.slice_publisher import SlicePublisher
+
+ENFORCE_EVERY_S = 1.0
+"""How often it is looked whether enforcers are ready."""
 
 
 class NodeAgent:
@@ -34,14 +42,27 @@ class NodeAgent:
         publisher: SlicePublisher,
         reporter: NodeReporter,
         publishing: AgentLock | None = None,
+        enforcement: CardEnforcement | None = None,
+        claims: Callable[[], Iterable[PreparedClaim]] = tuple,
     ) -> None:
         """``publishing``: held by the one agent of the node that publishes; None: there is only
-        this one."""
+        this one. ``enforcement``: None: nothing is set up on the node. ``claims``: those that are
+        prepared now."""
         self._node = node
         self._gpus = gpus
         self._publisher = publisher
         self._reporter = reporter
         self._publishing = publishing
+        self._enforcement = enforcement or NoEnforcement()
+        self._claims = claims
+        self._suspected: frozenset[str] = frozenset()
+        """GPUs with foreign processes at the last look; a process may outlive its claim a bit."""
+        self._foreign: frozenset[str] = frozenset()
+        self._enforced: Enforcement | None = None
+        """What the problems below are of; None: they are not known yet."""
+        self._problems: Mapping[str, str] = {}
+        self._driver_snapshot: GpuSnapshot | None = None
+        """As it was read, without the problems of enforcers."""
         self._snapshot: GpuSnapshot | None = None
         self._state: NodeState | None = None
         self._server: ClusterObserved | None = None
@@ -50,6 +71,7 @@ class NodeAgent:
         self._health_changed = asyncio.Event()
         self._state_received = asyncio.Event()
         self._wake = asyncio.Event()
+        self._enforce = asyncio.Event()
         self._restored = asyncio.Event()
         self._log = structlog.get_logger().bind(node=node.name)
         self.generation = 0
@@ -87,6 +109,7 @@ class NodeAgent:
         if state != self._state:
             self._log.info("node state", pool=state.pool, owner=state.owner, qos=state.qos)
             self._state = state
+            self._enforce.set()
             self._wake.set()
 
     def on_generation(self, generation: int) -> None:
@@ -114,15 +137,57 @@ class NodeAgent:
             try:
                 snapshot = await self._gpus.read()
                 self._note_gpus_problem("")
-                if snapshot != self._snapshot:
-                    self._report_health(snapshot)
-                    self._snapshot = snapshot
-                    self._read.set()
-                    self._wake.set()
-                    self._wake_health()
+                if snapshot != self._driver_snapshot:
+                    self._driver_snapshot = snapshot
+                    self._take_snapshot(snapshot)
+                    self._enforce.set()
             except GpusUnavailableError as error:
                 self._note_gpus_problem(str(error))
             await self._gpus.wait(self._node.poll)
+
+    def _take_snapshot(self, snapshot: GpuSnapshot) -> None:
+        snapshot = with_users(with_problems(snapshot, self._problems), self._foreign)
+        if snapshot != self._snapshot:
+            self._report_health(snapshot)
+            self._snapshot = snapshot
+            self._read.set()
+            self._wake.set()
+            self._wake_health()
+
+    async def enforce(self) -> None:
+        """Loop: set up what holds programs to their shares; a device without it is not offered."""
+        await self._read.wait()
+        while True:
+            self._enforce.clear()
+            snapshot, state = self._driver_snapshot, self._state
+            if snapshot is not None and state is not None:
+                problems = await self._enforcement.apply(snapshot, state)
+                if problems is not None:
+                    self._take_problems(problems, state.enforcement)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ENFORCE_EVERY_S):
+                    await self._enforce.wait()
+
+    def _take_problems(self, problems: Mapping[str, str], enforcement: Enforcement) -> None:
+        if (problems, enforcement) == (self._problems, self._enforced):
+            return
+        self._problems, self._enforced = problems, enforcement
+        for device, why in problems.items():
+            self._log.warning("device not offered", device=device, why=why)
+        self._wake.set()
+        if self._driver_snapshot is not None:
+            self._take_snapshot(self._driver_snapshot)
+
+    def _is_enforced(self, state: NodeState) -> bool:
+        """Whether it is known which devices the enforcer is ready for."""
+        needs_node = state.enforcement.enforcer in NEEDS_NODE
+        return not needs_node or self._enforced == state.enforcement
+
+    def enforcement_problem(self, device: str) -> str:
+        """Why a device's enforcer is not ready; empty: it is."""
+        if self._state is not None and not self._is_enforced(self._state):
+            return f"enforcer {self._state.enforcement.enforcer} is being set up"
+        return self._problems.get(device, "")
 
     async def watch_usage(self) -> None:
         """Loop: read the use of the GPUs."""
@@ -130,9 +195,25 @@ class NodeAgent:
         while True:
             try:
                 self.usage = await self._gpus.read_usage()
+                self._look_for_foreign_processes()
             except GpusUnavailableError:
                 self.usage = ()  # readiness says why
             await asyncio.sleep(self._node.usage)
+
+    def _look_for_foreign_processes(self) -> None:
+        if (snapshot := self._driver_snapshot) is None:
+            return
+        found: frozenset[str] = frozenset()
+        # MPS has a process of its own on each GPU, also while no claim is.
+        if self._state is None or self._state.enforcement.enforcer != MPS:
+            claimed = {device.device for claim in self._claims() for device in claim.devices}
+            found = foreign_gpus(snapshot, self.usage, claimed)
+        foreign, self._suspected = found & self._suspected, found
+        if foreign == self._foreign:
+            return
+        self._foreign = foreign
+        self._log.warning("GPUs with processes that no claim explains", gpus=sorted(foreign))
+        self._take_snapshot(snapshot)
 
     async def publish(self) -> None:
         """Loop: publish slices and report health after changes.
@@ -215,6 +296,9 @@ class NodeAgent:
         snapshot, state = self._snapshot, self._state
         if snapshot is None or state is None:
             return
+        if not self._is_enforced(state):
+            self.publishing_problem = f"enforcer {state.enforcement.enforcer} is being set up"
+            return
         if self._server is not None:
             self._publisher.expect(self._server)
         generation = await self._publisher.publish(snapshot, state)
@@ -234,6 +318,7 @@ class NodeAgent:
         remembered = (await self._publisher.record()).node
         if self._state is None and remembered is not None:
             self._state = replace(remembered, name=self._node.name)
+            self._enforce.set()
         if self._state is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._node.patience):

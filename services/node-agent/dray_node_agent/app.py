@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from dray.api.errors import PermanentError
-from dray.api.names import DRIVER
+from dray.api.names import DRAY_NAMESPACE, DRIVER
 from dray.bus import jetstream
 from dray.bus.payload import payload_problem
 from dray.bus.ports import Bus
@@ -26,6 +26,7 @@ from dray.runtime.health import HealthPages
 from dray.telemetry import spans
 from dray_node_agent.agent import NodeAgent
 from dray_node_agent.decisions.gpu_holders import HoldingContainer, gpu_holders
+from dray_node_agent.enforcement import NodeEnforcement
 from dray_node_agent.files.agent_locks import AgentLock, one_state_folder
 from dray_node_agent.files.atomic_files import remove_unfinished
 from dray_node_agent.files.cdi_folder import CdiFolder
@@ -47,6 +48,7 @@ from dray_node_agent.kubelet.sockets import (
     remove_abandoned,
 )
 from dray_node_agent.metrics import expose, preparation_times
+from dray_node_agent.mps_daemons import MpsDaemons
 from dray_node_agent.node_pods import NodePods
 from dray_node_agent.node_state import NodeFollower, NodeReporter
 from dray_node_agent.rule_recorder import AgentRuleRecorder
@@ -104,7 +106,7 @@ async def _run(settings: NodeAgentSettings) -> None:
     if settings.record:
         journal = Journal(bus, AgentNoted, SystemClock(), instance=settings.node.name)
     loops: dict[str, Any] = assemble(
-        settings.node, settings.instance, bus, kube, gpus, health, journal
+        settings.node, settings.instance, bus, kube, gpus, health, journal, settings.namespace
     )
 
     async def export_spans() -> None:
@@ -132,7 +134,9 @@ def open_gpus(node: NodeGroup) -> GpuReader:
     if node.board == "simulated":
         health_file = node.health_file or node.state_dir / "unhealthy"
         return GpuReader(
-            SimulatedGpus(node.name, node.model, node.count, health_file, node.stand_in_device)
+            SimulatedGpus(
+                node.name, node.model, node.count, health_file, node.stand_in_device, node.mig
+            )
         )
 
     def open_nvml() -> GpuSource:
@@ -147,7 +151,7 @@ def open_gpus(node: NodeGroup) -> GpuReader:
                 ) from error
         root = node.driver_root or Path("/")
         files = DriverFiles(root, host_root=node.driver_host_root)
-        return NvmlGpus(sysfs=node.sysfs, files=files)
+        return NvmlGpus(sysfs=node.sysfs, files=files, driver_root=node.driver_root)
 
     detected = DetectedGpus(open_nvml, node.sysfs / "bus" / "pci" / "devices")
     return GpuReader(detected, deadline_s=node.nvml_timeout)
@@ -161,9 +165,23 @@ def assemble(
     gpus: GpuReader,
     health: HealthPages,
     journal: Journal | None = None,
+    namespace: str = DRAY_NAMESPACE,
 ) -> dict[str, lifetime.Loop]:
-    """The agent's loops with the given adapters; tests pass fakes."""
+    """The agent's loops with the given adapters; tests pass fakes. ``namespace``: dray's."""
     recorder = AgentRuleRecorder(journal)
+    pods = NodePods(kube, node.name)
+    prepared_claims = PreparedClaims(
+        CheckpointFile(node.state_dir / "checkpoint.json", boot_id()),
+        CdiFolder(node.cdi_dir),
+        AgentLock(node.state_dir / "claims.lock"),
+    )
+    daemons = MpsDaemons(
+        kube,
+        pods,
+        namespace=namespace,
+        template=node.mps_template,
+        in_use=prepared_claims.devices,
+    )
     publisher = SlicePublisher(
         kube, node.name, PublicationRecordFile(node.state_dir / "record.json"), recorder
     )
@@ -174,9 +192,10 @@ def assemble(
         publisher=publisher,
         reporter=reporter,
         publishing=AgentLock(node.state_dir / "publisher.lock"),
+        enforcement=NodeEnforcement(gpus, daemons),
+        claims=lambda: prepared_claims.claims.values(),
     )
     reporter.on_generation = agent.on_generation
-    pods = NodePods(kube, node.name)
     measure = preparation_times(health.registry)
 
     def on_prepared(prepared: CompletedPreparation) -> None:
@@ -188,12 +207,9 @@ def assemble(
         node=node.name,
         inventory=agent.inventory,
         pods=pods.get,
-        prepared_claims=PreparedClaims(
-            CheckpointFile(node.state_dir / "checkpoint.json", boot_id()),
-            CdiFolder(node.cdi_dir),
-            AgentLock(node.state_dir / "claims.lock"),
-        ),
+        prepared_claims=prepared_claims,
         clock=SystemClock(),
+        enforcement_problem=agent.enforcement_problem,
         on_prepared=on_prepared,
         recorder=recorder,
     )
@@ -225,6 +241,7 @@ def assemble(
         **written,
         "gpus": agent.watch_gpus,
         "usage": agent.watch_usage,
+        "enforcement": agent.enforce,
         "facts": follower.run,
         "publish": agent.publish,
         "slices": agent.watch_slices,

@@ -16,6 +16,8 @@ class NodePods:
         self._kube = kube
         self._node = node
         self._pods: dict[str, Object] = {}
+        self.are_listed = False
+        """Whether all pods of the node were seen once."""
 
     def get(self, uid: str) -> Object | None:
         """A pod by UID, without the fields that no decision reads; None: it was not seen yet."""
@@ -44,6 +46,7 @@ class NodePods:
             match event:
                 case Listed(objects):
                     self._pods = {_uid(one): _kept(one) for one in objects}
+                    self.are_listed = True
                 case Changed(obj):
                     self._pods[_uid(obj)] = _kept(obj)
                 case Deleted(obj):

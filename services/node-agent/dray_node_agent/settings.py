@@ -19,6 +19,9 @@ class NodeGroup(SettingsGroup):
     """Model of simulated GPUs."""
     count: int = Field(default=8, ge=0, le=256)
     """How many simulated GPUs."""
+    mig: str = ""
+    """MIG profile of the instances that simulated GPUs are divided in, such as ``1g.10gb``; empty:
+    they are not divided."""
     driver_root: Path | None = None
     """Where the file system is mounted in which NVIDIA's driver is installed; absent: this one."""
     driver_host_root: Path = Path("/")
@@ -30,6 +33,8 @@ class NodeGroup(SettingsGroup):
     stand_in_device: Path | None = None
     """Device file of the node, such as ``/dev/fuse``, that containers see as ``/dev/nvidia0`` and
     so on for simulated GPUs; default: they see no device file."""
+    mps_template: Path | None = None
+    """File with the manifest of an MPS daemon's pod; absent: MPS can't be used here."""
     plugins_dir: Path = Path("/var/lib/kubelet/plugins")
     registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
     cdi_dir: Path = Path("/var/run/cdi")

@@ -1,5 +1,5 @@
 """The admission webhook: reads a pod's annotations and injects its claim.
 
-``app`` and ``settings`` start it, ``service`` does the input and output, ``decisions`` is pure,
-``registration`` makes the webhook configurations. Nothing here calls the API server.
+``app`` and ``settings`` start it, ``service`` does the input and output, ``decisions`` is
+pure. Nothing here calls the API server.
 """

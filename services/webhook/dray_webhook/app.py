@@ -11,8 +11,7 @@ from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
 from dray.telemetry import spans
 from dray_webhook.decisions.pools import Installation
-from dray_webhook.metrics import expose
-from dray_webhook.registration import (
+from dray_webhook.decisions.registration import (
     MUTATE_CLAIMS,
     MUTATE_GROUPS,
     MUTATE_PODS,
@@ -22,6 +21,7 @@ from dray_webhook.registration import (
     VALIDATE_POOLS,
     VALIDATE_WORKLOADS,
 )
+from dray_webhook.metrics import expose
 from dray_webhook.service.certificates import ensure_certificates
 from dray_webhook.service.derived_templates import DerivedTemplates
 from dray_webhook.service.facts_cache import FactsCache

@@ -183,6 +183,9 @@ MAX_GPUS_PER_CLAIM: Final = 32
 """``AllocationResultsMaxSize`` in resource.k8s.io/v1 types.go."""
 
 DRAY_NAMESPACE: Final = "dray-system"
+NAME_LABEL: Final = "app.kubernetes.io/name"
+MPS_DAEMON: Final = "dray-mps-daemon"
+"""NAME_LABEL of the pods of MPS daemons."""
 
 
 def qualified(name: str, driver: str = DRIVER) -> str:

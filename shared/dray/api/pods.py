@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from dray.api.devices import Taint, Toleration
+from dray.api.enforcement import NOTHING_NAMED, Enforcement
 from dray.api.names import (
     DEFAULT_QOS,
     DRAY_SCHEDULER,
@@ -207,6 +208,10 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     """Facts of this node from this revision on no longer name ``leaving`` as its pool."""
     assigned_pool: str = ""
     """GPUPool of the node: ``pool``, or the next one once the node has moved."""
+    enforcement: Enforcement = NOTHING_NAMED
+    """What holds programs to their shares of its GPUs, as its pool says."""
+    unhealthy_effect: str = "NoSchedule"
+    """Effect of the taint of its unhealthy devices."""
 
 
 class Pool(msgspec.Struct, frozen=True, gc=False):
@@ -229,6 +234,9 @@ class Pool(msgspec.Struct, frozen=True, gc=False):
     """Empty: all."""
     deleting: bool = False
     """Whether it is being deleted: running pods continue and no new pod is decided."""
+    enforcement: Enforcement = NOTHING_NAMED
+    unhealthy_effect: str = "NoSchedule"
+    """Effect of the taint of its unhealthy devices."""
 
     def admits(self, namespace: str) -> bool:
         """Whether pods and claims of a namespace may use devices of the pool."""

@@ -48,7 +48,7 @@ def pod_from(obj: Object) -> Pod:
         deleting=is_deleting(obj),
         priority=int(spec.get("priority") or 0),
         needs=pod_needs(spec),
-        claims=_claims(spec, status),
+        claims=_claims(obj),
         request_id=annotation(obj, REQUEST_ID),
         traceparent=annotation(obj, TRACEPARENT),
         created_unix_s=time_from(metadata.get("creationTimestamp")),
@@ -78,18 +78,29 @@ def node_from(obj: Object) -> Node:
     )
 
 
-def _claims(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[PodClaim, ...]:
+def claim_names(pod: Mapping[str, Any]) -> dict[str, str]:
+    """The names of a pod's claims by entry of ``spec.resourceClaims``; without those that are not
+    generated yet, or not at all."""
     made = {
         entry["name"]: entry.get("resourceClaimName") or ""
-        for entry in status.get("resourceClaimStatuses") or ()
+        for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     }
+    return {
+        entry["name"]: name
+        for entry in (pod.get("spec") or {}).get("resourceClaims") or ()
+        if (name := entry.get("resourceClaimName") or made.get(entry["name"], ""))
+    }
+
+
+def _claims(pod: Mapping[str, Any]) -> tuple[PodClaim, ...]:
+    names = claim_names(pod)
     return tuple(
         PodClaim(
             reference=entry["name"],
-            claim=entry.get("resourceClaimName") or made.get(entry["name"], ""),
+            claim=names.get(entry["name"], ""),
             template=entry.get("resourceClaimTemplateName") or "",
         )
-        for entry in spec.get("resourceClaims") or ()
+        for entry in pod["spec"].get("resourceClaims") or ()
     )
 
 

@@ -1,5 +1,6 @@
 """GPUPools and SchedulingConfigTemplates (tensor-fusion.ai/v1) as domain values."""
 
+from dray.api.enforcement import Enforcement
 from dray.api.names import BASE_TEMPLATE, DEFAULT_QOS, OWNER_DRAY
 from dray.api.pods import Policy, Pool
 from dray.kube.ports import Object
@@ -24,6 +25,18 @@ def pool_from(obj: Object) -> Pool:
         isolation=spec.get("isolation") or "",
         allowed_namespaces=tuple(spec.get("allowedNamespaces") or ()),
         deleting=bool(obj["metadata"].get("deletionTimestamp")),
+        enforcement=_enforcement(spec),
+        unhealthy_effect=spec.get("unhealthyTaintEffect") or "NoSchedule",
+    )
+
+
+def _enforcement(spec: Object) -> Enforcement:
+    mps = spec.get("mps") or {}
+    return Enforcement(
+        enforcer=spec.get("enforcer") or "",
+        time_slice=spec.get("timeSlice") or "",
+        mps_threads_percent=int(mps.get("defaultActiveThreadPercentage") or 0),
+        mps_memory=str(mps.get("defaultPinnedDeviceMemoryLimit") or ""),
     )
 
 

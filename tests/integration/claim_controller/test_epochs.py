@@ -82,8 +82,8 @@ async def test_the_new_epochs_decision_is_carried_out(world: Any) -> None:
         lambda: world.kube.store.get(PODS, "workload", "default")["spec"].get("nodeName"),
         "the pod is bound in the new epoch",
     )
-    held_devices = claim_from(await world.claim()).allocation.devices
-    assert [device.id.device for device in held_devices] == ["gpu-1"]
+    devices_in_use = claim_from(await world.claim()).allocation.devices
+    assert [device.id.device for device in devices_in_use] == ["gpu-1"]
 
 
 async def test_claims_without_a_mark_are_voided_too(world: Any) -> None:

@@ -207,15 +207,17 @@ async def test_a_pod_that_dray_binds_gets_the_event_of_kube_scheduler(
 
 async def test_a_pod_that_kube_scheduler_binds_gets_no_event_of_dray(shared_world: Any) -> None:
     world = shared_world
+    await world.kube.patch(POOLS, "default-pool", {"spec": {"enforcer": "env"}})
     await world.ready(await world.start())
     await world.pod(gated=True)
     await world.decide(await world.decision())
     await world.ungated()
     pod = await world.kube.get(PODS, "workload", "default")
     await world.kube.bind("workload", "default", uid=pod["metadata"]["uid"], node="node-1")
-    await world.until(lambda: events(world, "GPUAllocated"), "everything is reported")
+    (event,) = await world.until(lambda: events(world, "GPUAllocated"), "everything is reported")
 
     assert events(world, "Scheduled") == []
+    assert event["message"].endswith("and no program changes them")  # the pool's enforcer
 
 
 @pytest.mark.parametrize("lasts", [False, True])

@@ -18,7 +18,7 @@ from dray.messages.rpc import (
     Overlap,
 )
 from dray.runtime.clock import ManualClock, SystemClock
-from dray_claim_controller.pools.decisions import PoolStatus
+from dray_claim_controller.pools.decisions.rules import PoolStatus
 from dray_claim_controller.pools.reconciler import PoolReconciler
 
 

@@ -9,7 +9,7 @@ from tests.integration.claim_controller.world import hold_before_writing
 from dray.api.names import POOL_FINALIZER
 from dray.kube.ports import CLAIMS, PODS, POLICIES, POOLS, NotFoundError
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
-from dray_claim_controller.pools.usage import HELD_FOR_S, PoolRelease, reserved_claims
+from dray_claim_controller.pools.decisions.usage import HELD_FOR_S, PoolRelease, reserved_claims
 
 POOL = "default-pool"
 

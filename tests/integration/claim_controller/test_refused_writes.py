@@ -25,7 +25,7 @@ from dray.kube.ports import (
     RefusedError,
     Resource,
 )
-from dray_claim_controller.pools.usage import HELD_FOR_S
+from dray_claim_controller.pools.decisions.usage import HELD_FOR_S
 
 ANSWERS: dict[str, Callable[[], KubeError]] = {
     "403": lambda: RefusedError("admission webhook policy.example.com denied the request", 403),

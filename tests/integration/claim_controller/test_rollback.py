@@ -9,10 +9,10 @@ from dray.api.names import VOID
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, PODS, ConflictError, Object
 from dray.runtime.clock import SystemClock
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.execution.rollback import Rollback, VoidWriter
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
+from dray_claim_controller.informers import Informers
 
 
 async def pod_of(world: Any) -> Object:
@@ -32,7 +32,7 @@ def knowing(world: Any, pod: Object, claim: Object) -> Informers:
 def rollback(world: Any, informers: Informers) -> Rollback:
     """One of a claim-controller that is to hold its Lease for ever."""
     kube = world.kube.peer()
-    writes = ClaimWrites(kube, lambda: None)
+    writes = ExecutionWrites(kube, lambda: None)
     return Rollback(informers, writes, VoidWriter(kube, informers, SystemClock(), writes))
 
 

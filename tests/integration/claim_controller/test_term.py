@@ -15,7 +15,7 @@ from dray.bus.topology import (
 )
 from dray.kube.ports import LEASES
 from dray.runtime.clock import SystemClock
-from dray_claim_controller.facts.publisher import SupersededError
+from dray_claim_controller.publication.publisher import SupersededError
 from dray_claim_controller.settings import Streams
 from dray_claim_controller.term import LeaderTerm, run_terms
 

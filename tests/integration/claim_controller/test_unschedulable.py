@@ -5,7 +5,7 @@ from typing import Any
 from dray.api.names import ALLOCATED
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, PODS
-from dray_claim_controller.execution.unschedulable import Refused
+from dray_claim_controller.execution.decisions.unschedulable import Refused
 
 UNSCHEDULABLE = {
     "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dray.api.names import DRIVER
+from dray.api.names import DRAY_NAMESPACE, DRIVER
 from dray.api.pods import Node
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import Request
@@ -76,6 +76,7 @@ class Stand:
     kubes: list[MemoryKube] = field(default_factory=list)
     """The agents' own connections, the newest last."""
     revision: int = 0
+    mps_template: Path | None = None
 
     @property
     def group(self) -> NodeGroup:
@@ -89,9 +90,11 @@ class Stand:
             cdi_dir=self.folder / "c",
             state_dir=self.folder / "s",
             poll=0.02,
+            usage=0.05,
             resync=0.2,
             patience=0.05,
             grace=1.0,
+            mps_template=self.mps_template,
         )
 
     @property
@@ -107,6 +110,16 @@ class Stand:
         node = Node(self.node, "uid", pool=pool, **fields)
         fact = NodeObserved(revision=self.revision, node=node, deleted=deleted)
         await self.bus.publish(encode(fact, source="test"))
+
+    def allow_mps(self) -> None:
+        """Have agents run MPS daemons."""
+        self.mps_template = self.folder / "pod.yaml"
+        self.mps_template.write_text("spec: {containers: [{name: mps, image: i}]}")
+
+    async def daemons(self) -> list[str]:
+        """The pods of MPS daemons, sorted."""
+        pods = (await self.kube.list(PODS, DRAY_NAMESPACE)).objects
+        return sorted(str(one["metadata"]["name"]) for one in pods)
 
     @asynccontextmanager
     async def agent(self, *, is_registered: bool = True) -> AsyncIterator[HealthPages]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dray.api.enforcement import NOTHING_NAMED, Enforcement
 from dray.kube.memory import MemoryKube
 from dray.kube.memory_refusals import InjectedRefusal, KubeCall
 from dray.kube.ports import (
@@ -43,6 +44,7 @@ CALLS: dict[str, set[tuple[str, str]]] = {
         ("update", "resourceslices"),
         ("delete", "resourceslices"),
     },
+    "enforcement": {("get", "nodes"), ("create", "pods"), ("delete", "pods")},
     "slices": {("watch", "resourceslices")},
     "kubelet": {("get", "resourceclaims"), ("list", "resourceclaims"), ("get", "pods")},
     "pods": {("watch", "pods")},
@@ -112,7 +114,11 @@ async def test_no_answer_ends_a_loop(
     stand: Any, eventually: Any, call: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dray_node_agent.agent.Backoff", Quick)
-    await stand.tell_node(pool="pool-a")
+    runs_mps = call in (("create", "pods"), ("delete", "pods"))
+    if runs_mps:
+        stand.allow_mps()
+    mps = Enforcement(enforcer="mps")
+    await stand.tell_node(pool="pool-a", enforcement=mps if runs_mps else NOTHING_NAMED)
     if call == ("list", "resourceclaims"):
         # What there is is listed where the checkpoint can't be read.
         stand.group.state_dir.mkdir(parents=True)
@@ -126,6 +132,8 @@ async def test_no_answer_ends_a_loop(
             (one,) = await eventually(stand.slices)
             if call == ("delete", "resourceslices"):
                 await kube.create(SLICES, {**one, "metadata": {"name": "stale"}})
+            if runs_mps:
+                await eventually(stand.daemons)
             await stand.tell_node(pool="pool-b")
             while call == ("watch", "resourceslices") and client.errors:
                 kube.expire_watches()

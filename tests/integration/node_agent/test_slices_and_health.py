@@ -12,6 +12,8 @@ from dray.kube.memory import MemoryKube
 from dray.kube.ports import SLICES
 from dray.messages.base import decode, encode, subject_of, subject_prefix
 from dray.messages.facts import ClusterObserved, InventoryObserved
+from dray_node_agent.decisions.gpus import GpuProcess, GpuUsage
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.node_state import NodeReporter
 
 
@@ -226,3 +228,37 @@ async def test_readiness_names_what_is_missing(stand, eventually):
         await eventually(lambda: health.ready)
         stand.buses[-1].disconnect()
         assert not health.ready
+
+
+async def test_processes_without_a_claim_show_once_they_stay(stand, eventually, monkeypatch):
+    processes = (GpuProcess(7),)
+
+    def read_usage(self) -> tuple[GpuUsage, ...]:
+        return tuple(GpuUsage(gpu.uuid, processes=processes) for gpu in self.read().gpus)
+
+    monkeypatch.setattr(SimulatedGpus, "read_usage", read_usage)
+    await stand.tell_node(pool="pool-a")
+    async with stand.agent(), stand.kubelet():
+        device = await stand.device()
+        await stand.make_claim("c", [device])
+        await stand.reserve("c", await stand.make_pod("p", {"gpu": "c"}))
+        await stand.reaches("p", "Running")
+
+        async def used_by() -> dict[str, str]:
+            (published,) = await stand.slices()
+            return {
+                one["name"]: one["attributes"]["used_by"]["string"]
+                for one in published["spec"]["devices"]
+            }
+
+        async def shown() -> bool:
+            return set((await used_by()).values()) == {"", "processes"}
+
+        await eventually(shown)
+        assert [name for name, user in (await used_by()).items() if not user] == [device]
+        processes = ()
+
+        async def gone() -> bool:
+            return set((await used_by()).values()) == {""}
+
+        await eventually(gone)

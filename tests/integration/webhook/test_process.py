@@ -31,8 +31,8 @@ from dray_sandbox.nats_server import start_nats
 from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
 from dray_sandbox.processes import Runner
+from dray_webhook.decisions.registration import probe_pod, webhook_configurations
 from dray_webhook.decisions.review import AdmissionAnswer
-from dray_webhook.registration import probe_pod, webhook_configurations
 from dray_webhook.service.server import AdmissionServer
 
 

@@ -14,9 +14,9 @@ import pytest
 from dray.kube.ports import Kube
 from dray_sandbox.controlplane.audit import AuditedRequest, audited_requests
 from dray_sandbox.controlplane.build import find_kubectl
-from dray_sandbox.helm import build_helm
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
+from tools.helm import build_helm
 from tools.images.__main__ import ARCHIVE
 from tools.retry import connect_with_retries
 

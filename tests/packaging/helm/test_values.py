@@ -17,9 +17,9 @@ from tests.packaging.helm.installation import (
     CommandError,
 )
 
-from dray_sandbox.helm import build_helm
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
+from tools.helm import build_helm
 from tools.retry import connect_with_retries
 
 pytestmark = [*INSTALLED, pytest.mark.long]
@@ -73,6 +73,10 @@ SETS: dict[str, dict[str, Any]] = {
         "podDisruptionBudgets": {"enabled": False},
     },
     "runtime-class": {"nodeAgent": {"nvidia": {"runtimeClassName": "nvidia"}}},
+    "mps": {"nodeAgent": {"mps": {"enabled": True}}, "imagePullSecrets": ["pull"]},
+    "mps-in-a-runtime-class": {
+        "nodeAgent": {"mps": {"enabled": True}, "nvidia": {"runtimeClassName": "nvidia"}}
+    },
     "gpu-operators-driver": {"nodeAgent": {"nvidia": {"driverRoot": "/run/nvidia/driver"}}},
     "own-registry": {
         "image": {"registry": "registry.example/gpu", "tag": "0.3.0", "pullPolicy": "Always"},

@@ -33,13 +33,13 @@ from dray_allocator.devices.selectors import DeviceSelectors
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.nodes.predicates import fits
 from dray_allocator.nodes.tie_break import tie
-from dray_allocator.placement import table_search as choosing
 from dray_allocator.placement.choice import CONNECTED_NODES
 from dray_allocator.placement.class_search import NodeSearch
+from dray_allocator.placement.fast_path import table_nodes as choosing
+from dray_allocator.placement.fast_path.table_choice import choose, index_of
 from dray_allocator.placement.node_equivalence_cache import node_of
 from dray_allocator.placement.pod_claims import pod_claims
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.schedule import choose, index_of
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 

@@ -18,8 +18,8 @@ from dray_allocator.devices.usage import MOST_LOAD, load_of
 from dray_allocator.nodes.equivalence import MOST_VALUES
 from dray_allocator.nodes.predicates import fits
 from dray_allocator.nodes.tie_break import tie
+from dray_allocator.placement.fast_path.table_choice import choose
 from dray_allocator.placement.pod_request import wanted
-from dray_allocator.placement.schedule import choose
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 

@@ -14,8 +14,8 @@ from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
 from dray.reasons import Nearest
 from dray_allocator.explain.pods import explain_pod
+from dray_allocator.placement.fast_path.table_choice import choose
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.schedule import choose
 
 OF = f'device.attributes["{names.DRIVER}"]'
 SELECTORS = (

@@ -10,10 +10,12 @@ from dray.api.names import (
     DERIVED_FROM_LABEL,
     DRIVER,
     GPU_LABEL,
+    MPS_DAEMON,
+    NAME_LABEL,
     POOL_FINALIZER,
 )
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import NODES, POLICIES, POOLS, SLICES, TEMPLATES
+from dray.kube.ports import NODES, PODS, POLICIES, POOLS, SLICES, TEMPLATES
 from dray_claim_controller.identities.signing import AccountKey
 from dray_cli.chart import registration, removal, secrets
 from dray_cli.chart.credentials import USERS, completed
@@ -90,6 +92,20 @@ async def test_an_uninstallation_is_refused_while_pods_use_gpus(monkeypatch):
     monkeypatch.setattr(kube, "list", listing)
     with pytest.raises(InUseError, match=r"7 pods .*team/p0, .*team/p4, ….*Delete them"):
         await refuse_while_in_use(kube)
+
+
+async def test_mps_daemons_end_with_the_installation_and_no_other_pod_does():
+    kube = MemoryKube()
+    for namespace, name, component in (
+        (NAMESPACE, "daemon", MPS_DAEMON),
+        (NAMESPACE, "other", "dray-webhook"),
+        ("team", "theirs", MPS_DAEMON),
+    ):
+        metadata = {"name": name, "labels": {NAME_LABEL: component}}
+        await kube.create(PODS, {"metadata": metadata, "spec": {"containers": []}}, namespace)
+    await removal.end_mps_daemons(kube, NAMESPACE)
+    left = [one["metadata"]["name"] for one in (await kube.list(PODS)).objects]
+    assert sorted(left) == ["other", "theirs"]
 
 
 def test_a_waiting_pod_is_known_by_its_gate():

@@ -11,7 +11,7 @@ from dray.api.pods import Pod
 from dray.kube.object_text import text_of
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
-from dray_claim_controller.execution.decisions import Observed
+from dray_claim_controller.execution.decisions.next_step import Observed
 
 ATTEMPT = 1_000_001
 

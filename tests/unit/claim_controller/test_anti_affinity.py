@@ -7,7 +7,7 @@ import pytest
 from dray.api.names import OWNER_KUBE_SCHEDULER
 from dray.kube.ports import NODES, PODS, Changed, Deleted
 from dray_claim_controller.cache.object_cache import ObjectCache
-from dray_claim_controller.execution.decisions import Mark, Stop, excluding_pod, next_step
+from dray_claim_controller.execution.decisions.next_step import Mark, Stop, excluding_pod, next_step
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOST, ZONE = "kubernetes.io/hostname", "zone"

@@ -14,7 +14,11 @@ from dray.api.names import (
     INJECT_CONTAINER,
     TFLOPS_REQUEST,
 )
-from dray_claim_controller.report.container_gpus import asks_by_container, container_gpus, says
+from dray_claim_controller.report.decisions.container_gpus import (
+    asks_by_container,
+    container_gpus,
+    says,
+)
 
 
 def container(name, *requests):
@@ -25,7 +29,14 @@ def container(name, *requests):
 def pod(*containers, **annotations):
     return {
         "metadata": {"annotations": annotations},
-        "spec": {"initContainers": [container("init", "gpu-a")], "containers": list(containers)},
+        "spec": {
+            "initContainers": [container("init", "gpu-a")],
+            "containers": list(containers),
+            "resourceClaims": [
+                {"name": name, "resourceClaimTemplateName": "t"}
+                for name in (CLAIM_REFERENCE, "other")
+            ],
+        },
         "status": {
             "resourceClaimStatuses": [
                 {"name": CLAIM_REFERENCE, "resourceClaimName": "claim"},

@@ -8,9 +8,9 @@ from tests.virtual_time import LoopClock, run_virtually
 from dray.api.names import DERIVED_FROM_LABEL
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import TEMPLATES, Resource
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.garbage.reconciler import GarbageReconciler
+from dray_claim_controller.informers import Informers
 
 NAMES = ("first", "second")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dray.kube.convert import claim_from
 from dray.kube.object_text import text_of
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
-from dray_claim_controller.execution.binding_conditions import (
+from dray_claim_controller.execution.decisions.binding_conditions import (
     ConditionsFailed,
     ConditionsPending,
     readiness,

@@ -13,8 +13,11 @@ from dray.messages.decisions import ClaimDecision
 from dray_claim_controller.cache.counters import SharedCounters, shared_counters
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.snapshot import restore_snapshot, take_snapshot
-from dray_claim_controller.execution.double_allocation_check import ClaimHolding, overdrawn_counter
-from dray_claim_controller.execution.in_flight_allocations import CommitCheck
+from dray_claim_controller.execution.decisions.double_allocation_check import (
+    ClaimHolding,
+    overdrawn_counter,
+)
+from dray_claim_controller.execution.decisions.in_flight_allocations import CommitCheck
 
 DRIVER, NODE = "gpu.nvidia.com", "node-1"
 KEY = (DRIVER, NODE)

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from dray.api.claims import AllocatedDevice, Allocation
 from dray.api.devices import Capacity, Device, DeviceId
 from dray.api.names import DRIVER
-from dray_claim_controller.execution.double_allocation_check import ClaimHolding, double_allocation
+from dray_claim_controller.execution.decisions.double_allocation_check import (
+    ClaimHolding,
+    double_allocation,
+)
 
 CARD = DeviceId(DRIVER, "node-1", "gpu-0")
 SHARED = Device("gpu-0", capacity={"v": Capacity("100")}, allow_multiple_allocations=True)

@@ -13,9 +13,9 @@ from dray.messages.decisions import Waiting
 from dray.reasons import Nearest, Reason
 from dray_allocator.devices.usage import AssumedResources
 from dray_allocator.nodes.predicates import failures
-from dray_claim_controller.execution.executions import DecisionVersions
-from dray_claim_controller.execution.in_flight_allocations import with_shares
-from dray_claim_controller.report import event_messages as stories
+from dray_claim_controller.execution.decisions.executions import DecisionVersions
+from dray_claim_controller.execution.decisions.in_flight_allocations import with_shares
+from dray_claim_controller.report.decisions import event_messages as stories
 from tools.generate.resources import parse
 
 NO_OVERRIDE: dict[str, Any] = {"metadata": {}}

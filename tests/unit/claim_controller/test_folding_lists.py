@@ -10,8 +10,8 @@ from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, NODES, PODS, Changed, Listed, Object, Resource
 from dray_claim_controller.cache import object_cache as folding
 from dray_claim_controller.cache.converted_objects import ConvertedObject, convert
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.informers import Informers
 
 OBJECTS = 40
 AT_ONCE = folding._PUT_AT_ONCE
@@ -156,7 +156,7 @@ async def test_each_problem_of_an_object_is_logged_once(monkeypatch: Any) -> Non
         def error(self, _: str, **more: Any) -> None:
             reported.append(more["name"])
 
-    monkeypatch.setattr("dray_claim_controller.cache.informers.structlog.get_logger", lambda: Log())
+    monkeypatch.setattr("dray_claim_controller.informers.structlog.get_logger", lambda: Log())
     odd = {**pod("odd", "c"), "spec": {"containers": 7, "resourceClaims": [1]}}
     for revision, obj in enumerate((odd, odd, pod("odd", "c"), odd), start=1):
         obj = {**obj, "metadata": _metadata("pod-odd", revision)}

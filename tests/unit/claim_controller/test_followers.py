@@ -7,8 +7,8 @@ from dray.bus.memory import MemoryBus
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import POOLS, Changed
 from dray.runtime.clock import SystemClock
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.logs.epochs import Epochs
 from dray_claim_controller.logs.followers import Followers
 

@@ -19,8 +19,8 @@ from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, Changed, Deleted, Listed
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache, PodValue
 from dray_claim_controller.cache.pool_selectors import selects
-from dray_claim_controller.execution.adoption import is_unfinished
-from dray_claim_controller.execution.unschedulable import cleared, unschedulable_attempt
+from dray_claim_controller.execution.decisions.adoption import is_unfinished
+from dray_claim_controller.execution.decisions.unschedulable import cleared, unschedulable_attempt
 from dray_claim_controller.facts.pool_capacity import waiting_in
 
 HISTORIES = range(12)

@@ -16,7 +16,6 @@ from dray.messages.facts import InventoryObserved
 from dray.messages.rpc import Inventory, InventoryReply
 from dray.runtime.clock import ManualClock
 from dray_claim_controller.cache.object_cache import ObjectCache
-from dray_claim_controller.facts.publisher import NodeMoves, Publisher
 from dray_claim_controller.inventories.decisions import (
     AHEAD,
     HIGHEST_GENERATION,
@@ -25,6 +24,7 @@ from dray_claim_controller.inventories.decisions import (
     next_fact,
 )
 from dray_claim_controller.inventories.server import InventoryServer
+from dray_claim_controller.publication.publisher import NodeMoves, Publisher
 
 GENERATIONS = st.integers(0, 40)
 UNHEALTHY = st.lists(st.sampled_from(["gpu-0", "gpu-1"]), unique=True).map(tuple)

@@ -10,7 +10,8 @@ from dray.api.pods import GroupKey, Pod
 from dray.messages.decisions import GroupDecision, PodDecision
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache
-from dray_claim_controller.execution.decisions import (
+from dray_claim_controller.execution.decisions.joint_step import JointStep
+from dray_claim_controller.execution.decisions.next_step import (
     GO,
     WAIT,
     AwaitGroup,
@@ -20,7 +21,6 @@ from dray_claim_controller.execution.decisions import (
     next_step,
     stop_jointly,
 )
-from dray_claim_controller.execution.joint_decisions import JointStep
 
 ATTEMPT = 1_000_001
 GROUP = GroupDecision(

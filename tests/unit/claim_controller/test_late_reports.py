@@ -11,10 +11,10 @@ from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, EVENTS, PODS, Object
 from dray.messages.decisions import PodDecision, Waiting
 from dray.reasons import Reason
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
-from dray_claim_controller.execution.executions import Execution
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.decisions.executions import Execution
+from dray_claim_controller.execution.writes import ExecutionWrites
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.report.queue import MOST_REPEATS, REPEATS_PER_S
 from dray_claim_controller.report.reporter import Reporter
 
@@ -35,7 +35,7 @@ class Reports:
             MemoryBus(),
             informers,
             clock,
-            ClaimWrites(self.kube, lambda: 10.0),
+            ExecutionWrites(self.kube, lambda: 10.0),
             instance="test",
         )
         self.loops = [informers.run(), self.reporter.run()]

@@ -5,7 +5,7 @@ from dray.bus.ports import StreamState
 from dray.kube.ports import Object
 from dray_claim_controller.cache.stored_pool_status import RememberedLog, remembered_log
 from dray_claim_controller.leader.decisions import lease_spec, may_take, observe
-from dray_claim_controller.logs.decisions import is_lost, next_epoch
+from dray_claim_controller.logs.decisions.rules import is_lost, next_epoch
 
 
 def lease(version: str, holder: str, duration_s: int = 15) -> Object:

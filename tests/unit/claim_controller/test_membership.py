@@ -7,7 +7,7 @@ from dray.api.names import DEDICATED_TAINT, POOL_LABEL
 from dray.api.pods import Node, Pool
 from dray_claim_controller.cache.pool_selectors import PoolSelectors, selects
 from dray_claim_controller.facts.handover import NodeMembership, next_dray_membership
-from dray_claim_controller.pools.decisions import dedicated_taints
+from dray_claim_controller.pools.decisions.rules import dedicated_taints
 
 A, B = Pool("a", "u1"), Pool("b", "u2")
 

@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 
 from dray.api.names import OWNER_KUBE_SCHEDULER
-from dray_claim_controller.execution.binding_conditions import ConditionsFailed, ConditionsPending
-from dray_claim_controller.execution.decisions import (
+from dray_claim_controller.execution.decisions.binding_conditions import (
+    ConditionsFailed,
+    ConditionsPending,
+)
+from dray_claim_controller.execution.decisions.next_step import (
     AwaitDevices,
     AwaitWatch,
     BindPod,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dray_claim_controller.execution.decisions import BindPod, Done, Stop, next_step
+from dray_claim_controller.execution.decisions.next_step import BindPod, Done, Stop, next_step
 
 ATTEMPT = 1_000_001
 

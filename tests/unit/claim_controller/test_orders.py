@@ -18,7 +18,7 @@ from dray.messages.decisions import (
     Waiting,
 )
 from dray.reasons import Reason
-from dray_claim_controller.execution.executions import DecisionVersions, OpenExecutions
+from dray_claim_controller.execution.decisions.executions import DecisionVersions, OpenExecutions
 
 COMMON: dict[str, Any] = {
     "domain": "p",

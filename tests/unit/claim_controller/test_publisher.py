@@ -19,7 +19,7 @@ from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RuleRecorder
 from dray_claim_controller.facts.decisions import Publish
-from dray_claim_controller.facts.publisher import NodeMoves, Publisher, SupersededError
+from dray_claim_controller.publication.publisher import NodeMoves, Publisher, SupersededError
 
 
 @pytest.fixture

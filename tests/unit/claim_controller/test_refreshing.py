@@ -5,8 +5,8 @@ import pytest
 from dray.kube.memory import MemoryKube
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import CLAIMS, Changed, KubeUnavailableError, NotServedError
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.informers import Informers
 
 
 async def test_a_claim_stays_known_where_the_server_does_not_serve_claims() -> None:

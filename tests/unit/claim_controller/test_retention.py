@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dray.bus.ports import StoreUse
 from dray.bus.store_limit import store_problem
 from dray.messages.facts import CheckpointPosition
-from dray_claim_controller.logs.retention import Kept, Retention, is_over, kept
+from dray_claim_controller.logs.decisions.retention import Kept, Retention, is_over, kept
 
 HOUR_S = 3600.0
 

@@ -15,7 +15,7 @@ from dray_claim_controller.cache.stored_pool_status import (
 )
 from dray_claim_controller.facts.decisions import Publish
 from dray_claim_controller.facts.handover import former_owner
-from dray_claim_controller.pools.decisions import PoolStatus
+from dray_claim_controller.pools.decisions.rules import PoolStatus
 
 CONDITION = {
     "type": "Ready",

@@ -18,9 +18,9 @@ from dray.kube.ports import (
 )
 from dray.messages.facts import TaintRuleObserved
 from dray_claim_controller.cache.cached_objects import FactKey
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import NodeHistory, fact_of
+from dray_claim_controller.informers import Informers
 
 RULE: Object = {
     "metadata": {"name": "rule", "uid": "u", "resourceVersion": "7"},

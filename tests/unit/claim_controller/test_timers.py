@@ -1,6 +1,6 @@
 """How long something has been so without a pause."""
 
-from dray_claim_controller.timers import due
+from dray_claim_controller.execution.decisions.timers import due
 
 
 def test_time_counts_from_the_last_pause() -> None:

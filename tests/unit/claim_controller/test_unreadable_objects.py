@@ -32,12 +32,12 @@ from dray.messages.facts import ClaimObserved, Fact, NodeObserved, PodObserved, 
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import WATCHED
-from dray_claim_controller.execution.in_flight_allocations import CommitCheck
+from dray_claim_controller.execution.decisions.in_flight_allocations import CommitCheck
 from dray_claim_controller.facts.build import key_of
 from dray_claim_controller.facts.decisions import Publish
 from dray_claim_controller.facts.fact_queue import FactEntry, FactQueue
 from dray_claim_controller.facts.outbox import Outbox
-from dray_claim_controller.pools.decisions import Taints
+from dray_claim_controller.pools.decisions.rules import Taints
 
 NODE_NAMES = ("n1", "n2")
 CARDS = ("gpu-0", "gpu-1")

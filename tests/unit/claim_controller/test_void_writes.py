@@ -15,10 +15,10 @@ from dray.kube.ports import (
     Resource,
 )
 from dray.runtime.clock import SystemClock
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.execution.rollback import VoidWriter
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
+from dray_claim_controller.informers import Informers
 
 ATTEMPT = 1_000_001
 
@@ -59,7 +59,7 @@ async def test_a_void_takes_the_place_of_the_mark_where_there_is_room_for_no_mor
     made = await kube.create(CLAIMS, claim, "ns")
     informers = Informers(kube, ObjectCache())
     informers.apply_response(CLAIMS, made)
-    voids = VoidWriter(kube, informers, SystemClock(), ClaimWrites(kube, lambda: None))
+    voids = VoidWriter(kube, informers, SystemClock(), ExecutionWrites(kube, lambda: None))
 
     await voids.void(made["metadata"]["uid"], ATTEMPT, is_last_try=True)
 

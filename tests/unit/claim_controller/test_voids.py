@@ -8,8 +8,8 @@ from dray.api.names import OWNER_KUBE_SCHEDULER, VOID
 from dray.kube.object_text import text_of
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.object_cache import ObjectCache
-from dray_claim_controller.execution.decisions import voids_of
-from dray_claim_controller.execution.rollback_decisions import pod_void_annotation
+from dray_claim_controller.execution.decisions.next_step import voids_of
+from dray_claim_controller.execution.decisions.rollback_rules import pod_void_annotation
 
 ATTEMPT = 1_000_001
 

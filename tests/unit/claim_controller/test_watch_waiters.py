@@ -8,9 +8,9 @@ import pytest
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Changed, Deleted, Listed, Resource, WatchEvent
 from dray.runtime.clock import ManualClock
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.execution.waiters import WatchWaiters
+from dray_claim_controller.informers import Informers
 
 
 class Rest:

@@ -14,9 +14,11 @@ def device(
     pool: str = "my-pool",
     phase: str = "Running",
     taint: str = "",
+    used_by: str = "",
 ) -> dict[str, Any]:
     """A GPU of 100 TFLOPS and 40 GiB, as the node-agent publishes it."""
     attributes = {"model": "A100", "pool_name": pool, "phase": phase, "uuid": name.upper()}
+    attributes["used_by"] = used_by
     if bus:
         attributes["resource.kubernetes.io/pciBusID"] = bus
     capacity = {"virtual_tflops": "100", "virtual_vram": "40Gi", "vram": "40Gi"}

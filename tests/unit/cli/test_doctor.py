@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.cli.gpu_objects import device, slice_of
 
 from dray.api.names import DECISION, DRIVER, TFLOPS_REQUEST
 from dray.bus.memory import MemoryBus
@@ -269,6 +270,13 @@ def test_a_pool_of_which_a_slice_is_missing_is_named(parts: tuple[dict[str, Any]
 def test_an_old_slice_next_to_the_new_one_does_no_harm() -> None:
     parts = (a_slice("a", "node-1", generation=1), a_slice("b", "node-1", generation=2))
     assert cluster.slices_finding(parts).grade == "ok"
+
+
+def test_processes_that_no_claim_explains_are_a_finding() -> None:
+    used = slice_of("n1", device("a", used_by="processes"), device("b"))
+    found = cluster.slices_finding((used,))
+    assert (found.grade, found.more) == ("lesser", ("n1/gpu-0",))
+    assert found.text.startswith("1 GPU with processes that no claim explains")
 
 
 def test_a_pool_that_is_not_ready_gives_its_own_reason() -> None:

@@ -12,7 +12,7 @@ from dray.kube.ports import CLAIMS, SLICES, Listed, RefusedError, Resource
 from dray_cli import gpus as module
 from dray_cli.gpu_inventory import GpuState, gpus_of, percent
 from dray_cli.gpu_names import GpuNames, names_in
-from dray_cli.gpus import gpus
+from dray_cli.gpus import gpus, health_cell
 
 UUID = "gpu-be008d03-aa40-5d64-8329-22122ec11e6b"
 OTHER = "gpu-fd2656e9-dcb2-55ca-bbdb-fe4d03ae71b6"
@@ -198,3 +198,11 @@ def test_an_empty_answer_names_what_was_asked_for() -> None:
     done = CliRunner().invoke(gpus, ["--pool", "absent"])
 
     assert (done.stdout, done.stderr) == ("", "no GPU is published in pool 'absent'\n")
+
+
+def test_a_gpu_with_foreign_processes_is_shown() -> None:
+    (one, other) = gpus_of([slice_of("n1", device("a", used_by="processes"), device("b"))], [])
+
+    assert health_cell(one).text == "used by processes"
+    assert health_cell(other).text == "ok"
+    assert (one.as_json()["usedBy"], one.as_json()["healthy"]) == ("processes", True)

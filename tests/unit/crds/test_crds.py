@@ -9,6 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from dray.api.enforcement import Enforcement
 from dray.api.names import DEVICE_CLASS, DRAY_NAMESPACE, DRIVER
 from dray.kube.bind_request import BindRequest
 from dray.kube.convert import policy_from, pool_from
@@ -84,6 +85,9 @@ spec:
   qosConfig: {defaultQoS: high}
   capacityConfig: {oversubscription: {tflopsRatio: 1.5, vramRatio: 2}}
   isolation: soft
+  enforcer: mps
+  mps: {defaultActiveThreadPercentage: 50, defaultPinnedDeviceMemoryLimit: 8Gi}
+  unhealthyTaintEffect: NoExecute
   allowedNamespaces: [team-a]
 """
 
@@ -179,6 +183,13 @@ def test_the_seeds_manifests_are_accepted(kind: type[CustomResource], text: str)
         (GPUPool, {"qosConfig": {"defaultQoS": "best"}}),
         (GPUPool, {"capacityConfig": {"oversubscription": {"tflopsRatio": 0.5}}}),
         (GPUPool, {"isolation": "none"}),
+        (GPUPool, {"enforcer": "MPS"}),
+        (GPUPool, {"unhealthyTaintEffect": "None"}),
+        (GPUPool, {"enforcer": "mps", "mps": {"defaultActiveThreadPercentage": 0}}),
+        (GPUPool, {"enforcer": "mps", "mps": {"defaultActiveThreadPercentage": 101}}),
+        (GPUPool, {"enforcer": "mps", "mps": {"defaultPinnedDeviceMemoryLimit": "8"}}),
+        (GPUPool, {"enforcer": "mps", "mps": {"defaultPinnedDeviceMemoryLimit": "0Gi"}}),
+        (GPUPool, {"enforcer": "timeslice", "timeSlice": "1ms"}),
         (SchedulingConfigTemplate, {"placement": {"mode": "Random"}}),
         (SchedulingConfigTemplate, {"placement": {"node": "fill"}}),
         (SchedulingConfigTemplate, {"placement": {"mode": "CompactFirst", "weights": {"cpu": -1}}}),
@@ -217,6 +228,29 @@ def test_who_does_not_read_allowed_namespaces_has_none(spec: dict[str, Any], sto
             parse(GPUPool, {"metadata": {"name": "x"}, "spec": spec})
 
 
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ({"mps": {}}, "it needs enforcer mps"),
+        ({"enforcer": "env", "mps": {}}, "it needs enforcer mps"),
+        ({"timeSlice": "Long"}, "it needs enforcer timeslice"),
+        ({"enforcer": "mps", "timeSlice": "Long"}, "it needs enforcer timeslice"),
+        ({"enforcer": "mps"}, ""),
+        ({"enforcer": "mps", "mps": {}}, ""),
+        ({"enforcer": "timeslice", "timeSlice": "Long"}, ""),
+    ],
+)
+def test_parameters_of_an_enforcer_need_it(spec: dict[str, Any], error: str) -> None:
+    found = rule_errors(spec, None, served(GPUPool)["properties"]["spec"], "spec")
+    assert bool(found) is bool(error)
+    assert error in str(found)
+    if not error:
+        assert parse(GPUPool, {"metadata": {"name": "x"}, "spec": spec})
+        return
+    with pytest.raises(ValidationError, match=error):
+        parse(GPUPool, {"metadata": {"name": "x"}, "spec": spec})
+
+
 def test_conversion_reads_the_fields_that_the_models_define() -> None:
     pool = pool_from(yaml.safe_load(FULL_POOL))
 
@@ -225,6 +259,8 @@ def test_conversion_reads_the_fields_that_the_models_define() -> None:
     assert pool.default_qos == "high"
     assert (pool.tflops_ratio, pool.vram_ratio) == ("1.5", "2")
     assert pool.allowed_namespaces == ("team-a",)
+    assert pool.unhealthy_effect == "NoExecute"
+    assert pool.enforcement == Enforcement("mps", mps_threads_percent=50, mps_memory="8Gi")
     policy = policy_from(yaml.safe_load(SEED_CONFIG))
     assert (policy.dra_enabled, policy.placement) == (True, "CompactFirst")
 

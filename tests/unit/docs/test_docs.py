@@ -30,6 +30,10 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 FOLDERS = "benchmarks|cli|deploy|docs|examples|sandbox|services|shared|tests|tools"
 IN_REPOSITORY = re.compile(rf"(?:{FOLDERS})/[\w./-]+")
+TABLE_FOLDER = re.compile(
+    r"^\| what \| where in `([\w./-]+)` \|\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE
+)
+"""A table of files below one folder."""
 PACKAGES = "dray|dray_allocator|dray_claim_controller|dray_cli|dray_node_agent|dray_sandbox"
 MODULE = re.compile(rf"(?:{PACKAGES}|dray_webhook)(?:\.\w+)+")
 MADE_BY_THE_READER = ".jsonl.gz"
@@ -119,6 +123,16 @@ def test_files_and_modules_that_are_named_exist(page: Path) -> None:
             assert (ROOT / code).exists(), code
         if MODULE.fullmatch(code) and not SUBJECT.fullmatch(code):
             assert exists(code), code
+
+
+def test_files_in_a_table_exist_below_its_folder() -> None:
+    tables = TABLE_FOLDER.findall((ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    named = [(ROOT / folder, code) for folder, rows in tables for code in CODE.findall(rows)]
+    files = [(folder, code) for folder, code in named if code.endswith(".py")]
+    assert len(tables) == 2
+    assert [
+        code for folder, code in files if not ((folder / code).is_file() or (ROOT / code).is_file())
+    ] == []
 
 
 @every_page

@@ -29,6 +29,10 @@ CLEAN = (
     "sandbox",
     "tests",
     "benchmarks",
+    ".ci",
+    "Makefile",
+    "mkdocs.yml",
+    "pyproject.toml",
 )
 ALLOWED = {
     "CHANGELOG.md": ("board",),  # a name that was replaced
@@ -67,7 +71,7 @@ ALLOWED = {
     "tools/names/rules.py": ("told", "said", "whoever", "anew"),  # what it refuses
 }
 _FOUND = re.compile(rf"(?<![a-z])({'|'.join(WORDS)})(?![a-z])")
-_TEXTS = (".py", ".md", ".yaml", ".conf")
+_TEXTS = (".py", ".md", ".yaml", ".yml", ".toml", ".tpl", ".conf", "")
 
 
 def words_in(text: str) -> set[str]:
@@ -79,7 +83,7 @@ def words_in(text: str) -> set[str]:
 def files_of(name: str) -> list[Path]:
     path = ROOT / name
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return [file for file in files if file.suffix in _TEXTS]
+    return [file for file in files if file.is_file() and file.suffix in _TEXTS]
 
 
 @pytest.mark.parametrize("folder", CLEAN)

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from dray_sandbox.chart import service_roles
+import yaml
+
+from dray_sandbox.chart import chart_directory, service_roles
 
 PAGE = Path(__file__).parents[3] / "docs" / "rbac.md"
 ROW = re.compile(r"^\| (?:`([\w.-]+)` )?\| `([\w/]+)` \| ([a-z, ]+) \| ", re.MULTILINE)
@@ -12,7 +14,9 @@ ROW = re.compile(r"^\| (?:`([\w.-]+)` )?\| `([\w/]+)` \| ([a-z, ]+) \| ", re.MUL
 
 def granted() -> Iterator[tuple[str, str, str, str]]:
     """Role, group, resource and verb."""
-    for role in service_roles():
+    text = (chart_directory() / "files" / "mps.yaml").read_text("utf-8")
+    of_mps = [one for one in yaml.safe_load_all(text) if one["kind"] == "Role"]
+    for role in [*service_roles(), *of_mps]:
         for rule in role["rules"]:
             for group in rule["apiGroups"]:
                 for resource in rule["resources"]:

@@ -1,6 +1,8 @@
-"""CDI files, the checkpoint, the record, sockets' paths and the generated messages."""
+"""CDI files, the checkpoint, the record and the sockets' paths."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,10 @@ from dray_node_agent.decisions.gpus import Gpu
 from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 from dray_node_agent.files.atomic_files import remove_unfinished, write_atomically
-from dray_node_agent.files.cdi_folder import CdiFolder
+from dray_node_agent.files.cdi_folder import CdiFolder, CdiFolderError
 from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint
 from dray_node_agent.files.publication_record import PublicationRecord, PublicationRecordFile
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
-from dray_node_agent.kubelet import generate
 from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket
 
 
@@ -205,9 +206,12 @@ def test_socket_names_are_the_kubelets_and_get_shorter_when_they_must(tmp_path):
             too_long(path("/" + "x" * 110), driver, "1a")
 
 
-def test_the_committed_messages_are_what_the_generator_writes(tmp_path):
-    written = generate.generate(tmp_path)
-    committed = sorted(generate.GENERATED.glob("*_pb2.py"))
-    assert [path.name for path in written] == [path.name for path in committed]
-    for path, other in zip(written, committed, strict=True):
-        assert path.read_text() == other.read_text(), f"run python -m {generate.__name__}"
+def test_a_cdi_folder_that_can_not_be_written_is_named_with_what_to_do(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("dray_node_agent.files.cdi_folder.write_atomically", refuse)
+    with pytest.raises(CdiFolderError) as refused:
+        CdiFolder(tmp_path).write("u", {"kind": "k"})
+    assert f"{tmp_path} can't be written: Read-only file system" in str(refused.value)
+    assert "DRAY_NODE__CDI_DIR" in str(refused.value)

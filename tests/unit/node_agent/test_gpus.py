@@ -32,6 +32,24 @@ def test_the_health_file_makes_gpus_unhealthy_and_healthy_again(tmp_path):
     assert [gpu.health_error for gpu in gpu_source.read().gpus] == ["", "", ""]
 
 
+def test_simulated_cards_are_divided_in_as_many_mig_instances_as_have_room(tmp_path):
+    unhealthy = tmp_path / "unhealthy"
+    divided = SimulatedGpus("n", "H100", 2, unhealthy, mig="2g.20gb")
+    first, *instances = divided.read().gpus[:4]
+    assert [one.parent_uuid for one in instances] == [first.uuid] * 3
+    assert {(one.mig_profile, one.compute_slices, one.memory_bytes) for one in instances} == {
+        ("2g.20gb", 2, 20 * 2**30)
+    }
+    assert len({one.uuid for one in divided.read().gpus}) == 8
+    unhealthy.write_text("1 xid 79\n")
+    assert [bool(one.health_error) for one in divided.read().gpus] == [False] * 4 + [True] * 4
+    full = SimulatedGpus("n", "A100", 1, mig="1g.10gb").read()
+    assert len(full.gpus) == 5  # memory for four
+    for profile in ("1g", "8g.80gb", "1g.81gb", "1g.0gb"):
+        with pytest.raises(InvalidInputError, match="MIG profile"):
+            SimulatedGpus("n", "H100", 1, mig=profile)
+
+
 def test_an_unknown_model_is_refused_with_the_known_ones():
     with pytest.raises(InvalidInputError, match=r"'Z9'.*A100, H100"):
         SimulatedGpus("n", "Z9", 1)

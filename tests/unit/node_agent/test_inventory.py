@@ -326,3 +326,15 @@ def test_a_mig_instance_has_its_part_of_the_card_and_the_node_counts_cards():
 )
 def test_versions_are_written_as_kubernetes_takes_them(text, version):
     assert semantic_version(text) == version
+
+
+def test_an_unhealthy_device_has_the_pools_taint_effect():
+    for effect in ("NoSchedule", "NoExecute"):
+        broken = Gpu("GPU-a", "Tesla T4", 2**30, health_error="xid-79")
+        state = NodeState("n", unhealthy_effect=effect)
+        (published,) = slices(GpuSnapshot((broken,)), state, generation=1)
+        effects = {one["key"]: one["effect"] for one in published["spec"]["devices"][0]["taints"]}
+        assert effects == {
+            "tensor-fusion.ai/owner": "NoSchedule",
+            "tensor-fusion.ai/unhealthy": effect,
+        }

@@ -11,8 +11,8 @@ from dray.api.names import DRIVER
 from dray_node_agent.decisions.claim_devices import (
     DeviceFullError,
     NotPreparedError,
+    additions,
     device_uses,
-    environment,
     prepared_claim,
     require_capacity,
 )
@@ -33,6 +33,10 @@ def result(device=FIRST, *, request="gpu", tflops="100", pool="n1", driver=DRIVE
 def claim(*results, uid="u1", config=(), allocated=True):
     allocation = Allocation(results, "n1", tuple(config)) if allocated else None
     return Claim(uid, "default", f"claim-{uid}", 1, "pool", ClaimSpec(), allocation=allocation)
+
+
+def environment(*arguments):
+    return additions(*arguments).env
 
 
 def uses(made):

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dray.kube.convert_pods import claim_names
 from dray_node_agent.decisions.visible_gpus import (
     ClaimPart,
-    claim_entries,
     container_parts,
     containers_of,
     visible_gpus,
@@ -112,4 +112,4 @@ def test_the_names_of_a_pods_claims_are_in_its_spec_or_its_status():
             ]
         },
     }
-    assert claim_entries(made) == {"direct": "c1", "made": "p-made"}
+    assert claim_names(made) == {"direct": "c1", "made": "p-made"}

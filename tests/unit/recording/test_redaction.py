@@ -29,24 +29,24 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import WATCHED, read
 from dray_claim_controller.cache.rule_recorder import RecordedRule, RuleRecorder
 from dray_claim_controller.cache.snapshot import take_snapshot
-from dray_claim_controller.execution.adoption import (
+from dray_claim_controller.execution.decisions.adoption import (
     GroupRollbacks,
     UnfinishedPlacements,
     UnfinishedPods,
     adopted,
 )
-from dray_claim_controller.execution.decisions import NextStep
-from dray_claim_controller.execution.in_flight_allocations import CommitCheck
-from dray_claim_controller.execution.joint_decisions import JointStep
-from dray_claim_controller.execution.rollback_decisions import (
+from dray_claim_controller.execution.decisions.in_flight_allocations import CommitCheck
+from dray_claim_controller.execution.decisions.joint_step import JointStep
+from dray_claim_controller.execution.decisions.next_step import NextStep
+from dray_claim_controller.execution.decisions.rollback_rules import (
     PodVoidAnnotation,
     RollbackCheck,
     VoidCheck,
 )
-from dray_claim_controller.execution.unschedulable import Cleared, Refused
+from dray_claim_controller.execution.decisions.unschedulable import Cleared, Refused
 from dray_claim_controller.facts.decisions import Publish
 from dray_claim_controller.garbage.decisions import Garbage
-from dray_claim_controller.groups.decisions import (
+from dray_claim_controller.groups.decisions.rules import (
     DueForGroup,
     GroupStatus,
     MissingGroups,
@@ -54,8 +54,8 @@ from dray_claim_controller.groups.decisions import (
 )
 from dray_claim_controller.journal_replayer import JournalReplayer
 from dray_claim_controller.owners.decisions import LateAllocations, StrandedPods
-from dray_claim_controller.pools.decisions import PoolStatus, Taints
-from dray_claim_controller.pools.usage import PolicyFinalizer, PoolRelease
+from dray_claim_controller.pools.decisions.rules import PoolStatus, Taints
+from dray_claim_controller.pools.decisions.usage import PolicyFinalizer, PoolRelease
 from dray_claim_controller.preparation.decisions import AwaitsPreparation
 from dray_claim_controller.templates.decisions import Affected, Template
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot

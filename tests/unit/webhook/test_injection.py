@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dray.api.devices import DeviceClass
+from dray.api.enforcement import Enforcement
 from dray.api.names import DRA_CEL_EXPRESSION, POD_ANNOTATIONS
 from dray_webhook.decisions.injection import AdmissionIds
 from dray_webhook.decisions.review import write_review
@@ -271,3 +272,14 @@ def test_whatever_is_written_is_injected_or_denied_with_a_reason(
     else:
         assert answer.message.startswith('pod "train" can\'t get its GPUs: ')
     json.dumps(write_review("uid", answer)).encode()
+
+
+@pytest.mark.parametrize(("count", "is_allowed"), [("1", True), ("2", False)])
+def test_under_mps_a_container_gets_one_gpu(cluster, pod, count, is_allowed):
+    cluster.pool("of-mps", template="on", enforcement=Enforcement(enforcer="mps"))
+    asked = pod({P + "gpupool": "of-mps", P + "gpu-count": count})
+
+    answer = cluster.admit(asked)
+
+    assert answer.allowed is is_allowed
+    assert is_allowed or "2 GPUs are asked for one container" in answer.message

@@ -6,8 +6,8 @@ from tests.unit.webhook.handler.stack import Stack
 from dray.messages.rpc import Lookup, LookupReply, Overlap
 from dray_sandbox.apiserver.matchconditions import evaluate
 from dray_webhook.decisions.pool_overlap import validate_pool
+from dray_webhook.decisions.registration import webhook_configurations
 from dray_webhook.decisions.review import MAX_WARNING_LENGTH, AdmissionRequest, GroupKind
-from dray_webhook.registration import webhook_configurations
 
 QUESTION = Lookup(kind="overlap", name="all", selector=(("a", "b"),))
 NODES = (("sim-1", "placement"), ("sim-2", "placement"))

@@ -6,7 +6,7 @@ import pytest
 
 from dray.api.names import DEVICE_CLASS
 from dray_sandbox.apiserver.matchconditions import evaluate
-from dray_webhook.registration import webhook_configurations
+from dray_webhook.decisions.registration import webhook_configurations
 
 P = "tensor-fusion.ai/"
 MUTATING, VALIDATING = webhook_configurations("https://127.0.0.1:8443/", b"PEM", timeout_s=3)

@@ -16,6 +16,7 @@ from dray_allocator.devices.capacity import (
     demand_by,
     requested_capacity,
 )
+from dray_allocator.devices.devices_in_use import DevicesInUse
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError, SearchLimitError
 from dray_allocator.devices.ordered_search import OrderedSearch, PreferenceKey, Rating, SearchPlan
 from dray_allocator.devices.pools import ResourcePool, gather
@@ -23,7 +24,6 @@ from dray_allocator.devices.requirements import Alternative, Planner, RequestAlt
 from dray_allocator.devices.results import chosen_of, result_of
 from dray_allocator.devices.search import Search
 from dray_allocator.devices.selectors import DeviceSelectors
-from dray_allocator.devices.usage import Usage
 from dray_allocator.devices.versions import SchedulerVersion
 
 MAX_TRIES: Final = 500_000
@@ -37,7 +37,7 @@ class Problem:
     node: Node
     slices: Sequence[ResourceSlice]
     classes: Sequence[DeviceClass]
-    usage: Usage
+    usage: DevicesInUse
     """The devices of other claims."""
     claims: Sequence[Claim]
 

@@ -12,9 +12,9 @@ from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import Demand, DemandOf
 from dray_allocator.devices.constraints import ConstraintState, constraint_state
 from dray_allocator.devices.counters import Counters
+from dray_allocator.devices.devices_in_use import DevicesInUse
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.requirements import Alternative
-from dray_allocator.devices.usage import Usage
 from dray_allocator.devices.versions import SchedulerVersion
 
 Undo = Callable[[], None]
@@ -38,7 +38,11 @@ class AllocationState:
     """
 
     def __init__(
-        self, claims: Sequence[Claim], usage: Usage, rules: SchedulerVersion, demand_of: DemandOf
+        self,
+        claims: Sequence[Claim],
+        usage: DevicesInUse,
+        rules: SchedulerVersion,
+        demand_of: DemandOf,
     ) -> None:
         self._usage = usage
         self._demand_of = demand_of

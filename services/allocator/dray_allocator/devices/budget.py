@@ -1,4 +1,7 @@
-"""Limits of a search by the number of tried devices, so that all replicas stop at the same one."""
+"""Limits of a search by the number of trials, so that all replicas stop at the same one.
+
+A trial is a device; in the joint search of a group, a node for several pods together.
+"""
 
 from typing import Final
 
@@ -13,18 +16,18 @@ second."""
 
 
 class SearchBudget(msgspec.Struct, gc=False):
-    """How many devices a search may try."""
+    """How many trials a search may make."""
 
     limit: int
     parent: "SearchBudget | None" = None
-    """The budget that this one is a part of; devices count against both."""
+    """The budget that this one is a part of; trials count against both."""
     tried: int = 0
     ran_out: bool = False
-    """Whether a search ended because the budget was spent; devices that it did not try may fit."""
+    """Whether a search ended because the budget was spent; what it did not try may fit."""
 
     @property
     def is_spent(self) -> bool:
-        """Whether no more devices may be tried."""
+        """Whether no more trials are allowed."""
         return self.tried >= self.limit or (self.parent is not None and self.parent.is_spent)
 
     def part(self, limit: int) -> "SearchBudget":
@@ -36,15 +39,15 @@ class SearchBudget(msgspec.Struct, gc=False):
         self.tried, self.ran_out = 0, False
 
     def take(self) -> bool:
-        """Count one tried device; False if the budget is spent."""
+        """Count one trial; False if the budget is spent."""
         if self.is_spent:
             self.ran_out = True
             return False
         self.spend(1)
         return True
 
-    def spend(self, devices: int) -> None:
-        """Count tried devices, even if they are more than remain."""
-        self.tried += devices
+    def spend(self, trials: int) -> None:
+        """Count trials, even if they are more than remain."""
+        self.tried += trials
         if self.parent is not None:
-            self.parent.spend(devices)
+            self.parent.spend(trials)

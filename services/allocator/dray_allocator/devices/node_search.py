@@ -17,11 +17,12 @@ from dray_allocator.devices.device_requests import (
     Share,
     eligible,
 )
+from dray_allocator.devices.devices_in_use import DevicesInUse
 from dray_allocator.devices.ordered_search import OrderedSearch, Rating, SearchPlan
 from dray_allocator.devices.published_devices import Card, NodeDevices
 from dray_allocator.devices.requirements import Alternative, RequestAlternatives
 from dray_allocator.devices.selector_cache import SelectorCache
-from dray_allocator.devices.usage import DeviceUsage, Usage
+from dray_allocator.devices.usage import UsageLedger
 
 _CLASS: Final = DeviceClass("")
 """Empty: requests hold the selectors of their class, and decisions its configuration."""
@@ -63,7 +64,7 @@ class DeviceSearch:
     asks: Sequence[DeviceRequirements]
     plan: SearchPlan
     """The plan of ``asks``."""
-    device_usage: DeviceUsage
+    device_usage: UsageLedger
     selectors: SelectorCache
     rate: Callable[[DeviceRequirements, Card], Rating]
     """The card with the lowest rating is tried first."""
@@ -88,7 +89,7 @@ class DeviceSearch:
         def rate(alternative: Alternative, card: Any) -> Rating:
             return self.rate(asks[id(alternative)], card)
 
-        usage = usage_of_cards(self.device_usage, dict.fromkeys(chain(*fitting.values())))
+        usage = cards_in_use(self.device_usage, dict.fromkeys(chain(*fitting.values())))
         search = OrderedSearch(self.plan, RULES, self.budget, usage, demand_of, rate)
         best = search.best(search.in_order(fitting), connects=connects, must=must)
         if best is None:
@@ -114,7 +115,7 @@ def _share(ask: DeviceRequirements, card: Any) -> Share:
     return Share(ask, card, consumed)
 
 
-def usage_of_cards(device_usage: DeviceUsage, cards: Iterable[Card]) -> Usage:
+def cards_in_use(device_usage: UsageLedger, cards: Iterable[Card]) -> DevicesInUse:
     """The usage of cards. A card that is in use and does not allow multiple allocations counts as
     held: it may have allowed them before."""
     whole: set[DeviceId] = set()
@@ -125,4 +126,4 @@ def usage_of_cards(device_usage: DeviceUsage, cards: Iterable[Card]) -> Usage:
             whole.add(card.id)
         elif use.shares:
             consumed[card.id] = use.used
-    return Usage(whole, consumed.keys(), consumed)
+    return DevicesInUse(whole, consumed.keys(), consumed)

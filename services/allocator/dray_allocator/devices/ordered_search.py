@@ -13,11 +13,11 @@ from dray_allocator.devices.allocation_state import AllocationState, TakenDevice
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import DemandOf
+from dray_allocator.devices.devices_in_use import DevicesInUse
 from dray_allocator.devices.errors import SearchLimitError
 from dray_allocator.devices.links import LINK_LEVELS, NOT_CONNECTED, LinkSets
 from dray_allocator.devices.requirements import Alternative, RequestAlternatives
 from dray_allocator.devices.search import Search
-from dray_allocator.devices.usage import Usage
 from dray_allocator.devices.versions import SchedulerVersion
 
 PreferenceKey = tuple[int, ...]
@@ -79,7 +79,7 @@ class OrderedSearch:
     plan: SearchPlan
     rules: SchedulerVersion
     budget: SearchBudget
-    usage: Usage
+    usage: DevicesInUse
     demand_of: DemandOf
     rate: Callable[[Alternative, Candidate], Rating]
     _state: AllocationState | None = field(init=False, default=None)

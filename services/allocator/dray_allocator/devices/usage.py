@@ -1,12 +1,11 @@
 """What decided pods use: devices per claim, and resources of nodes per pod.
 
-``DeviceUsage`` counts committed allocations and reservations that have not ended. ``AssumedPods``
+``UsageLedger`` counts committed allocations and reservations that have not ended. ``AssumedPods``
 counts pods that the observed sums of their nodes do not contain yet. ``Usage`` is what the search
 on one node finds in use. Loads are whole numbers, for replay.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from functools import lru_cache, reduce
 from typing import Final
 
@@ -15,11 +14,10 @@ import msgspec
 from dray.api.claims import AllocatedDevice, Allocation
 from dray.api.devices import DeviceId
 from dray.api.pods import HostPort
-from dray.api.quantities import Quantity, parse_quantity
+from dray.api.quantities import Quantity
 from dray_allocator.devices.capacity import Demand
 from dray_allocator.devices.published_capacity import amount_of
 from dray_allocator.devices.published_devices import Card
-from dray_allocator.devices.versions import SchedulerVersion
 
 FULL: Final = 1_000_000
 """Loads are in millionths."""
@@ -49,7 +47,7 @@ class Change(msgspec.Struct, frozen=True):
 NO_CHANGE = Change()
 
 
-class DeviceUsage:
+class UsageLedger:
     """Uses by claim. Setting a claim's use again replaces it, so order does not matter."""
 
     def __init__(self) -> None:
@@ -202,42 +200,6 @@ def load_of(totals: Mapping[str, int], use: DeviceUse) -> int:
                 if share > load:
                     load = share
     return load
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The devices in use before the attempt."""
-
-    whole: Set[DeviceId] = frozenset()
-    shared: Set[DeviceId] = frozenset()
-    """Devices of which a claim holds a share."""
-    consumed: Mapping[DeviceId, Mapping[str, int]] = field(default_factory=dict)
-    """Per device and capacity, the sum of what shares consume, in billionths. Only shares with
-    consumed capacity count, even if the amount is 0."""
-
-    def holds(self, device: DeviceId) -> bool:
-        """Whether a claim holds the device or a share of it."""
-        return device in self.whole or device in self.shared
-
-
-def usage_of(held: Iterable[AllocatedDevice], rules: SchedulerVersion) -> Usage:
-    """The usage by the devices that claims hold. Without DRAConsumableCapacity a share counts as
-    the whole device."""
-    whole: set[DeviceId] = set()
-    shared: set[DeviceId] = set()
-    consumed: dict[DeviceId, dict[str, int]] = {}
-    for share in held:
-        if share.admin_access:
-            continue
-        if share.share_id is None or not rules.consumable_capacity:
-            whole.add(share.id)
-            continue
-        shared.add(share.id)
-        if share.consumed:
-            sums = consumed.setdefault(share.id, {})
-            for name, amount in share.consumed.items():
-                sums[name] = sums.get(name, 0) + parse_quantity(amount).nano
-    return Usage(whole, shared, consumed)
 
 
 class AssumedResources(msgspec.Struct, frozen=True, gc=False):

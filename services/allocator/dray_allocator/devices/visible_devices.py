@@ -6,8 +6,9 @@ from functools import partial
 from typing import Final
 
 from dray.api.devices import DeviceId, ResourceSlice
+from dray_allocator.devices.devices_in_use import DevicesInUse
 from dray_allocator.devices.published_devices import PublishedDevices, readable_part
-from dray_allocator.devices.usage import DeviceUsage, Usage
+from dray_allocator.devices.usage import UsageLedger
 from dray_allocator.devices.versions import SchedulerVersion
 
 Use = str | tuple[tuple[str, int], ...] | None
@@ -32,7 +33,7 @@ class VisibleDevices:
         """The number of devices on the slices."""
         return sum(map(len, self.uses))
 
-    def usage(self, rules: SchedulerVersion) -> Usage:
+    def usage(self, rules: SchedulerVersion) -> DevicesInUse:
         """The devices in use. An unhealthy device counts as held as a whole; so does a shared one
         without DRAConsumableCapacity."""
         whole: set[DeviceId] = set()
@@ -46,11 +47,11 @@ class VisibleDevices:
                     whole.add(device_id)
                 else:
                     consumed[device_id] = dict(use)
-        return Usage(whole, consumed.keys(), consumed)
+        return DevicesInUse(whole, consumed.keys(), consumed)
 
 
 def visible_devices(
-    published: PublishedDevices, device_usage: DeviceUsage, node: str
+    published: PublishedDevices, device_usage: UsageLedger, node: str
 ) -> VisibleDevices:
     """The devices that ``node`` sees, in the order in which the drivers list them."""
     parts = [
@@ -64,7 +65,7 @@ def visible_devices(
 
 
 def _uses(
-    published: PublishedDevices, device_usage: DeviceUsage, part: ResourceSlice
+    published: PublishedDevices, device_usage: UsageLedger, part: ResourceSlice
 ) -> Iterator[Use]:
     unhealthy = published.unhealthy(part.node, part.driver)
     for device in part.devices:

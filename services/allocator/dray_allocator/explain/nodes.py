@@ -74,8 +74,8 @@ def _exclusion_reasons(
     if wanted.reach:
         out_of_reach = sum(not is_reached_by(state, wanted, name) for name in nodes)
         found.append(Reason("node", UNREACHABLE, out_of_reach, len(nodes), "node"))
-    withdrawn = sum(name in nodes for name in dict.fromkeys(wanted.excluded))
-    found.append(Reason("node", EXCLUDED, withdrawn, len(nodes), "node"))
+    excluded = sum(name in nodes for name in dict.fromkeys(wanted.excluded))
+    found.append(Reason("node", EXCLUDED, excluded, len(nodes), "node"))
     return [reason for reason in found if reason.failed]
 
 

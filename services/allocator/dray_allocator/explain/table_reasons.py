@@ -15,9 +15,9 @@ from dray_allocator.explain.affected_requests import each_once, named
 from dray_allocator.explain.card_reasons import CardReasons
 from dray_allocator.nodes.columns import expand_ranges
 from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.placement.fast_path.table_choice import index_of
 from dray_allocator.placement.node_filter import candidates
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.schedule import index_of
 from dray_allocator.scoring.topology import CONNECTED, must_be_connected
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState

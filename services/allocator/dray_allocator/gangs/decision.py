@@ -131,7 +131,7 @@ def _search(
         if selection.run():
             decided = _starts(state, found, search.placed.decisions())
             return decided
-        was_long = state.rules.group_trials - search.budget.left >= _MANY_TRIALS
+        was_long = search.budget.tried >= _MANY_TRIALS
         return GroupWaits(_unfit(state, domain, found, search, selection), was_long=was_long)
     finally:
         if not (charges and isinstance(decided, GroupStarts)):
@@ -229,7 +229,7 @@ def _unfit(
     what = f"PodGroup {found.group.key} does not fit as a whole"
     detail = f"{selection.count.in_words()} find devices together"
     if search.budget.ran_out:
-        detail += f"; the search ended after {state.rules.group_trials} trials"
+        detail += f"; the search ended after {search.budget.limit} trials"
     head = Reason(GROUP, what, 0, 0, "group", detail)
     failed = selection.failed
     return (head, *(() if failed is None else explain_pod(state, domain, failed.request)))

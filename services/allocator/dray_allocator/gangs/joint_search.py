@@ -17,17 +17,18 @@ from dray.api.claims import Allocation, Claim, ClaimSpec
 from dray.api.groups import PodGroup
 from dray.api.names import DEVICE_CLASS
 from dray.api.quantities import InvalidQuantityError, parse_quantity
-from dray_allocator.devices.budget import MAX_TRIES_PER_NODE
+from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, SearchBudget
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.gangs.placements import Member, Placements, Saved
 from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.placement.choice import Choice, Pause
 from dray_allocator.placement.class_search import NodeSearch
+from dray_allocator.placement.fast_path.table_choice import index_of
 from dray_allocator.placement.node_filter import passes
 from dray_allocator.placement.node_trial import NodeProblem, evaluate_node
 from dray_allocator.placement.pod_claims import pod_claims
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.schedule import index_of, may_use_other_devices, schedule_pod
+from dray_allocator.placement.schedule import may_use_other_devices, schedule_pod
 from dray_allocator.scoring.policies import by_load
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
@@ -39,22 +40,6 @@ _NODES_FILLED: Final = 8
 
 
 @dataclass(slots=True)
-class TrialBudget:
-    """Trials of nodes for several pods together."""
-
-    left: int
-    ran_out: bool = False
-
-    def spend(self) -> bool:
-        """Whether one more is allowed."""
-        if self.left <= 0:
-            self.ran_out = True
-            return False
-        self.left -= 1
-        return True
-
-
-@dataclass(slots=True)
 class JointSearch:
     """Places pods of one group; the caller decides which."""
 
@@ -63,14 +48,15 @@ class JointSearch:
     group: PodGroup
     running: Sequence[tuple[str, str]] = ()
     """Tasks of the group's pods that run, and their nodes."""
-    budget: TrialBudget = field(init=False)
+    budget: SearchBudget = field(init=False)
+    """Counts trials of nodes for several pods together."""
     placed: Placements = field(init=False)
     _full: dict[bytes, int] = field(init=False, default_factory=dict)
     """Per kind of pods that found no node, the number of placements then: with more of them, there
     is none, either."""
 
     def __post_init__(self) -> None:
-        self.budget = TrialBudget(self.state.rules.group_trials)
+        self.budget = SearchBudget(self.state.rules.group_trials)
         self.placed = Placements(self.state, self.domain)
 
     def place(self, member: Member) -> bool:
@@ -200,7 +186,7 @@ class JointSearch:
 
     def _place_together(self, node: str, others: Sequence[Member], member: Member) -> bool:
         """Search the devices of a node for a member and the group's pods there, as for one pod."""
-        if not self.budget.spend() or self._exceeds(node, others, member):
+        if not self.budget.take() or self._exceeds(node, others, member):
             return False
         saved = self.placed.save()
         self.placed.take(others)

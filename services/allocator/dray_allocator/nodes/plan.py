@@ -112,27 +112,6 @@ class CardNeed:
             found = found & (free >= (amount if amounts is None else amounts[table.kind[places]]))
         return found
 
-    def fitting_on(self, table: NodeTable, row: int, most: int) -> list[int]:
-        """At most ``most`` cards of one node that fit, by their index on the node. Without NumPy,
-        which takes longer for a few cards."""
-        first, found = table.first_at[row], []
-        open_at, kind_at, free_at = table.open_at, table.kind_at, table.free_at
-        matches_all, matching_at, checks = self.matches_all, self.matching_at, self.checks
-        for place in range(first, first + table.count_at[row]):
-            if not open_at[place] or not (
-                matches_all or (matching_at and matching_at[kind_at[place]])
-            ):
-                continue
-            for column, amounts, amount, _ in checks:
-                least = amount if amounts is None else amounts[kind_at[place]]
-                if free_at[column][place] < least:
-                    break
-            else:
-                found.append(place - first)
-                if len(found) == most:
-                    break
-        return found
-
 
 @dataclass(slots=True)
 class FilterPlan:

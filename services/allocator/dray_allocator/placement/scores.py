@@ -6,8 +6,8 @@ from dray.messages.rpc import PodScores, ScoredNode
 from dray_allocator.devices.usage import FULL
 from dray_allocator.nodes.ratings import LoadScore, NodeScore
 from dray_allocator.nodes.table import NodeTable
+from dray_allocator.placement.fast_path.table_choice import index_of
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.schedule import index_of
 from dray_allocator.scoring.topology import concerns
 from dray_allocator.scoring.weighted import WeightedScore
 from dray_allocator.state.domain import SchedulingDomain

@@ -36,7 +36,7 @@ from dray.messages.facts import (
 )
 from dray_allocator.devices.published_devices import Card, PublishedDevices
 from dray_allocator.devices.selector_cache import SelectorCache
-from dray_allocator.devices.usage import AssumedPods, AssumedResources, DeviceUsage
+from dray_allocator.devices.usage import AssumedPods, AssumedResources, UsageLedger
 from dray_allocator.nodes.table import Source
 from dray_allocator.nodes.tables import NodeTables, Pools
 from dray_allocator.scoring.fragmentation.score import NodeWorths
@@ -93,7 +93,7 @@ class AllocatorState:
     stopwatch: Callable[[], int] = int
     """Microseconds; for people, never for decisions. ``int`` gives 0, for replays."""
     tables: NodeTables = field(init=False)
-    device_usage: DeviceUsage = field(default_factory=DeviceUsage)
+    device_usage: UsageLedger = field(default_factory=UsageLedger)
     assumed_pods: AssumedPods = field(default_factory=AssumedPods)
     selectors: SelectorCache = field(default_factory=SelectorCache)
     patterns: RequirementsCache | None = None
@@ -429,7 +429,8 @@ class AllocatorState:
             for other in pods if len(pods) > 1 else ():
                 if other != pod_uid:
                     self._recompute_pod(other)
-        self._use_changed(devices, node)
+        if devices or not is_charged:
+            self._use_changed(devices, node)
 
     def charge(self, decision: PodDecision) -> None:
         """Charge devices and node for a decision that may not be made."""

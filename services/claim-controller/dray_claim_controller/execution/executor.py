@@ -9,8 +9,8 @@ import structlog
 from dray.kube.ports import KubeError, RefusedError
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
-from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.execution.decisions import (
+from dray_claim_controller.execution.decisions.executions import Execution
+from dray_claim_controller.execution.decisions.next_step import (
     NOT_WRITTEN,
     REFUSED,
     AwaitDevices,
@@ -26,13 +26,13 @@ from dray_claim_controller.execution.decisions import (
     Stop,
     same_allocation,
 )
-from dray_claim_controller.execution.executions import Execution
 from dray_claim_controller.execution.joint_executions import JointExecutions
 from dray_claim_controller.execution.progress import ExecutorEnvironment
 from dray_claim_controller.execution.rollback import Rollback
 from dray_claim_controller.execution.steps import Hook, Steps
 from dray_claim_controller.execution.waiters import WatchWaiters, awaited_uids
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.leader.lease import LeaseExpiredError
 from dray_claim_controller.work_queue import FairSlots
 
@@ -95,7 +95,7 @@ class PodExecutor:
         informers: Informers,
         clock: Clock,
         environment: ExecutorEnvironment,
-        writes: ClaimWrites,
+        writes: ExecutionWrites,
         rollback: Rollback,
         *,
         concurrency: int = 16,

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.execution.decisions import GO, WAIT, stop_jointly
-from dray_claim_controller.execution.executions import Execution
-from dray_claim_controller.execution.joint_decisions import JointStep, Verdict
+from dray_claim_controller.execution.decisions.executions import Execution
+from dray_claim_controller.execution.decisions.joint_step import JointStep, Verdict
+from dray_claim_controller.execution.decisions.next_step import GO, WAIT, stop_jointly
+from dray_claim_controller.informers import Informers
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from dray_claim_controller.execution.executions import Execution
+from dray_claim_controller.execution.decisions.executions import Execution
 
 
 @dataclass(frozen=True, slots=True)

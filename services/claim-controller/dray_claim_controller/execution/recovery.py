@@ -9,21 +9,21 @@ from typing import Any, Final
 import structlog
 
 from dray.runtime.clock import Clock
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import PodValue
-from dray_claim_controller.execution.adoption import (
+from dray_claim_controller.execution.decisions.adoption import (
     UnfinishedPlacements,
     UnfinishedPods,
     is_unfinished,
 )
-from dray_claim_controller.execution.executions import Execution
-from dray_claim_controller.execution.rollback import Rollback
-from dray_claim_controller.execution.unschedulable import (
+from dray_claim_controller.execution.decisions.executions import Execution
+from dray_claim_controller.execution.decisions.unschedulable import (
     Cleared,
     Refused,
     cleared,
     unschedulable_attempt,
 )
+from dray_claim_controller.execution.rollback import Rollback
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.tracing import rollback_span
 from dray_claim_controller.work_queue import FairWorkQueue
 
@@ -64,9 +64,9 @@ class PodRecovery:
         finish: Callable[[Execution], None],
         executing: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        self.withdrawn = 0
+        self.rolled_back = 0
         self.cleared = 0
-        """Attempts voided because kube-scheduler had taken their allocation back."""
+        """Attempts voided because kube-scheduler had cleared their allocation."""
         self._informers = informers
         self._clock = clock
         self._every_s = every_s
@@ -146,7 +146,7 @@ class PodRecovery:
         if what.cleared is not None:
             await self._void(what.pod_uid, *what.cleared)
         elif what.pod_uid in self._stuck_since_s:
-            await self._withdraw(what.pod_uid)
+            await self._roll_back_stuck(what.pod_uid)
 
     async def _void(self, pod_uid: str, claim_uid: str, attempt: int) -> None:
         cache = self._informers.cache
@@ -158,12 +158,12 @@ class PodRecovery:
         structlog.get_logger().info(
             "cleared by kube-scheduler", claim=held.claim.name, voids=attempt
         )
-        reason = "kube-scheduler took the allocation back to place the pod elsewhere"
+        reason = "kube-scheduler cleared the allocation to place the pod elsewhere"
         with rollback_span("void", held, cached, attempt=attempt, reason=reason):
             await self._rollback.voids.void(claim_uid, attempt)
         self.cleared += 1
 
-    async def _withdraw(self, pod_uid: str) -> None:
+    async def _roll_back_stuck(self, pod_uid: str) -> None:
         cache = self._informers.cache
         cached = cache.pods.get(pod_uid)
         if cached is None or cached.pod is None:
@@ -173,10 +173,10 @@ class PodRecovery:
             if claim.allocation is None or not claim.decision or claim.reserved_for:
                 continue
             structlog.get_logger().info(
-                "withdrawing", pod=cached.pod.name, claim=claim.name, attempt=claim.decision
+                "rolling back", pod=cached.pod.name, claim=claim.name, attempt=claim.decision
             )
             reason = "kube-scheduler finds the pod unschedulable on the claim's node"
             with rollback_span("withdraw", held, cached, attempt=claim.decision, reason=reason):
                 await self._rollback.voids.void(claim.uid, claim.decision)
                 await self._rollback.clear(claim.uid)
-            self.withdrawn += 1
+            self.rolled_back += 1

@@ -11,13 +11,13 @@ from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.abandoned_attempts import abandon_attempts, may_be_committed
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
-from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.execution.rollback_decisions import (
+from dray_claim_controller.execution.decisions.rollback_rules import (
     PodVoidAnnotation,
     RollbackCheck,
     is_held,
 )
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.work_queue import FairWorkQueue
 
 _AGAIN_S: Final = 5.0
@@ -44,7 +44,7 @@ class VoidWriter:
         kube: Kube,
         informers: Informers,
         clock: Clock,
-        writes: ClaimWrites,
+        writes: ExecutionWrites,
         warn: WarnPod = lambda *_: None,
     ) -> None:
         self._kube = kube
@@ -186,7 +186,7 @@ class Rollback:
     executor bound it before, the write conflicts, and nothing is rolled back.
     """
 
-    def __init__(self, informers: Informers, writes: ClaimWrites, voids: VoidWriter) -> None:
+    def __init__(self, informers: Informers, writes: ExecutionWrites, voids: VoidWriter) -> None:
         self.voids = voids
         self._writes = writes
         self._informers = informers

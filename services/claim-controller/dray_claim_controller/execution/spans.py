@@ -6,7 +6,7 @@ from typing import Final
 
 from dray.messages.decisions import log_subject
 from dray.telemetry import Span, is_sampled, start
-from dray_claim_controller.execution.executions import Execution
+from dray_claim_controller.execution.decisions.executions import Execution
 from dray_claim_controller.execution.progress import Progress
 from dray_claim_controller.tracing import Attributes
 

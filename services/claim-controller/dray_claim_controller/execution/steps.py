@@ -19,15 +19,18 @@ from dray.kube.ports import (
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
-from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.execution.decisions import NOT_WRITTEN, REFUSED, Stop
-from dray_claim_controller.execution.double_allocation_check import ClaimHolding
-from dray_claim_controller.execution.executions import Execution
-from dray_claim_controller.execution.in_flight_allocations import CommitCheck, InFlightAllocations
+from dray_claim_controller.execution.decisions.double_allocation_check import ClaimHolding
+from dray_claim_controller.execution.decisions.executions import Execution
+from dray_claim_controller.execution.decisions.in_flight_allocations import (
+    CommitCheck,
+    InFlightAllocations,
+)
+from dray_claim_controller.execution.decisions.next_step import NOT_WRITTEN, REFUSED, Stop
 from dray_claim_controller.execution.progress import ExecutorEnvironment, Progress, log_progress
 from dray_claim_controller.execution.rollback import Rollback
 from dray_claim_controller.execution.spans import ExecutionSpans
-from dray_claim_controller.execution.writes import ClaimWrites
+from dray_claim_controller.execution.writes import ExecutionWrites
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.leader.lease import MAX_WRITE_S, LeaseExpiredError
 
 Hook = Callable[[str, PodDecision], Awaitable[None]]
@@ -42,7 +45,7 @@ class Steps:
         informers: Informers,
         clock: Clock,
         environment: ExecutorEnvironment,
-        writes: ClaimWrites,
+        writes: ExecutionWrites,
         rollback: Rollback,
         hook: Hook | None = None,
     ) -> None:

@@ -14,9 +14,9 @@ from dray.messages.base import UndecodableMessageError, decode, subject_prefix
 from dray.messages.commands import VoidClaim
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
-from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.execution.decisions.rollback_rules import VoidCheck
 from dray_claim_controller.execution.rollback import VoidWriter
-from dray_claim_controller.execution.rollback_decisions import VoidCheck
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.tracing import MESSAGE_ID, rollback_span
 from dray_claim_controller.work_queue import FairWorkQueue
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dray.kube.ports import CLAIMS, NODES, PODS, Changed, Deleted, Listed, Resource, WatchEvent
 from dray.messages.decisions import PodDecision
 from dray.runtime.clock import Clock
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.informers import Informers
 
 
 class WatchWaiters:

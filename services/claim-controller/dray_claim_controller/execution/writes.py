@@ -22,7 +22,7 @@ Timeout = Callable[[], float | None]
 may be written any more. Asked right before each write, and after the read that fences it."""
 
 
-class ClaimWrites:
+class ExecutionWrites:
     """Patches of claims and pods. Raise KubeError, and LeaseExpiredError."""
 
     def __init__(self, kube: Kube, timeout_s: Timeout) -> None:
@@ -67,7 +67,7 @@ class ClaimWrites:
         return await self._patch(cached, {"annotations": annotations})
 
     async def clear(self, cached: CachedResourceClaim) -> Object:
-        """Take the allocation back, and the reservations that came with it."""
+        """Remove the allocation, and the reservations that came with it."""
         return await self._patch_status(cached, {"allocation": None, "reservedFor": None})
 
     async def announce(self, cached: CachedResourceClaim) -> Object:

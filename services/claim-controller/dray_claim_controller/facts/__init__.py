@@ -1,4 +1,1 @@
-"""Facts: built from the cache, and published on the bus.
-
-``publisher`` and ``feature_gates`` publish. All other modules are pure.
-"""
+"""Facts, built from the cache; ``publication`` publishes them. Pure."""

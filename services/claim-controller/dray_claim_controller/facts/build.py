@@ -319,6 +319,8 @@ def _in_pool(node: Node, pool: Pool | None) -> Node:
         qos=label if label in QOS_LEVELS else pool.default_qos,
         tflops_ratio=pool.tflops_ratio,
         vram_ratio=pool.vram_ratio,
+        enforcement=pool.enforcement,
+        unhealthy_effect=pool.unhealthy_effect,
         # dray binds by itself only where the taint keeps other binders away already.
         dedicated=pool.dedicated and Taint(DEDICATED_TAINT, pool.name, "NoSchedule") in node.taints,
     )

@@ -4,7 +4,7 @@ from dray.api.names import DERIVED_FROM_LABEL
 from dray.kube.ports import TEMPLATES, Object
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
-from dray_claim_controller.timers import Due, due
+from dray_claim_controller.execution.decisions.timers import Due, due
 
 
 def is_derived(template: Object) -> bool:

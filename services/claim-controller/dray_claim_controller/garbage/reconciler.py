@@ -7,8 +7,8 @@ import structlog
 from dray.kube.convert import revision_of
 from dray.kube.ports import TEMPLATES, Kube, NotFoundError, Object
 from dray.runtime.clock import Clock
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.garbage.decisions import Garbage
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.work_queue import FairWorkQueue
 
 

@@ -27,13 +27,12 @@ from dray.messages.decisions import Waiting
 from dray.reasons import in_words
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.changes import Unread
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.object_cache import ObjectCache
-from dray_claim_controller.execution.adoption import GroupRollbacks
-from dray_claim_controller.execution.executions import OpenExecutions
+from dray_claim_controller.execution.decisions.adoption import GroupRollbacks
+from dray_claim_controller.execution.decisions.executions import OpenExecutions
 from dray_claim_controller.execution.rollback import Rollback
-from dray_claim_controller.execution.writes import ClaimWrites
-from dray_claim_controller.groups.decisions import (
+from dray_claim_controller.execution.writes import ExecutionWrites
+from dray_claim_controller.groups.decisions.rules import (
     DueForGroup,
     GroupActions,
     GroupStatus,
@@ -44,6 +43,7 @@ from dray_claim_controller.groups.decisions import (
     owned_group,
     owner_with_pod_count,
 )
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.work_queue import FairWorkQueue
 
 _AT_ONCE: Final = 200
@@ -83,7 +83,7 @@ class GroupReconciler:
         informers: Informers,
         clock: Clock,
         *,
-        writes: ClaimWrites,
+        writes: ExecutionWrites,
         rollback: Rollback,
         executions: Callable[[], Mapping[str, OpenExecutions]],
         executing: Callable[[], tuple[str, ...]],

@@ -15,8 +15,8 @@ from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
-from dray_claim_controller.facts.publisher import Publisher
 from dray_claim_controller.inventories.decisions import doubt, forgery, lacks_label, next_fact
+from dray_claim_controller.publication.publisher import Publisher
 
 SUBJECT: Final = f"{INVENTORY_SUBJECT}.*"
 

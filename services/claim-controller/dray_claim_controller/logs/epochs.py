@@ -24,12 +24,12 @@ from dray.messages.facts import CheckpointPosition, DomainObserved
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.stored_pool_status import remembered_log
 from dray_claim_controller.execution.rollback import VoidWriter
-from dray_claim_controller.facts.publisher import Publisher
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.leader.lease import LeaseExpiredError
-from dray_claim_controller.logs.decisions import NextEpoch, ReopenCheck
+from dray_claim_controller.logs.decisions.rules import NextEpoch, ReopenCheck
+from dray_claim_controller.publication.publisher import Publisher
 from dray_claim_controller.work_queue import FairSlots
 
 _AT_ONCE = 16

@@ -33,8 +33,8 @@ from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.changes import Unread, enter
-from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.execution.executions import Execution, OpenExecutions
+from dray_claim_controller.execution.decisions.executions import Execution, OpenExecutions
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.logs.epochs import Epochs, PoolInUseError
 from dray_claim_controller.tracing import MESSAGE_ID, TRACEPARENT
 from dray_claim_controller.work_queue import FairWorkQueue

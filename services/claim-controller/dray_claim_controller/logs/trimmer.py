@@ -20,11 +20,11 @@ from dray.messages.decisions import LOG_PREFIX, log_stream
 from dray.messages.facts import DomainObserved
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
-from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.execution.executions import OpenExecutions
-from dray_claim_controller.facts.publisher import Publisher, SupersededError
+from dray_claim_controller.execution.decisions.executions import OpenExecutions
+from dray_claim_controller.informers import Informers
+from dray_claim_controller.logs.decisions.retention import Retention, is_over, kept
 from dray_claim_controller.logs.epochs import Epochs
-from dray_claim_controller.logs.retention import Retention, is_over, kept
+from dray_claim_controller.publication.publisher import Publisher, SupersededError
 
 
 class LogTrimmer:

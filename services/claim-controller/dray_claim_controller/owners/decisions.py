@@ -10,7 +10,7 @@ from dray.kube.ports import POOLS
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
-from dray_claim_controller.execution.double_allocation_check import suffices
+from dray_claim_controller.execution.decisions.double_allocation_check import suffices
 from dray_claim_controller.facts.handover import former_owner
 from dray_claim_controller.facts.pool_capacity import waiting_in
 

@@ -9,10 +9,10 @@ import structlog
 from dray.kube.ports import NODES, PODS, Kube
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import CachedPod
-from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.execution.writes import ClaimWrites
-from dray_claim_controller.facts.publisher import Publisher
+from dray_claim_controller.execution.writes import ExecutionWrites
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.owners.decisions import LateAllocation, LateAllocations, StrandedPods
+from dray_claim_controller.publication.publisher import Publisher
 from dray_claim_controller.work_queue import FairWorkQueue
 
 _LOOKED_AT_S = 3600.0
@@ -41,7 +41,7 @@ class OwnerReconciler:
         clock: Clock,
         *,
         warn: WarnPod,
-        writes: ClaimWrites,
+        writes: ExecutionWrites,
         every_s: float,
         allocates: bool = True,
     ) -> None:

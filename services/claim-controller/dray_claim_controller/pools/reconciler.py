@@ -10,23 +10,27 @@ from dray.messages.facts import NodeObserved
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.changes import ChangeFeed, Unread, enter, leave
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.cache.stored_pool_status import remembered_log, stored_status
-from dray_claim_controller.execution.executions import OpenExecutions
+from dray_claim_controller.execution.decisions.executions import OpenExecutions
 from dray_claim_controller.facts.handover import changes_owner, displayed_pool
 from dray_claim_controller.facts.membership import assigned_pool
 from dray_claim_controller.facts.pool_capacity import waiting_in
-from dray_claim_controller.facts.publisher import Publisher
-from dray_claim_controller.pools.decisions import PoolStatus, Taints
-from dray_claim_controller.pools.leases import ServingReplicas
-from dray_claim_controller.pools.status import MOVED_FAR, NODES_IN_OTHER_POOLS, nodes_in_other_pools
-from dray_claim_controller.pools.usage import (
+from dray_claim_controller.informers import Informers
+from dray_claim_controller.pools.decisions.rules import PoolStatus, Taints
+from dray_claim_controller.pools.decisions.status import (
+    MOVED_FAR,
+    NODES_IN_OTHER_POOLS,
+    nodes_in_other_pools,
+)
+from dray_claim_controller.pools.decisions.usage import (
     PolicyFinalizer,
     PoolRelease,
     has_finalizer,
     is_deleting,
     reserved_claims,
 )
+from dray_claim_controller.pools.leases import ServingReplicas
+from dray_claim_controller.publication.publisher import Publisher
 from dray_claim_controller.work_queue import FairWorkQueue
 
 _AT_ONCE: Final = 500

@@ -11,7 +11,7 @@ from dray.kube.ports import PODS, Kube, NotFoundError
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.changes import Unread
-from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.preparation.decisions import (
     AwaitsPreparation,
     PreparationRetries,

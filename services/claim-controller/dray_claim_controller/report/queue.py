@@ -71,7 +71,7 @@ class ReportQueue:
             self._repeated[subject] = work
             self._release_repeated()
 
-    def withdraw_repeated(self, subject: Subject) -> None:
+    def cancel_repeated(self, subject: Subject) -> None:
         """Cancel a repeated report, so that the others are sent."""
         self._repeated.pop(subject, None)
 

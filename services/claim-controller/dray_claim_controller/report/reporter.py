@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import structlog
 
+from dray.api.enforcement import guarantee
 from dray.api.errors import DrayError, TemporaryError
 from dray.api.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL, OWNER_DRAY
 from dray.api.pods import Pod, Policy
@@ -29,15 +30,19 @@ from dray.runtime.clock import Clock
 from dray.runtime.token_bucket import TokenBucket
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim, FactKey
 from dray_claim_controller.cache.changes import Unread
-from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.execution.binding_conditions import NEVER_READY
-from dray_claim_controller.execution.decisions import NOT_WRITTEN, REFUSED
-from dray_claim_controller.execution.executions import Execution
+from dray_claim_controller.execution.decisions.binding_conditions import NEVER_READY
+from dray_claim_controller.execution.decisions.executions import Execution
+from dray_claim_controller.execution.decisions.next_step import NOT_WRITTEN, REFUSED
 from dray_claim_controller.execution.progress import Progress
-from dray_claim_controller.execution.writes import ClaimWrites
-from dray_claim_controller.report import event_messages
-from dray_claim_controller.report.container_gpus import asks_by_container, container_gpus, says
-from dray_claim_controller.report.device_health import DeviceHealth
+from dray_claim_controller.execution.writes import ExecutionWrites
+from dray_claim_controller.informers import Informers
+from dray_claim_controller.report.decisions import event_messages
+from dray_claim_controller.report.decisions.container_gpus import (
+    asks_by_container,
+    container_gpus,
+    says,
+)
+from dray_claim_controller.report.decisions.device_health import DeviceHealth
 from dray_claim_controller.report.queue import ReportQueue, Subject, Work
 from dray_claim_controller.report.writes import ReportWrites
 
@@ -64,7 +69,7 @@ class Reporter:
         bus: Bus,
         informers: Informers,
         clock: Clock,
-        claims: ClaimWrites,
+        claims: ExecutionWrites,
         *,
         instance: str,
         patience_s: float = 30.0,
@@ -155,7 +160,7 @@ class Reporter:
     def _waits_no_more(self, uid: str) -> None:
         self._undecided.pop(uid, None)
         for report in (_BIND_REQUEST, _WAITS_EVENT):
-            self._queue.withdraw_repeated((uid, report))
+            self._queue.cancel_repeated((uid, report))
 
     def _say_waiting(self, pod: Pod, message: str, put: Callable[[Subject, Work], None]) -> None:
         """An event with the pod's reasons to wait, unless there were many."""
@@ -457,9 +462,14 @@ class Reporter:
         await self._writes.event(
             event_messages.pod_reference(pod),
             "GPUAllocated",
-            f"Successfully assigned resources: {devices}",
+            f"Successfully assigned resources: {devices}{self._guarantee(pod)}",
             warning=False,
         )
+
+    def _guarantee(self, pod: Pod) -> str:
+        pool = self._cache.pool_selectors.pools().get(pod.pool)
+        held = guarantee(pool.enforcement, pool.isolation) if pool is not None else ""
+        return f"; {held}" if held else ""
 
     async def _failed(self, pod: Pod, spec: dict[str, Any], reason: str, detail: str) -> None:
         known = self._cache.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}") or {}

@@ -6,8 +6,8 @@ from dray.api.names import CONTAINER_GPU_IDS, DRAY_SCHEDULER
 from dray.api.pods import Pod
 from dray.kube.ports import BIND_REQUESTS, EVENTS, PODS, AlreadyExistsError, Kube, Object
 from dray.runtime.clock import Clock
-from dray_claim_controller.cache.informers import Informers
-from dray_claim_controller.report import event_messages
+from dray_claim_controller.informers import Informers
+from dray_claim_controller.report.decisions import event_messages
 
 
 class ReportWrites:

@@ -26,8 +26,8 @@ from dray.kube.ports import (
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.changes import Unread
-from dray_claim_controller.cache.informers import Informers
 from dray_claim_controller.facts.build import is_base_template
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.templates.decisions import (
     Affected,
     Derived,

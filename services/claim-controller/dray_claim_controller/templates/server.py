@@ -11,7 +11,7 @@ from dray.api.errors import DrayError
 from dray.bus.ports import Request
 from dray.kube.ports import TEMPLATES, AlreadyExistsError, Kube
 from dray.messages.rpc import Derive, DeriveReply
-from dray_claim_controller.cache.informers import Informers
+from dray_claim_controller.informers import Informers
 from dray_claim_controller.templates.decisions import Unusable, derived_from
 from dray_claim_controller.tracing import deriving
 

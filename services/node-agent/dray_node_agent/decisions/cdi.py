@@ -31,10 +31,14 @@ def cdi_id(claim_uid: str, device: str, container: str = "") -> str:
     return f"{KIND}={cdi_device(claim_uid, device, container)}"
 
 
-def device_entry(name: str, env: Mapping[str, str], gpu: CdiEdits) -> Spec:
+def device_entry(
+    name: str, env: Mapping[str, str], gpu: CdiEdits, mounts: Sequence[Spec] = ()
+) -> Spec:
     """One device of a specification with its edits; ``gpu``: see ``gpu_edits``."""
     own = [f"{key}={value}" for key, value in sorted(env.items())]
     edits = {**gpu, "env": [*gpu.get("env", ()), *own]}
+    if mounts:
+        edits["mounts"] = [*gpu.get("mounts", ()), *mounts]
     return {"name": name, "containerEdits": edits}
 
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from dray.api.claims import AllocatedDevice, Claim
 from dray.api.devices import OpaqueConfig
+from dray.api.enforcement import MPS, NO_ENFORCER, NOTHING_NAMED, Enforcement
 from dray.api.errors import PermanentError
 from dray.api.names import (
     CONTAINER_FIELD,
@@ -37,7 +38,7 @@ from dray_node_agent.decisions.cdi import (
     gpu_edits,
     spec_of,
 )
-from dray_node_agent.decisions.enforcers import ShareLimits, enforcer_of
+from dray_node_agent.decisions.enforcers import Additions, ShareLimits, enforcer_of
 from dray_node_agent.decisions.inventory import NodeInventory, PublishedGpu
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 from dray_node_agent.decisions.visible_gpus import ClaimPart
@@ -181,14 +182,21 @@ def _overlap(one: PublishedGpu, other: PublishedGpu) -> bool:
     return one.gpu.uuid == other.gpu.parent_uuid or other.gpu.uuid == one.gpu.parent_uuid
 
 
-def environment(
-    use: ClaimedDevice, gpus: Sequence[str] | None, claim: Claim, qos: str
-) -> dict[str, str]:
-    """Environment of a container that gets this GPU.
+def additions(
+    use: ClaimedDevice,
+    gpus: Sequence[str] | None,
+    claim: Claim,
+    qos: str,
+    enforcement: Enforcement = NOTHING_NAMED,
+) -> Additions:
+    """What a container that gets this GPU needs besides it.
 
     ``gpus``: UUIDs of all GPUs of the container, because the environments of all its devices are
     merged; None: no single list is right for all containers that get this GPU. Amounts are plain
     numbers: TFLOPS, bytes, percent. Limits are at most the device's virtual capacity.
+
+    Raises:
+        NotPreparedError: the container has several GPUs, of which each has an MPS daemon.
     """
     env = {VISIBLE_DEVICES: NO_DEVICES if gpus is None else ",".join(gpus)}
     env |= {_REQUEST_ENV[name]: plain_number(amount.nano) for name, amount in use.consumed.items()}
@@ -197,11 +205,21 @@ def environment(
     env |= {
         variable: _plain(stated[name]) for name, variable in _CONFIG_ENV.items() if name in stated
     }
-    env |= enforcer_of(stated.get("isolation", ""))(_limits(use, gpus, stated))
+    enforcer = enforcement.of(stated.get("isolation", ""))
+    if all(result.admin_access for result in use.results):
+        enforcer = NO_ENFORCER  # it looks at the GPU, and has no share of it
+    elif enforcer == MPS and (gpus is None or len(gpus) > 1):
+        raise NotPreparedError(
+            f"claim {claim.namespace}/{claim.name}: a container gets several GPUs under MPS "
+            "(enforcer mps of their pool), and a program can use one MPS daemon alone, which "
+            "serves one GPU: ask for one GPU per container, or use another pool"
+        )
+    added = enforcer_of(enforcer)(_limits(use, gpus, stated))
+    env |= added.env
     env["TENSOR_FUSION_CLAIM_UID"] = claim.uid
     if gpus is not None:
         env["TENSOR_FUSION_GPU_COUNT"] = str(len(gpus))
-    return env
+    return Additions(env, added.mounts)
 
 
 def prepared_claim(
@@ -212,15 +230,21 @@ def prepared_claim(
     visible: Mapping[str, tuple[str, ...] | None] = MappingProxyType({}),
 ) -> PreparedClaim:
     """The entry of a claim. ``visible``: see ``visible_gpus``; a device that is not in it names the
-    claim's GPUs, or those of one container with its own requests."""
+    claim's GPUs, or those of one container with its own requests.
+
+    Raises:
+        NotPreparedError: see ``additions``.
+    """
     entries, devices, env = list[Spec](), list[PreparedDevice](), dict[str, str]()
     for container, parts in _by_container(wanted, claim).items():
         own = tuple(part.published.gpu.uuid for part in parts)
         for part in parts:
             one_id = cdi_id(claim.uid, part.published.device, container)
-            env = environment(part, visible.get(one_id, own), claim, inventory.qos)
+            seen = visible.get(one_id, own)
+            added = additions(part, seen, claim, inventory.qos, inventory.state.enforcement)
+            env = added.env
             name = cdi_device(claim.uid, part.published.device, container)
-            entries.append(device_entry(name, env, gpu_edits(part.published.gpu)))
+            entries.append(device_entry(name, env, gpu_edits(part.published.gpu), added.mounts))
             devices += _prepared_devices(part, one_id)
     return PreparedClaim(
         uid=claim.uid,
@@ -374,6 +398,7 @@ def _limits(
         percent = Quantity(min(tflops.nano * 100 // whole, 100 * NANO))
     uuid = use.published.gpu.uuid
     return ShareLimits(
+        device=use.published.device,
         position=gpus.index(uuid) if gpus and uuid in gpus else None,
         vram=amounts.get(VRAM_LIMIT_FIELD),
         compute_percent=percent,

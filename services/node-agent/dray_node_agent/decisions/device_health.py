@@ -4,8 +4,7 @@ from typing import Final
 
 import msgspec
 
-from dray_node_agent.decisions.gpus import GpuSnapshot
-from dray_node_agent.decisions.inventory import device_name
+from dray_node_agent.decisions.gpus import GpuSnapshot, device_name
 
 _LONGEST_MESSAGE: Final = 1024
 """The kubelet's limit; it cuts longer ones."""

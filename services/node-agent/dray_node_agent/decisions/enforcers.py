@@ -1,7 +1,7 @@
-"""What holds a program to its limits, by the pool's ``isolation``. Pure.
+"""What an enforcer adds to a container of a share. Pure.
 
-An enforcer adds environment variables. None of them binds a program that changes its environment;
-``docs/limits.md`` says what each guarantees.
+An enforcer is chosen by the pool, or by a claim's ``isolation`` where the pool names none. What
+each guarantees is in ``docs/limits.md``: variables are the tenant's to change.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,10 @@ from typing import Final
 
 import msgspec
 
+from dray.api.enforcement import ENV, MPS
 from dray.api.quantities import NANO, Quantity
+from dray_node_agent.decisions.cdi import Spec
+from dray_node_agent.decisions.mps_folders import PIPES, pipes_of, shared_memory_of
 
 _MIB: Final = 2**20
 
@@ -17,6 +20,7 @@ _MIB: Final = 2**20
 class ShareLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one GPU in a container; None: no limit."""
 
+    device: str
     position: int | None
     """The GPU's index among the container's GPUs; None: unknown."""
     vram: Quantity | None = None
@@ -24,28 +28,68 @@ class ShareLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Percent of the physical GPU's compute."""
 
 
-Enforcer = Callable[[ShareLimits], Mapping[str, str]]
+class Additions(msgspec.Struct, frozen=True):
+    """What a container gets besides its GPU."""
+
+    env: dict[str, str] = {}
+    mounts: tuple[Spec, ...] = ()
+    """As in a CDI specification."""
 
 
-def no_enforcer(limits: ShareLimits) -> Mapping[str, str]:
-    """Nothing is added."""
-    return {}
+Enforcer = Callable[[ShareLimits], Additions]
 
 
-def limiter_library(limits: ShareLimits) -> Mapping[str, str]:
+def no_enforcer(limits: ShareLimits) -> Additions:
+    """Nothing is added: nothing is enforced, or not in the container (``timeslice``, ``mig``)."""
+    return Additions()
+
+
+def limiter_library(limits: ShareLimits) -> Additions:
     """Variables of HAMi's ``libvgpu.so``, which the image must load."""
     env: dict[str, str] = {}
     if limits.vram is not None and limits.position is not None:
-        mebibytes = max(limits.vram.nano // NANO // _MIB, 1)
-        env[f"CUDA_DEVICE_MEMORY_LIMIT_{limits.position}"] = f"{mebibytes}m"
+        env[f"CUDA_DEVICE_MEMORY_LIMIT_{limits.position}"] = f"{_mebibytes(limits.vram)}m"
     if limits.compute_percent is not None:
-        env["CUDA_DEVICE_SM_LIMIT"] = str(max(limits.compute_percent.nano // NANO, 1))
-    return env
+        env["CUDA_DEVICE_SM_LIMIT"] = _percent(limits.compute_percent)
+    return Additions(env)
 
 
-_BY_ISOLATION: Final[Mapping[str, Enforcer]] = {"soft": limiter_library}
+def mps_client(limits: ShareLimits) -> Additions:
+    """The way to the GPU's MPS daemon, and the limits of its clients, which can only be lower than
+    the daemon's (NVIDIA's documentation of MPS, 4.2). The GPU is the container's only one."""
+    env = {"CUDA_MPS_PIPE_DIRECTORY": PIPES}
+    if limits.vram is not None:
+        env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={_mebibytes(limits.vram)}M"
+    if limits.compute_percent is not None:
+        env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = _percent(limits.compute_percent)
+    return Additions(
+        env,
+        (
+            _mount(pipes_of(limits.device), PIPES),
+            _mount(shared_memory_of(limits.device), "/dev/shm"),
+        ),
+    )
 
 
-def enforcer_of(isolation: str) -> Enforcer:
-    """The enforcer of an isolation."""
-    return _BY_ISOLATION.get(isolation, no_enforcer)
+def _mount(host_path: str, path: str) -> Spec:
+    return {
+        "hostPath": host_path,
+        "containerPath": path,
+        "options": ["rw", "nosuid", "nodev", "bind"],
+    }
+
+
+def _mebibytes(amount: Quantity) -> int:
+    return max(amount.nano // NANO // _MIB, 1)
+
+
+def _percent(amount: Quantity) -> str:
+    return str(max(amount.nano // NANO, 1))
+
+
+_BY_NAME: Final[Mapping[str, Enforcer]] = {ENV: limiter_library, MPS: mps_client}
+
+
+def enforcer_of(name: str) -> Enforcer:
+    """The enforcer of this name."""
+    return _BY_NAME.get(name, no_enforcer)

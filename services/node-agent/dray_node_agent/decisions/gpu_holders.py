@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from dray.kube.convert_pods import claim_names
 from dray_node_agent.decisions.claim_devices import prepared_parts
 from dray_node_agent.decisions.inventory import PublishedGpu
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.decisions.visible_gpus import (
     Object,
-    claim_entries,
     container_parts,
     containers_of,
 )
@@ -37,7 +37,7 @@ def gpu_holders(
         metadata = pod["metadata"]
         namespace = metadata["namespace"]
         parts = {
-            entry: prepared.get((namespace, name), ()) for entry, name in claim_entries(pod).items()
+            entry: prepared.get((namespace, name), ()) for entry, name in claim_names(pod).items()
         }
         for container in containers_of(pod["spec"]):
             holder = HoldingContainer(namespace, metadata["name"], container["name"])

@@ -1,5 +1,6 @@
 """GPUs as the driver reports them. Recordings contain them: the stored field names are fixed."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,9 @@ import msgspec
 
 CdiEdits = Mapping[str, Any]
 """``containerEdits`` of a CDI specification."""
+
+
+MAX_LABEL_LENGTH = 63
 
 
 class GpuProcess(msgspec.Struct, frozen=True):
@@ -55,6 +59,8 @@ class Gpu(msgspec.Struct, frozen=True):
     """How many of the card's seven slices a MIG instance has."""
     edits: dict[str, Any] = msgspec.field(default_factory=dict)
     """What ``nvidia-ctk`` says that a container needs of this GPU, instead of ``device_nodes``."""
+    used_by: str = ""
+    """Who uses the GPU without a claim; empty: nobody."""
 
 
 class GpuUsage(msgspec.Struct, frozen=True):
@@ -97,3 +103,22 @@ class GpuSnapshot(msgspec.Struct, frozen=True):
     def cards(self) -> tuple[Gpu, ...]:
         """The physical GPUs."""
         return tuple(gpu for gpu in self.gpus if not gpu.parent_uuid)
+
+
+def device_name(uuid: str) -> str:
+    """The device name of a GPU: its uuid as a DNS label."""
+    label = re.sub(r"[^a-z0-9-]", "-", uuid.lower())[:MAX_LABEL_LENGTH].strip("-")
+    return label or "gpu"
+
+
+def with_problems(snapshot: GpuSnapshot, problems: Mapping[str, str]) -> GpuSnapshot:
+    """The snapshot in which healthy GPUs with a problem, by device name, are not healthy."""
+    if not problems:
+        return snapshot
+    gpus = [
+        msgspec.structs.replace(
+            gpu, health_error=gpu.health_error or problems.get(device_name(gpu.uuid), "")
+        )
+        for gpu in snapshot.gpus
+    ]
+    return msgspec.structs.replace(snapshot, gpus=tuple(gpus))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from dray.api.enforcement import MIG, NOTHING_NAMED, Enforcement
 from dray.api.names import (
     API_GROUP,
     DEFAULT_QOS,
@@ -34,12 +35,11 @@ from dray.api.names import (
 from dray.api.pods import Node
 from dray.api.quantities import NANO, Quantity, parse_quantity, quantity_of
 from dray.kube.ports import SLICES, Object
-from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+from dray_node_agent.decisions.gpus import MAX_LABEL_LENGTH, Gpu, GpuSnapshot, device_name
 from dray_node_agent.decisions.models import GpuModel, model_of
 
 MAX_TEXT_LENGTH = 64
 """``DeviceAttributeMaxValueLength``."""
-MAX_LABEL_LENGTH = 63
 DEVICES_PER_SLICE = 128
 TAINTED_DEVICES_PER_SLICE = 64
 """The limit if any device of the slice has taints or consumes counters."""
@@ -61,6 +61,8 @@ class NodeState:
     vram_ratio: str = "1"
     assigned_pool: str = ""
     """The pool that the node belongs to, also while nobody allocates there."""
+    enforcement: Enforcement = NOTHING_NAMED
+    unhealthy_effect: str = "NoSchedule"
 
     @classmethod
     def of(cls, node: Node) -> "NodeState":
@@ -74,6 +76,8 @@ class NodeState:
             node.tflops_ratio,
             node.vram_ratio,
             node.assigned_pool,
+            node.enforcement,
+            node.unhealthy_effect,
         )
 
 
@@ -115,6 +119,12 @@ class NodeView:
         """The physical GPUs."""
         return [one for one in self.gpus if not one.gpu.parent_uuid]
 
+    @property
+    def offered(self) -> list["PublishedGpu"]:
+        """The devices that claims may get; with enforcer ``mig`` the instances alone."""
+        only_instances = self.node.enforcement.enforcer == MIG
+        return [one for one in self.gpus if one.gpu.parent_uuid or not only_instances]
+
     def instances(self, uuid: str) -> int:
         """How many MIG instances a card has."""
         return sum(one.gpu.parent_uuid == uuid for one in self.gpus)
@@ -138,12 +148,6 @@ class NodeInventory:
         return self.state.qos
 
 
-def device_name(uuid: str) -> str:
-    """The device name of a GPU: its uuid as a DNS label."""
-    label = re.sub(r"[^a-z0-9-]", "-", uuid.lower())[:MAX_LABEL_LENGTH].strip("-")
-    return label or "gpu"
-
-
 def published_gpus(snapshot: GpuSnapshot, node: NodeState) -> tuple[PublishedGpu, ...]:
     """All GPUs with their virtual capacities: physical × ratio, rounded down."""
     return tuple(_offer(gpu, node) for gpu in snapshot.gpus)
@@ -163,7 +167,7 @@ def slices(
     it; later versions want a slice of their own for them.
     """
     view = NodeView.of(snapshot, node)
-    devices = [_device(published, view) for published in view.gpus]
+    devices = [_device(published, view) for published in view.offered]
     limited = any("taints" in one or "consumesCounters" in one for one in devices)
     size = TAINTED_DEVICES_PER_SLICE if limited else DEVICES_PER_SLICE
     parts: list[Object] = [{"devices": part} for part in _parts(devices, size)] or [{"devices": []}]
@@ -303,7 +307,7 @@ def _attributes(published: PublishedGpu, view: NodeView) -> Object:
         "pod_namespace": "",  # the GPU object is cluster-scoped
         "uuid": published.gpu.uuid,
         PHASE: UNHEALTHY_PHASE if published.gpu.health_error else RUNNING_PHASE,
-        "used_by": "",  # for foreign owners; claims are in ResourceClaim.status
+        "used_by": published.gpu.used_by,  # claims are in ResourceClaim.status
         "node_name": node.name,
         "qos": node.qos,
         "node_total_tflops": str(quantity_of(sum(one.model.tflops for one in cards))),
@@ -401,7 +405,7 @@ def _taints(published: PublishedGpu, node: NodeState) -> list[Object]:
         taints.append({"key": OWNER_TAINT, "value": OWNER_DRAY, "effect": "NoSchedule"})
     if published.gpu.health_error:
         value = _label_value(published.gpu.health_error)
-        taints.append({"key": HEALTH_TAINT, "value": value, "effect": "NoSchedule"})
+        taints.append({"key": HEALTH_TAINT, "value": value, "effect": node.unhealthy_effect})
     return taints
 
 

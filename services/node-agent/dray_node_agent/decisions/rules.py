@@ -9,6 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 from dray.kube.convert import claim_from
+from dray.kube.convert_pods import claim_names
 from dray.kube.ports import CLAIMS, PODS, SLICES, Object
 from dray.recording.questions import RuleInput, by_name
 from dray.recording.redaction import redacted
@@ -30,7 +31,7 @@ from dray_node_agent.decisions.slice_diff import (
     generation_of,
     is_published,
 )
-from dray_node_agent.decisions.visible_gpus import ClaimPart, claim_entries, visible_gpus
+from dray_node_agent.decisions.visible_gpus import ClaimPart, visible_gpus
 
 A = TypeVar("A")
 
@@ -155,10 +156,10 @@ class PrepareClaim(AgentRule[PreparedClaim | Refusal], frozen=True, kw_only=True
         try:
             wanted = device_uses(claim, self.uid, self.node, inventory.published_gpus)
             require_capacity(wanted, self.held, inventory.published_gpus)
+            visible = self._visible(claim_parts(claim, wanted))
+            return prepared_claim(claim, wanted, inventory, self.traceparent, visible)
         except NotPreparedError as error:
             return Refusal(why=str(error), full=isinstance(error, DeviceFullError))
-        visible = self._visible(claim_parts(claim, wanted))
-        return prepared_claim(claim, wanted, inventory, self.traceparent, visible)
 
     def _visible(self, own: tuple[ClaimPart, ...]) -> dict[str, tuple[str, ...] | None]:
         if self.pod is None:
@@ -166,7 +167,7 @@ class PrepareClaim(AgentRule[PreparedClaim | Refusal], frozen=True, kw_only=True
         name = self.claim["metadata"]["name"]
         parts = {
             entry: own if claim == name else self.siblings.get(entry, ())
-            for entry, claim in claim_entries(self.pod).items()
+            for entry, claim in claim_names(self.pod).items()
         }
         return visible_gpus(self.pod, parts)
 

@@ -68,16 +68,3 @@ def container_parts(container: Object, claims: Parts) -> list[ClaimPart]:
 def containers_of(spec: Object) -> list[Object]:
     """Init containers, sidecars among them, and containers."""
     return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-
-
-def claim_entries(pod: Object) -> dict[str, str]:
-    """Names of the pod's claims by entry of ``spec.resourceClaims``; those that exist."""
-    made = {
-        one["name"]: one.get("resourceClaimName") or ""
-        for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    }
-    names = {
-        entry["name"]: entry.get("resourceClaimName") or made.get(entry["name"], "")
-        for entry in pod["spec"].get("resourceClaims") or ()
-    }
-    return {entry: name for entry, name in names.items() if name}

@@ -9,6 +9,10 @@ from dray_node_agent.decisions.cdi import CLASS, VENDOR, Spec
 from dray_node_agent.files.atomic_files import remove_unfinished, write_atomically
 
 
+class CdiFolderError(OSError):
+    """A file can't be written."""
+
+
 class CdiFolder:
     """The folder of transient specifications that the container runtime reads.
 
@@ -24,12 +28,19 @@ class CdiFolder:
         return self._folder / f"{VENDOR}-{CLASS}_{claim_uid}.json"
 
     def write(self, claim_uid: str, spec: Spec) -> None:
-        """Write a claim's file, unless it exists with the same content."""
+        """Write a claim's file, unless it exists with the same content. Raises CdiFolderError."""
         text = json.dumps(spec, indent=2, sort_keys=True) + "\n"
         path = self.path(claim_uid)
-        if not path.exists() or path.read_bytes() != text.encode():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text.encode(), mode=0o644, sync=False)
+        try:
+            if not path.exists() or path.read_bytes() != text.encode():
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, text.encode(), mode=0o644, sync=False)
+        except OSError as error:
+            raise CdiFolderError(
+                f"the CDI folder {self._folder} can't be written: {error.strerror or error}; the "
+                "container runtime would not find the claim's GPUs. Mount the folder writable "
+                "(DRAY_NODE__CDI_DIR), with room left"
+            ) from error
 
     def remove(self, claim_uid: str) -> None:
         """Remove a claim's file, if it exists."""

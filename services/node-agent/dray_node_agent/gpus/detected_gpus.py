@@ -39,6 +39,11 @@ class DetectedGpus:
         """How much of each GPU is used. Raises GpusUnavailableError."""
         return () if self._nvml is None else self._nvml.read_usage()
 
+    def set_time_slice(self, uuid: str, number: int) -> None:
+        """Set a card's time slice. Raises TimeSliceError."""
+        if self._nvml is not None:
+            self._nvml.set_time_slice(uuid, number)
+
     def listen(self, on_event: Callable[[], None]) -> None:
         """Have ``on_event`` called when a GPU's health may have changed."""
         self._on_event = on_event

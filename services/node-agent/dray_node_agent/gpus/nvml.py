@@ -26,6 +26,7 @@ from dray_node_agent.gpus.interconnect import (
     pcie_root,
 )
 from dray_node_agent.gpus.source import GpusUnavailableError
+from dray_node_agent.gpus.time_slices import set_time_slice
 
 T = TypeVar("T")
 
@@ -73,7 +74,14 @@ class NvmlGpus:
         GpusUnavailableError: NVML can't be loaded or initialised.
     """
 
-    def __init__(self, *, sysfs: Path = Path("/sys"), files: DriverFiles | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        sysfs: Path = Path("/sys"),
+        files: DriverFiles | None = None,
+        driver_root: Path | None = None,
+    ) -> None:
+        self._driver_root = driver_root
         _call("initialise NVML", pynvml.nvmlInit)
         self._on_event: Callable[[], None] = lambda: None
         self._pci_devices = sysfs / "bus" / "pci" / "devices"
@@ -118,6 +126,10 @@ class NvmlGpus:
             driver_edits=self._files.driver_edits(driver),
             unread=() if is_known else tuple(unread),
         )
+
+    def set_time_slice(self, uuid: str, number: int) -> None:
+        """Set a card's time slice. Raises TimeSliceError."""
+        set_time_slice(uuid, number, root=self._driver_root)
 
     def read_usage(self) -> tuple[GpuUsage, ...]:
         """How much of each GPU is used now; one that can't be read is left out."""

@@ -46,6 +46,10 @@ class GpuReader:
         """How much of each GPU is used. Raises GpusUnavailableError."""
         return await self._call(self._source.read_usage, self._deadline_s)
 
+    async def set_time_slice(self, uuid: str, number: int) -> None:
+        """Set a card's time slice. Raises TimeSliceError, GpusUnavailableError."""
+        await self._call(lambda: self._source.set_time_slice(uuid, number), self._deadline_s)
+
     async def wait(self, longest_s: float) -> None:
         """Wait until a GPU's health may have changed, at most so long."""
         with contextlib.suppress(TimeoutError):

@@ -4,7 +4,8 @@ Their uuids are derived from the node's name and stay the same after a restart. 
 GPUs unhealthy: one line per GPU with its index or uuid, and a reason (``3 xid-79``).
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID, uuid5
 
@@ -29,6 +30,9 @@ _PRODUCTS: dict[str, tuple[str, int]] = {
 }
 _LINKED = ("A100", "H100", "H200", "B200", "GB200", "V100")
 """Models whose GPUs are all connected by NVLink."""
+SLICES = 7
+"""Compute slices of a card that MIG divides."""
+_PROFILE = re.compile(r"(?P<slices>[1-7])g\.(?P<gib>[1-9][0-9]{0,2})gb")
 MODELS = tuple(_PRODUCTS)
 """Models that can be simulated."""
 
@@ -37,10 +41,11 @@ class SimulatedGpus:
     """``count`` GPUs of ``model`` on ``node``, on two NUMA nodes, two per PCIe root.
 
     ``stand_in``: path of a device file that containers see as ``/dev/nvidia0`` and so on; without
-    it they see none.
+    it they see none. ``mig``: the profile of the instances that all GPUs are divided in, such as
+    ``1g.10gb``; empty: they are not divided.
 
     Raises:
-        InvalidInputError: the model is unknown.
+        InvalidInputError: the model is unknown, or a GPU has no room for an instance.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class SimulatedGpus:
         count: int,
         health_file: Path | None = None,
         stand_in: Path | None = None,
+        mig: str = "",
     ) -> None:
         if model not in _PRODUCTS:
             raise InvalidInputError(
@@ -58,7 +64,7 @@ class SimulatedGpus:
         product, memory_gib = _PRODUCTS[model]
         half = (count + 1) // 2
         self._health_file = health_file
-        self._gpus = tuple(
+        cards = tuple(
             Gpu(
                 uuid=f"GPU-{uuid5(_NAMESPACE, f'{node}/{index}')}",
                 product=product,
@@ -71,21 +77,30 @@ class SimulatedGpus:
             )
             for index in range(count)
         )
+        self._gpus = tuple(
+            (str(index), gpu)
+            for index, card in enumerate(cards)
+            for gpu in (card, *(_instances(card, mig) if mig else ()))
+        )
+        """Each with the index of its card."""
 
     def read(self) -> GpuSnapshot:
         """The GPUs; those in the health file have a health error."""
         unhealthy = self._unhealthy()
         gpus = (
             msgspec.structs.replace(
-                gpu, health_error=unhealthy.get(gpu.uuid) or unhealthy.get(str(index), "")
+                gpu, health_error=unhealthy.get(gpu.uuid) or unhealthy.get(index, "")
             )
-            for index, gpu in enumerate(self._gpus)
+            for index, gpu in self._gpus
         )
         return GpuSnapshot(tuple(gpus), driver_version="simulated")
 
     def read_usage(self) -> tuple[GpuUsage, ...]:
         """Nothing runs on them."""
-        return tuple(GpuUsage(gpu.uuid, memory_used_bytes=0) for gpu in self._gpus)
+        return tuple(GpuUsage(gpu.uuid, memory_used_bytes=0) for _, gpu in self._gpus)
+
+    def set_time_slice(self, uuid: str, number: int) -> None:
+        """Nothing runs on them."""
 
     def listen(self, on_event: Callable[[], None]) -> None:
         """Nothing happens between two reads."""
@@ -102,6 +117,31 @@ class SimulatedGpus:
             return {}
         entries = [line.split(maxsplit=1) for line in lines if line.strip()]
         return {entry[0]: entry[1].strip() if len(entry) > 1 else "unhealthy" for entry in entries}
+
+
+def _instances(card: Gpu, profile: str) -> Iterator[Gpu]:
+    """As many instances of a profile as a card has room for: by its slices, and by its memory."""
+    if (form := _PROFILE.fullmatch(profile)) is None:
+        raise InvalidInputError(
+            f"MIG profile {profile!r}: expected slices and memory, such as 1g.10gb"
+        )
+    slices, memory_bytes = int(form["slices"]), int(form["gib"]) * _GIB
+    room = min(SLICES // slices, card.memory_bytes // memory_bytes)
+    if not room:
+        raise InvalidInputError(
+            f"MIG profile {profile} has no room on {card.product}, which has {SLICES} slices and "
+            f"{card.memory_bytes // _GIB} GiB"
+        )
+    for number in range(room):
+        yield msgspec.structs.replace(
+            card,
+            uuid=f"MIG-{uuid5(_NAMESPACE, f'{card.uuid}/{number}')}",
+            memory_bytes=memory_bytes,
+            parent_uuid=card.uuid,
+            mig_profile=profile,
+            compute_slices=slices,
+            nvlink_domain="",
+        )
 
 
 def _root(index: int, half: int) -> str:

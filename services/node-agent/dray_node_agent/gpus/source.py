@@ -11,6 +11,10 @@ class GpusUnavailableError(TemporaryError):
     """The GPUs can't be read now: driver missing or reloading, or it does not answer."""
 
 
+class TimeSliceError(TemporaryError):
+    """The time slice of a card can't be set."""
+
+
 class GpuSource(Protocol):
     """A node's GPUs. Methods block: call them in a thread."""
 
@@ -19,6 +23,10 @@ class GpuSource(Protocol):
 
     def read_usage(self) -> tuple[GpuUsage, ...]:
         """How much of each GPU is used. Raises GpusUnavailableError."""
+
+    def set_time_slice(self, uuid: str, number: int) -> None:
+        """Set a card's time slice; 0: the driver's default, to 3: the longest. Raises
+        TimeSliceError."""
 
     def listen(self, on_event: Callable[[], None]) -> None:
         """Have ``on_event`` called, in any thread, when a GPU's health may have changed."""

@@ -51,6 +51,15 @@ class PreparedClaims:
         """As this agent knows them; another one may have changed them."""
         return dict(self._claims)
 
+    def devices(self) -> set[str]:
+        """The devices that claims use."""
+        return {
+            device.device
+            for claim in self._claims.values()
+            for device in claim.devices
+            if not device.admin_access
+        }
+
     def others(self, uid: str) -> list[PreparedClaim]:
         """All claims but one."""
         return [claim for claim in self._claims.values() if claim.uid != uid]

@@ -8,7 +8,7 @@ completes even if the kubelet closes the connection.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -20,6 +20,7 @@ from dray.api.claims import Claim
 from dray.api.errors import DrayError, PermanentError, TemporaryError
 from dray.api.names import TRACEPARENT
 from dray.kube.convert import claim_from
+from dray.kube.convert_pods import claim_names
 from dray.kube.ports import CLAIMS, PODS, Kube, KubeError, NotFoundError, NotServedError, Object
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
@@ -35,7 +36,7 @@ from dray_node_agent.decisions.claim_devices import (
 from dray_node_agent.decisions.inventory import NodeInventory
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.decisions.rules import ClaimLiveCheck, PrepareClaim, Refusal
-from dray_node_agent.decisions.visible_gpus import ClaimPart, claim_entries
+from dray_node_agent.decisions.visible_gpus import ClaimPart
 from dray_node_agent.kubelet.prepared_claims import Claims, PreparedClaims
 from dray_node_agent.rule_recorder import AgentRuleRecorder
 
@@ -92,10 +93,12 @@ class Preparer:
         clock: Clock,
         patience_s: float = PATIENCE_S,
         pods: Callable[[str], Object | None] = lambda _: None,
+        enforcement_problem: Callable[[str], str] = lambda _: "",
         on_prepared: Callable[[CompletedPreparation], None] = lambda _: None,
         recorder: AgentRuleRecorder | None = None,
     ) -> None:
-        """``pods``: a pod of this node by UID, if it is known."""
+        """``pods``: a pod of this node by UID, if it is known. ``enforcement_problem``: why a
+        device's enforcer is not ready; empty: it is."""
         self._kube = kube
         self._node = node
         self._pods = pods
@@ -103,6 +106,7 @@ class Preparer:
         self._prepared_claims = prepared_claims
         self._clock = clock
         self._patience_s = patience_s
+        self._enforcement_problem = enforcement_problem
         self._on_prepared = on_prepared
         self._recorder = recorder or AgentRuleRecorder()
         self._unprepared: OrderedDict[str, None] = OrderedDict()
@@ -197,9 +201,12 @@ class Preparer:
     async def _prepare(self, ref: ClaimRef) -> PreparedClaim:
         started_s = self._clock.monotonic_s()
         if (known := self.claims.get(ref.uid)) is not None:
+            self._require_enforcement(one.device for one in known.devices if not one.admin_access)
             await self._prepared_claims.write_file(known)
             return known
         obj, claim = await self._fetch(ref)
+        results = claim.allocation.devices if claim.allocation else ()
+        self._require_enforcement(one.id.device for one in results if not one.admin_access)
         traceparent = _traceparent(obj)
         attributes: dict[str, str | int] = {
             "k8s.namespace.name": ref.namespace,
@@ -220,6 +227,11 @@ class Preparer:
         self._on_prepared(CompletedPreparation(done, self._clock.now_unix_s(), took_us))
         return done
 
+    def _require_enforcement(self, devices: Iterable[str]) -> None:
+        for device in devices:
+            if problem := self._enforcement_problem(device):
+                raise NotReadyError(f"GPU {device}: {problem}")
+
     async def _pod_of(self, obj: Object) -> Object | None:
         """The pod that the claim is reserved for, if there is only one."""
         reserved = list((obj.get("status") or {}).get("reservedFor") or ())
@@ -238,7 +250,7 @@ class Preparer:
 
     async def _siblings(self, pod: Object, name: str) -> dict[str, tuple[ClaimPart, ...]]:
         """The CDI devices of the pod's other claims, by entry of ``spec.resourceClaims``."""
-        entries = {entry: one for entry, one in claim_entries(pod).items() if one != name}
+        entries = {entry: one for entry, one in claim_names(pod).items() if one != name}
         namespace, inventory = pod["metadata"]["namespace"], self._known_inventory()
         prepared = {
             claim.name: prepared_parts(claim, inventory.published_gpus)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dray.api.devices import Taint, Toleration
+from dray.api.enforcement import MPS
 from dray.api.names import (
     ALLOCATED,
     ALLOCATION_GATE,
@@ -108,6 +109,13 @@ def share_conflicts(asked: Sequence[GpuRequest], pool: Pool) -> Iterator[str]:
             f'annotation {GPU_TOPOLOGY} is "{HARD}": GPUPool "{pool.name}" is owned by '
             "kube-scheduler (spec.owner), which takes the first cards that fit: leave the "
             "annotation out, or name a pool that dray owns"
+        )
+    most = max((one.count for one in asked), default=0)
+    if pool.enforcement.enforcer == MPS and most > 1:
+        yield (
+            f'{most} GPUs are asked for one container: GPUPool "{pool.name}" runs MPS '
+            "(spec.enforcer), a program can use one MPS daemon alone, and each serves one GPU: ask "
+            "for one GPU per container, or name another pool"
         )
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from dray.api import names
 from dray.messages.facts import ClusterObserved, PodObserved
 from dray_allocator.devices.allocate import Problem, allocate
+from dray_allocator.devices.devices_in_use import devices_in_use
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError
 from dray_allocator.devices.published_devices import readable_part
-from dray_allocator.devices.usage import usage_of
 from dray_allocator.devices.versions import DEVICE_BINDING, rules_for
 from dray_allocator.nodes.tie_break import tie
 from dray_allocator.values.options import AllocatorOptions
@@ -78,7 +78,7 @@ def expected(kube: Any, uid: str, version: str) -> tuple[str, list[Any]] | str |
     held = [one for _, allocation in state.device_usage.claims() for one in allocation.devices]
     claims = [state.facts.claims[f"claim-{uid}"]]
     classes = tuple(state.facts.classes.values())
-    usage = usage_of(held, rules)
+    usage = devices_in_use(held, rules)
     best: tuple[int, str, list[Any]] | None = None
     for node in sorted(state.facts.nodes, key=lambda name: tie(f"uid-{name}")):
         try:

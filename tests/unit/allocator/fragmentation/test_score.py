@@ -15,8 +15,8 @@ from dray_allocator.devices.usage import FULL
 from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.nodes.plan import filter_plan
 from dray_allocator.nodes.tie_break import TIE_BITS
+from dray_allocator.placement.fast_path.table_choice import choose, index_of
 from dray_allocator.placement.pod_request import wanted
-from dray_allocator.placement.schedule import choose, index_of
 from dray_allocator.scoring.fragmentation.cost import UNIT
 from dray_allocator.scoring.fragmentation.shapes import CARD, class_of, consumed_milli
 

@@ -13,7 +13,7 @@ from dray.messages.checkpoints import NO_PARTS
 from dray.messages.decisions import Checkpoint, Decided, NodeLeft, Opened
 from dray_allocator.core.handle import handle, recompute
 from dray_allocator.cycle.records import next_attempt
-from dray_allocator.devices.usage import DeviceUsage
+from dray_allocator.devices.usage import UsageLedger
 from dray_allocator.state.domain import Stage
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
@@ -46,7 +46,7 @@ class Cluster(Replicas):
         """What a replica counts of each device is what its claims sum up to, and never less
         than nothing."""
         for replica in self.replicas:
-            held, summed = replica.state.device_usage, DeviceUsage()
+            held, summed = replica.state.device_usage, UsageLedger()
             if held.version == replica.checked:
                 continue
             replica.checked = held.version

@@ -24,7 +24,7 @@ from dray.api.nodes import (
 from dray.api.pods import Node
 from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.budget import SearchBudget
-from dray_allocator.devices.usage import usage_of
+from dray_allocator.devices.devices_in_use import devices_in_use
 from dray_allocator.devices.versions import rules_for
 
 CLASS = "any"
@@ -67,7 +67,7 @@ class Cluster:
     def allocate(self, *claims, most=100_000):
         """The results of ``claims``, or None where they don't fit."""
         rules = rules_for(self.version, self.features)
-        usage = usage_of(self.holdings, rules)
+        usage = devices_in_use(self.holdings, rules)
         problem = Problem(self.node, self.slices, self.classes, usage, claims)
         return allocate(problem, rules, budget=SearchBudget(most))
 

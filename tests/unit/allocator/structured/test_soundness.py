@@ -19,7 +19,7 @@ from dray.api.devices import (
 from dray.api.pods import Node
 from dray.api.quantities import parse_quantity
 from dray_allocator.devices.allocate import Problem, allocate
-from dray_allocator.devices.usage import Usage
+from dray_allocator.devices.devices_in_use import DevicesInUse
 from dray_allocator.devices.versions import rules_for
 
 HERE = Node("here", "uid-here")
@@ -55,7 +55,7 @@ def problems(draw, **kinds):
     ]
     claims = [draw(claims_of(f"c{n}")) for n in range(draw(st.integers(1, 2)))]
     held = [device.name for device in found if draw(st.integers(0, 4)) == 0]
-    usage = Usage(frozenset(DeviceId("d.x", "p", name) for name in held))
+    usage = DevicesInUse(frozenset(DeviceId("d.x", "p", name) for name in held))
     return Problem(HERE, slices, ANY, usage, claims)
 
 

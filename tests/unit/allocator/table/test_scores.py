@@ -4,7 +4,7 @@ import numpy as np
 
 from dray.api.pods import NodeExpression, PodNeeds
 from dray_allocator.nodes.ratings import Scoring
-from dray_allocator.placement import schedule as choosing
+from dray_allocator.placement.fast_path import table_choice as choosing
 
 
 class Rated:

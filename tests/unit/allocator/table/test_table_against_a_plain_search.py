@@ -15,9 +15,9 @@ from dray.api.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
 from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.nodes.plan import filter_plan
+from dray_allocator.placement.fast_path.table_choice import _scoring, choose, index_of
 from dray_allocator.placement.node_filter import candidates
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.schedule import _scoring, choose, index_of
 
 DOMAIN = f'device.attributes["{names.DRIVER}"]'
 SELECTORS = (

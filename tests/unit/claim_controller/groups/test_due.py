@@ -7,7 +7,7 @@ from tests.unit.claim_controller.groups.cluster import KEY, NATIVE, Cluster
 
 from dray.api.names import GPUPOOL, SHAPE
 from dray.kube.ports import JOB_SETS, JOBS, Resource
-from dray_claim_controller.groups.decisions import (
+from dray_claim_controller.groups.decisions.rules import (
     DueForGroup,
     GroupActions,
     MissingGroups,

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.claim_controller.groups.cluster import KEY, NATIVE, Cluster
 
 from dray.kube.ports import POD_GROUPS, QUEUES
-from dray_claim_controller.groups.decisions import GroupStatus, QueueStatuses
+from dray_claim_controller.groups.decisions.rules import GroupStatus, QueueStatuses
 
 NOW = 1_700_000_000.0
 

@@ -106,11 +106,14 @@ def test_budgets_stay_while_devices_change_hands(world: World, theirs: World) ->
     for one, owner in ((world, OWNER_KUBE_SCHEDULER), (theirs, OWNER_DRAY)):
         oversold = {"oversubscription": {"tflopsRatio": 3}}
         spec = {"owner": owner, "capacityConfig": oversold, "qosConfig": {"defaultQoS": "high"}}
+        spec |= {"enforcer": "mps", "unhealthyTaintEffect": "NoExecute"}
         one.put(POOLS, {"metadata": {"name": "p"}, "spec": spec})
 
         between = one.warn().node
         assert between.pool == ""
         assert (between.tflops_ratio, between.qos, between.owner) == ("3", "high", OWNER_DRAY)
+        assert between.enforcement.enforcer == "mps"
+        assert between.unhealthy_effect == "NoExecute"
 
 
 def test_between_two_pools_of_kube_scheduler_nobody_waits(theirs: World) -> None:

@@ -7,8 +7,8 @@ from tests.unit.claim_controller.owners.world import NOW, World
 
 from dray.api.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
 from dray.kube.ports import NODES, POOLS
-from dray_claim_controller.pools.decisions import PoolStatus
-from dray_claim_controller.pools.status import nodes_in_other_pools
+from dray_claim_controller.pools.decisions.rules import PoolStatus
+from dray_claim_controller.pools.decisions.status import nodes_in_other_pools
 
 
 def status(world: World, **asked: Any) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Messages of the kubelet's protocols, written by ``dray_node_agent.kubelet.generate``."""
+"""Messages of the kubelet's protocols, written by ``tools.generate``."""

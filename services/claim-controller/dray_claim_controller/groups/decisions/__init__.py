@@ -1,0 +1,1 @@
+"""The state of PodGroups and queues, and what follows from it. Pure."""

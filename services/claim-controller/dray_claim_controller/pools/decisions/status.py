@@ -1,0 +1,270 @@
+"""``GPUPool.status``: capacity, use and conditions. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dray.api.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, OWNER_TAINT
+from dray.api.pods import Pool
+from dray.kube.convert import time_to
+from dray.kube.ports import POLICIES, POOLS, Object
+from dray.reasons import name_list
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.stored_pool_status import stored_status
+from dray_claim_controller.facts.handover import former_owner
+from dray_claim_controller.facts.membership import assigned_name, contested_nodes
+from dray_claim_controller.facts.pool_capacity import pool_totals, waiting_in
+from dray_claim_controller.pools.decisions.usage import allocated_claims, pods_of
+
+SILENT_S: Final = 30.0
+"""After this time without a report a node-agent counts as silent; it reports every 10 s."""
+MOVED_FAR: Final = 100
+"""Records of a log."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """How far the pool's decision log was read."""
+
+    epoch: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerChange:
+    """Which owner allocates the pool's devices."""
+
+    moving: tuple[str, ...] = ()
+    """Its nodes whose devices do not have the pool's owner yet."""
+    allocates: bool = True
+    """Whether the cluster's kube-scheduler allocates devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolServices:
+    """Which services of the pool are there."""
+
+    served_by: str | None = None
+    """The allocator that serves it; empty: none; None: not known yet."""
+    silent: tuple[str, ...] = ()
+    """Nodes whose node-agents have not reported for a while."""
+
+
+def pool_status(
+    cache: ObjectCache,
+    pool: Pool,
+    nodes: Iterable[str],
+    log: LogPosition | None,
+    now_unix_s: float,
+    hands: OwnerChange = OwnerChange(),
+    services: PoolServices = PoolServices(),
+) -> dict[str, Any]:
+    """The pool's status; ``nodes`` are those published as its own.
+
+    Of the decision log only the sequence is written, and only of the epoch that the status names:
+    epochs are written where they are opened.
+    """
+    obj = cache.plain[POOLS.plural][pool.name]
+    before = stored_status(obj)
+    members = sorted(nodes)
+    totals = pool_totals(cache, members)
+    status: dict[str, Any] = {
+        "nodes": len(members),
+        "gpus": totals.gpus,
+        "unhealthy": totals.unhealthy,
+        "tflops": totals.tflops,
+        "vram": totals.vram,
+        "waitingPods": len(cache.select(waiting_in).with_value(pool.name)),
+        "observedGeneration": int(obj["metadata"].get("generation") or 0),
+        "conditions": _dated(
+            _conditions(cache, pool, members, hands, services),
+            before.get("conditions") or (),
+            now_unix_s,
+        ),
+    }
+    if totals.models or before.get("models"):
+        status["models"] = totals.models
+    if pool.owner == OWNER_DRAY and services.served_by:
+        status["servedBy"] = services.served_by
+    elif before.get("servedBy") and (services.served_by == "" or pool.owner != OWNER_DRAY):
+        status["servedBy"] = None
+    owner = former_owner(obj) if hands.moving else pool.owner
+    if owner != OWNER_DRAY or before.get("owner"):
+        status["owner"] = owner
+    remembered = before.get("decisionLog") or {}
+    if log is not None and remembered.get("epoch") == log.epoch:
+        status["decisionLog"] = {"epoch": log.epoch, "lastSequence": log.sequence}
+    return status
+
+
+def is_news(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether to write a status. If only the log's sequence differs, not before it has moved by
+    ``MOVED_FAR``: every write is sent to all watchers of pools."""
+    new, known = dict(status), dict(before)
+    if "servedBy" not in new:
+        known.pop("servedBy", None)
+    log, known_log = new.pop("decisionLog", None), known.pop("decisionLog", None) or {}
+    if new != known:
+        return True
+    moved = (log or {}).get("lastSequence", 0) - int(known_log.get("lastSequence") or 0)
+    return bool(moved >= MOVED_FAR)
+
+
+def _conditions(
+    cache: ObjectCache, pool: Pool, nodes: list[str], hands: OwnerChange, services: PoolServices
+) -> list[dict[str, str]]:
+    overlap = _overlap(cache, pool.name)
+    template_missing = bool(pool.template) and pool.template not in cache.plain[POLICIES.plural]
+    conditions = [
+        _condition(
+            "TemplateMissing",
+            template_missing,
+            "NotFound" if template_missing else "Found",
+            f"SchedulingConfigTemplate {pool.template!r} does not exist"
+            if template_missing
+            else "",
+        ),
+        _condition(
+            NODE_IN_TWO_POOLS,
+            bool(overlap.lost or overlap.kept),
+            overlap.reason,
+            overlap.message,
+        ),
+        _condition(
+            "NodeAgentsSilent",
+            bool(services.silent),
+            "NoReports" if services.silent else "Reporting",
+            f"no report for {SILENT_S:g} s from the node-agents of {name_list(services.silent)}: "
+            "new pods there are not prepared, and what the nodes publish may be old"
+            if services.silent
+            else "",
+        ),
+    ]
+    is_unserved = pool.owner == OWNER_DRAY and services.served_by == ""
+    if pool.owner == OWNER_DRAY and services.served_by is not None:
+        why = (NOT_SERVED, _NOT_SERVED) if is_unserved else ("LeaseHeld", "")
+        conditions.append(_condition("Served", not is_unserved, *why))
+    ready, reason, message = True, "Ready", ""
+    if template_missing:
+        ready, reason, message = False, "TemplateMissing", conditions[0]["message"]
+    elif pool.owner == OWNER_KUBE_SCHEDULER and not hands.allocates:
+        ready, reason, message = False, "NoAllocatingScheduler", _NOBODY_ALLOCATES
+    elif pool.deleting:
+        pods = pods_of(cache, allocated_claims(cache, pool.name))
+        ready, reason = False, "Deleting"
+        held = "1 pod holds" if pods == 1 else f"{pods} pods hold"
+        message = f"it is being deleted: {held} its GPUs; it is gone after them"
+    elif not nodes and overlap.lost:
+        ready, reason = False, NODES_IN_OTHER_POOLS
+        message = f"no node is in this pool: {overlap.message}"
+    elif not nodes:
+        ready, reason, message = False, "NoNodes", "no node is in this pool"
+    elif hands.moving and former_owner(cache.plain[POOLS.plural][pool.name]) != pool.owner:
+        ready, reason, message = False, "OwnerChanging", _in_between(pool, hands)
+    elif is_unserved:
+        ready, reason, message = False, NOT_SERVED, _NOT_SERVED
+    elif overlap.lost:
+        reason, message = NODES_IN_OTHER_POOLS, overlap.message
+    elif pool.owner == OWNER_KUBE_SCHEDULER:
+        reason, message = "FirstFit", _FIRST_FIT
+    else:
+        message = overlap.message
+    return [_condition("Ready", ready, reason, message), *conditions]
+
+
+NOT_SERVED = "NotServed"
+_NOT_SERVED = "no allocator has its lease: nothing is decided; does one run, and reach NATS?"
+NODE_IN_TWO_POOLS = "NodeInTwoPools"
+NODES_IN_OTHER_POOLS = "NodesInOtherPools"
+"""Reason of a pool that selects nodes and does not get them."""
+
+
+def nodes_in_other_pools(status: Mapping[str, Any]) -> str:
+    """What a status says of nodes that the pool selects and another one has; empty: nothing."""
+    for condition in status.get("conditions") or ():
+        if (condition["type"], condition["reason"]) == (NODE_IN_TWO_POOLS, NODES_IN_OTHER_POOLS):
+            return str(condition["message"])
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _SelectorOverlap:
+    """Nodes that a pool and others select."""
+
+    lost: tuple[str, ...]
+    """Contested nodes that other pools have, as ``node (pool)``."""
+    kept: tuple[str, ...]
+    """Contested nodes that the pool has, as ``node (other pools)``."""
+
+    @property
+    def reason(self) -> str:
+        return (
+            NODES_IN_OTHER_POOLS if self.lost else "SelectorsOverlap" if self.kept else "NoOverlap"
+        )
+
+    @property
+    def message(self) -> str:
+        parts = []
+        if self.lost:
+            parts.append(
+                f"it selects nodes that other pools have: {name_list(self.lost)}; "
+                "change a spec.nodeSelector or the nodes' labels"
+            )
+        if self.kept:
+            parts.append(
+                "nodes of this pool are also selected by others, which don't get them: "
+                f"{name_list(self.kept)}"
+            )
+        return "; ".join(parts)
+
+
+def _overlap(cache: ObjectCache, pool: str) -> _SelectorOverlap:
+    lost, kept = [], []
+    for node, names in sorted(contested_nodes(cache, pool)):
+        owner = assigned_name(cache, node)
+        if owner != pool:
+            lost.append(f"{node} ({owner})")
+        else:
+            others = [name for name in names if name != pool]
+            kept.append(f"{node} ({', '.join(others)})")
+    return _SelectorOverlap(tuple(lost), tuple(kept))
+
+
+_FIRST_FIT = (
+    "kube-scheduler allocates the devices of this pool: the first that fit, whatever the placement "
+    "mode of its SchedulingConfigTemplate says"
+)
+_NOBODY_ALLOCATES = (
+    "this pool is owned by kube-scheduler (spec.owner), but no scheduler here allocates devices "
+    "(DRAY_OWNER__ALLOCATING_SCHEDULER is false), so its pods are denied: set spec.owner: dray, or "
+    "use a cluster whose kube-scheduler does"
+)
+
+
+def _in_between(pool: Pool, hands: OwnerChange) -> str:
+    some = ", ".join(hands.moving[:8]) + (", …" if len(hands.moving) > 8 else "")
+    where = f"{len(hands.moving)} node{'' if len(hands.moving) == 1 else 's'} ({some})"
+    if pool.owner == OWNER_KUBE_SCHEDULER:
+        return f"dray decides nothing new; on {where} its decisions are being carried out or voided"
+    return (
+        f"kube-scheduler is kept away by the taint {OWNER_TAINT}; on {where} dray waits until "
+        "nothing that kube-scheduler had in flight can land any more"
+    )
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str) -> dict[str, str]:
+    status = "True" if holds else "False"
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def _dated(
+    conditions: list[dict[str, str]], before: Iterable[Object], now_unix_s: float
+) -> list[dict[str, str]]:
+    known = {str(entry["type"]): entry for entry in before}
+    dated = []
+    for condition in conditions:
+        old = known.get(condition["type"])
+        same = old is not None and old.get("status") == condition["status"]
+        since = old["lastTransitionTime"] if old is not None and same else time_to(now_unix_s)
+        dated.append({**condition, "lastTransitionTime": since})
+    return dated

@@ -1,0 +1,1 @@
+"""Publishes facts, fenced by the term, and the server's feature gates."""

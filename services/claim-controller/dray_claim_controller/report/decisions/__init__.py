@@ -1,0 +1,1 @@
+"""The texts of events and annotations on pods. Pure."""

@@ -1,0 +1,101 @@
+"""Keeps the pods of the node's MPS daemons."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+import yaml
+
+from dray.kube.ports import NODES, PODS, AlreadyExistsError, Kube, KubeError, NotFoundError, Object
+from dray_node_agent.decisions.gpus import GpuSnapshot, device_name
+from dray_node_agent.decisions.inventory import NodeState
+from dray_node_agent.decisions.mps_daemons import DEVICE_LABEL, plan_daemons, shared_devices
+from dray_node_agent.node_pods import NodePods
+
+
+class MpsDaemons:
+    """The daemons of one node. ``template``: file with the manifest of a daemon's pod; ``in_use``:
+    the devices with prepared claims."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        pods: NodePods,
+        *,
+        namespace: str,
+        template: Path | None,
+        in_use: Callable[[], Collection[str]],
+    ) -> None:
+        self._kube = kube
+        self._pods = pods
+        self._namespace = namespace
+        self._template = template
+        self._in_use = in_use
+        self._log = structlog.get_logger()
+
+    async def apply(self, snapshot: GpuSnapshot, state: NodeState) -> dict[str, str] | None:
+        """Write what is missing; by device, why its daemon can't be used now. None: not known
+        yet."""
+        if not self._pods.are_listed:
+            return None
+        try:
+            template = None
+            if self._template is not None:
+                template = await asyncio.to_thread(_read, self._template)
+            owner = replace(state, uid=state.uid or await self._node_uid(state.name))
+        except (OSError, ValueError, KubeError) as error:
+            why = f"its MPS daemon can't be set up: {error}"
+            return {device_name(gpu.uuid): why for gpu in shared_devices(snapshot)}
+        plan = plan_daemons(
+            snapshot,
+            owner,
+            template=template,
+            namespace=self._namespace,
+            pods=self._pods.all(),
+            in_use=self._in_use(),
+        )
+        problems = dict(plan.problems)
+        for pod in plan.deletes:
+            await self._delete(pod)
+        for pod in plan.creates:
+            if (problem := await self._create(pod)) is not None:
+                problems[pod["metadata"]["labels"][DEVICE_LABEL]] = problem
+        return problems
+
+    async def _create(self, pod: Object) -> str | None:
+        name = pod["metadata"]["name"]
+        try:
+            await self._kube.create(PODS, pod, self._namespace)
+        except AlreadyExistsError:
+            return None  # not seen yet, or of another agent of this node
+        except KubeError as error:
+            return f"its MPS daemon can't be started: {error}"
+        self._log.info("MPS daemon started", pod=name)
+        return None
+
+    async def _delete(self, pod: Object) -> None:
+        metadata = pod["metadata"]
+        try:
+            await self._kube.delete(PODS, metadata["name"], self._namespace, uid=metadata["uid"])
+            self._log.info("MPS daemon ended", pod=metadata["name"])
+        except NotFoundError:
+            pass
+        except KubeError as error:
+            self._log.warning("MPS daemon not ended", pod=metadata["name"], error=str(error))
+
+    async def _node_uid(self, node: str) -> str:
+        return str((await self._kube.get(NODES, node))["metadata"]["uid"])
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The template. Raises OSError, ValueError."""
+    try:
+        found = yaml.safe_load(file.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file} is not YAML: {error}") from error
+    if not isinstance(found, dict) or not (found.get("spec") or {}).get("containers"):
+        raise ValueError(f"{file} is not the manifest of a pod: expected spec.containers")
+    return found

@@ -1,0 +1,1 @@
+"""Generates the recordings that tests replay: ``python -m tools.recordings FOLDER``."""
