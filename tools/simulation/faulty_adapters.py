@@ -328,10 +328,10 @@ class FaultyBus:
         """See ``Bus.release``."""
         await self._connection.call("release", key, lambda: self.inner.release(key, holder))
 
-    async def lease_holder(self, key: str) -> str:
-        """See ``Bus.lease_holder``."""
+    async def lease_holders(self, prefix: str) -> dict[str, str]:
+        """See ``Bus.lease_holders``."""
         return await self._connection.call(
-            "lease_holder", key, lambda: self.inner.lease_holder(key)
+            "lease_holders", prefix, lambda: self.inner.lease_holders(prefix)
         )
 
     async def leases(self, prefix: str) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ class DrayPolicy:
         decision = decision_of(domain, want, choice)
         record = records.decided(state, domain, (decision,))
         domain.unwritten = None
-        state.requeue(domain.current.fold(domain.current.sequence + 1, record))
+        state.requeue(domain.current.fold(domain.current.sequence + 1, record), domain)
         return True
 
     def _wanted(self, pod: TracePod) -> PodRequest:

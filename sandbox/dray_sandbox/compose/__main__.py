@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--people", type=Path, help="folder of this machine, for a kubeconfig")
     parser.add_argument("--nodes", default="", help="names, separated by commas")
     parser.add_argument("--api", default="api:6443", help="the API server, for containers")
+    parser.add_argument("--published", type=int, default=6443, help="its port on this machine")
     parser.add_argument("--nats", default="nats:4222", help="NATS, for containers")
     parser.add_argument("--webhook", default="webhook:8443", help="the webhook, for the API server")
     options = parser.parse_args()
@@ -31,7 +32,14 @@ def main() -> int:
         if options.step == "prepare":
             nodes = tuple(name for name in options.nodes.split(",") if name)
             people = options.people or options.state
-            made = prepare(options.state, people, nodes, api=options.api, nats=options.nats)
+            made = prepare(
+                options.state,
+                people,
+                nodes,
+                api=options.api,
+                nats=options.nats,
+                published=options.published,
+            )
             print("made" if made else "kept", options.state)
         else:
             reached = known_endpoint(options.state, options.api)

@@ -38,20 +38,23 @@ USER_ID = 65532
 _DONE = "done"
 
 
-def prepare(state: Path, people: Path, nodes: tuple[str, ...], *, api: str, nats: str) -> bool:
+def prepare(
+    state: Path, people: Path, nodes: tuple[str, ...], *, api: str, nats: str, published: int
+) -> bool:
     """Fill ``state``, for containers, and ``people``, with a kubeconfig for this machine's user.
 
-    ``api`` and ``nats`` are host and port as containers reach them. False: it was done before, and
-    stays, so that containers may start again.
+    ``api`` and ``nats`` are host and port as containers reach them; ``published`` is this machine's
+    port of the API server. False: it was done before, and stays, so that containers may start
+    again.
     """
     if (state / _DONE).exists():
         return False
-    host, _, port = api.rpartition(":")
+    host = api.rpartition(":")[0]
     credentials = make_credentials(state / "access", (host,))
     reached = endpoint(credentials, f"https://{api}", CONTEXT)
     make_signing_key(state / "access" / "sa.key")
     _write_scheduler(state / "access", reached)
-    _write_kubeconfig(people / "kubeconfig", reached, f"https://127.0.0.1:{port}")
+    _write_kubeconfig(people / "kubeconfig", reached, f"https://127.0.0.1:{published}")
     _write_nats(state, f"nats://{nats}", nats.rpartition(":")[2])
     for node in nodes:
         NodeFolders(state / "nodes" / node).make()

@@ -31,6 +31,8 @@ from dray_claim_controller.cache.rule_recorder import A, RecordedRule, RuleRecor
 _MOST_CAUSES = 10_000
 _LOOKED_FOR_EVERY_S = 60.0
 _AGAIN_S = 1.0
+_FOLDED_AT_ONCE = 50
+"""Events of a watch that are applied in one step."""
 Listener = Callable[[Resource, WatchEvent], None]
 
 
@@ -199,9 +201,12 @@ class Informers:
     async def _watch(self, resource: Resource) -> None:
         while True:
             try:
-                transform = self._recorder.transform(resource)
+                transform, number = self._recorder.transform(resource), 0
                 async for event in self._kube.watch(resource, transform=transform):
                     await self._fold(resource, event)
+                    number += 1
+                    if number % _FOLDED_AT_ONCE == 0:  # Many may have arrived together.
+                        await asyncio.sleep(0)
             except KubeError as error:
                 structlog.get_logger().error(
                     "a watch is refused", kind=resource.kind, why=str(error)

@@ -45,6 +45,8 @@ from dray.bus.topology import (
     API_OF_OTHERS,
     API_OF_OWNER,
     CLAIM_CONTROLLER,
+    LEASE_PREFIX,
+    LEASES_STREAM,
     NODE_AGENT,
     account_of,
     reading_subject,
@@ -55,6 +57,8 @@ from dray.messages.rpc import Reading, ReadingReply
 CLOSE_BUDGET_S: Final = 10.0
 _MOST_DUE: Final = 1024
 """Messages on their way to the server at once: it stores 5 000 a second where each is synced."""
+_LEASES_S: Final = 2.0
+"""How long reading all leases may take."""
 _MESSAGE_ID: Final = "Nats-Msg-Id"
 _EXPECTED: Final = "Nats-Expected-Last-Sequence"
 _AFTER: Final = "Nats-Expected-Last-Msg-Id"
@@ -273,9 +277,24 @@ class JetStreamBus:
         """See ``Bus.release``."""
         await self._leases.release(key, holder)
 
-    async def lease_holder(self, key: str) -> str:
-        """See ``Bus.lease_holder``."""
-        return await self._leases.holder(key)
+    async def lease_holders(self, prefix: str) -> dict[str, str]:
+        """See ``Bus.lease_holders``."""
+        subjects = (f"{LEASE_PREFIX}{prefix}>",)
+        reader = JetStreamReader(self._connection, self._readings, LEASES_STREAM, subjects, 1)
+        try:
+            async with asyncio.timeout(_LEASES_S):
+                messages = await reader.stored()
+        except StreamMissingError:
+            return {}
+        except TimeoutError:
+            raise BusUnavailableError(
+                f"the leases below {prefix} were not read within {_LEASES_S:g} s"
+            ) from None
+        holders = {
+            one.subject.removeprefix(LEASE_PREFIX): one.payload.decode(errors="replace")
+            for one in messages
+        }
+        return {key: holder for key, holder in holders.items() if holder}
 
     async def leases(self, prefix: str) -> tuple[str, ...]:
         """See ``Bus.leases``."""

@@ -43,13 +43,6 @@ class Leases:
             except (StaleSequenceError, BusUnavailableError):
                 return  # It lapses.
 
-    async def holder(self, key: str) -> str:
-        """Who holds the lease; empty: nobody."""
-        try:
-            return (await self._current(key))[1]
-        except StreamMissingError:
-            return ""
-
     async def held(self, prefix: str) -> tuple[str, ...]:
         """Keys that have a message; a released lease keeps one for a second."""
         body = {"subjects_filter": f"{LEASE_PREFIX}{prefix}>"}

@@ -84,6 +84,26 @@ class JetStreamReader:
             raise BusUnavailableError(f"{self._stream} was not read: {error}") from error
         return None
 
+    async def stored(self) -> list[Delivered]:
+        """The messages that are stored; does not retry, and may wait for ever for one that is
+        removed meanwhile. Raises StreamMissingError, BusUnavailableError."""
+        session = self._connection.session()
+        wanted = Reading(stream=self._stream, subjects=self._subjects, start=self._next)
+        opened = await self._readings.open(session, wanted)
+        found: list[Delivered] = []
+        if not opened.pending:
+            return found
+        flow = pull(session, self._stream, opened.consumer, batch=BATCH, refill=_REFILL)
+        try:
+            async with contextlib.aclosing(flow) as arriving:
+                async for arrived in arriving:
+                    found += [message for message, _ in arrived]
+                    if found[-1].pending == 0:
+                        break
+        except FlowEndedError as error:
+            raise BusUnavailableError(f"{self._stream} was not read: {error}") from error
+        return found
+
     async def _consumer(self, session: Session) -> str:
         """An ephemeral consumer from the next sequence on, if the stream was not created again."""
         reading = Reading(stream=self._stream, subjects=self._subjects, start=self._next)

@@ -320,10 +320,10 @@ class MemoryBus:
         if self.server.leases.get(key, ("", 0.0))[0] == holder:
             del self.server.leases[key]
 
-    async def lease_holder(self, key: str) -> str:
-        """See ``Bus.lease_holder``."""
-        await self._enter("lease_holder")
-        return self.server.leases[key][0] if key in self.server.held(key) else ""
+    async def lease_holders(self, prefix: str) -> dict[str, str]:
+        """See ``Bus.lease_holders``."""
+        await self._enter("lease_holders")
+        return {key: self.server.leases[key][0] for key in self.server.held(prefix)}
 
     async def leases(self, prefix: str) -> tuple[str, ...]:
         """See ``Bus.leases``."""

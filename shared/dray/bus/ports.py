@@ -235,9 +235,9 @@ class Bus(Protocol):
     async def release(self, key: str, holder: str) -> None:
         """Release the lease if ``holder`` has it."""
 
-    async def lease_holder(self, key: str) -> str:
-        """Who holds the lease on ``key``; empty: nobody. For the owner of the streams and for
-        those who take leases."""
+    async def lease_holders(self, prefix: str) -> dict[str, str]:
+        """Who holds each lease whose key begins with ``prefix``, which ends with a dot. One reading
+        of all, however many there are. For the owner of the streams."""
 
     async def leases(self, prefix: str) -> tuple[str, ...]:
         """The keys below ``prefix``, which ends with a dot, that are held or were released within

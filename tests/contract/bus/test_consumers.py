@@ -233,22 +233,30 @@ async def test_a_lease_is_given_up_by_its_holder_alone(world) -> None:
     assert not await first.acquire("domain.p", "a", ttl_s=60)
 
 
-async def test_others_see_the_holder_of_a_lease(world, eventually) -> None:
+async def test_others_see_who_holds_which_lease(world, eventually) -> None:
     first, second = await world.bus(), await world.bus()
-    assert await second.lease_holder("domain.p") == ""
+    assert await second.lease_holders("domain.") == {}
     await first.ensure(LEASES)
-    assert await second.lease_holder("domain.p") == ""
+    assert await second.lease_holders("domain.") == {}
     assert await first.acquire("domain.p", "a", ttl_s=60)
     assert await first.acquire("domain.pool", "b", ttl_s=1)
-    assert await second.lease_holder("domain.p") == "a"
-    assert await second.lease_holder("domain.") == ""
+    assert await first.acquire("replica.a", "a", ttl_s=60)
+    assert await second.lease_holders("domain.") == {"domain.p": "a", "domain.pool": "b"}
     await first.release("domain.p", "a")
-    assert await second.lease_holder("domain.p") == ""
+    assert "domain.p" not in await second.lease_holders("domain.")
 
     async def lapsed() -> bool:
-        return await second.lease_holder("domain.pool") == ""
+        return await second.lease_holders("domain.") == {}
 
     await eventually(lapsed)
+
+
+async def test_more_leases_than_one_batch_are_read_together(world) -> None:
+    bus = await world.bus()
+    await bus.ensure(LEASES)
+    keys = [f"domain.p{number}" for number in range(600)]
+    await asyncio.gather(*(bus.acquire(key, key, ttl_s=60) for key in keys))
+    assert await bus.lease_holders("domain.") == {key: key for key in keys}
 
 
 async def test_a_lease_that_is_not_renewed_lapses(world, eventually) -> None:

@@ -1,4 +1,5 @@
-"""Alert rules by Prometheus' own promtool: each fires on what it is for, and not on health."""
+"""Alert rules and queries of the dashboard by Prometheus' own promtool: an alert fires on what it
+is for, and not on health."""
 
 import subprocess
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tools.generate.observability import ALERTS
+from tools.generate.observability import ALERTS, ROWS
 
 pytestmark = pytest.mark.packaging
 
@@ -91,6 +92,22 @@ def test_prometheus_takes_the_configuration_of_compose(tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert f"{len(ALERTS)} rules found" in done.stdout
+
+
+def test_prometheus_can_read_every_query_of_the_dashboard(tmp_path):
+    queries = {query for row in ROWS.values() for panel in row for query, _ in panel.queries}
+    records = [
+        {"record": f"query_{number}", "expr": query.replace("$__rate_interval", "1m")}
+        for number, query in enumerate(sorted(queries))
+    ]
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": records}]}))
+
+    done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(records)} rules found" in done.stdout
+    assert len(records) > 20
 
 
 def test_every_alert_has_its_trouble():

@@ -117,7 +117,7 @@ async def test_a_single_domain_stays_where_it_is(bus):
     await two.stop()
 
 
-async def test_a_thousand_leases_are_renewed_together_and_none_is_asked_for_in_between(bus):
+async def test_a_thousand_leases_are_renewed_in_parts_and_none_is_asked_for_in_between(bus):
     asked: list[str] = []
     on_their_way, most = 0, 0
     acquire = bus.acquire
@@ -140,13 +140,30 @@ async def test_a_thousand_leases_are_renewed_together_and_none_is_asked_for_in_b
     leases, loop = replica._serving, asyncio.get_running_loop()
     await leases._turn()
     assert len(replica.serves) == 1000
-    leases._due_s = loop.time() + 60
+    leases._due_s = [loop.time() + 60] * 4
     asked.clear()
     await leases._turn()
     assert asked == []
-    leases._due_s, leases._counted_s, most = 0.0, loop.time() + 60, 0
-    await leases._turn()
-    assert (len(asked), most) == (1000, 1000)
+    leases._counted_s, renewed = loop.time() + 60, []
+    for part in range(4):
+        leases._due_s, most = [loop.time() + 60] * 4, 0
+        leases._due_s[part] = loop.time()
+        asked.clear()
+        await leases._turn()
+        assert most == len(asked) < 300, "a part, and all of it together"
+        renewed += asked
+    assert sorted(renewed) == sorted(map(domain_lease, many)), "each once"
+
+
+async def test_parts_of_the_leases_become_due_one_after_another(bus):
+    replica = Replica("one", bus)
+    await replica.die()
+    leases = replica._serving
+    leases._due_s = [0.0] * 4
+    due = [leases._due_parts(now_s) for now_s in (1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3)]
+    assert due[0] == [0, 1, 2, 3]
+    assert sorted(part for parts in due[1:5] for part in parts) == [0, 1, 2, 3]
+    assert max(map(len, due[1:])) == 1
 
 
 async def test_one_that_has_not_read_everything_gets_nothing(bus):

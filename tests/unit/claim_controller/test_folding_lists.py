@@ -162,3 +162,24 @@ async def test_each_problem_of_an_object_is_logged_once(monkeypatch: Any) -> Non
         obj = {**obj, "metadata": _metadata("pod-odd", revision)}
         await informers._fold(PODS, Changed(obj))
     assert reported == ["pod-odd", "pod-odd"]
+
+
+async def test_events_that_arrive_together_are_applied_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Burst(MemoryKube):
+        """A watch whose events have all arrived."""
+
+        async def watch(self, resource: Resource, **_: Any) -> Any:
+            for number in range(OBJECTS if resource is PODS else 0):
+                yield Changed(pod(f"p{number}", "c"))
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr("dray_claim_controller.informers._FOLDED_AT_ONCE", 10)
+    informers, seen = Informers(Burst(), ObjectCache()), []
+    task = asyncio.create_task(informers._watch(PODS))
+    while not seen or seen[-1] < OBJECTS:
+        await asyncio.sleep(0)
+        seen.append(len(informers.cache.pods))
+    task.cancel()
+    assert {10, 20, 30, OBJECTS} <= set(seen)

@@ -58,6 +58,8 @@ from dray_allocator.values.events import (
 _TICKS_UNTIL_PUBLISHED = 2
 """Ticks after which facts that were observed together are all published: a tick may be published
 between two of them."""
+_DOMAINS_AT_ONCE = 64
+"""Domains that take a step after one event; the others do after the next ``Continue``."""
 
 
 def handle(state: AllocatorState, event: Event) -> list[Effect]:
@@ -75,13 +77,23 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
         if is_followed_by_more(event):
             return effects
     goes_on = isinstance(event, Continue)
-    busy = (domain for domain in state.domains.values() if domain.has_work(goes_on=goes_on))
-    ready = [domain for domain in busy if state.ready(domain)]
-    for domain in ready:
+    ready = state.ready_and_busy(goes_on=goes_on)
+    for domain in _in_turn(state, ready):
         is_grouped = domain.groups.touched or domain.groups.pending
         groups = GroupScheduler(state, domain) if is_grouped else None
         effects += Step(state, domain, goes_on=goes_on, groups=groups).take()
     return [*effects, *_checked(state, len(ready))] if state.suspects else effects
+
+
+def _in_turn(state: AllocatorState, ready: list[SchedulingDomain]) -> list[SchedulingDomain]:
+    """The domains that take a step now: all, or some, after those that took one before."""
+    state.is_postponed = len(ready) > _DOMAINS_AT_ONCE
+    if not state.is_postponed:
+        state.last_place = 0
+        return ready
+    some = [domain for domain in ready if domain.place > state.last_place] or ready
+    state.last_place = some[:_DOMAINS_AT_ONCE][-1].place
+    return some[:_DOMAINS_AT_ONCE]
 
 
 def is_followed_by_more(event: Event) -> bool:
@@ -94,7 +106,7 @@ def is_searching(state: AllocatorState) -> bool:
     """Whether only long searches are unfinished; other events need not wait for them."""
     is_active = any(
         (domain.queue.active or domain.groups.active) and state.ready(domain)
-        for domain in state.domains.values()
+        for domain in state.busy(goes_on=True)
     )
     return state.unfinished and not is_active
 
@@ -256,6 +268,7 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             domain.groups.touch_all()
             domain.settle = True
             domain.asked.clear()
+            state.index.busy[domain.name] = None
         case AppendFailed(epoch=epoch) if epoch == domain.epoch:
             forget_appended(state, domain)
             domain.fence = None
@@ -273,7 +286,7 @@ def _checked(state: AllocatorState, ready: int) -> list[Effect]:
     """
     if not state.facts.synced or (ready < len(state.domains) and not state.all_complete()):
         return []
-    confirmed = not any(domain.appended for domain in state.domains.values())
+    confirmed = not state.index.appending
     found: list[Effect] = []
     for device, suspect in tuple(state.suspects.items()):
         if not _is_known(state, device):
@@ -333,7 +346,7 @@ def _undo(state: AllocatorState, domain: SchedulingDomain, made: AnyRecord) -> N
     for sequence, record in appended:
         domain.appended.append((sequence, record))
         domain.current.fold(sequence, record)
-    state.requeue(subjects(made))
+    state.requeue(subjects(made), domain)
 
 
 def _as_written_by(made: AnyRecord, record: AnyRecord) -> AnyRecord:

@@ -19,6 +19,7 @@ def subscribe(state: AllocatorState, event: Subscribe) -> list[Effect]:
     Forgotten claims are neither deleted nor void: another replica decides them.
     """
     state.subscriptions.subscribe(event.pools, state.facts.position)
+    state.all_unread()
     takes = state.subscriptions.takes
     left = [name for name in state.domains if not takes(name)]
     joined = [name for name in state.unread_domains if takes(name)]
@@ -50,6 +51,7 @@ def _forget(state: AllocatorState, left: list[str]) -> None:
         state.pool_dependencies.forget(uid)
     for name in left:
         known = state.domains.pop(name)
+        state.index.appending.pop(name, None)
         claims += known.current.claims
         pods += known.current.pods
         state.unread_domains[name] = SchedulingDomain(
@@ -60,4 +62,6 @@ def _forget(state: AllocatorState, left: list[str]) -> None:
             renamed=known.renamed,
             undecodable=undecodable[name],
         )
+        if undecodable[name]:
+            state.index.undecodable[name] = None
     state.requeue(Changes(tuple(dict.fromkeys(claims)), tuple(dict.fromkeys(pods))))

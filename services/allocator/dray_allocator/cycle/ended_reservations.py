@@ -19,12 +19,18 @@ def due_releases(
 ) -> tuple[tuple[Release, ...], tuple[VoidClaim, ...]]:
     """Reservations to be released now and attempts to be voided.
 
-    Commits are released with the next tick, or together with an urgent release.
+    Commits are released with the next tick, or together with an urgent release. Between ticks,
+    only reservations can end whose claim, pod or node changed.
     """
     releases: list[Release] = []
     wishes: list[VoidClaim] = []
     urgent = ticked
-    for claim_uid in tuple(domain.unsettled):
+    changed = {**domain.ending, **domain.to_settle}
+    unsettled = domain.unsettled if ticked or domain.settle else changed
+    domain.settle, domain.to_settle, domain.ending = False, {}, {}
+    for claim_uid in tuple(unsettled):
+        if claim_uid not in domain.unsettled:
+            continue
         reservation = domain.current.claims.get(claim_uid)
         if reservation is None:
             wishes += _unknown_execution(state, domain, claim_uid)
@@ -35,7 +41,10 @@ def due_releases(
             releases.append(_release(reservation, end))
         elif end is not None:
             wishes += _wished(state, domain, reservation, end)
-    return (tuple(releases) if urgent else ()), tuple(wishes)
+    if not urgent:
+        domain.ending = dict.fromkeys(release.claim_uid for release in releases)
+        releases.clear()
+    return tuple(releases), tuple(wishes)
 
 
 def ends_of(
@@ -57,9 +66,8 @@ def leaving(state: AllocatorState, domain: SchedulingDomain) -> Iterator[tuple[s
     facts, left = state.facts, domain.current.left
     asked = [
         name
-        for name in sorted(facts.members.get("", ()))
-        if (node := facts.nodes[name].node).leaving == domain.name
-        and left.get(name, -1) < node.leaving_since
+        for name in sorted(facts.leaving.get(domain.name, ()))
+        if left.get(name, -1) < facts.nodes[name].node.leaving_since
     ]
     busy = _busy_nodes(state, domain) if asked else {}
     for name in asked:

@@ -74,7 +74,7 @@ class Step:
     def take(self) -> list[Effect]:
         """End reservations, schedule, write a checkpoint if due; return the effects in order."""
         domain = self._domain
-        if domain.settle or domain.ticked:
+        if domain.settle or domain.to_settle or domain.ticked:
             self._settle()
         self._schedule_active()
         if domain.ticked:
@@ -84,7 +84,6 @@ class Step:
 
     def _settle(self) -> None:
         domain, state = self._domain, self._state
-        domain.settle = False
         releases, wishes = due_releases(state, domain, domain.ticked)
         self.effects += [Send(command) for command in wishes]
         if releases:
@@ -354,7 +353,8 @@ class Step:
 
     def _append(self, record: AnyRecord) -> None:
         """Queue a record and fold it at once."""
-        self._state.requeue(self._domain.current.fold(self._next(record), record))
+        changes = self._domain.current.fold(self._next(record), record)
+        self._state.requeue(changes, self._domain)
 
     def _next(self, record: AnyRecord) -> int:
         """Queue a record to be appended; return its sequence."""
@@ -362,6 +362,7 @@ class Step:
         expected = domain.current.sequence
         chained = bool(domain.appended)
         domain.appended.append((expected + 1, record))
+        self._state.index.appending[domain.name] = None
         effect = Append(domain.name, domain.epoch, record, expected, chained, domain.term)
         self.effects.append(effect)
         return expected + 1

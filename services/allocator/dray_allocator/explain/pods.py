@@ -63,7 +63,7 @@ def _held_devices(state: AllocatorState, domain: SchedulingDomain) -> Iterator[R
 
 def _reservations(state: AllocatorState, claim_uid: str) -> Iterator[Reservation]:
     claim = state.facts.claims[claim_uid]
-    for domain in state.domains.values():
+    for domain in state.domains_of_claim(claim_uid):
         known = domain.current.claims.get(claim_uid)
         if known is not None and known.stage is not Stage.OVER and claim.void < known.attempt:
             yield known

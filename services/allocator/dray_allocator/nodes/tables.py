@@ -141,13 +141,15 @@ class NodeTables:
             del self._indexes[next(iter(self._indexes))]
 
     def _read_again(self) -> None:
+        changed: dict[str, None] = {}
         for name, cards in self._nodes.items():
-            self._put(name, cards)
+            changed |= dict.fromkeys(self._put(name, cards))
         self._nodes.clear()
-        for table in self.by_pool.values():
-            table.renumber_if_needed()
+        for pool in changed:
+            self.by_pool[pool].renumber_if_needed()
 
-    def _put(self, name: str, cards: bool) -> None:
+    def _put(self, name: str, cards: bool) -> list[str]:
+        """Read a node again; return the pools whose tables have or had it."""
         before, now = self._pool_of.pop(name, ""), self._pools.of(name)
         if before and before != now:
             self.by_pool[before].drop(name)
@@ -155,3 +157,4 @@ class NodeTables:
         if table is not None:
             table.put(name, cards=cards)
             self._pool_of[name] = now
+        return [pool for pool in (before, now) if pool in self.by_pool]

@@ -4,6 +4,7 @@ A lease only saves work; what protects a log is its last sequence.
 """
 
 import asyncio
+import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -16,13 +17,21 @@ from dray.messages.base import token
 from dray.messages.decisions import domain_lease, log_stream
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
-from dray_allocator.values.events import Event, LogLost, Serve, StandBy
+from dray_allocator.values.events import Event, LogLost, RecordSeen, Serve, StandBy
 
 _REPLICAS: Final = "replica."
 _AT_ONCE: Final = 1024
 """Leases that are asked for together. A server that syncs each write stores some 3 000 a second."""
+_RETRIED: Final = 16
+"""Skipped domains that are looked at after an event."""
 _LOOKS: Final = 4
-"""How often per renewal other replicas are counted and free domains are looked for."""
+"""How often per renewal other replicas are counted, free domains are looked for, and a part of the
+leases is renewed."""
+
+
+def _part_of(domain: str) -> int:
+    """The part of the leases that a domain's lease is in."""
+    return zlib.crc32(domain.encode()) % _LOOKS
 
 
 class LeaseHolder:
@@ -64,8 +73,9 @@ class LeaseHolder:
         self._replicas = 1
         self._others: int | None = None
         """Other replicas that can serve; None: not counted yet."""
-        self._due_s = 0.0
-        """When the leases are to be renewed, by the loop's clock."""
+        self._due_s = [0.0] * _LOOKS
+        """When each part of the leases is to be renewed, by the loop's clock. In parts, no lease
+        waits for a thousand others."""
         self._counted_s = -lease_renewal_s
         """When replicas were counted last."""
         self._wake = asyncio.Event()
@@ -83,12 +93,18 @@ class LeaseHolder:
         """Start the next turn at once."""
         self._wake.set()
 
-    def retry_skipped(self) -> None:
-        """After an event, start the next turn if a skipped domain can be served now."""
-        domains = self._domains()
-        if any(name in domains and self._may_serve(domains[name]) for name in self.skipped):
-            self.skipped = ()
-            self._wake.set()
+    def retry_skipped(self, event: Event) -> None:
+        """After an event, start the next turn if a skipped domain can be served now. Few are looked
+        at; all others are at the next turn."""
+        names = self.skipped[:_RETRIED]
+        if isinstance(event, RecordSeen) and event.domain in self.skipped:
+            names = (event.domain,)
+        for name in names:
+            domain = self._state.domains.get(name) or self._state.unread_domains.get(name)
+            if domain is not None and self._may_serve(domain):
+                self.skipped = ()
+                self._wake.set()
+                return
 
     async def run(self) -> None:
         """Take, renew and hand over until cancelled."""
@@ -131,9 +147,8 @@ class LeaseHolder:
         """Renew the leases that are due, take free ones, and release those above a fair share."""
         await self._leave_undecodable()
         now_s = asyncio.get_running_loop().time()
-        is_due = now_s >= self._due_s
-        if is_due:
-            self._due_s = now_s + self._lease_renewal_s
+        due = self._due_parts(now_s)
+        is_due = 0 in due
         if now_s >= self._counted_s + self._lease_renewal_s / _LOOKS:
             self._counted_s = now_s
             await self._count_replicas(is_due)
@@ -147,7 +162,7 @@ class LeaseHolder:
                 continue
             elif domain.name not in self._leased and domain.name not in self._served:
                 free.append(domain)
-            elif is_due or domain.name not in self._served:
+            elif _part_of(domain.name) in due or domain.name not in self._served:
                 held.append(domain)
         while held:
             await self._keep(held[:_AT_ONCE])
@@ -157,6 +172,16 @@ class LeaseHolder:
             await self._keep(free[:at_once])
             del free[:at_once]
         await self._hand_over()
+
+    def _due_parts(self, now_s: float) -> list[int]:
+        """The parts of the leases that are to be renewed now."""
+        due = [part for part, at_s in enumerate(self._due_s) if now_s >= at_s]
+        rest_s = self._lease_renewal_s / _LOOKS
+        for part in due:
+            # All are due at first; later, each is in a turn of its own.
+            is_first = self._due_s[part] == 0.0
+            self._due_s[part] = now_s + (rest_s * (part + 1) if is_first else self._lease_renewal_s)
+        return due
 
     async def _leave_undecodable(self) -> None:
         """Release the domains that only a newer release can decide upon."""

@@ -157,7 +157,7 @@ class Replica:
             await asyncio.sleep(0)
             self._perform(handle(self._state, Continue()), cause)
         if self._serving.skipped:
-            self._serving.retry_skipped()
+            self._serving.retry_skipped(event)
 
     def _search(self) -> None:
         """Continue long searches between other events."""

@@ -295,6 +295,8 @@ class SchedulingDomain:
     renamed: int = 0
     """A lower epoch that the new facts name. It is followed as soon as this log is known to be
     lost."""
+    place: int = 0
+    """Its position among the replica's domains."""
     queue: SchedulingQueue = field(default_factory=SchedulingQueue)
     groups: PendingGroups = field(default_factory=PendingGroups)
     """PodGroups whose pods are decided together."""
@@ -305,7 +307,11 @@ class SchedulingDomain:
     ticked: bool = False
     """A tick was folded and not handled yet."""
     settle: bool = True
-    """Whether ``unsettled`` must be checked."""
+    """Whether all of ``unsettled`` must be checked."""
+    to_settle: dict[str, None] = field(default_factory=dict)
+    """Claims of ``unsettled`` that changed since they were checked."""
+    ending: dict[str, None] = field(default_factory=dict)
+    """Claims of ``unsettled`` whose reservation ends with the next tick."""
 
     unwritten: Learned | None = None
     """The workload model that is used but not in the log yet; the next decided record has it."""
@@ -330,6 +336,7 @@ class SchedulingDomain:
         return bool(
             self.ticked
             or self.settle
+            or self.to_settle
             or queue.active
             or queue.must_scan
             or groups.touched

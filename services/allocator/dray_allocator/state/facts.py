@@ -6,6 +6,7 @@ that the object has left (its pool changed).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -62,8 +63,10 @@ class PoolChanges(msgspec.Struct, frozen=True, gc=False):
     """Pools whose reservations may end."""
     lost: tuple[str, ...] = ()
     """Pools that lost a node."""
+    requirements: tuple[str, ...] = ()
+    """Pools whose pods have other requirements."""
     are_requirements: bool = False
-    """Whether the requirements of pods change."""
+    """The same for all pools."""
     are_matches: bool = False
     """Whether devices may match other selectors."""
 
@@ -180,6 +183,8 @@ class Facts:
     """Increases with every fact of a node."""
     members: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per pool, its nodes."""
+    leaving: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Per pool, the nodes that leave it and are in no pool yet."""
     in_other_pools: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per pool, nodes that it selects and another pool has."""
     classes: dict[str, DeviceClass] = field(default_factory=dict)
@@ -319,6 +324,7 @@ class Facts:
             self._served.clear()
         if known is not None:
             self.members[known.node.pool].pop(node.name, None)
+            _move(self.leaving, node.name, _leaves(known.node), None)
             for pool in known.also_selected_by:
                 self.in_other_pools[pool].pop(node.name, None)
         if fact.deleted:
@@ -328,6 +334,7 @@ class Facts:
         also = fact.also_selected_by
         made = self.nodes[node.name] = NodeFact(node, fact.revision, counted, also)
         self.members.setdefault(node.pool, {})[node.name] = None
+        _move(self.leaving, node.name, None, _leaves(node))
         for pool in also:
             self.in_other_pools.setdefault(pool, {})[node.name] = None
         return _changes_of_node(node.name, known, made)
@@ -349,8 +356,10 @@ class Facts:
         """Apply a GPUPool."""
         name = fact.pool.name
         _keep(self.pools, name, fact.pool, fact.deleted)
-        pods = tuple([uid for uid, pod in self.pods.items() if pod.pool == name])
-        return Changes(pods=pods, pools=_REQUIREMENTS)
+        return Changes(
+            pods=tuple(self.pods_in.get(name, ())),
+            pools=PoolChanges(capacity=(name,), requirements=(name,)),
+        )
 
     def put_policy(self, fact: PolicyObserved) -> Changes:
         """Apply the policy of pools."""
@@ -411,10 +420,8 @@ class Facts:
             (self.gone_claims, self._claim_revisions),
             (self.gone_pods, self._pod_revisions),
         ):
-            while gone:
-                uid = next(iter(gone))
-                if self.now_unix_s - gone[uid] < GONE_KEPT_S:
-                    break
+            oldest = takewhile(lambda one: self.now_unix_s - one[1] >= GONE_KEPT_S, gone.items())
+            for uid in [uid for uid, _ in oldest]:
                 del gone[uid]
                 revisions.pop(uid, None)
 
@@ -534,6 +541,11 @@ def _move(
         index.setdefault(pool, {})[uid] = None
 
 
+def _leaves(node: Node) -> str | None:
+    """The pool that a node leaves, while it is in no pool."""
+    return node.leaving if node.leaving and not node.pool else None
+
+
 def _membership(node: Node) -> tuple[str, str]:
     return node.pool, node.owner
 
@@ -564,9 +576,18 @@ def _changes_of_node(name: str, before: NodeFact | None, after: NodeFact | None)
         # Pods that left the sums, too: who folds their decision now assumes them until they end.
         counted=tuple(sorted(_counted(before) ^ _counted(after))),
         pools=PoolChanges(
-            tuple(capacity), unsettled=tuple(pools), lost=tuple(pools) if is_lost else ()
+            tuple(capacity),
+            unsettled=tuple(pools) if _may_end(before, after) else (),
+            lost=tuple(pools) if is_lost else (),
         ),
     )
+
+
+def _may_end(before: NodeFact | None, after: NodeFact | None) -> bool:
+    """Whether reservations on a node may end, or the node may leave its pool."""
+    if before is None or after is None or after.node.leaving:
+        return True
+    return _membership(before.node) != _membership(after.node)
 
 
 def _counted(fact: NodeFact | None) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """Applies what is read of decision logs; decides nothing."""
 
-from dray.messages.decisions import AnyRecord, Released
+from dray.messages.decisions import AnyRecord, Checkpoint, Released
 from dray_allocator.state.domain import SchedulingDomain, subjects
 from dray_allocator.state.facts import Changes
 from dray_allocator.state.state import AllocatorState
@@ -35,11 +35,13 @@ def _fold_next(
 ) -> None:
     if domain.appended and domain.appended[0] == (sequence, record):
         domain.appended.popleft()
+        if not domain.appended:
+            state.index.appending.pop(domain.name, None)
         domain.confirmed.fold(sequence, record)
         return
     forget_appended(state, domain)
     domain.confirmed.fold(sequence, record)
-    state.requeue(domain.current.fold(sequence, record))
+    state.requeue(domain.current.fold(sequence, record), domain)
 
 
 def _begin_again(state: AllocatorState, known: SchedulingDomain) -> SchedulingDomain:
@@ -76,14 +78,19 @@ def stop_log(state: AllocatorState, event: RecordUndecodable) -> None:
     forget_appended(state, domain)
     domain.fence = None
     domain.undecodable = event.why
+    state.index.undecodable[domain.name] = None
 
 
 def forget_appended(state: AllocatorState, domain: SchedulingDomain) -> None:
     """Return to the confirmed log: another replica may have appended."""
     forgotten = domain.forget_appended() if domain.appended else []
+    state.index.appending.pop(domain.name, None)
     # Parts of a decision that were read back count no longer without the others.
     for record in (*forgotten, *(domain.current.group_parts if forgotten else ())):
-        state.requeue(subjects(record))
+        state.requeue(subjects(record), domain)
         if isinstance(record, Released):  # Its reservations are assumed again.
             claims = (domain.current.claims.get(one.claim_uid) for one in record.releases)
-            state.requeue(Changes(pods=tuple([one.pod_uid for one in claims if one is not None])))
+            pods = tuple([one.pod_uid for one in claims if one is not None])
+            state.requeue(Changes(pods=pods), domain)
+        elif isinstance(record, Checkpoint):  # What it left out is known again.
+            state.requeue(Changes(tuple(domain.current.claims), tuple(domain.current.pods)), domain)

@@ -66,6 +66,8 @@ class PendingGroups:
         """Remove a group that is decided, or whose pods are decided one by one."""
         self.pending.pop(key, None)
         self.unschedulable.pop(key, None)
+        if not self.pending:
+            self.active.clear()  # Else an entry that no longer counts is work for ever.
 
     def back_off(self, key: GroupKey, now_unix_s: float) -> None:
         """Do not try an unschedulable group for a while, longer each time."""

@@ -9,7 +9,7 @@ A replica reads the pools that it serves and those that they depend on (docs/adr
 in a pool only when it has read everything that the records of that pool were based on.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol
 
@@ -48,6 +48,7 @@ from dray_allocator.state.domain import (
     executed_unknown,
     merely_held,
 )
+from dray_allocator.state.domain_index import DomainIndex
 from dray_allocator.state.facts import EVERYWHERE, NOTHING, Changes, Facts, PoolChanges
 from dray_allocator.state.kept_scores import KeptScores
 from dray_allocator.state.pending_groups import PendingGroups
@@ -104,10 +105,20 @@ class AllocatorState:
     """Devices whose use grew, to be checked."""
     ticks: int = 0
     """How many were applied."""
+    is_postponed: bool = False
+    """Whether domains take a step after the next ``Continue``."""
+    last_place: int = 0
+    """The place of the last domain that took a step before those."""
+    index: DomainIndex = field(default_factory=DomainIndex)
+    """Which domains an event may concern."""
     kept_scores: KeptScores = field(default_factory=KeptScores)
     """Of this replica's decisions, for people."""
     _queued_in: dict[str, str] = field(default_factory=dict)
     """By pod, the only domain in whose queue it may be."""
+    _places: int = 0
+    """How many domains were added."""
+    _dependencies: int = 0
+    """The version of ``pool_dependencies`` to which ``index.unread`` belongs."""
 
     def __post_init__(self) -> None:
         self.published = PublishedDevices(self.rules.drivers)
@@ -137,19 +148,58 @@ class AllocatorState:
         )
         self.tables = NodeTables(source, pools)
 
+    def busy(self, *, goes_on: bool) -> list[SchedulingDomain]:
+        """Served domains in which a step may do something, in the order in which they were added.
+        ``goes_on``: paused searches may continue."""
+        found = []
+        for name in tuple(self.index.busy):
+            domain = self.domains.get(name)
+            if domain is None or domain.fence is None or not domain.has_work(goes_on=True):
+                del self.index.busy[name]
+            elif goes_on or not domain.queue.paused or domain.has_work(goes_on=False):
+                found.append(domain)
+        return sorted(found, key=_place) if len(found) > 1 else found
+
+    def ready_and_busy(self, *, goes_on: bool) -> list[SchedulingDomain]:
+        """Of these, the domains to whose logs this replica may append now."""
+        return [domain for domain in self.busy(goes_on=goes_on) if self.ready(domain)]
+
     def complete(self, domain: SchedulingDomain) -> bool:
         """Whether everything was read that earlier records were based on."""
         return self._has_its_facts(domain) and self.is_caught_up(domain.name)
 
     def all_complete(self) -> bool:
-        """Whether ``complete`` is true for all domains; their logs are looked at once."""
-        domains = self.domains.values()
-        if not self.subscriptions.has_read_all(self.facts.position):
-            return all(self.complete(domain) for domain in domains)
-        return self.has_read_all_logs() and all(
-            self._has_its_facts(domain) and not self.undecodable_for(domain.name)
-            for domain in domains
-        )
+        """Whether ``complete`` is true for all domains."""
+        facts, spans = self.facts, self.published.shared_pools
+        if facts.undecodable.facts or (spans and not self.subscriptions.everything):
+            return all(self.complete(domain) for domain in self.domains.values())
+        is_whole = facts.synced and facts.whole and facts.is_dated
+        return is_whole and not self.undecodable_log() and not self._is_unread()
+
+    def _is_unread(self) -> bool:
+        """Whether a domain lacks something that it is to read."""
+        if self._dependencies != self.pool_dependencies.version:
+            self._dependencies = self.pool_dependencies.version
+            self.all_unread()
+        return _first_of(self.index.unread, self.domains, self._lacks) is not None
+
+    def all_unread(self) -> None:
+        """Note that any domain may lack something: other pools are to be read."""
+        self.index.unread |= dict.fromkeys(self.domains)
+
+    def _lacks(self, domain: SchedulingDomain) -> bool:
+        position = self.facts.position
+        if domain.unnamed or domain.current.facts_sequence > position:
+            return True
+        if self.subscriptions.has_read_all(position):
+            return not (domain.read or domain.lost or domain.undecodable)
+        return not self.is_caught_up(domain.name)
+
+    def undecodable_log(self) -> str:
+        """Why the log of any domain can't be decoded; empty if all can be."""
+        domains = {**self.domains, **self.unread_domains} if self.index.undecodable else {}
+        found = _first_of(self.index.undecodable, domains, lambda one: bool(one.undecodable))
+        return found.undecodable if found is not None else ""
 
     def _has_its_facts(self, domain: SchedulingDomain) -> bool:
         facts, needed = self.facts, domain.current.facts_sequence
@@ -174,16 +224,16 @@ class AllocatorState:
     def undecodable_for(self, pool: str) -> str:
         """Why this replica must not decide in the pool, although others may: a message of a newer
         release that it can't decode, of this pool or of one that it depends on. Empty if it may."""
-        facts, spans = self.facts, self.published.shared_pools
-        pools = (*self.domains, *self.unread_domains) if spans else self.pool_dependencies.of(pool)
+        facts = self.facts
+        if self.published.shared_pools:
+            return self.undecodable_log() or facts.undecodable.any()
+        pools = self.pool_dependencies.of(pool)
         for one in pools:
             domain = self.domains.get(one) or self.unread_domains.get(one)
             if domain is not None and domain.undecodable:
                 return domain.undecodable
         if not facts.undecodable.facts:
             return ""
-        if spans:
-            return facts.undecodable.any()
         for one in pools:
             known, members = facts.pools.get(one), facts.members.get(one, {})
             why = facts.undecodable.stop(one, members, known.template if known else "")
@@ -201,9 +251,10 @@ class AllocatorState:
 
     def has_read_all_logs(self) -> bool:
         """Whether all logs were folded to their end once, or as far as they can be."""
-        return all(
-            domain.read or domain.lost or domain.undecodable for domain in self.domains.values()
-        )
+        if not self._is_unread():
+            return True
+        domains = (self.domains.get(name) for name in self.index.unread)
+        return all(one is None or one.read or one.lost or one.undecodable for one in domains)
 
     def _has_read_log(self, pool: str) -> bool:
         domain = self.domains.get(pool)
@@ -222,10 +273,10 @@ class AllocatorState:
     @property
     def unfinished(self) -> bool:
         """Whether ``Continue`` has something to do."""
-        return any(
+        return self.is_postponed or any(
             (one.queue.active or one.queue.paused or one.groups.touched or one.groups.active)
             and self.ready(one)
-            for one in self.domains.values()
+            for one in self.busy(goes_on=True)
         )
 
     def is_decidable(self, pod: Pod) -> bool:
@@ -262,18 +313,19 @@ class AllocatorState:
 
     def is_claimed(self, claim: Claim) -> bool:
         """Whether an earlier attempt of the claim is not over yet."""
-        for domain in self.domains.values():
-            reservation = domain.current.claims.get(claim.uid)
-            if reservation is not None and reservation.stage is not Stage.OVER:
-                return True
-            if claim.decision > claim.void and self._is_unknown(domain, claim, reservation):
-                return True
-        return False
+        return self.is_reserved(claim.uid) or (
+            claim.decision > claim.void
+            and (domain := self.domains.get(self.facts.pool_of(claim))) is not None
+            and executed_unknown(claim, domain.current.claims.get(claim.uid))
+        )
 
-    def _is_unknown(
-        self, domain: SchedulingDomain, claim: Claim, known: Reservation | None
-    ) -> bool:
-        return executed_unknown(claim, known) and self.facts.pool_of(claim) == domain.name
+    def domains_of_claim(self, claim_uid: str) -> list[SchedulingDomain]:
+        """The domains whose log has a claim, or that have an attempt of it to settle."""
+        return _those_of(self.index.claims, claim_uid, self.domains, _has_claim)
+
+    def domains_of_pod(self, pod_uid: str) -> list[SchedulingDomain]:
+        """The domains whose log has a decision on a pod."""
+        return _those_of(self.index.pods, pod_uid, self.domains, _has_pod)
 
     def apply(self, sequence: int, fact: Fact | UndecodableFact) -> list[Effect]:
         """Apply a fact that has no pool, or whose pool is subscribed to."""
@@ -338,6 +390,7 @@ class AllocatorState:
         self.ticks += 1
         for domain in self.domains.values():
             domain.ticked = True
+            self.index.busy[domain.name] = None
         return NOTHING
 
     def _name_epoch(self, fact: DomainObserved) -> list[Effect]:
@@ -351,6 +404,7 @@ class AllocatorState:
                 return []
             if self.unread_domains.pop(fact.domain, None) is not None:
                 return []
+            self.index.appending.pop(fact.domain, None)
             self._requeue_domain(fact.domain, self.domains.pop(fact.domain))
             return [Unfollow(fact.domain)]
         if known is not None and fact.epoch <= known.epoch and not (known.unnamed and known.lost):
@@ -372,7 +426,12 @@ class AllocatorState:
 
     def add(self, domain: SchedulingDomain) -> None:
         """Add a domain that is subscribed to, before its facts are read."""
+        before = self.domains.get(domain.name)
+        self._places += 1
+        domain.place = self._places if before is None else before.place
         self.domains[domain.name] = domain
+        self.index.unread[domain.name] = None
+        self.index.appending.pop(domain.name, None)
         self._set_topology(domain)
 
     def replace(self, domain: SchedulingDomain) -> None:
@@ -404,6 +463,7 @@ class AllocatorState:
             domain.renamed = 0
             domain.node_worths = NodeWorths()  # It has the numbers of the old tables.
             domain.groups = PendingGroups()
+            self.index.unread[domain.name] = self.index.busy[domain.name] = None
         self.requeue_all()
 
     def assume(
@@ -413,6 +473,7 @@ class AllocatorState:
         dequeue its pods."""
         pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
         domain.current.take(decision, self.facts.now_unix_s)
+        self.index.note(domain.name, [one.uid for one in decision.claims], (pod_uid,))
         domain.queue.remove(pod_uid)
         is_counted = self._is_counted(pod_uid, node)
         if is_counted or not (is_charged or self.assumed_pods.add(pod_uid, node, _held(decision))):
@@ -449,8 +510,12 @@ class AllocatorState:
         self.assumed_pods.set(decision.pod_uid, decision.node, None)
         self._use_changed(devices, decision.node)
 
-    def requeue(self, changes: Changes) -> None:
-        """Compute again what follows from the changed objects."""
+    def requeue(self, changes: Changes, log: SchedulingDomain | None = None) -> None:
+        """Compute again what follows from the changed objects. ``log``: the domain whose log
+        changed them."""
+        if log is not None:
+            self.index.unread[log.name] = self.index.busy[log.name] = None
+            self.index.note(log.name, changes.claims, changes.pods)
         if changes is NOTHING:
             return
         facts, pods = self.facts, dict.fromkeys(changes.pods)
@@ -467,8 +532,9 @@ class AllocatorState:
         for group in changes.groups:
             self._touch_group(group)
         for pod_uid in changes.ended:
-            for domain in self.domains.values():
-                domain.settle = domain.settle or pod_uid in domain.current.pods
+            for domain in self.domains_of_pod(pod_uid):
+                if (decision := domain.current.pods.get(pod_uid)) is not None:
+                    self._settle(domain, [claim.uid for claim in decision.claims])
         if changes.nodes or changes.cards:
             self._requeue_nodes(changes)
         if changes.pools is not None:
@@ -493,24 +559,28 @@ class AllocatorState:
             self._capacity_changed_everywhere()
         for pool in changes.capacity:
             if (domain := self.domains.get(pool)) is not None:
-                domain.queue.capacity_version += 1
+                self._capacity_changed_in(domain)
         for pool in changes.unsettled:
             if (domain := self.domains.get(pool)) is not None:
                 domain.settle = True
+                self.index.busy[pool] = None
         for pool in changes.lost:
             if (domain := self.domains.get(pool)) is not None:
                 domain.queue.node_lost_unix_s = self.facts.now_unix_s
-        if changes.are_requirements:
-            self._requirements_changed()
+        if changes.are_requirements or changes.requirements:
+            self._requirements_changed(
+                tuple(self.domains) if changes.are_requirements else changes.requirements
+            )
         if changes.are_matches:
             self.published.clear_eligible()
             self.tables.forget_indexes()
 
-    def _requirements_changed(self) -> None:
+    def _requirements_changed(self, pools: Sequence[str]) -> None:
         if self.patterns is not None:
             self.patterns.forget()
-        for domain in self.domains.values():
-            self._set_topology(domain)
+        for pool in pools:
+            if (domain := self.domains.get(pool)) is not None:
+                self._set_topology(domain)
 
     def _set_topology(self, domain: SchedulingDomain) -> None:
         """Pods of one signature fit the same nodes only in one topology."""
@@ -518,6 +588,7 @@ class AllocatorState:
         if domain.queue.topology != topology:
             domain.queue.topology = topology
             domain.queue.request_full_scan()
+            self.index.busy[domain.name] = None
 
     def requeue_all(self) -> None:
         """Compute everything again, after the facts were lost."""
@@ -536,12 +607,7 @@ class AllocatorState:
         """Whether the claim uses nothing and is in no log, as a new claim."""
         if claim is None or claim.allocation is not None or claim.decision:
             return False
-        if self.device_usage.has(claim_uid):
-            return False
-        for domain in self.domains.values():
-            if claim_uid in domain.unsettled or claim_uid in domain.current.claims:
-                return False
-        return True
+        return not self.device_usage.has(claim_uid) and not self.domains_of_claim(claim_uid)
 
     def _recompute_use(self, claim_uid: str, claim: Claim | None) -> None:
         change = self.device_usage.set(claim_uid, self._use(claim_uid))
@@ -551,7 +617,12 @@ class AllocatorState:
             self._use_changed((*change.taken, *change.freed))
         for device in change.freed:
             self._capacity_freed_on(device)
-        for domain in self.domains.values():
+        domains = self.domains_of_claim(claim_uid)
+        if claim is not None and claim.decision > claim.void:
+            of_claim = self.domains.get(self.facts.pool_of(claim))
+            if of_claim is not None and of_claim not in domains:
+                domains.append(of_claim)
+        for domain in domains:
             self._recompute_unsettled(domain, claim_uid, claim)
 
     def _suspect(self, device: DeviceId, claim_uid: str) -> None:
@@ -561,7 +632,8 @@ class AllocatorState:
 
     def is_reserved(self, claim_uid: str) -> bool:
         """Whether an attempt at the claim stands in a log that is read and is not over."""
-        known = (domain.current.claims.get(claim_uid) for domain in self.domains.values())
+        domains = self.domains_of_claim(claim_uid)
+        known = (domain.current.claims.get(claim_uid) for domain in domains)
         return any(one is not None and one.stage is not Stage.OVER for one in known)
 
     def _use_changed(self, devices: Sequence[DeviceId], node: str = "") -> None:
@@ -583,7 +655,7 @@ class AllocatorState:
             return claim.allocation
         gone = claim_uid in self.facts.gone_claims
         used: Allocation | None = None
-        for domain in self.domains.values():
+        for domain in self.domains_of_claim(claim_uid):
             reservation = domain.current.claims.get(claim_uid)
             if reservation is not None and counts(reservation, claim, gone):
                 more = reservation.allocation
@@ -595,8 +667,11 @@ class AllocatorState:
     ) -> None:
         reservation = domain.current.claims.get(claim_uid)
         if reservation is None:
-            is_begun = claim is not None and claim.decision > claim.void
-            unsettled = is_begun and claim is not None and self._is_unknown(domain, claim, None)
+            unsettled = (
+                claim is not None
+                and executed_unknown(claim, None)
+                and self.facts.pool_of(claim) == domain.name
+            )
         elif reservation.stage is Stage.HELD:
             unsettled = True
         elif reservation.stage is Stage.COMMITTED:
@@ -605,16 +680,18 @@ class AllocatorState:
             unsettled = claim is None
         if unsettled:
             domain.unsettled[claim_uid] = None
+            self.index.note(domain.name, (claim_uid,), ())
             if not merely_held(reservation, claim):
-                domain.settle = True
+                self._settle(domain, (claim_uid,))
         else:
             domain.unsettled.pop(claim_uid, None)
+            domain.to_settle.pop(claim_uid, None)
             domain.asked.pop(claim_uid, None)
 
     def _recompute_assumed_pod(self, pod_uid: str) -> None:
         """Assume the pod on its node while a log reserves it and the node's sums lack it."""
         node, held = "", None
-        for domain in self.domains.values():
+        for domain in self.domains_of_pod(pod_uid):
             decision = domain.current.pods.get(pod_uid)
             if decision is not None and self._is_held(pod_uid, decision.node):
                 node, held = decision.node, _held(decision)
@@ -660,15 +737,20 @@ class AllocatorState:
             key = (-pod.priority, pod.created_unix_s, pod.uid)
             # A replica that begins to serve activates all pods.
             domain.queue.add(pod_uid, key, activate=domain.fence is not None)
+            self.index.busy[pool] = None
 
     def _touch_group(self, group: GroupKey) -> None:
         """Have a group looked at again in the domains of its pods."""
-        pools = self.facts.groups.pools(group)
-        for domain in self.domains.values():
-            if domain.name in pools:
-                domain.groups.touch(group)
-            else:
+        pools = dict.fromkeys(self.facts.groups.pools(group))
+        for name in self.index.groups.pop(group, {}):
+            if name not in pools and (domain := self.domains.get(name)) is not None:
                 domain.groups.remove(group)
+        for name in pools:
+            if (domain := self.domains.get(name)) is not None:
+                domain.groups.touch(group)
+                self.index.busy[name] = None
+        if pools:
+            self.index.groups[group] = pools
 
     def _capacity_freed_on(self, device: DeviceId) -> None:
         """Something of a device was freed."""
@@ -683,12 +765,72 @@ class AllocatorState:
         fact = self.facts.nodes.get(node)
         domain = self.domains.get(fact.node.pool) if fact else None
         if domain is not None:
-            domain.queue.capacity_version += 1
+            self._capacity_changed_in(domain)
 
     def _capacity_changed_everywhere(self) -> None:
         """Something changed that all domains read."""
         for domain in self.domains.values():
-            domain.queue.capacity_version += 1
+            self._capacity_changed_in(domain)
+
+    def _capacity_changed_in(self, domain: SchedulingDomain) -> None:
+        domain.queue.capacity_version += 1
+        self.index.busy[domain.name] = None
+
+    def _settle(self, domain: SchedulingDomain, claims: Iterable[str]) -> None:
+        """Have reservations of the domain checked."""
+        domain.to_settle |= dict.fromkeys(claims)
+        self.index.busy[domain.name] = None
+
+
+def _those_of(
+    index: dict[str, tuple[str, ...]],
+    uid: str,
+    domains: dict[str, SchedulingDomain],
+    has: Callable[[SchedulingDomain, str], bool],
+) -> list[SchedulingDomain]:
+    """The domains that have an object, in their order; the others are dropped from the index."""
+    names = index.get(uid)
+    if names is None:
+        return []
+    known = (domains.get(name) for name in names)
+    found = [domain for domain in known if domain is not None and has(domain, uid)]
+    if not found:
+        del index[uid]
+    elif len(found) < len(names):
+        index[uid] = tuple([domain.name for domain in found])
+    return sorted(found, key=_place) if len(found) > 1 else found
+
+
+def _first_of(
+    index: dict[str, None],
+    domains: dict[str, SchedulingDomain],
+    holds: Callable[[SchedulingDomain], bool],
+) -> SchedulingDomain | None:
+    """A domain for which this holds; those before it are dropped from the index."""
+    found, passed = None, []
+    for name in index:
+        domain = domains.get(name)
+        if domain is not None and holds(domain):
+            found = domain
+            break
+        passed.append(name)
+    for name in passed:
+        del index[name]
+    return found
+
+
+def _has_claim(domain: SchedulingDomain, uid: str) -> bool:
+    """Whether a domain's log, confirmed or not, has a claim, or an attempt of it is to settle."""
+    return uid in domain.current.claims or uid in domain.unsettled or uid in domain.confirmed.claims
+
+
+def _has_pod(domain: SchedulingDomain, uid: str) -> bool:
+    """Whether a domain's log, confirmed or not, has a decision on a pod."""
+    return uid in domain.current.pods or uid in domain.confirmed.pods
+
+
+def _place(domain: SchedulingDomain) -> int:
+    return domain.place
 
 
 def _is_moved(moved_to: str | None, uid: str, known: Container[str]) -> bool:

@@ -106,6 +106,8 @@ class PoolDependencies:
     _moved: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per claim or pod, the pools that it was in."""
     _closures: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    version: int = 0
+    """Increases with every change."""
 
     def of(self, pool: str) -> tuple[str, ...]:
         """The pool, and the pools that it depends on."""
@@ -158,6 +160,7 @@ class PoolDependencies:
         else:
             del self._pairs[what]
         self._closures.clear()
+        self.version += 1
 
     def _closure(self, pool: str) -> tuple[str, ...]:
         found = {pool: None}

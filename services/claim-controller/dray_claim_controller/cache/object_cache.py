@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeGuard, TypeVar
 from msgspec.structs import replace
 
 from dray.api.claims import UNREAD, Claim, GivenUp
+from dray.api.groups import DEFAULT_QUEUE
 from dray.api.pods import GroupKey, Pod
 from dray.kube.convert import pod_from, revision_of
 from dray.kube.ports import (
@@ -34,6 +35,7 @@ from dray.kube.ports import (
 )
 from dray_claim_controller.cache.abandoned_attempts import refresh_abandoned, with_void
 from dray_claim_controller.cache.cached_objects import (
+    TERMINAL,
     CachedPod,
     CachedResourceClaim,
     FactKey,
@@ -56,6 +58,7 @@ from dray_claim_controller.cache.group_members import (
     fact_key,
     resource_of,
 )
+from dray_claim_controller.cache.group_references import GroupReferences, QueueCounts, QueueShare
 from dray_claim_controller.cache.object_texts import ObjectText, ObjectTexts
 from dray_claim_controller.cache.pool_selectors import PoolSelectors
 from dray_claim_controller.cache.resources import FACTS_OF, WATCHED, name_of
@@ -149,6 +152,9 @@ class ObjectCache:
         """Objects of the other kinds, by plural and ``namespace/name``."""
         self.pool_selectors = PoolSelectors()
         self.group_members = GroupMembers()
+        self.group_references = GroupReferences()
+        self._queue_counts: QueueCounts | None = None
+        """Once it was asked for."""
         self.users = ClaimUsers()
         self.foreign_users = ClaimUsers()
         """Pods without dray's claims."""
@@ -360,6 +366,9 @@ class ObjectCache:
                 self._note(resource, converted, converted.why_unreadable)
                 if resource in (NODES, POOLS):
                     self._select(resource, converted)
+                if resource in _GROUPS:
+                    key = _group_named(resource, converted.name)
+                    self.group_references.put(key, converted.value)
         for uid, cached in self.pods.items():
             if cached.fills_node:
                 self._note(PODS, ConvertedObject(uid, ObjectText(uid, 0, b""), cached), UNREAD)
@@ -457,6 +466,8 @@ class ObjectCache:
         spec = texts[name].get("spec") if resource is POOLS and known is not None else None
         texts.put(name, new.version)
         concerned = self._select(resource, new) if resource in (NODES, POOLS) else []
+        if resource in _GROUPS:
+            self.group_references.put(_group_named(resource, name), new.value)
         if resource is POOLS and (known is None or spec != new.object.get("spec")):
             self._touch_nodes(concerned, revision)
         if resource is not POLICIES or known is None:
@@ -650,6 +661,8 @@ class ObjectCache:
             self.mark(FactKey("inventory", name), revision)
             self.pool_selectors.drop_node(name)
             self._forget_node(name)
+        if resource in _GROUPS:
+            self.group_references.put(_group_named(resource, name), None)
         if resource is POOLS:
             self._touch_nodes(self.pool_selectors.drop_pool(name), revision)
         self._tell_plain(resource, name, revision)
@@ -673,18 +686,36 @@ class ObjectCache:
             pools = self.pool_selectors.pools().values()
             self.changed_pools.put(*(pool.name for pool in pools if pool.template == name))
         elif resource in _GROUPS:
-            self._tell_groups(resource, (name,), revision)
+            self._tell_group(_group_named(resource, name), revision)
         elif resource in (QUEUES, PRIORITY_CLASSES):
-            # There are few of them, and they change rarely.
-            for kind in _GROUPS:
-                self._tell_groups(kind, tuple(self.plain[kind.plural]))
+            for group in self.group_references.naming(resource.plural, name):
+                self._tell_group(group)
 
-    def _tell_groups(self, resource: Resource, names: Iterable[str], revision: int = 0) -> None:
-        """PodGroups came, changed or went, or what their facts depend on did."""
-        for name in names:
-            group = _group_named(resource, name)
-            self.mark(fact_key(group), revision)
-            self.group_members.changed.put(group)
+    def _tell_group(self, group: GroupKey, revision: int = 0) -> None:
+        """A PodGroup came, changed or went, or what its fact depends on did."""
+        self.mark(fact_key(group), revision)
+        self.group_members.changed.put(group)
+
+    def queue_counts(self) -> QueueCounts:
+        """The groups of each Queue, brought up to date by what changed since it was asked last."""
+        if self._queue_counts is None:
+            unread: Unread[GroupKey] = Unread()
+            unread.add(_group_named(POD_GROUPS, name) for name in self.plain[POD_GROUPS.plural])
+            self.group_members.changed.subscribe(unread)
+            self._queue_counts = QueueCounts(unread)
+        self._queue_counts.refresh(self._queue_share)
+        return self._queue_counts
+
+    def _queue_share(self, key: GroupKey) -> QueueShare | None:
+        if (obj := self.group(key)) is None:
+            return None
+        pods = (cached.pod for cached in self.members_of(key))
+        running = (pod for pod in pods if pod is not None and pod.node and not pod.deleting)
+        return QueueShare(
+            queue=(obj.get("spec") or {}).get("queue") or DEFAULT_QUEUE,
+            phase=((obj.get("status") or {}).get("phase") or "Pending").lower(),
+            running=sum(pod.phase not in TERMINAL for pod in running),
+        )
 
     def _touch_nodes(self, names: Iterable[str], revision: int) -> None:
         for name in names:

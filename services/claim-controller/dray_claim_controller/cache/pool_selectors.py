@@ -66,9 +66,8 @@ class PoolSelectors:
 
     def selected(self, pool: Pool) -> list[str]:
         """The nodes that a pool would select if it were there."""
-        labels = _labels_of(pool)
-        every = list(self._nodes)
-        fewest = min((self._nodes_with.get(label, {}) for label in labels), key=len, default=every)
+        having = [self._nodes_with.get(label, {}) for label in _labels_of(pool)]
+        fewest = min(having, key=len) if having else self._nodes
         return [node for node in fewest if selects(pool, self._nodes[node])]
 
     def may_be_contested(self, node: str) -> bool:

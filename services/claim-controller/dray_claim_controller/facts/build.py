@@ -230,9 +230,8 @@ def _node_fact(cache: ObjectCache, name: str, known: NodeHistory) -> NodeObserve
     if bare is None:
         return None
     wanted = assigned_pool(cache, name)
-    movement = MembershipInputs(
-        known.published, known.left, {*pools, *known.closing}, known.recall, known.tombstone
-    )
+    domains = {*pools, *known.closing} if known.closing else pools
+    movement = MembershipInputs(known.published, known.left, domains, known.recall, known.tombstone)
     where = next_membership(cache, name, wanted, movement)
     node = replace(
         _between_owners(bare, wanted, where) or _in_pool(bare, pools.get(where.pool)),

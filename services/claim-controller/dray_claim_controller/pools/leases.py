@@ -10,8 +10,10 @@ from dray.messages.decisions import domain_lease
 from dray.runtime.clock import Clock
 
 _EVERY_S: Final = 2.0
+_PREFIX: Final = "domain."
+"""Of the leases of pools."""
 _AGAIN_EVERY: Final = 5
-"""After so many looks the holder of a lease is read again."""
+"""After so many looks the holders of the leases are read again."""
 _MISSING_FOR: Final = 2
 """Looks without a lease after which nobody serves a pool: a lease changes hands in less."""
 
@@ -46,17 +48,25 @@ class ServingReplicas:
             self._missing.pop(gone, None)
         self._looks += 1
         try:
-            held = set(await self._bus.leases("domain."))
-            for pool in wanted:
-                await self._look_at(pool, held)
+            holders = await self._read(wanted)
         except BusUnavailableError as error:
             structlog.get_logger().debug("leases were not read", why=str(error))
+            return
+        for pool in wanted:
+            self._note(pool, holders.get(domain_lease(pool), ""))
 
-    async def _look_at(self, pool: str, held: set[str]) -> None:
-        known, holder, key = self._holders.get(pool), "", domain_lease(pool)
-        if key in held:
-            is_due = self._looks % _AGAIN_EVERY == 0
-            holder = known if known and not is_due else await self._bus.lease_holder(key)
+    async def _read(self, pools: Iterable[str]) -> dict[str, str]:
+        """The holders by lease: those that are known, while all leases are held and it is not
+        time to read them again."""
+        if self._looks % _AGAIN_EVERY:
+            held = set(await self._bus.leases(_PREFIX))
+            known = {domain_lease(pool): self._holders.get(pool, "") for pool in pools}
+            if all(known.get(key, "") for key in held):
+                return {key: known[key] for key in held}
+        return await self._bus.lease_holders(_PREFIX)
+
+    def _note(self, pool: str, holder: str) -> None:
+        known = self._holders.get(pool)
         if not holder:
             self._missing[pool] = self._missing.get(pool, 0) + 1
             if self._missing[pool] < _MISSING_FOR:

@@ -59,6 +59,22 @@ class Cluster(Replicas):
                     assert min(use.shares, use.whole, *use.used.values(), 0) == 0
                     assert _something(use.used) == _something(again.used)
 
+    def indexes_are_whole(self) -> None:
+        """No domain is forgotten that an event may concern."""
+        for replica in self.replicas:
+            index = replica.state.index
+            for name, domain in replica.state.domains.items():
+                for uid in (*domain.unsettled, *domain.current.claims):
+                    assert name in index.claims[uid]
+                for uid in domain.current.pods:
+                    assert name in index.pods[uid]
+                if domain.serving and domain.has_work(goes_on=True):
+                    assert name in index.busy
+            domains = replica.state.domains
+            assert index.appending.keys() == {name for name in domains if domains[name].appended}
+            all_complete = all(map(replica.state.complete, replica.state.domains.values()))
+            assert replica.state.all_complete() == all_complete
+
     def check_rebuilding(self) -> None:
         """With the logs lost, what claims' statuses say is what was held, without what was only
         reserved; read from the last fact of each object, as a new reader gets them."""

@@ -45,6 +45,7 @@ def test_no_history_sells_a_device_twice(
         act(cluster, step)
         cluster.no_device_is_oversold()
         cluster.counters_are_sums()
+        cluster.indexes_are_whole()
     cluster.check_replays()
     cluster.check_rebuilding()
 
@@ -68,6 +69,7 @@ def test_replicas_that_each_read_some_pools_sell_no_device_twice(
         act_sharing(cluster, step)
         cluster.no_device_is_oversold()
         cluster.counters_are_sums()
+        cluster.indexes_are_whole()
     for pool in cluster.logs:
         cluster.replay(pool)
 
@@ -111,5 +113,6 @@ def test_no_history_with_repeated_facts_allocates_a_device_twice_or_misses_a_fac
         act_oddly(cluster, step)
         cluster.no_device_is_oversold()
         cluster.counters_are_sums()
+        cluster.indexes_are_whole()
     cluster.check_replays()
     cluster.check_rebuilding()

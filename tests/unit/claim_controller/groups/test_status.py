@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 from tests.unit.claim_controller.groups.cluster import KEY, NATIVE, Cluster
 
-from dray.kube.ports import POD_GROUPS, QUEUES
+from dray.api.groups import VOLCANO
+from dray.api.pods import GroupKey
+from dray.kube.ports import POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES, Deleted
+from dray_claim_controller.cache.group_members import fact_key
+from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.cache.snapshot import restore_snapshot, take_snapshot
 from dray_claim_controller.groups.decisions.rules import GroupStatus, QueueStatuses
 
 NOW = 1_700_000_000.0
@@ -198,3 +203,60 @@ def test_the_default_queue_is_made_where_a_group_needs_it_or_volcano_is_absent()
 def test_queues_are_volcanos_where_it_runs(cluster: Cluster) -> None:
     write(cluster)
     assert queues(cluster, acts=False) == {}
+
+
+def test_counts_of_a_queue_follow_its_groups_and_their_pods(cluster: Cluster) -> None:
+    cluster.queue()
+    cluster.queue("other")
+    rule = QueueStatuses(acts_for_volcano=True)
+    rule.answer(cluster.cache)
+    group = cluster.group()
+    bound = cluster.pod("p0", nodeName="n1")
+    cluster.pod("p1")
+    status = rule.answer(cluster.cache)["default"]
+    assert (status["pending"], status["allocated"]) == (1, {"pods": "1"})
+    cluster.group(queue="other")
+    status = rule.answer(cluster.cache)["other"]
+    assert (status["pending"], status["allocated"]) == (1, {"pods": "1"})
+    assert cluster.cache.queue_counts().phases == {"other": {"pending": 1}}
+    cluster.cache.apply(PODS, Deleted(bound))
+    assert rule.answer(cluster.cache)["other"]["allocated"] == {"pods": "0"}
+    cluster.cache.apply(POD_GROUPS, Deleted(group))
+    assert cluster.cache.queue_counts().phases == {}
+    assert restored(cluster).queue_counts().phases == {}
+
+
+def test_only_groups_that_changed_are_counted_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.queue()
+    for number in range(20):
+        cluster.put(POD_GROUPS, f"g{number}", "team", spec={"minMember": 1})
+    cluster.cache.queue_counts()
+    counted: list[GroupKey] = []
+    share = ObjectCache._queue_share
+    monkeypatch.setattr(
+        ObjectCache, "_queue_share", lambda cache, key: counted.append(key) or share(cache, key)
+    )
+    cluster.pod("p0", nodeName="n1", annotations={"scheduling.k8s.io/group-name": "g7"})
+    QueueStatuses(acts_for_volcano=True).answer(cluster.cache)
+    assert [key.name for key in counted] == ["g7"]
+
+
+@pytest.mark.parametrize("kind", [QUEUES, PRIORITY_CLASSES])
+def test_a_queue_and_a_class_concern_the_groups_that_name_them_alone(
+    cluster: Cluster, kind: Any
+) -> None:
+    for number in range(20):
+        spec = {"minMember": 1, "queue": f"q{number}", "priorityClassName": f"q{number}"}
+        cluster.put(POD_GROUPS, f"g{number}", "team", spec=spec)
+    for cache in (cluster.cache, restored(cluster)):
+        cluster.cache = cache
+        cache.take_dirty()
+        cluster.put(kind, "q7", value=5, status={"state": "Closed"})
+        dirty = [key.identity for key, _ in cache.take_dirty() if key.kind == "group"]
+        assert dirty == [fact_key(GroupKey(VOLCANO, "team", "g7")).identity]
+
+
+def restored(cluster: Cluster) -> ObjectCache:
+    return restore_snapshot(take_snapshot(cluster.cache))

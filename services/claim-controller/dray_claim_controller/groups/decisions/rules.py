@@ -260,17 +260,8 @@ class QueueStatuses(
 
     def answer(self, cache: ObjectCache) -> dict[str, dict[str, Any]]:
         queues = cache.plain[QUEUES.plural]
-        phases: dict[str, dict[str, int]] = {}
-        pods: dict[str, int] = {}
-        for group in cache.plain[POD_GROUPS.plural].values():
-            queue = (group.get("spec") or {}).get("queue") or DEFAULT_QUEUE
-            phase = ((group.get("status") or {}).get("phase") or "Pending").lower()
-            counts = phases.setdefault(queue, {})
-            counts[phase] = counts.get(phase, 0) + 1
-            known = group["metadata"]
-            key = GroupKey(VOLCANO, known["namespace"], known["name"])
-            running = sum(bool(pod.node) and not has_ended(pod) for pod in members(cache, key))
-            pods[queue] = pods.get(queue, 0) + running
+        counts = cache.queue_counts()
+        phases, pods = counts.phases, counts.running
         found: dict[str, dict[str, Any]] = {}
         if DEFAULT_QUEUE not in queues and (self.acts_for_volcano or DEFAULT_QUEUE in phases):
             found[DEFAULT_QUEUE] = {}

@@ -1,0 +1,154 @@
+"""A fact looks at the domains that it concerns: as many among fifty pools as in one."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from dray.api.pods import Pool
+from dray.messages.facts import PodObserved, PoolObserved
+from dray_allocator.core import handle as core
+from dray_allocator.cycle import ended_reservations
+from dray_allocator.cycle.step import Step
+from dray_allocator.state import pending_allocations
+from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.values.events import Continue
+
+
+class Counted(dict[str, SchedulingDomain]):
+    """Domains that count how often one is looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for name in super().__iter__():
+            self.looks += 1
+            yield name
+
+    def values(self):
+        return [self[name] for name in self]
+
+    def items(self):
+        return [(name, self[name]) for name in self]
+
+    def __getitem__(self, name):
+        self.looks += 1
+        return super().__getitem__(name)
+
+    def get(self, name, default=None):
+        self.looks += 1
+        return super().get(name, default)
+
+
+def made(make_world, pools: int):
+    names = ("pool", *(f"other-{number}" for number in range(pools - 1)))
+    world = make_world(pools=names).open()
+    for name in names:
+        world.nodes(world.a_node(f"node-of-{name}", pool=name))
+    world.submit(world.a_pod("first"))
+    world.commit(world.decisions()["first"])
+    for number in range(8):
+        world.submit(world.a_pod(f"waits-{number}"))
+    for _ in range(2):  # What the index names too many is dropped by the next looks.
+        world.tick()
+        world.do(Continue())
+    world.state.domains = Counted(world.state.domains)
+    return world
+
+
+def arrival(world) -> None:
+    world.submit(world.a_pod("second", pool="pool"))
+
+
+def commit(world) -> None:
+    world.commit(world.decisions()["waits-0"])
+
+
+def binding(world) -> None:
+    pod = world.state.facts.pods["waits-0"]
+    bound = replace(pod, node="node-of-pool", phase="Running")
+    world.see(PodObserved(revision=world.next(), pod=bound))
+
+
+def end(world) -> None:
+    pod = world.state.facts.pods["first"]
+    world.see(PodObserved(revision=world.next(), pod=replace(pod, phase="Succeeded")))
+
+
+def deletion(world) -> None:
+    world.claim(world.state.facts.claims["claim-first"], deleted=True)
+    pod = world.state.facts.pods["first"]
+    world.see(PodObserved(revision=world.next(), pod=pod, deleted=True))
+
+
+def node(world) -> None:
+    world.node(world.a_node("node-of-pool"), counted=("waits-0",))
+
+
+def pool(world) -> None:
+    changed = Pool("pool", "u", template="policy", dedicated=False)
+    world.see(PoolObserved(revision=world.next(), pool=changed))
+
+
+@pytest.mark.parametrize("event", [arrival, commit, binding, end, deletion, node, pool])
+def test_a_fact_looks_at_no_more_domains_where_there_are_more_pools(
+    make_world, event: Callable[..., None]
+):
+    looks = []
+    for pools in (1, 50):
+        world = made(make_world, pools)
+        world.state.domains.looks = 0
+        event(world)
+        looks.append(world.state.domains.looks)
+    assert looks[0] == looks[1] > 0
+
+
+def test_a_void_is_settled_without_a_look_at_other_reservations(make_world, monkeypatch):
+    """A pool with many reservations in flight: each change concerns its own."""
+    looks = []
+    end_of = pending_allocations.end_of
+    monkeypatch.setattr(
+        ended_reservations, "end_of", lambda *args: looks.append(args) or end_of(*args)
+    )
+    world = make_world().open()
+    world.nodes(*(world.a_node(f"n{number}") for number in range(10)), cards=2)
+    for number in range(20):
+        world.submit(world.a_pod(f"p{number}"))
+    world.tick()
+    for uid in ("p3", "p4"):
+        attempt = world.decisions()[uid].claims[0].attempt
+        looks.clear()
+        world.clear(f"claim-{uid}", decision=attempt, void=attempt)
+        assert 0 < len(looks) < 4
+    assert {uid for uid, *_ in world.released()} == {"claim-p3", "claim-p4"}
+
+
+def test_a_change_of_a_node_that_stays_settles_nothing(world):
+    world.full()
+    world.tick()
+    before = world.state.domains["pool"]
+    world.node(world.a_node("n1"), counted=("a",))
+    assert not before.settle
+    world.node(world.a_node("n1", owner="kube-scheduler"))
+    assert [why for _, why, _ in world.released()] == []
+
+
+def test_many_domains_take_their_steps_after_several_events(make_world, monkeypatch):
+    """A tick concerns all pools: none waits for more than its turn, and no step is long."""
+    monkeypatch.setattr(core, "_DOMAINS_AT_ONCE", 8)
+    world = make_world(pools=tuple(f"pool-{number}" for number in range(30))).open()
+    taken: list[list[str]] = []
+    take, handle = Step.take, core.handle
+    monkeypatch.setattr(
+        Step, "take", lambda step: taken[-1].append(step._domain.name) or take(step)
+    )
+    world.state.facts.position += 1
+    world.state.ticks += 1
+    for domain in world.state.domains.values():
+        domain.ticked = True
+        world.state.index.busy[domain.name] = None
+    while not taken or world.state.unfinished:
+        taken.append([])
+        handle(world.state, Continue())
+    assert [len(names) for names in taken] == [8, 8, 8, 6]
+    assert [name for names in taken for name in names] == list(world.state.domains)
