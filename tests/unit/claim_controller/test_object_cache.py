@@ -6,7 +6,7 @@ import pytest
 
 from dray.api.devices import DeviceId
 from dray.api.names import DEVICE_CLASS, DRIVER, SHAPE
-from dray.kube.ports import CLAIMS, NODES, PODS, SLICES, Changed, Deleted, Listed, Object, Resource
+from dray.kube.ports import CLAIMS, NODES, PODS, SLICES, Changed, Deleted, Listed, Object
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import NodeHistory, fact_of
@@ -57,38 +57,6 @@ def test_an_answer_that_comes_after_the_deletion_revives_nothing() -> None:
     assert cache.claim_named("ns", "claim") is None
 
 
-def test_an_answer_revives_nothing_however_many_objects_were_deleted_meanwhile() -> None:
-    cache = ObjectCache()
-    count = 10_000
-    for number in range(count):
-        cache.apply(PODS, Changed(pod(f"p{number}", 1 + number)))
-    for number in range(count):
-        cache.apply(PODS, Deleted(pod(f"p{number}", 1 + count + number)))
-    cache.apply_response(PODS, pod("p0", count))
-
-    assert not cache.pods
-
-
-def test_an_answer_that_precedes_the_watch_counts_until_the_watch_shows_the_deletion() -> None:
-    cache = ObjectCache()
-    cache.apply(CLAIMS, Changed(claim(5, "other")))
-    cache.apply_response(CLAIMS, claim(9))
-    assert set(cache.claims) == {"other", "c"}
-
-    cache.apply(CLAIMS, Deleted(claim(11)))
-    cache.apply_response(CLAIMS, claim(10))
-    assert set(cache.claims) == {"other"}
-
-
-def test_an_answer_of_a_restored_server_counts_although_revisions_begin_again() -> None:
-    cache = ObjectCache()
-    cache.apply(CLAIMS, Changed(claim(900, "old")))
-    cache.apply(CLAIMS, Listed((), 50))
-    cache.apply_response(CLAIMS, claim(60, "new"))
-
-    assert "new" in cache.claims
-
-
 def test_a_list_drops_what_is_gone_but_not_what_is_newer_than_the_list() -> None:
     cache = ObjectCache()
     cache.apply(CLAIMS, Changed(claim(5, "old")))
@@ -107,18 +75,6 @@ def test_a_claim_made_again_under_the_same_name_is_found_by_name() -> None:
     found = cache.claim_named("ns", "claim")
     assert found is not None
     assert found.claim.uid == "second"
-
-
-@pytest.mark.parametrize("resource", [PODS, CLAIMS, NODES], ids=lambda one: one.plural)
-def test_managed_fields_of_what_the_watch_shows_are_not_kept(resource: Resource) -> None:
-    cache, obj = ObjectCache(), claim(5) if resource is CLAIMS else pod("p", 5, nodeName="n")
-    obj["metadata"] |= {"managedFields": [{"manager": "kubelet"}], "annotations": {SHAPE: "{}"}}
-    cache.apply(resource, Changed(obj))
-
-    kept = cache.pods if resource is PODS else cache.claims
-    found = [one.object for one in kept.values()] or list(cache.plain[NODES.plural].values())
-    assert [one["metadata"]["resourceVersion"] for one in found] == ["5"]
-    assert "managedFields" not in found[0]["metadata"]
 
 
 def test_holders_follow_allocations() -> None:

@@ -187,9 +187,6 @@ class ObjectCache:
         """Highest resourceVersion of any object."""
         self.listed: set[str] = set()
         """Plurals that were listed at least once."""
-        self.shown: dict[str, int] = {}
-        """By plural, the resourceVersion up to which the watch or a whole list has shown the kind:
-        an older state of an object that is not here is of one that was deleted."""
         self.unreadable: dict[FactKey, ObjectProblem] = {}
         """Objects that exist and can't be read, by plural and identity."""
         self.is_published = True
@@ -212,16 +209,9 @@ class ObjectCache:
                 for _ in self.apply_list(resource, listed):
                     pass
             case Changed(obj):
-                new = convert(resource, obj)
-                self._put(resource, new, watched=True)
-                self._note_shown(resource, new.revision)
+                self._put(resource, convert(resource, obj), watched=True)
             case Deleted(obj):
-                revision = revision_of(obj)
-                self._drop(resource, obj["metadata"]["uid"], name_of(obj), revision)
-                self._note_shown(resource, revision)
-
-    def _note_shown(self, resource: Resource, revision: int) -> None:
-        self.shown[resource.plural] = max(revision, self.shown.get(resource.plural, 0))
+                self._drop(resource, obj["metadata"]["uid"], name_of(obj), revision_of(obj))
 
     def transform(self, resource: Resource) -> Transform:
         """Makes of listed objects what ``apply_list`` takes: those that the cache has are not
@@ -273,9 +263,6 @@ class ObjectCache:
                 yield
         self.revision = max(self.revision, revision)
         self.listed.add(resource.plural)
-        if listed.is_whole:
-            # Not the highest: of a server that was restored, revisions begin again.
-            self.shown[resource.plural] = revision
 
     def apply_response(self, resource: Resource, obj: Object) -> None:
         """Apply the response to an own write, which the watch shows later."""
@@ -400,7 +387,7 @@ class ObjectCache:
 
     def _put(self, resource: Resource, new: ConvertedObject, *, watched: bool) -> None:
         self.revision = max(self.revision, new.revision)
-        if self.is_gone(new.uid) or (not watched and self._was_deleted(resource, new)):
+        if self.is_gone(new.uid):
             return
         if resource is CLAIMS:
             self._put_claim(new, watched)
@@ -408,11 +395,6 @@ class ObjectCache:
             self._put_pod(new)
         else:
             self._put_plain(resource, new)
-
-    def _was_deleted(self, resource: Resource, new: ConvertedObject) -> bool:
-        """Whether a response comes after the object's deletion."""
-        is_shown = new.revision <= self.shown.get(resource.plural, 0)
-        return is_shown and self._known_revision(resource, new.uid, new.name) is None
 
     def problem_of(self, key: FactKey, why: str) -> ObjectProblem | None:
         """The object of a fact, with its problem; None if the object is gone."""
@@ -851,7 +833,7 @@ class ObjectCache:
         return uid in self._gone
 
     def remember_deleted(self, uid: str) -> None:
-        """Remember a deleted object, so that a late event does not restore it."""
+        """Remember a deleted object, so that a late response does not restore it."""
         self._gone[uid] = None
         if len(self._gone) > _REMEMBERED_GONE:
             self._gone.popitem(last=False)

@@ -35,7 +35,6 @@ class CacheSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     gone: list[str]
     given_up: dict[str, GivenUp] = msgspec.field(default_factory=dict)
-    shown: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def take_snapshot(cache: ObjectCache) -> CacheSnapshot:
@@ -55,7 +54,6 @@ def take_snapshot(cache: ObjectCache) -> CacheSnapshot:
         revision=cache.revision,
         gone=cache.gone(),
         given_up=dict(cache.given_up),
-        shown=dict(cache.shown),
     )
 
 
@@ -96,6 +94,5 @@ def restore_snapshot(state: CacheSnapshot) -> ObjectCache:
     cache.devices.holders = {device: dict.fromkeys(uids) for device, uids in state.holders}
     cache.node_revision = dict(state.node_revision)
     cache.revision = state.revision
-    cache.shown = dict(state.shown)
     cache.restore_gone(state.gone)
     return cache
