@@ -72,7 +72,7 @@ test: setup ## Run every test that needs no Go (TESTS=... narrows it)
 test-real: setup ## Run further tests on the real control plane, built once in 4 min (K8S=1.37, TESTS=...)
 	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.controlplane build
 	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m "real and not node" \
-		$(or $(TESTS),--ignore=tests/contract --ignore=tests/conformance)
+		$(or $(TESTS),--ignore=tests/contract --ignore=tests/conformance --ignore=tests/native_groups)
 
 test-node: setup ## Run tests on real kubelets with containerd and runc, as root (SHORT=1, K8S=1.37, TESTS=...)
 	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.node build

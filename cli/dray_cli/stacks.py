@@ -1,11 +1,15 @@
 """Which local stack a verb means."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from dray.api.errors import InvalidInputError
-from dray_sandbox.layout import ControlPlane, KubeletKind
 from dray_sandbox.paths import stack_directory
 from dray_sandbox.stack_file import NAME_VARIABLE, StackFile, read_stack_file, running_stacks
+
+if TYPE_CHECKING:
+    from dray_sandbox.layout import ControlPlane, KubeletKind
 
 
 def stack_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
@@ -39,8 +43,8 @@ kubelet_option = click.option(
 
 
 def control_plane_for(
-    kubelet: KubeletKind, control_plane: ControlPlane | None
-) -> ControlPlane | None:
+    kubelet: "KubeletKind", control_plane: "ControlPlane | None"
+) -> "ControlPlane | None":
     """The control plane that was chosen; real kubelets choose the real one. Raises
     click.UsageError."""
     if kubelet == "simulated":

@@ -56,6 +56,8 @@ class StackOptions:
     then needs a kubelet."""
     serve: tuple[str, ...] = ()
     """Further API versions that are served; those on by default are always served."""
+    feature_gates: tuple[str, ...] = ()
+    """Feature gates that are on in every program of a real control plane."""
     nodes: tuple[SimulatedNode, ...] = ()
     node_capacity: Mapping[str, str] = field(default_factory=lambda: dict(NODE_CAPACITY))
     """The capacity of each node."""

@@ -298,6 +298,7 @@ class Stack:
                 context=self._context,
                 workloads=self.options.workloads,
                 serve=self.options.serve,
+                feature_gates=self.options.feature_gates,
                 kubelets=kubelets,
             )
         return await start_sandbox(

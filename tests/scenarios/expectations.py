@@ -32,6 +32,10 @@ class ObservedCluster(Protocol):
         """How many devices the claims of the pods with such names hold."""
         ...
 
+    def consumers(self, prefix: str) -> list[str]:
+        """The kinds of those for whom claims with such names are reserved; sorted."""
+        ...
+
 
 def check(cluster: ObservedCluster, expected: Mapping[str, Any]) -> list[str]:
     """Sentences about what differs; empty: nothing does."""
@@ -53,6 +57,8 @@ def _one(cluster: ObservedCluster, key: str, value: Any) -> Iterator[str]:
             yield from _together(cluster.nodes(), value)
         case "holds":
             yield from _differences({name: cluster.holds(name) for name in value}, value)
+        case "consumers":
+            yield from _differences({name: cluster.consumers(name) for name in value}, value)
         case "groups":
             for name, parts in value.items():
                 yield from _group(name, cluster.status(name), parts)

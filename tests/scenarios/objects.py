@@ -8,13 +8,18 @@ from typing import Any, Final
 import yaml
 
 from dray.api.groups import GROUP_NAME_KEYS, TASK_KEY
-from dray.kube.ports import NATIVE_POD_GROUPS, POD_GROUPS, QUEUES, Object
+from dray.api.names import DEVICE_CLASS
+from dray.kube.ports import NATIVE_POD_GROUPS, POD_GROUPS, QUEUES, TEMPLATES, Object
 
 FOLDER: Final = Path(__file__).parent
 NAMESPACE: Final = "default"
 _PREFIX: Final = "tensor-fusion.ai/"
 _WHOLE: Final = {"tflops-request": "312", "vram-request": "40Gi"}
-_HALF: Final = {"tflops-request": "156", "vram-request": "20Gi"}
+_AMOUNTS: Final = {
+    0.5: {"tflops-request": "156", "vram-request": "20Gi"},
+    0.01: {"tflops-request": "3", "vram-request": "100Mi"},
+}
+"""Of parts of a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,18 @@ def native(step: Mapping[str, Any]) -> Object:
     return _object(NATIVE_POD_GROUPS, step["name"], spec=spec)
 
 
+def claim_template(step: Mapping[str, Any]) -> Object:
+    """A template of claims for whole GPUs of dray."""
+    capacity = {"requests": {"virtual_tflops": "312", "virtual_vram": "40Gi"}}
+    exactly = {
+        "deviceClassName": DEVICE_CLASS,
+        "count": step.get("gpus", 1),
+        "capacity": capacity,
+    }
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    return _object(TEMPLATES, step["name"], spec={"spec": spec})
+
+
 def job(step: Mapping[str, Any]) -> Object:
     """A Job, or another controller that says how many pods it has."""
     metadata = {"name": step["name"], "namespace": NAMESPACE, "uid": step["uid"]}
@@ -90,8 +107,8 @@ def _pod(step: Mapping[str, Any], name: str, number: int, pool: str) -> Object:
     annotations = dict(step.get("annotations", {}))
     labels = {key: _text(value, number) for key, value in step.get("labels", {}).items()}
     if gpus:
-        amounts = _HALF if gpus == 0.5 else _WHOLE
-        more = {"gpu-count": str(gpus)} if gpus not in (0.5, 1) else {}
+        amounts = _AMOUNTS.get(gpus, _WHOLE)
+        more = {"gpu-count": str(gpus)} if gpus > 1 else {}
         asked = {"gpupool": step.get("pool", pool), **amounts, **more}
         annotations |= {_PREFIX + key: value for key, value in asked.items()}
     if joined := step.get("group"):
@@ -103,6 +120,8 @@ def _pod(step: Mapping[str, Any], name: str, number: int, pool: str) -> Object:
         spec["schedulerName"] = scheduler
     if joined := step.get("native"):
         spec["schedulingGroup"] = {"podGroupName": joined}
+    if shared := step.get("shares"):
+        spec["resourceClaims"] = [shared]
     if gate := step.get("gate"):
         spec["schedulingGates"] = [{"name": gate}]
     if "priority" in step:

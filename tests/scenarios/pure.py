@@ -20,6 +20,7 @@ from dray.api.groups import KUBERNETES, VOLCANO, GroupQueue
 from dray.api.names import ALLOCATION_GATE, DECISION, DRAY_SCHEDULER, SHAPE, VOID, VOLCANO_SCHEDULER
 from dray.api.pods import GroupKey
 from dray.kube.convert import status_to, time_to
+from dray.kube.convert_claims import Consumer
 from dray.kube.ports import (
     CLAIMS,
     NATIVE_POD_GROUPS,
@@ -45,7 +46,7 @@ from dray_allocator.core.handle import handle
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
 from dray_allocator.values.options import AllocatorOptions
-from dray_claim_controller.cache.groups import may_start
+from dray_claim_controller.cache.groups import group_of_claim, may_start
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import NodeHistory, fact_of
 from dray_claim_controller.groups.decisions.rules import (
@@ -59,6 +60,8 @@ from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.volcano import validate_group
 
 POOLS = ("pool", "other")
+_FEW = 64
+"""Pods of one step after each of which decisions are made; more of them come at once."""
 _FACTS = ("claim", "pod", "group")
 
 
@@ -97,7 +100,8 @@ class PureCluster:
         for name, cards in scenario.nodes.items():
             made = slice_of(name, [_card(f"{name}-gpu{at}") for at in range(cards)])
             self.allocator.see(SliceObserved(revision=self.allocator.next(), slice=made))
-            self.allocator.node(self.allocator.a_node(name, POOLS[0]))
+            self.allocator.node(self.allocator.a_node(name, POOLS[0], pods=512))
+        self._templates: dict[str, Object] = {}
         self._owners: dict[str, Object] = {}
         """Controllers of pods, by UID."""
         self.do({"queue": {"name": "default"}})
@@ -112,12 +116,16 @@ class PureCluster:
                 self._group(objects.group(what))
             case "native":
                 self._put(NATIVE_POD_GROUPS, objects.native(what))
+                self._claims_of_group(what["name"])
+            case "claim-template":
+                self._templates[what["name"]] = objects.claim_template(what)
             case "job":
                 self._owners[what["uid"]] = objects.job(what)
             case "pods":
                 for pod in objects.pods(what, POOLS[0]):
                     self._pod(pod, what.get("devices"))
-                    self._settle()
+                    if what.get("count", 1) <= _FEW:
+                        self._settle()
             case "change":
                 self._change(what)
             case "lift":
@@ -179,6 +187,15 @@ class PureCluster:
             and (obj.get("status") or {}).get("allocation")
         )
 
+    def consumers(self, prefix: str) -> list[str]:
+        """The kinds of those for whom claims with such names are reserved; sorted."""
+        return sorted(
+            one["resource"]
+            for (plural, name), obj in self.objects.items()
+            if plural == CLAIMS.plural and name.startswith(prefix)
+            for one in (obj.get("status") or {}).get("reservedFor") or ()
+        )
+
     def status(self, name: str) -> dict[str, Any]:
         """The status of a PodGroup."""
         for resource in (POD_GROUPS, NATIVE_POD_GROUPS):
@@ -235,9 +252,16 @@ class PureCluster:
         shape = pod["metadata"]["annotations"].get(SHAPE)
         if shape:
             claim = f"{name}-gpu"
-            (reference,) = pod["spec"]["resourceClaims"]
+            group = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+            shared = {one["name"] for one in (self._native(group).get("resourceClaims") or ())}
             pod["status"]["resourceClaimStatuses"] = [
-                {"name": reference["name"], "resourceClaimName": claim}
+                {
+                    "name": one["name"],
+                    "resourceClaimName": f"{group}-{one['name']}"
+                    if one["name"] in shared
+                    else claim,
+                }
+                for one in pod["spec"]["resourceClaims"]
             ]
         self._put(PODS, pod)
         if shape:
@@ -248,6 +272,26 @@ class PureCluster:
             metadata = {**template["metadata"], "name": claim, "namespace": NAMESPACE}
             metadata["ownerReferences"] = [owner]
             self._put(CLAIMS, {"metadata": metadata, "spec": spec})
+
+    def _native(self, name: str | None) -> Object:
+        """The spec of a native group; empty: there is none."""
+        group = self.objects.get((NATIVE_POD_GROUPS.plural, name or ""))
+        return {} if group is None else dict(group["spec"])
+
+    def _claims_of_group(self, name: str) -> None:
+        """Kubernetes makes the claims of a PodGroup."""
+        group = self.objects[NATIVE_POD_GROUPS.plural, name]
+        statuses = []
+        for entry in group["spec"].get("resourceClaims") or ():
+            template = self._templates[entry["resourceClaimTemplateName"]]
+            owner = {"apiVersion": NATIVE_POD_GROUPS.api_version, "kind": "PodGroup"}
+            owner |= {"name": name, "uid": group["metadata"]["uid"], "controller": True}
+            claim = f"{name}-{entry['name']}"
+            metadata = {"name": claim, "namespace": NAMESPACE, "ownerReferences": [owner]}
+            self._put(CLAIMS, {"metadata": metadata, "spec": template["spec"]["spec"]})
+            statuses.append({"name": entry["name"], "resourceClaimName": claim})
+        if statuses:
+            self._put(NATIVE_POD_GROUPS, group | {"status": {"resourceClaimStatuses": statuses}})
 
     def _pod_again(self, name: str, phase: str = "") -> None:
         pod = self.objects["pods", name]
@@ -283,7 +327,10 @@ class PureCluster:
             one for one in (POD_GROUPS, NATIVE_POD_GROUPS) if (one.plural, name) in self.objects
         )
         if what.get("deleted"):
+            claims = self._native(name).get("resourceClaims") or ()
             self._remove(resource, name)
+            for entry in claims:
+                self._remove(CLAIMS, f"{name}-{entry['name']}")
             return
         group = self.objects[resource.plural, name]
         self._put(resource, group | {"spec": group["spec"] | what["spec"]})
@@ -348,14 +395,22 @@ class PureCluster:
         decided = [one for one in self.allocator.decisions().values() if self._is_open(one)]
         for one in decided:
             for made in one.claims:
-                claim = self.objects[CLAIMS.plural, f"{one.name}-gpu"]
+                claim = self.objects[CLAIMS.plural, made.name]
                 metadata = claim["metadata"]
                 written = (metadata.get("annotations") or {}) | {DECISION: str(made.attempt)}
-                status = status_to(made.allocation, reserved_for=[(one.name, one.pod_uid)])
+                pod = self.cache.pods[one.pod_uid].pod
+                assert pod is not None
+                group = group_of_claim(self.cache, pod, made.name)
+                consumer = Consumer(one.name, one.pod_uid)
+                if group is not None:
+                    consumer = Consumer(group.key.name, group.uid, is_group=True)
+                status = status_to(made.allocation, reserved_for=[consumer])
                 made_claim = claim | {"status": status}
                 self._put(CLAIMS, made_claim | {"metadata": metadata | {"annotations": written}})
+        groups = dict.fromkeys(one.group.group for one in decided if one.group is not None)
+        starting = {group: may_start(self.cache, group) for group in groups}
         for one in decided:
-            if one.group is None or may_start(self.cache, one.group.group):
+            if one.group is None or starting[one.group.group]:
                 self._bind(one.name, one.node)
 
     def _is_open(self, decision: PodDecision) -> bool:

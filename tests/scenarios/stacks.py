@@ -12,10 +12,12 @@ from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
     NAMESPACES,
+    NATIVE_POD_GROUPS,
     POD_GROUPS,
     PODS,
     POLICIES,
     POOLS,
+    TEMPLATES,
     Kube,
     Object,
     RefusedError,
@@ -25,13 +27,17 @@ from dray.kube.ports import (
 WITHIN_S = 60.0
 EVERY_S = 0.25
 _READ = (PODS, CLAIMS, POD_GROUPS, BIND_REQUESTS)
+_NATIVE = (NATIVE_POD_GROUPS,)
+"""Read as well where the API server serves them."""
 
 
 class StackReader:
     """Reads the objects of all scenarios of a stack at once."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Kube, *, native: bool = False) -> None:
+        """``native``: whether the API server serves PodGroups of Kubernetes."""
         self._kube = kube
+        self._kinds = (*_READ, *_NATIVE) if native else _READ
         self._news = asyncio.Condition()
         self._objects: dict[tuple[str, str], list[Object]] = {}
         self._version = 0
@@ -40,7 +46,7 @@ class StackReader:
         """Read until cancelled."""
         while True:
             found: dict[tuple[str, str], list[Object]] = {}
-            for resource in _READ:
+            for resource in self._kinds:
                 for obj in (await self._kube.list(resource)).objects:
                     key = resource.plural, obj["metadata"]["namespace"]
                     found.setdefault(key, []).append(obj)
@@ -110,7 +116,7 @@ class StackScenario:
 
     def status(self, name: str) -> dict[str, Any]:
         """See ``ObservedCluster``."""
-        return (self._named(POD_GROUPS, name).get("status")) or {}
+        return (self._named(self._kind_of(name), name).get("status")) or {}
 
     def why(self, name: str) -> str:
         """See ``ObservedCluster``."""
@@ -126,6 +132,15 @@ class StackScenario:
             and (claim.get("status") or {}).get("allocation")
         )
 
+    def consumers(self, prefix: str) -> list[str]:
+        """See ``ObservedCluster``."""
+        return sorted(
+            one["resource"]
+            for claim in self._of(CLAIMS)
+            if claim["metadata"]["name"].startswith(prefix)
+            for one in (claim.get("status") or {}).get("reservedFor") or ()
+        )
+
     def _of(self, resource: Resource) -> list[Object]:
         return self._reader.of(resource, self._namespace)
 
@@ -137,6 +152,10 @@ class StackScenario:
         match verb:
             case "group":
                 await self._create(POD_GROUPS, objects.group(what))
+            case "native":
+                await self._create(NATIVE_POD_GROUPS, objects.native(what))
+            case "claim-template":
+                await self._create(TEMPLATES, objects.claim_template(what))
             case "pods":
                 made = list(objects.pods(what, self._pool))
                 for pod in made:
@@ -154,11 +173,17 @@ class StackScenario:
                 for name in what:
                     await kube.delete(PODS, name, namespace, grace_period_s=0)
             case "change" if what.get("deleted"):
-                await kube.delete(POD_GROUPS, what["name"], namespace)
+                await kube.delete(self._kind_of(what["name"]), what["name"], namespace)
             case "change":
-                await kube.patch(POD_GROUPS, what["name"], {"spec": what["spec"]}, namespace)
+                patch = {"spec": what["spec"]}
+                await kube.patch(self._kind_of(what["name"]), what["name"], patch, namespace)
             case _:
                 raise ValueError(f"step {verb} is for pure decisions alone")
+
+    def _kind_of(self, group: str) -> Resource:
+        """The kind of a group of the scenario."""
+        natives = [one["native"]["name"] for one in self._scenario.steps if "native" in one]
+        return NATIVE_POD_GROUPS if group in natives else POD_GROUPS
 
     def _gate_of(self, name: str) -> str:
         pods = [one["pods"] for one in self._scenario.steps if "pods" in one]

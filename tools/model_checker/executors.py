@@ -12,6 +12,7 @@ from itertools import chain, combinations, product
 from msgspec.structs import replace
 
 from dray.api.claims import GivenUp
+from dray.kube.convert_claims import Consumer
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.abandoned_attempts import abandon_attempts
 from dray_claim_controller.cache.object_cache import ObjectCache
@@ -269,7 +270,7 @@ class Executors:
     ) -> Iterator[Write]:
         wanted, view, histories = step.claim, observed.view, observed.histories
         claim = self._subjects.by_uid[wanted.uid]
-        reserved = [(decision.name, decision.pod_uid)]
+        reserved = [Consumer(decision.name, decision.pod_uid)]
         others = [other for other in self._subjects.claims if other not in view]
         for versions in product(
             *(self._holdings(self._visible(histories[other])) for other in others)

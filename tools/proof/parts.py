@@ -12,6 +12,8 @@ from typing import Final
 from tests.conformance.run_parts import NAMES as CONFORMANCE_PARTS
 
 MINORS: Final = ("1.34", "1.35", "1.36", "1.37")
+NATIVE_GROUPS_MINOR: Final = "1.37"
+"""The first one that has PodGroups of its own."""
 CHART_MINORS: Final = ("1.37",)
 """Besides the one that `make e2e-helm` takes."""
 CHAOS_SEEDS: Final = 2_000
@@ -64,7 +66,12 @@ def parts(openb: Path | None) -> tuple[ProofPart, ...]:
         ProofPart(
             "real",
             "The main job and further tests on the real control plane",
-            ("make demo", "make demo CONTROL_PLANE=real", "make test-real"),
+            (
+                "make demo",
+                "make demo CONTROL_PLANE=real",
+                "make test-real",
+                f"make test-real K8S={NATIVE_GROUPS_MINOR} TESTS=tests/native_groups",
+            ),
         ),
         ProofPart(
             "nodes",

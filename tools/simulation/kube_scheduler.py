@@ -17,6 +17,7 @@ from dray.api.names import CLAIM_FINALIZER, DEFAULT_SCHEDULER, DRIVER
 from dray.api.pods import Pod
 from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, pod_from, slice_from, status_to
+from dray.kube.convert_claims import Consumer
 from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, Object, Resource
 from dray_sandbox.informer import changes
 from tools.simulation.loop import EPOCH_UNIX_S
@@ -133,7 +134,7 @@ class DeviceAllocator:
         status = status_to(
             allocation,
             timestamp_unix_s=EPOCH_UNIX_S + _now_s(),
-            reserved_for=[(claim.pod_name, claim.pod_uid)],
+            reserved_for=[Consumer(claim.pod_name, claim.pod_uid)],
         )
         fence = {"uid": claim.uid, "resourceVersion": marked["metadata"]["resourceVersion"]}
         patch = {"metadata": fence, "status": status}

@@ -231,7 +231,8 @@ def _reservations(pod: Object, claim_of: Get) -> list[PodEffect]:
         claim = claim_of(pod["metadata"]["namespace"], name)
         status = (claim or {}).get("status") or {}
         users = [consumer["uid"] for consumer in status.get("reservedFor") or ()]
-        if claim and status.get("allocation") and uid not in users:
+        is_for_group = any(one.get("apiGroup") for one in status.get("reservedFor") or ())
+        if claim and status.get("allocation") and uid not in users and not is_for_group:
             consumer = {"resource": "pods", "name": pod["metadata"]["name"], "uid": uid}
             if len(users) < _MOST_RESERVATIONS:
                 reserved = [*(status.get("reservedFor") or ()), consumer]

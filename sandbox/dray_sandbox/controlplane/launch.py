@@ -67,6 +67,7 @@ async def start_control_plane(
     workloads: bool = False,
     serve: tuple[str, ...] = (),
     extra_flags: tuple[str, ...] = (),
+    feature_gates: tuple[str, ...] = (),
     kubelets: KubeletAccess | None = None,
 ) -> Endpoint:
     """Start all four; returns when the API server is ready and the other two run.
@@ -75,14 +76,22 @@ async def start_control_plane(
     does. Without it, only claims, namespaces and garbage are controlled: for nodes without a
     kubelet, which the node lifecycle controller would end. ``serve`` are API versions that are off
     by default, such as ``resource.k8s.io/v1beta2``; ``extra_flags`` are further flags of
-    kube-apiserver; ``kubelets`` are there if nodes are real.
+    kube-apiserver; ``feature_gates`` are on in every program, such as ``GenericWorkload``;
+    ``kubelets`` are there if nodes are real.
 
     Raises:
         ProgramFailedError: one of them ended, or was not ready in time.
         PortsTakenError: other programs took every port that was tried.
     """
     audit = start_audit_log(directory)
-    extra_flags = (*audit.flags, *_runtime_config(serve), *_pod_flags(workloads), *extra_flags)
+    gates = _gates(feature_gates)
+    extra_flags = (
+        *audit.flags,
+        *_runtime_config(serve),
+        *_pod_flags(workloads),
+        *gates,
+        *extra_flags,
+    )
     address = kubelets.address if kubelets else _LOOPBACK
     extra_flags += kubelets.flags if kubelets else ()
     etcd = await runner.start_on_free_port(lambda port: _etcd(runner, binary, directory, port))
@@ -96,8 +105,8 @@ async def start_control_plane(
     port = await runner.start_on_free_port(api_server)
     server = endpoint(credentials, f"https://{address}:{port}", context)
     await gather_or_cancel(
-        runner.start(_scheduler(binary, directory, server)),
-        runner.start(_controller_manager(binary, directory, server, signing_key, workloads)),
+        runner.start(_scheduler(binary, directory, server, gates)),
+        runner.start(_controller_manager(binary, directory, server, signing_key, workloads, gates)),
     )
     return replace(server, audit_log=audit.path)
 
@@ -129,6 +138,11 @@ def _pod_flags(workloads: bool) -> tuple[str, ...]:
 def _runtime_config(versions: tuple[str, ...]) -> tuple[str, ...]:
     enabled = ",".join(f"{version}=true" for version in versions)
     return (f"--runtime-config={enabled}",) if enabled else ()
+
+
+def _gates(names: tuple[str, ...]) -> tuple[str, ...]:
+    enabled = ",".join(f"{name}=true" for name in names)
+    return (f"--feature-gates={enabled}",) if enabled else ()
 
 
 def _with_binary(binary: GoBinary, program: ProcessSpec) -> ProcessSpec:
@@ -190,7 +204,9 @@ def _api_server(
     )
 
 
-def _scheduler(binary: GoBinary, directory: Path, server: Endpoint) -> ProcessSpec:
+def _scheduler(
+    binary: GoBinary, directory: Path, server: Endpoint, gates: tuple[str, ...]
+) -> ProcessSpec:
     configuration = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -205,13 +221,18 @@ def _scheduler(binary: GoBinary, directory: Path, server: Endpoint) -> ProcessSp
     write_secret(path, json.dumps(configuration, indent=2).encode())
     return ProcessSpec(
         name=SCHEDULER_NAME,
-        argv=(binary.program(SCHEDULER_NAME), f"--config={path}", "--secure-port=0"),
+        argv=(binary.program(SCHEDULER_NAME), f"--config={path}", "--secure-port=0", *gates),
         order=2,
     )
 
 
 def _controller_manager(
-    binary: GoBinary, directory: Path, server: Endpoint, signing_key: Path, workloads: bool
+    binary: GoBinary,
+    directory: Path,
+    server: Endpoint,
+    signing_key: Path,
+    workloads: bool,
+    gates: tuple[str, ...],
 ) -> ProcessSpec:
     flags = (
         f"--kubeconfig={server.kubeconfigs[CONTROLLERS]}",
@@ -226,6 +247,7 @@ def _controller_manager(
         f"--cert-dir={directory}",
         f"--flex-volume-plugin-dir={directory / 'volumes'}",  # it creates this folder
         *_FAST,
+        *gates,
     )
     return ProcessSpec(
         name=CONTROLLERS_NAME,

@@ -96,6 +96,12 @@ def _read(file: Path) -> dict[str, Any]:
         found = yaml.safe_load(file.read_text())
     except yaml.YAMLError as error:
         raise ValueError(f"{file} is not YAML: {error}") from error
-    if not isinstance(found, dict) or not (found.get("spec") or {}).get("containers"):
+    spec = found.get("spec") if isinstance(found, dict) else None
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    if not (containers and isinstance(containers, list) and all(map(_is_object, containers))):
         raise ValueError(f"{file} is not the manifest of a pod: expected spec.containers")
-    return found
+    return dict(found)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)

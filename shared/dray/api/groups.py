@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from dray.api.pods import GroupApi, GroupKey, NodeExpression
+from dray.api.pods import GroupApi, GroupKey, NodeExpression, PodClaim
 
 VOLCANO: Final[GroupApi] = "scheduling.volcano.sh"
 KUBERNETES: Final[GroupApi] = "scheduling.k8s.io"
@@ -19,6 +19,9 @@ JOB_SET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 """Label of the pods of a JobSet."""
 MAX_MEMBERS: Final = 4096
 """Pods of a group that are decided together, at most."""
+MIN_TIMEOUT_S: Final = 5.0
+"""Shortest time that a group has after its decision: a shorter one would end before the writes of a
+large group, so that it is decided and rolled back for ever."""
 MAX_TIMEOUT_S: Final = 30 * 86_400.0
 """Longest ``tensor-fusion.ai/gang-timeout``."""
 MAX_ENTRIES: Final = 64
@@ -85,6 +88,8 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     created_unix_s: float = 0.0
     blocked: str = ""
     """Why nothing of the group may be decided; empty if it may."""
+    claims: tuple[PodClaim, ...] = ()
+    """Claims of the group as a whole (``spec.resourceClaims`` of Kubernetes' groups)."""
 
     @property
     def is_gang(self) -> bool:
@@ -92,6 +97,15 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         tasks = sum(self.task_minimums.values())
         return max(self.minimum, tasks) > 1 or any(
             policy.minimum * policy.size > 1 for policy in self.sub_groups
+        )
+
+    def owns(self, claim: PodClaim) -> bool:
+        """Whether a pod's reference is to a claim of the group: name and claim, or template, are
+        equal (``resourceclaim.BindTo`` of Kubernetes)."""
+        return any(
+            one.reference == claim.reference
+            and (one.template == claim.template if one.template else one.claim == claim.claim)
+            for one in self.claims
         )
 
 

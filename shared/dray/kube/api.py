@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from dray.kube.api_transport import GoneError, PageReader, Transport
 from dray.kube.api_watch import NOT_IDENTIFIED, is_identified, watch
@@ -253,6 +252,8 @@ class KubeApi:
                     continue
                 if not is_identified(obj):
                     is_whole = False
+                    import structlog  # With rich, slow to import
+
                     where = {"list": path, "item": number, "page": query.get("continue", "")}
                     structlog.get_logger().error(NOT_IDENTIFIED, **where)
                     continue

@@ -6,8 +6,6 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final
 
-import structlog
-
 from dray.kube.api_transport import GoneError, Transport
 from dray.kube.ports import (
     Changed,
@@ -45,6 +43,8 @@ async def watch(
     relist: Callable[[], Awaitable[Listed]],
 ) -> AsyncGenerator[WatchEvent, None]:
     """See ``Kube.watch``."""
+    import structlog  # With rich, slow to import, and most verbs watch nothing
+
     backoff = Backoff(0.1, 10.0)
     log = structlog.get_logger().bind(watch=resource.plural)
     version: int | None = None

@@ -1,7 +1,7 @@
 """ResourceClaims (resource.k8s.io/v1) as domain values, and allocations back."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from dray.api.claims import (
 )
 from dray.api.devices import DeviceId, OpaqueConfig
 from dray.api.errors import DrayError, InvalidInputError
+from dray.api.groups import KUBERNETES
 from dray.api.names import DECISION, POOL_LABEL, VOID
 from dray.api.nodes import (
     NAME_FIELD,
@@ -239,20 +240,34 @@ def allocation_to(
     return value
 
 
+class Consumer(NamedTuple):
+    """A pod for which a claim is reserved, or a PodGroup of Kubernetes."""
+
+    name: str
+    uid: str
+    is_group: bool = False
+
+    def to_object(self) -> dict[str, str]:
+        """An entry of ``status.reservedFor``."""
+        if self.is_group:
+            kind = {"apiGroup": KUBERNETES, "resource": "podgroups"}
+        else:
+            kind = {"resource": "pods"}
+        return {**kind, "name": self.name, "uid": self.uid}
+
+
 def status_to(
     allocation: Allocation,
     *,
     timestamp_unix_s: float | None = None,
-    reserved_for: Sequence[tuple[str, str]] = (),
+    reserved_for: Sequence[Consumer] = (),
 ) -> dict[str, Any]:
-    """A claim's whole ``status``; ``reserved_for`` are pods as (name, uid)."""
+    """A claim's whole ``status``."""
     status: dict[str, Any] = {
         "allocation": allocation_to(allocation, timestamp_unix_s=timestamp_unix_s)
     }
     if reserved_for:
-        status["reservedFor"] = [
-            {"resource": "pods", "name": name, "uid": uid} for name, uid in reserved_for
-        ]
+        status["reservedFor"] = [one.to_object() for one in reserved_for]
     return status
 
 

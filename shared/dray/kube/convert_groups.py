@@ -13,6 +13,7 @@ from dray.api.groups import (
     KUBERNETES,
     MAX_ENTRIES,
     MAX_TIMEOUT_S,
+    MIN_TIMEOUT_S,
     TASK_AFFINITY,
     TASK_ANTI_AFFINITY,
     TASK_KEY,
@@ -23,7 +24,7 @@ from dray.api.groups import (
     SubGroupPolicy,
 )
 from dray.api.names import GANG_LOSS_POLICY, GANG_TIMEOUT
-from dray.api.pods import GroupKey, GroupMember, NodeExpression
+from dray.api.pods import GroupKey, GroupMember, NodeExpression, PodClaim
 from dray.api.quantities import parse_quantity
 from dray.kube.convert_metadata import annotation, is_deleting, label, time_from
 from dray.kube.ports import Object
@@ -147,6 +148,14 @@ def _native(obj: Object) -> PodGroup:
         ends_below_minimum=policy == LOSS_ENDS or (disrupts_all and policy != LOSS_KEEPS),
         deleting=is_deleting(obj),
         created_unix_s=time_from(metadata.get("creationTimestamp")),
+        claims=tuple(
+            PodClaim(
+                reference=str(one.get("name") or ""),
+                claim=str(one.get("resourceClaimName") or ""),
+                template=str(one.get("resourceClaimTemplateName") or ""),
+            )
+            for one in islice(spec.get("resourceClaims") or (), MAX_ENTRIES)
+        ),
     )
 
 
@@ -172,12 +181,13 @@ def _amounts(resources: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _timeout_s(obj: Object) -> float:
-    """The group's own deadline; 0: none, or one that can't be read or is too long."""
+    """The group's own deadline; 0: none, or one that can't be read or is too long. A shorter one
+    than ``MIN_TIMEOUT_S`` is as long as that."""
     try:
         timeout_s = parse_duration(annotation(obj, GANG_TIMEOUT))
     except ValueError:
         return 0.0
-    return timeout_s if timeout_s <= MAX_TIMEOUT_S else 0.0
+    return max(timeout_s, MIN_TIMEOUT_S) if 0 < timeout_s <= MAX_TIMEOUT_S else 0.0
 
 
 def _sub_group(entry: Mapping[str, Any], cut: _Cut) -> SubGroupPolicy:

@@ -86,10 +86,12 @@ class CheckpointParts:
                 )
 
     def decisions(self) -> dict[tuple[str, int], tuple[PodDecision, ClaimDecision]]:
-        """Each claim as it was decided, with its pod; by UID and attempt."""
-        decisions = chain(self.in_flight, *(part.former for part in self.parts))
+        """Each claim as it was decided, with its first pod; by UID and attempt."""
+        decisions = tuple(chain(self.in_flight, *(part.former for part in self.parts)))
         return {
-            (claim.uid, claim.attempt): (pod, claim) for pod in decisions for claim in pod.claims
+            (claim.uid, claim.attempt): (pod, claim)
+            for pod in reversed(decisions)
+            for claim in pod.claims
         }
 
 

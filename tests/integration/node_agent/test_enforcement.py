@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from dray.api.enforcement import Enforcement
 from dray.kube.ports import PODS
 from dray_node_agent.gpus.source import TimeSliceError
@@ -113,9 +115,10 @@ async def test_daemons_outlive_the_agent_and_are_known_to_the_next_one(stand, ev
         assert (await stand.slices())[0]["spec"]["pool"]["generation"] == generation
 
 
-async def test_a_damaged_template_is_a_problem_and_ends_nothing(stand, eventually):
+@pytest.mark.parametrize("text", ["[", "[]", "spec: []", "spec: {containers: [app]}"])
+async def test_a_damaged_template_is_a_problem_and_ends_nothing(stand, eventually, text):
     stand.allow_mps()
-    stand.mps_template.write_text("[")
+    stand.mps_template.write_text(text)
     await stand.tell_node(pool="pool-a", enforcement=MPS)
     async with stand.agent():
         await eventually(stand.slices)

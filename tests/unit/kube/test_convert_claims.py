@@ -17,6 +17,7 @@ from dray.api.claims import (
 from dray.api.devices import DeviceId, OpaqueConfig
 from dray.api.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dray.kube.convert import allocation_from, allocation_to, claim_from, status_to
+from dray.kube.convert_claims import Consumer
 
 POD = {"kind": "Pod", "name": "p", "uid": "pu", "controller": True}
 
@@ -162,7 +163,7 @@ def test_an_allocation_written_is_read_back_equal(allocation: Allocation) -> Non
 def test_an_allocation_is_written_as_the_server_wants_it() -> None:
     device = AllocatedDevice("gpu", DeviceId("d", "n1", "g0"), "s", {"vram": "1Gi"})
     status = status_to(
-        Allocation((device,), "n1"), timestamp_unix_s=0.9, reserved_for=[("p", "pu")]
+        Allocation((device,), "n1"), timestamp_unix_s=0.9, reserved_for=[Consumer("p", "pu")]
     )
     assert status == {
         "allocation": {

@@ -108,9 +108,10 @@ def test_64_entries_are_read_and_equal_ones_count_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "timeout_s"), [("30d", 2_592_000.0), ("31d", 0.0), ("9" * 309 + "d", 0.0)]
+    ("text", "timeout_s"),
+    [("30d", 2_592_000.0), ("31d", 0.0), ("9" * 309 + "d", 0.0), ("1ms", 5.0), ("0s", 0.0)],
 )
-def test_a_timeout_of_more_than_30_days_is_the_default(text: str, timeout_s: float) -> None:
+def test_a_timeout_has_bounds(text: str, timeout_s: float) -> None:
     metadata = {"annotations": {"tensor-fusion.ai/gang-timeout": text}}
     for api in (VOLCANO, KUBERNETES):
         assert pod_group_from(obj(f"{api}/v1beta1", metadata=metadata)).timeout_s == timeout_s

@@ -56,6 +56,16 @@ def test_a_client_of_mps_gets_its_limits_and_the_folders_of_its_gpus_daemon():
     }
 
 
+@pytest.mark.parametrize("asked", [{"computePercentLimit": "90"}, {"tflopsLimit": "300"}])
+def test_limits_of_a_claim_are_cut_to_what_the_daemon_allows(asked):
+    config = limits(kind="GPUShareConfig", vramLimit="9Gi", **asked)
+    mps = Enforcement(enforcer="mps", mps_threads_percent=50, mps_memory="8Gi")
+    env = dict(one.split("=", 1) for one in edits(claim(result(), config=(config,)), mps)["env"])
+    assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+    assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
+    assert env["TENSOR_FUSION_VRAM_LIMIT"] == str(8 * 2**30)
+
+
 def test_a_container_with_several_gpus_under_mps_is_refused_and_several_containers_are_not():
     first, second, _ = NodeInventory(SNAPSHOT, NodeState("n1")).published_gpus
     two = claim(result(first), result(second, request="other"))

@@ -112,6 +112,18 @@ def test_what_has_no_effect_is_warned_of(cluster: Cluster) -> None:
     )
 
 
+def test_a_timeout_that_no_group_could_meet_is_warned_of(cluster: Cluster) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+    for text, warnings in (("1ms", 1), ("5s", 0)):
+        pod = new_pod({P + "gang-enabled": "true", P + "gang-timeout": text})
+        pod["metadata"]["ownerReferences"] = [owner]
+        answer = cluster.admit(pod)
+        assert answer.allowed
+        assert (
+            sum("is less than 5s, and counts as 5s" in one for one in answer.warnings) == warnings
+        )
+
+
 def test_a_pool_of_kube_scheduler_knows_no_groups_of_volcano(cluster: Cluster) -> None:
     cluster.pool("shared", owner=OWNER_KUBE_SCHEDULER)
     cluster.server(version="v1.36.3", allocating_scheduler=True)

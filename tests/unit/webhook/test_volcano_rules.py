@@ -10,6 +10,7 @@ from dray.api.names import DRAY_SCHEDULER, VOLCANO_SCHEDULER
 from dray.messages.facts import QueueObserved
 from dray.messages.rpc import Lookup, LookupReply
 from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import AdmissionAnswer
 from dray_webhook.decisions.volcano import mutate_group, validate_group
 
 ACTING = Installation("dray-system", scheduler_names=(DRAY_SCHEDULER, VOLCANO_SCHEDULER))
@@ -26,13 +27,18 @@ class Queues:
 
     def answer(self, kind: str, obj: Any, *, rules: Installation = ACTING, **more: Any) -> str:
         """Why it is refused; empty: it is not."""
+        return self.full_answer(kind, obj, rules=rules, **more).message
+
+    def full_answer(
+        self, kind: str, obj: Any, *, rules: Installation = ACTING, **more: Any
+    ) -> AdmissionAnswer:
         review = {"kind": {"group": "scheduling.volcano.sh", "version": "v1beta1", "kind": kind}}
         request = request_for(obj, **review, **more)
         answer = validate_group(request, self.view, rules)
         if answer.unresolved:
             view = self.view.with_answers(dict.fromkeys(answer.unresolved, LookupReply()))
             answer = validate_group(request, view, rules)
-        return answer.message
+        return answer
 
     def group(self, old: Any = None, rules: Installation = ACTING, **spec: Any) -> str:
         obj = {"metadata": {"name": "train"}, "spec": spec}
@@ -62,6 +68,16 @@ def test_a_group_goes_into_an_open_queue(queues: Queues) -> None:
     assert "which is Closing: it takes no groups" in queues.group(queue="shut")
     queues.put("open", state="Open")
     assert queues.group(queue="open") == ""
+
+
+@pytest.mark.parametrize(("text", "warnings"), [("1ms", 1), ("5s", 0), ("soon", 0)])
+def test_a_timeout_that_no_group_could_meet_is_warned_of(
+    queues: Queues, text: str, warnings: int
+) -> None:
+    annotations = {"tensor-fusion.ai/gang-timeout": text}
+    group = {"metadata": {"name": "train", "annotations": annotations}, "spec": {}}
+    answer = queues.full_answer("PodGroup", group)
+    assert (answer.allowed, len(answer.warnings)) == (True, warnings)
 
 
 def test_a_queue_that_is_not_known_yet_is_asked_for(queues: Queues) -> None:

@@ -207,7 +207,7 @@ def decision_of(
 ) -> PodDecision:
     """A choice as the log has it."""
     pod, needs = wanted.pod, wanted.pod.needs
-    allocations = _allocations(wanted, choice)
+    allocations = allocations_of(wanted, choice)
     return PodDecision(
         pod_uid=pod.uid,
         namespace=pod.namespace,
@@ -248,7 +248,7 @@ def too_large(rules: AllocatorOptions, decision: PodDecision) -> tuple[Reason, .
     return (Reason("unsupported", what, 1, 1, "pod"),)
 
 
-def _allocations(wanted: PodRequest, choice: Choice) -> list[Allocation]:
+def allocations_of(wanted: PodRequest, choice: Choice) -> list[Allocation]:
     """What each claim gets."""
     if choice.results:
         return list(choice.results)

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import msgspec
 
-from dray.api.groups import minimum_field
+from dray.api.claims import Claim
+from dray.api.groups import PodGroup, minimum_field
+from dray.api.names import OWNER_DRAY
 from dray.api.pods import GroupKey, Pod
 from dray.messages.decisions import GroupDecision, PodDecision
 from dray.reasons import Reason
@@ -76,7 +79,7 @@ def decide_group(
         return GroupWaits((_too_few(found),))
     if not found.nodes and (missing := missing_resources(state, domain, found.group)):
         return GroupWaits(missing)
-    members, refused = _members(state, domain, found.candidates)
+    members, refused = _members(state, domain, found)
     if refused and not members:
         return GroupWaits(refused)
     if waits := _no_room(state, domain, found, members):
@@ -85,17 +88,49 @@ def decide_group(
 
 
 def _members(
-    state: AllocatorState, domain: SchedulingDomain, pods: Sequence[Pod]
+    state: AllocatorState, domain: SchedulingDomain, found: Membership
 ) -> tuple[list[Member], Reasons]:
     """The pods with their requests, and why the first one can't be decided that can't."""
     members, refused = [], Reasons()
-    for pod in pods:
+    for pod in found.candidates:
         request = wanted(state, domain.name, pod)
-        if isinstance(request, PodRequest):
-            members.append(Member(request, sum(map(most_devices, request.claims))))
-        else:
+        if not isinstance(request, PodRequest):
             refused = refused or request
+            continue
+        shared = _shared(state, request)
+        if pod.binder == OWNER_DRAY and (reason := _unshareable(found.group, pod, shared)):
+            refused = refused or (reason,)
+            continue
+        size = sum(map(most_devices, request.claims))
+        members.append(Member(request, size, is_sharing=bool(shared)))
     return members, refused
+
+
+def _shared(state: AllocatorState, request: PodRequest) -> list[Claim]:
+    """The claims of a pod to which other pods refer that have not ended."""
+    facts, found = state.facts, []
+    for claim in request.claims:
+        pods = facts.pods_named((claim.namespace, claim.name))
+        if len(pods) > 1 and len(tuple(islice(filter(facts.pod_wants, pods), 2))) > 1:
+            found.append(claim)
+    return found
+
+
+def _unshareable(group: PodGroup, pod: Pod, shared: Sequence[Claim]) -> Reason | None:
+    """Why dray can't bind a pod that shares claims: only a claim of the group is reserved for all
+    of its pods at once."""
+    if not shared:
+        return None
+    own = {one.claim for one in pod.claims if group.owns(one)}
+    for claim in shared:
+        if claim.name not in own:
+            what = f"several pods of PodGroup {group.key} refer to claim {claim.name}"
+            detail = (
+                "dray binds one pod per claim: refer to a resourceClaimTemplateName, or let "
+                "spec.resourceClaims of a PodGroup of Kubernetes name the claim"
+            )
+            return Reason(GROUP, what, 1, 1, "claim", detail)
+    return None
 
 
 def _no_room(
@@ -124,7 +159,8 @@ def _search(
     charges: bool,
 ) -> GroupStarts | GroupWaits:
     running = [(pod.member.task, node) for pod, node in found.nodes if pod.member is not None]
-    search = JointSearch(state, domain, found.group, running)
+    sharing = [one for one in members if one.is_sharing]
+    search = JointSearch(state, domain, found.group, running, sharing)
     selection = Selection(search, found, members)
     decided: GroupStarts | GroupWaits | None = None
     try:

@@ -17,6 +17,7 @@ from dray.api.claims import Allocation, Claim, ClaimSpec
 from dray.api.groups import PodGroup
 from dray.api.names import DEVICE_CLASS
 from dray.api.quantities import InvalidQuantityError, parse_quantity
+from dray_allocator.cycle.records import allocations_of
 from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, SearchBudget
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.gangs.placements import Member, Placements, Saved
@@ -27,7 +28,7 @@ from dray_allocator.placement.fast_path.table_choice import index_of
 from dray_allocator.placement.node_filter import passes
 from dray_allocator.placement.node_trial import NodeProblem, evaluate_node
 from dray_allocator.placement.pod_claims import pod_claims
-from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.pod_request import PodRequest, without_claims
 from dray_allocator.placement.schedule import may_use_other_devices, schedule_pod
 from dray_allocator.scoring.policies import by_load
 from dray_allocator.state.domain import SchedulingDomain
@@ -48,6 +49,8 @@ class JointSearch:
     group: PodGroup
     running: Sequence[tuple[str, str]] = ()
     """Tasks of the group's pods that run, and their nodes."""
+    sharing: Sequence[Member] = ()
+    """Members that may be placed, and share a claim with other pods."""
     budget: SearchBudget = field(init=False)
     """Counts trials of nodes for several pods together."""
     placed: Placements = field(init=False)
@@ -61,6 +64,8 @@ class JointSearch:
 
     def place(self, member: Member) -> bool:
         """Place a member, and move others if need be."""
+        if member.is_sharing:
+            return self._place_sharing(member)
         kind = member.kind
         if kind and (full := self._full.get(kind)) is not None and full <= len(self.placed):
             return False
@@ -82,6 +87,44 @@ class JointSearch:
             return False
         self.placed.put(member, choice)
         return True
+
+    def _place_sharing(self, member: Member) -> bool:
+        """Place a member that shares claims: with what placed members have of these, else on a node
+        with cpu, memory and the like for all that share them. It is not moved afterwards."""
+        request, excluded = member.request, member.request.excluded
+        made = {
+            claim.uid: found
+            for claim in request.claims
+            if (found := self.placed.made_for(claim.uid)) is not None
+        }
+        rest = without_claims(self.state, self.domain, request, made)
+        others = [] if made else self._sharing_with(member)
+        while made or self.budget.take():
+            choice = self._schedule(msgspec.structs.replace(rest, excluded=excluded))
+            if choice is None:
+                return False
+            if made or self._pass_together(choice.node, (member, *others)):
+                results = iter(allocations_of(rest, choice))
+                both = [
+                    made[claim.uid].allocation if claim.uid in made else next(results)
+                    for claim in request.claims
+                ]
+                whole = Choice(choice.node, (), choice.considered_devices, results=tuple(both))
+                self.placed.put(member, whole)
+                return True
+            excluded = (*excluded, choice.node)
+        return False
+
+    def _sharing_with(self, member: Member) -> list[Member]:
+        """The other members that share a claim with a member, and are not placed."""
+        uids = {claim.uid for claim in member.request.claims}
+        return [
+            one
+            for one in self.sharing
+            if one.pod.uid != member.pod.uid
+            and one not in self.placed
+            and any(claim.uid in uids for claim in one.request.claims)
+        ]
 
     def _choice(self, member: Member, without: str) -> Choice | None:
         """Nodes that the group prefers, then those that its tasks do not avoid, then all."""
@@ -152,7 +195,11 @@ class JointSearch:
     def _rearrange(self, member: Member, depth: int) -> bool:
         """Make room for a member on a node of the group: search its pods there again together, then
         move some of them to other nodes."""
-        nodes = list(reversed(self.placed.on_node))
+        nodes = [
+            node
+            for node, there in reversed(self.placed.on_node.items())
+            if not any(one.is_sharing for one in there.values())
+        ]
         for node in nodes:
             if self._place_together(node, list(self.placed.on_node[node].values()), member):
                 return True

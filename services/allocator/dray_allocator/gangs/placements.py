@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from dray.api.pods import Pod
-from dray.messages.decisions import PodDecision
+from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_allocator.cycle.records import decision_of
 from dray_allocator.placement.choice import Choice
 from dray_allocator.placement.pod_request import PodRequest
@@ -19,6 +21,8 @@ class Member:
     request: PodRequest
     size: int
     """Devices that it asks for."""
+    is_sharing: bool = False
+    """Whether other pods refer to one of its claims."""
 
     @property
     def pod(self) -> Pod:
@@ -33,7 +37,7 @@ class Member:
     @property
     def kind(self) -> bytes:
         """Equal for members that fit the same nodes; empty: like no other."""
-        return self.request.signature if self.request.ordinary else b""
+        return self.request.signature if self.request.ordinary and not self.is_sharing else b""
 
 
 Saved = dict[str, tuple[Member, PodDecision]]
@@ -49,18 +53,29 @@ class Placements:
         self._placed: Saved = {}
         self.on_node: dict[str, dict[str, Member]] = {}
         """By node and pod UID; the node used last is the last."""
+        self._holders: dict[str, dict[str, ClaimDecision]] = {}
+        """By claim and pod UID, what was decided for a claim; all of its pods have the same."""
 
     def __len__(self) -> int:
         return len(self._placed)
+
+    def __contains__(self, member: Member) -> bool:
+        return member.pod.uid in self._placed
 
     def put(self, member: Member, choice: Choice) -> None:
         """Place a member."""
         decision = decision_of(self._domain, member.request, choice)
         self._put(member, decision)
 
+    def made_for(self, claim_uid: str) -> ClaimDecision | None:
+        """What a placed pod has of a claim; None: no pod that uses it is placed."""
+        return next(iter(self._holders.get(claim_uid, {}).values()), None)
+
     def _put(self, member: Member, decision: PodDecision) -> None:
-        self._state.charge(decision)
         uid, node = decision.pod_uid, decision.node
+        self._state.charge(self._own(member, decision))
+        for claim in decision.claims if member.is_sharing else ():
+            self._holders.setdefault(claim.uid, {})[uid] = claim
         self._placed[uid] = member, decision
         there = self.on_node.pop(node, {})
         there[uid] = member
@@ -71,11 +86,21 @@ class Placements:
         for member in members:
             uid = member.pod.uid
             _, decision = self._placed.pop(uid)
-            self._state.discharge(decision)
+            for claim in decision.claims if member.is_sharing else ():
+                del self._holders[claim.uid][uid]
+            self._state.discharge(self._own(member, decision))
             there = self.on_node[decision.node]
             del there[uid]
             if not there:
                 del self.on_node[decision.node]
+
+    def _own(self, member: Member, decision: PodDecision) -> PodDecision:
+        """A decision without claims that other placed pods have, too: these are charged already,
+        or stay charged."""
+        if not member.is_sharing:
+            return decision
+        own = tuple(claim for claim in decision.claims if not self._holders.get(claim.uid))
+        return msgspec.structs.replace(decision, claims=own)
 
     def save(self) -> Saved:
         """The placements of now, for ``reset``."""

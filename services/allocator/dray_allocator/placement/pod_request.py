@@ -4,7 +4,7 @@ Requirements are computed once per pattern: most pods of a workload have equal o
 the content of a pod's claims, its needs, its placement and its binder.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from dray.api.names import DRAY_SCHEDULER, KUBERNETES_COMPATIBLE
 from dray.api.nodes import NodeSelector
 from dray.api.placement import HARD, Placement, overridden
 from dray.api.pods import Pod, PodNeeds
+from dray.messages.decisions import ClaimDecision
 from dray.reasons import Reason, bounded, name_list
 from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_search import search_plan
@@ -24,6 +25,7 @@ from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.placement.claim_requirements import ClaimRequirements, ClaimRequirementsCache
 from dray_allocator.placement.validate_claim import refused_topology
 from dray_allocator.scoring.policies import scoring_of
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.facts import Facts, Signature
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.cache_budget import CacheBudget
@@ -104,6 +106,36 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[R
     common = _patterns(state).of(state.facts, state.published, domain, pod, claims)
     if common.is_refused:
         return bounded(_refusals(pod, claims, common))
+    return _request(state, domain, pod, claims, common)
+
+
+def without_claims(
+    state: AllocatorState,
+    domain: SchedulingDomain,
+    request: PodRequest,
+    made: Mapping[str, ClaimDecision],
+) -> PodRequest:
+    """The request without claims that are decided already, on the nodes that can use these."""
+    if not made:
+        return request
+    pod, claims = request.pod, tuple(one for one in request.claims if one.uid not in made)
+    common = _patterns(state).of(state.facts, state.published, domain.name, pod, claims)
+    rest = _request(state, domain.name, pod, claims, common)
+    held = [one.allocation for one in made.values()]
+    nodes = [rest.fixed_node, *(one.node for one in held if one.selector is None)]
+    selectors = tuple(one.selector for one in held if one.selector is not None)
+    return msgspec.structs.replace(
+        rest, fixed_node=next(filter(None, nodes), ""), reach=(*rest.reach, *selectors)
+    )
+
+
+def _request(
+    state: AllocatorState,
+    domain: str,
+    pod: Pod,
+    claims: tuple[Claim, ...],
+    common: PodPattern,
+) -> PodRequest:
     are_all_open = len(claims) == len(pod.claims)
     return PodRequest(
         common.asks,

@@ -73,6 +73,8 @@ class LogFold:
     claims: dict[str, Reservation] = field(default_factory=dict)
     pods: dict[str, PodDecision] = field(default_factory=dict)
     """The latest decision of each pod that still has a live claim."""
+    sharers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By claim, the pods of a group whose decisions have its latest attempt, too."""
     waiting: dict[str, Waiting] = field(default_factory=dict)
     excluded: dict[str, dict[str, float]] = field(default_factory=dict)
     """Per claim, excluded nodes and since when."""
@@ -94,6 +96,7 @@ class LogFold:
             self,
             claims=dict(self.claims),
             pods=dict(self.pods),
+            sharers=dict(self.sharers),
             waiting=dict(self.waiting),
             excluded={uid: dict(nodes) for uid, nodes in self.excluded.items()},
             left=dict(self.left),
@@ -167,7 +170,10 @@ class LogFold:
         for claim in pod.claims:
             uid, attempt = claim.uid, claim.attempt
             known = reservations.get(uid)
+            if known is not None and known.attempt == attempt and known.pod_uid != pod_uid:
+                self.sharers[uid] = (*self.sharers.get(uid, ()), pod_uid)
             if known is None or known.attempt < attempt:
+                self.sharers.pop(uid, None)
                 latest.append(uid)
                 reservations[uid] = Reservation(
                     uid,
@@ -182,17 +188,18 @@ class LogFold:
         return latest
 
     def _released(self, record: Released) -> Changes:
-        claims, pods = [], []
+        claims: list[str] = []
+        pods: list[str] = []
         for release in record.releases:
             known = self.claims.get(release.claim_uid)
             if known is None or release.attempt < known.attempt:
                 continue
-            self._end(known, release, record.now_unix_s)
+            pods += self._end(known, release, record.now_unix_s)
             claims.append(known.claim_uid)
-            pods.append(known.pod_uid)
         return Changes(tuple(claims), tuple(dict.fromkeys(pods)))
 
-    def _end(self, known: Reservation, release: Release, now_unix_s: float) -> None:
+    def _end(self, known: Reservation, release: Release, now_unix_s: float) -> tuple[str, ...]:
+        """End a reservation; return its pods."""
         if release.exclude_node:
             excluded = self.excluded.setdefault(known.claim_uid, {})
             excluded[release.exclude_node] = now_unix_s
@@ -202,9 +209,14 @@ class LogFold:
         else:
             stage = Stage.COMMITTED if release.why == "committed" else Stage.OVER
             self.claims[known.claim_uid] = msgspec.structs.replace(known, stage=stage)
-        pod = self.pods.get(known.pod_uid)
-        if pod is not None and not any(self._lives(claim.uid) for claim in pod.claims):
-            del self.pods[known.pod_uid]
+        pods = (known.pod_uid, *self.sharers.get(known.claim_uid, ()))
+        if not self._lives(known.claim_uid):
+            self.sharers.pop(known.claim_uid, None)
+        for uid in pods:
+            pod = self.pods.get(uid)
+            if pod is not None and not any(self._lives(claim.uid) for claim in pod.claims):
+                del self.pods[uid]
+        return pods
 
     def _lives(self, claim_uid: str) -> bool:
         reservation = self.claims.get(claim_uid)
@@ -228,6 +240,13 @@ class LogFold:
         claims, pods = self.claims, self.pods
         self.claims = _reservations(whole, claims)
         self.pods = {pod.pod_uid: pods.get(pod.pod_uid, pod) for pod in whole.in_flight}
+        self.sharers = {}
+        for pod in self.pods.values():
+            for claim in pod.claims:
+                found = self.claims.get(claim.uid)
+                is_latest = found is not None and found.attempt == claim.attempt
+                if found is not None and is_latest and found.pod_uid != pod.pod_uid:
+                    self.sharers[claim.uid] = (*self.sharers.get(claim.uid, ()), pod.pod_uid)
         return Changes(_changed(claims, self.claims), _changed(pods, self.pods))
 
 

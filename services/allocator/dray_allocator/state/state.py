@@ -298,7 +298,8 @@ class AllocatorState:
 
         Open claims are to be allocated together; there are none unless all are known and free.
         Claims of others are allocated for other pods, so that the pod can't be bound: dray reserves
-        a claim for one pod, together with its allocation; kube-scheduler for each pod.
+        a claim for one pod or its PodGroup, together with its allocation; kube-scheduler for each
+        pod.
         """
         claims = self.facts.claims_of(pod) or ()
         opened = [one for one in claims if one.allocation is None]
@@ -306,10 +307,15 @@ class AllocatorState:
             opened.clear()
         others: tuple[Claim, ...] = ()
         if pod.binder == names.OWNER_DRAY:
-            others = tuple(
-                [one for one in claims if one.reserved_for and pod.uid not in one.reserved_for]
-            )
+            others = tuple([one for one in claims if not self._is_reserved_for(one, pod)])
         return tuple(opened), others
+
+    def _is_reserved_for(self, claim: Claim, pod: Pod) -> bool:
+        """Whether a claim is reserved for nobody, the pod, or its PodGroup."""
+        if not claim.reserved_for or pod.uid in claim.reserved_for:
+            return True
+        group = None if pod.member is None else self.facts.groups.groups.get(pod.member.group)
+        return group is not None and group.uid in claim.reserved_for
 
     def is_claimed(self, claim: Claim) -> bool:
         """Whether an earlier attempt of the claim is not over yet."""
@@ -488,10 +494,18 @@ class AllocatorState:
                 self._suspect(device, uid)
             pods = pods_of.get((claim.namespace, claim.name), ())
             for other in pods if len(pods) > 1 else ():
-                if other != pod_uid:
+                if other != pod_uid and not self._is_in_group(other, decision):
                     self._recompute_pod(other)
         if devices or not is_charged:
             self._use_changed(devices, node)
+
+    def _is_in_group(self, pod_uid: str, decision: PodDecision) -> bool:
+        """Whether a pod is in the group of a joint decision, whose members are all looked at again
+        after it."""
+        pod = self.facts.pods.get(pod_uid)
+        if pod is None or pod.member is None or decision.group is None:
+            return False
+        return pod.member.group == decision.group.group
 
     def charge(self, decision: PodDecision) -> None:
         """Charge devices and node for a decision that may not be made."""

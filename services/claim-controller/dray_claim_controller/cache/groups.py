@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from dray.api.groups import VOLCANO, GroupCount, PodGroup
+from dray.api.claims import Claim
+from dray.api.groups import KUBERNETES, VOLCANO, GroupCount, PodGroup
 from dray.api.names import OWNER_DRAY
 from dray.api.pods import GroupKey, Pod
 from dray.kube.ports import NATIVE_POD_GROUPS, POD_GROUPS
@@ -23,6 +24,25 @@ def group_of(cache: ObjectCache, key: GroupKey) -> PodGroup | None:
 def members(cache: ObjectCache, key: GroupKey) -> list[Pod]:
     """The pods of a group that dray schedules."""
     return [cached.pod for cached in cache.members_of(key) if cached.pod is not None]
+
+
+def group_of_claim(cache: ObjectCache, pod: Pod, claim: str) -> PodGroup | None:
+    """The group of Kubernetes to whose claims this claim of a pod belongs; None: it is the pod's,
+    or nobody's."""
+    if pod.member is None or pod.member.group.api != KUBERNETES:
+        return None
+    group = group_of(cache, pod.member.group)
+    if group is None:
+        return None
+    return group if any(one.claim == claim and group.owns(one) for one in pod.claims) else None
+
+
+def is_reserved_for(cache: ObjectCache, claim: Claim, pod: Pod) -> bool:
+    """Whether a claim is reserved for a pod, or for its group."""
+    if pod.uid in claim.reserved_for:
+        return True
+    group = group_of_claim(cache, pod, claim.name) if claim.reserved_for else None
+    return group is not None and group.uid in claim.reserved_for
 
 
 def has_ended(pod: Pod) -> bool:

@@ -6,6 +6,7 @@ import structlog
 from msgspec.structs import replace
 
 from dray.api.names import CLAIM_FINALIZER, DECISION, OWNER_DRAY
+from dray.kube.convert_claims import Consumer
 from dray.kube.convert_metadata import attempt_annotation
 from dray.kube.ports import (
     CLAIMS,
@@ -19,6 +20,7 @@ from dray.kube.ports import (
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
+from dray_claim_controller.cache.groups import group_of_claim
 from dray_claim_controller.execution.decisions.double_allocation_check import ClaimHolding
 from dray_claim_controller.execution.decisions.executions import Execution
 from dray_claim_controller.execution.decisions.in_flight_allocations import (
@@ -151,7 +153,7 @@ class Steps:
         self, cached: CachedResourceClaim, holding: ClaimHolding, execution: Execution
     ) -> None:
         decision = execution.decision
-        reserved = [(decision.name, decision.pod_uid)] if decision.binder == OWNER_DRAY else []
+        reserved = self._consumers(cached, decision)
         keeps = self._environment.keeps_timestamp()
         try:
             answer = await self._writes.commit(
@@ -170,6 +172,17 @@ class Steps:
         self._informers.apply_response(CLAIMS, answer)
         self.in_flight.leave(holding.claim_uid)
         _check_kept(bool((answer.get("status") or {}).get("allocation")), "status.allocation")
+
+    def _consumers(self, cached: CachedResourceClaim, decision: PodDecision) -> list[Consumer]:
+        """For whom a claim is reserved with its allocation: the pod that dray binds, or the group
+        of Kubernetes that has the claim. kube-scheduler reserves by itself."""
+        if decision.binder != OWNER_DRAY:
+            return []
+        pod = self._cache.pods[decision.pod_uid].pod
+        group = None if pod is None else group_of_claim(self._cache, pod, cached.claim.name)
+        if group is not None:
+            return [Consumer(group.key.name, group.uid, is_group=True)]
+        return [Consumer(decision.name, decision.pod_uid)]
 
     async def _hold(self, name: str, execution: Execution) -> None:
         if self._hook is not None:

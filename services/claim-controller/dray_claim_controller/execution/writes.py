@@ -14,6 +14,7 @@ from dray.api.names import (
 )
 from dray.api.pods import Pod
 from dray.kube.convert import status_to
+from dray.kube.convert_claims import Consumer
 from dray.kube.ports import CLAIMS, PODS, ConflictError, Kube, Object
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
 
@@ -49,7 +50,7 @@ class ExecutionWrites:
         cached: CachedResourceClaim,
         allocation: Allocation,
         *,
-        reserved_for: Sequence[tuple[str, str]],
+        reserved_for: Sequence[Consumer],
         timestamp_unix_s: float | None,
     ) -> Object:
         """The allocation, and with it the reservations."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dray.api.devices import Device, DeviceId
 from dray.api.names import DRIVER, OWNER_DRAY, OWNER_KUBE_SCHEDULER
 from dray.kube.convert import time_from
-from dray.kube.ports import POOLS
+from dray.kube.ports import NATIVE_POD_GROUPS, POOLS
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
@@ -114,6 +114,10 @@ def _users(cached: CachedResourceClaim) -> tuple[str, ...]:
 
 def _is_gone(cache: ObjectCache, uid: str) -> bool:
     cached = cache.pods.get(uid)
+    if cached is None and any(
+        one["metadata"].get("uid") == uid for one in cache.plain[NATIVE_POD_GROUPS.plural].values()
+    ):
+        return False  # The claim is a group's.
     return cached is None or cached.terminal or (cached.pod is not None and cached.pod.deleting)
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from dray.api.names import DRIVER
 from dray_claim_controller.cache.cached_objects import CachedPod
+from dray_claim_controller.cache.groups import is_reserved_for
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 
@@ -58,7 +59,7 @@ def awaits_preparation(cache: ObjectCache, cached: CachedPod | None) -> bool:
         if held.claim.allocation is not None
         and any(device.id.driver == DRIVER for device in held.claim.allocation.devices)
     ]
-    return bool(ours) and all(pod.uid in claim.reserved_for for claim in ours)
+    return bool(ours) and all(is_reserved_for(cache, claim, pod) for claim in ours)
 
 
 def touched_message(node: str, waited_s: float, count: int) -> str:

@@ -201,7 +201,7 @@ def additions(
     env = {VISIBLE_DEVICES: NO_DEVICES if gpus is None else ",".join(gpus)}
     env |= {_REQUEST_ENV[name]: plain_number(amount.nano) for name, amount in use.consumed.items()}
     env["TENSOR_FUSION_QOS"] = qos
-    stated = _stated(use, claim)
+    stated = _capped(_stated(use, claim), use, enforcement)
     env |= {
         variable: _plain(stated[name]) for name, variable in _CONFIG_ENV.items() if name in stated
     }
@@ -381,6 +381,19 @@ def _stated(use: ClaimedDevice, claim: Claim) -> dict[str, str]:
     for field, capacity in _LIMITED.items():
         if field in stated and parse_quantity(stated[field]) > use.published.budget[capacity]:
             stated[field] = str(use.published.budget[capacity])
+    return stated
+
+
+def _capped(stated: dict[str, str], use: ClaimedDevice, enforcement: Enforcement) -> dict[str, str]:
+    """The configuration with limits of at most what the pool's MPS daemons allow."""
+    memory, percent = enforcement.mps_memory, enforcement.mps_threads_percent
+    caps = {VRAM_LIMIT_FIELD: memory} if memory else {}
+    if percent:
+        caps[PERCENT_LIMIT_FIELD] = str(percent)
+        caps[TFLOPS_LIMIT_FIELD] = str(use.published.model.tflops * percent // 100)
+    for field, cap in caps.items():
+        if field in stated and parse_quantity(stated[field]) > parse_quantity(cap):
+            stated[field] = cap
     return stated
 
 

@@ -4,7 +4,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dray.api.groups import GROUP_NAME_KEYS, JOB_SET_UID, MAX_MEMBERS, MAX_TIMEOUT_S
+from dray.api.groups import (
+    GROUP_NAME_KEYS,
+    JOB_SET_UID,
+    MAX_MEMBERS,
+    MAX_TIMEOUT_S,
+    MIN_TIMEOUT_S,
+)
 from dray.api.names import (
     GANG_ANNOTATIONS,
     GANG_ENABLED,
@@ -41,7 +47,8 @@ def join_group(pod: Object, findings: AnnotationFindings) -> JoinedGroup:
     reader = AnnotationReader(annotations_of(pod), findings)
     asks = reader.read(GANG_ENABLED, boolean, False)
     least = reader.read(GANG_MIN_MEMBERS, _min_members, 0)
-    reader.read(GANG_TIMEOUT, _timeout, 0.0)
+    timeout_s = reader.read(GANG_TIMEOUT, _timeout, 0.0)
+    findings.warnings.extend(short_timeout(timeout_s))
     reader.read(GANG_LOSS_POLICY, _loss_policy, "")
     native = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName") or ""
     named = _named(pod)
@@ -134,6 +141,17 @@ def _min_members(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_MEMBERS:
         raise ValueError(f"expected a whole number from 1 to {MAX_MEMBERS}")
     return int(text)
+
+
+def short_timeout(timeout_s: float) -> tuple[str, ...]:
+    """A warning that a deadline is too short, if it is."""
+    if not 0 < timeout_s < MIN_TIMEOUT_S:
+        return ()
+    shortest = f"{MIN_TIMEOUT_S:.0f}s"
+    return (
+        f"annotation {GANG_TIMEOUT} is less than {shortest}, and counts as {shortest}: the pods of "
+        "a group need that long to be bound",
+    )
 
 
 def _timeout(text: str) -> float:

@@ -7,14 +7,23 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from dray.api.groups import DEFAULT_QUEUE, MAX_MEMBERS, GroupQueue
+from dray.api.names import GANG_TIMEOUT
 from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity
 from dray.kube.convert_groups import queue_from
 from dray.kube.ports import QUEUES
 from dray.messages.rpc import Lookup
 from dray.reasons import name_list
+from dray.runtime.units import parse_duration
+from dray_webhook.decisions.groups import short_timeout
 from dray_webhook.decisions.jsonpatch import difference
 from dray_webhook.decisions.pools import Installation
-from dray_webhook.decisions.review import DENIED, AdmissionAnswer, AdmissionRequest, Object
+from dray_webhook.decisions.review import (
+    DENIED,
+    AdmissionAnswer,
+    AdmissionRequest,
+    Object,
+    annotations_of,
+)
 from dray_webhook.decisions.view import View
 
 ROOT_QUEUE: Final = "root"
@@ -44,9 +53,18 @@ def validate_group(
     else:
         errors = list(_pod_group(group, request.old_object, view))
     if not errors:
-        return AdmissionAnswer()
+        return AdmissionAnswer(warnings=() if is_queue else _warnings(group))
     head = f'{request.kind.kind} "{request.name}" is refused: '
     return AdmissionAnswer(allowed=False, code=DENIED, message=head + "; ".join(errors))
+
+
+def _warnings(group: Object) -> tuple[str, ...]:
+    """What is odd about a PodGroup, and does not refuse it."""
+    text = annotations_of(group).get(GANG_TIMEOUT)
+    try:
+        return short_timeout(parse_duration(str(text or "")))
+    except ValueError:
+        return ()
 
 
 def mutate_group(

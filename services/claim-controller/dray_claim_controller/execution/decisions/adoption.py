@@ -7,7 +7,7 @@ The log of an ended epoch is not read any more, but what it committed stays in
 from dray.api.names import OWNER_DRAY
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
-from dray_claim_controller.cache.groups import may_start
+from dray_claim_controller.cache.groups import is_reserved_for, may_start
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.execution.decisions.executions import Execution
@@ -39,7 +39,7 @@ def held(cache: ObjectCache, cached: CachedPod) -> Execution | None:
     nodes = {made.allocation.node for made in decisions}
     if not decisions or len(decisions) < len(pod.claims) or len(nodes) != 1:
         return None
-    if dray_binds and any(pod.uid not in one.claim.reserved_for for one in claims):
+    if dray_binds and not all(is_reserved_for(cache, one.claim, pod) for one in claims):
         return None
     return Execution(
         domain=pod.pool,

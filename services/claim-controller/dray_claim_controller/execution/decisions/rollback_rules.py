@@ -7,6 +7,7 @@ before an allocation is cleared, an annotation of the pod names the void attempt
 
 from dray.api.names import OWNER_DRAY
 from dray.messages.decisions import ClaimDecision, PodDecision
+from dray_claim_controller.cache.groups import group_of_claim
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.execution.decisions.next_step import same_allocation, voids_of
@@ -24,10 +25,15 @@ def may_roll_back(
         return True
     # A reservation of dray's own came with the allocation and counts once the pod is bound; any
     # other means that somebody is about to use the allocation.
-    pod = cache.pods.get(pod_uid)
-    is_bound = pod is not None and bool(pod.node)
-    own = claim.reserved_for == (pod_uid,) and binder == OWNER_DRAY
-    return own and not is_bound
+    cached_pod = cache.pods.get(pod_uid)
+    pods, own = [cached_pod], claim.reserved_for == (pod_uid,)
+    pod = None if cached_pod is None else cached_pod.pod
+    if pod is not None and pod.member is not None and not own:
+        group = group_of_claim(cache, pod, claim.name)
+        own = group is not None and claim.reserved_for == (group.uid,)
+        pods += cache.members_of(pod.member.group)
+    is_bound = any(one is not None and bool(one.node) for one in pods)
+    return own and binder == OWNER_DRAY and not is_bound
 
 
 def is_held(cache: ObjectCache, wanted: ClaimDecision) -> bool:
