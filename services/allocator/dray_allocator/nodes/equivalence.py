@@ -4,6 +4,7 @@ Ten thousand equal cards differ by uuid; if no selector reads it, they are of on
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +19,17 @@ _MOST_OLD_KINDS: Final = 4096
 """Kinds that may become unused before all kinds are renumbered."""
 
 
+@dataclass(slots=True)
+class _Level(Generic[T]):
+    """One property, and how it divides the kinds of the level above."""
+
+    property_key: Hashable
+    read: Read[T]
+    kinds: dict[tuple[int, Hashable], int] = field(default_factory=dict)
+    """By the kind above and the value."""
+    values: dict[Hashable, None] = field(default_factory=dict)
+
+
 class EquivalenceClasses(Generic[T]):
     """Numbers the kinds from 0. Items of one kind are equal in ``base`` and in all properties."""
 
@@ -26,8 +38,7 @@ class EquivalenceClasses(Generic[T]):
         self._properties: dict[Hashable, Read[T]] = {}
         self._dropped: dict[Hashable, None] = {}
         self._bases: dict[Hashable, int] = {}
-        self._levels: list[dict[tuple[int, Hashable], int]] = []
-        self._values: list[dict[Hashable, None]] = []
+        self._levels: list[_Level[T]] = []
         self._examples: list[T] = []
         self._after_renumbering = 0
 
@@ -58,14 +69,12 @@ class EquivalenceClasses(Generic[T]):
     def of(self, item: T) -> int:
         """The kind of an item; a new one if there is none for it."""
         kind = self._bases.setdefault(self._base(item), len(self._bases))
-        for read, level, values in zip(
-            self._properties.values(), self._levels, self._values, strict=True
-        ):
-            value = read(item)
-            found = level.get((kind, value))
+        for level in self._levels:
+            value = level.read(item)
+            found = level.kinds.get((kind, value))
             if found is None:
-                values[value] = None
-                found = level[kind, value] = len(level)
+                level.values[value] = None
+                found = level.kinds[kind, value] = len(level.kinds)
             kind = found
         if kind == len(self._examples):
             self._examples.append(item)
@@ -91,8 +100,7 @@ class EquivalenceClasses(Generic[T]):
         it."""
         self._drop_wide()
         self._bases, self._examples = {}, []
-        self._levels = [{} for _ in self._properties]
-        self._values = [{} for _ in self._properties]
+        self._levels = [_Level(key, read) for key, read in self._properties.items()]
         found: list[int] = []
         for start in range(0, len(items), _BATCH):
             found += map(self.of, items[start : start + _BATCH])
@@ -101,12 +109,11 @@ class EquivalenceClasses(Generic[T]):
         return found
 
     def _is_wide(self) -> bool:
-        return any(len(values) > MOST_VALUES for values in self._values)
+        return any(len(level.values) > MOST_VALUES for level in self._levels)
 
     def _drop_wide(self) -> None:
         """Remove the properties with too many values."""
-        asked = tuple(self._properties)[: len(self._values)]
-        for property_key, values in zip(asked, self._values, strict=True):
-            if len(values) > MOST_VALUES:
-                self._dropped[property_key] = None
-                del self._properties[property_key]
+        for level in self._levels:
+            if len(level.values) > MOST_VALUES:
+                self._dropped[level.property_key] = None
+                del self._properties[level.property_key]

@@ -14,9 +14,10 @@ _INT64 = range(-(2**63), 2**63)
 def of_card(card: Card) -> Hashable:
     """The properties of a card that always count: driver, capacities, sharing, taints, fields that
     can't be parsed, and attributes on which every selector may fail."""
-    named = card.device.attributes.items()
-    failing = tuple(one for one in named if one[1].__class__ is not str and _may_fail(one[1]))
-    return card.id.driver, card.shape.number, card.device.taints, card.shape.fault, failing
+    device, shape = card.device, card.shape
+    named = device.attributes.items()
+    failing = tuple([one for one in named if one[1].__class__ is not str and _may_fail(one[1])])
+    return card.id.driver, shape.number, device.taints, shape.fault, failing
 
 
 def of_node(node: Node) -> Hashable:
@@ -28,7 +29,7 @@ def of_node(node: Node) -> Hashable:
 def attributes(reads: Iterable[Read]) -> dict[Hashable, Callable[[Card], Hashable]]:
     """The properties for the attributes that selectors read. Capacities always count."""
     named = [(one.domain, one.name) for one in reads if one.field == "attributes"]
-    return {("attribute", *one): partial(_attribute, *one) for one in named}
+    return {("attribute", *one): _attribute(*one) for one in named}
 
 
 def labels(needs: PodNeeds) -> dict[Hashable, Callable[[Node], Hashable]]:
@@ -39,12 +40,17 @@ def labels(needs: PodNeeds) -> dict[Hashable, Callable[[Node], Hashable]]:
     return {("label", key): partial(_label, key) for key in keys}
 
 
-def _attribute(domain: str, name: str, card: Card) -> Hashable:
+def _attribute(domain: str, name: str) -> Callable[[Card], Hashable]:
     """Values differ by their type: 1 is not true."""
-    published = card.device.attributes
-    value = published.get(f"{domain}/{name}")
-    own = published.get(name) if card.id.driver == domain else None
-    return value.__class__, value, own.__class__, own
+    qualified = f"{domain}/{name}"
+
+    def read(card: Card) -> Hashable:
+        published = card.device.attributes
+        value = published.get(qualified)
+        own = published.get(name) if card.id.driver == domain else None
+        return value.__class__, value, own.__class__, own
+
+    return read
 
 
 def _label(key: str, node: Node) -> Hashable:

@@ -1,6 +1,6 @@
 """Which domains an event may concern, so that no event looks at every domain.
 
-A set may name too many domains, never too few: whoever looks at it drops those that no longer
+A set may name too many domains, never too few: a look at it drops those that no longer
 belong there.
 """
 
@@ -21,7 +21,7 @@ class DomainIndex:
     pods: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Per pod, the domains whose log has a decision on it."""
     groups: dict[GroupKey, Names] = field(default_factory=dict)
-    """Per PodGroup, the domains that were told to look at it."""
+    """Per PodGroup, the domains that have to look at it."""
     busy: Names = field(default_factory=dict)
     """Domains in which a step may do something, once this replica serves them."""
     unread: Names = field(default_factory=dict)
