@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dray.api.pods import Node
 from dray.api.quantities import parse_quantity
-from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, device_name, with_problems
 from dray_node_agent.decisions.inventory import (
     NodeState,
     semantic_version,
@@ -338,3 +338,14 @@ def test_an_unhealthy_device_has_the_pools_taint_effect():
             "tensor-fusion.ai/owner": "NoSchedule",
             "tensor-fusion.ai/unhealthy": effect,
         }
+
+
+def test_a_device_without_its_enforcer_evicts_nobody():
+    healthy = Gpu("GPU-a", "Tesla T4", 2**30)
+    snapshot = with_problems(GpuSnapshot((healthy,)), {device_name("GPU-a"): "no daemon"})
+    (published,) = slices(snapshot, NodeState("n", unhealthy_effect="NoExecute"), generation=1)
+    taints = published["spec"]["devices"][0]["taints"]
+    assert {one["key"]: one["effect"] for one in taints} == {
+        "tensor-fusion.ai/owner": "NoSchedule",
+        "tensor-fusion.ai/unhealthy": "NoSchedule",
+    }

@@ -267,7 +267,7 @@ class AssumedPods:
         self.version += 1
         there = self._nodes[before[0]]
         del there[pod_uid]
-        self.sums[before[0]] = reduce(_plus, there.values(), NOTHING)
+        self.sums[before[0]] = reduce(plus, there.values(), NOTHING)
         if held is not None:
             self._add(pod_uid, node, held)
         return before[0]
@@ -278,10 +278,11 @@ class AssumedPods:
         if there is None:
             there = self._nodes[node] = {}
         there[pod_uid] = held
-        self.sums[node] = _plus(self.on(node), held)
+        self.sums[node] = plus(self.on(node), held)
 
 
-def _plus(some: AssumedResources, more: AssumedResources) -> AssumedResources:
+def plus(some: AssumedResources, more: AssumedResources) -> AssumedResources:
+    """The resources of both."""
     return AssumedResources(
         some.cpu_milli + more.cpu_milli,
         some.memory_bytes + more.memory_bytes,

@@ -92,26 +92,30 @@ def _members(
 ) -> tuple[list[Member], Reasons]:
     """The pods with their requests, and why the first one can't be decided that can't."""
     members, refused = [], Reasons()
+    are_shared: dict[str, bool] = {}
     for pod in found.candidates:
         request = wanted(state, domain.name, pod)
         if not isinstance(request, PodRequest):
             refused = refused or request
             continue
-        shared = _shared(state, request)
+        shared = _shared(state, request, are_shared)
         if pod.binder == OWNER_DRAY and (reason := _unshareable(found.group, pod, shared)):
             refused = refused or (reason,)
             continue
         size = sum(map(most_devices, request.claims))
-        members.append(Member(request, size, is_sharing=bool(shared)))
+        members.append(Member(request, size, frozenset([claim.uid for claim in shared])))
     return members, refused
 
 
-def _shared(state: AllocatorState, request: PodRequest) -> list[Claim]:
-    """The claims of a pod to which other pods refer that have not ended."""
+def _shared(state: AllocatorState, request: PodRequest, known: dict[str, bool]) -> list[Claim]:
+    """The claims of a pod to which other pods refer that have not ended. ``known``: by UID, the
+    claims that were looked at."""
     facts, found = state.facts, []
     for claim in request.claims:
-        pods = facts.pods_named((claim.namespace, claim.name))
-        if len(pods) > 1 and len(tuple(islice(filter(facts.pod_wants, pods), 2))) > 1:
+        if claim.uid not in known:
+            pods = facts.pods_named((claim.namespace, claim.name))
+            known[claim.uid] = len(tuple(islice(filter(facts.pod_wants, pods), 2))) > 1
+        if known[claim.uid]:
             found.append(claim)
     return found
 

@@ -19,13 +19,14 @@ from dray.api.names import DEVICE_CLASS
 from dray.api.quantities import InvalidQuantityError, parse_quantity
 from dray_allocator.cycle.records import allocations_of
 from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, SearchBudget
+from dray_allocator.devices.usage import AssumedResources, plus
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.gangs.placements import Member, Placements, Saved
 from dray_allocator.nodes.index import NONE, NodeIndex
+from dray_allocator.nodes.predicates import fits
 from dray_allocator.placement.choice import Choice, Pause
 from dray_allocator.placement.class_search import NodeSearch
 from dray_allocator.placement.fast_path.table_choice import index_of
-from dray_allocator.placement.node_filter import passes
 from dray_allocator.placement.node_trial import NodeProblem, evaluate_node
 from dray_allocator.placement.pod_claims import pod_claims
 from dray_allocator.placement.pod_request import PodRequest, without_claims
@@ -38,6 +39,17 @@ _DEEPEST: Final = 3
 """How many pods are moved away for one another."""
 _NODES_FILLED: Final = 8
 """Nodes of the group that are tried before others: those used last."""
+_MEMBERS_PER_TRIAL: Final = 256
+"""Members that are looked at for others that share a claim, and count as one trial."""
+
+
+@dataclass(slots=True)
+class _Sharers:
+    """Members that share claims and are not placed."""
+
+    members: list[Member]
+    crowded: dict[str, None] = field(default_factory=dict)
+    """Nodes without room for all of them."""
 
 
 @dataclass(slots=True)
@@ -57,6 +69,8 @@ class JointSearch:
     _full: dict[bytes, int] = field(init=False, default_factory=dict)
     """Per kind of pods that found no node, the number of placements then: with more of them, there
     is none, either."""
+    _sharers: dict[frozenset[str], _Sharers] = field(init=False, default_factory=dict)
+    """By the UIDs of shared claims, what is known of their members."""
 
     def __post_init__(self) -> None:
         self.budget = SearchBudget(self.state.rules.group_trials)
@@ -80,6 +94,7 @@ class JointSearch:
         self.placed.reset(saved)
         number = len(saved)
         self._full = {kind: full for kind, full in self._full.items() if full <= number}
+        self._sharers = {}
 
     def _place_alone(self, member: Member, without: str = "") -> bool:
         choice = self._choice(member, without)
@@ -98,12 +113,15 @@ class JointSearch:
             if (found := self.placed.made_for(claim.uid)) is not None
         }
         rest = without_claims(self.state, self.domain, request, made)
-        others = [] if made else self._sharing_with(member)
+        sharers = self._sharers.get(member.shared)
+        if not made and sharers is not None:
+            excluded = (*excluded, *sharers.crowded)
         while made or self.budget.take():
             choice = self._schedule(msgspec.structs.replace(rest, excluded=excluded))
             if choice is None:
                 return False
-            if made or self._pass_together(choice.node, (member, *others)):
+            sharers = sharers or self._sharing(member)
+            if made or self._has_room_for(sharers, choice.node):
                 results = iter(allocations_of(rest, choice))
                 both = [
                     made[claim.uid].allocation if claim.uid in made else next(results)
@@ -115,16 +133,25 @@ class JointSearch:
             excluded = (*excluded, choice.node)
         return False
 
-    def _sharing_with(self, member: Member) -> list[Member]:
-        """The other members that share a claim with a member, and are not placed."""
-        uids = {claim.uid for claim in member.request.claims}
-        return [
+    def _sharing(self, member: Member) -> _Sharers:
+        """The members that share a claim with a member, and are not placed."""
+        self.budget.spend(len(self.sharing) // _MEMBERS_PER_TRIAL)
+        members = [
             one
             for one in self.sharing
-            if one.pod.uid != member.pod.uid
-            and one not in self.placed
-            and any(claim.uid in uids for claim in one.request.claims)
+            if one not in self.placed and not member.shared.isdisjoint(one.shared)
         ]
+        found = self._sharers[member.shared] = _Sharers(members)
+        return found
+
+    def _has_room_for(self, sharers: _Sharers, node: str) -> bool:
+        """Whether a node has cpu, memory and the like for all of these."""
+        fact, held = self.state.facts.nodes[node].node, self.state.assumed_pods.on(node)
+        are_few = fact.used_pods + held.pods + len(sharers.members) <= fact.pods
+        if are_few and self._pass_together(node, sharers.members):
+            return True
+        sharers.crowded[node] = None
+        return False
 
     def _choice(self, member: Member, without: str) -> Choice | None:
         """Nodes that the group prefers, then those that its tasks do not avoid, then all."""
@@ -303,14 +330,17 @@ class JointSearch:
 
     def _pass_together(self, node: str, members: Sequence[Member]) -> bool:
         """Whether the node has cpu, memory and the like for all of them."""
-        placed: list[Member] = []
+        state, fact = self.state, self.state.facts.nodes[node].node
+        held = state.assumed_pods.on(node)
         for member in members:
-            if not passes(self.state, member.request, node):
-                break
-            self.placed.put(member, Choice(node, (), 0, results=_nothing(member)))
-            placed.append(member)
-        self.placed.take(placed)
-        return len(placed) == len(members)
+            needs, alone = member.pod.needs, member.request.alone
+            if not fits(needs, fact, held, alone=alone, given=state.facts.given):
+                return False
+            more = AssumedResources(
+                needs.cpu_milli, needs.memory_bytes, 1, needs.resources, needs.ports
+            )
+            held = plus(held, more)
+        return True
 
     def _devices(self) -> int:
         return self.state.tables.of(self.domain.name).cards
@@ -347,10 +377,6 @@ def _least_amounts(spec: ClaimSpec) -> dict[str, int]:
     except InvalidQuantityError:
         return {}
     return found
-
-
-def _nothing(member: Member) -> tuple[Allocation, ...]:
-    return tuple(Allocation(()) for _ in member.request.claims)
 
 
 def _movable(there: Sequence[Member], member: Member) -> Iterator[list[Member]]:

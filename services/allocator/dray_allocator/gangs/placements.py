@@ -21,8 +21,13 @@ class Member:
     request: PodRequest
     size: int
     """Devices that it asks for."""
-    is_sharing: bool = False
-    """Whether other pods refer to one of its claims."""
+    shared: frozenset[str] = frozenset()
+    """UIDs of its claims to which other pods refer."""
+
+    @property
+    def is_sharing(self) -> bool:
+        """Whether other pods refer to one of its claims."""
+        return bool(self.shared)
 
     @property
     def pod(self) -> Pod:

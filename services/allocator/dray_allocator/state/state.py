@@ -478,7 +478,7 @@ class AllocatorState:
         """Assume a decision before it is written: charge its devices, unless they are charged, and
         dequeue its pods."""
         pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
-        domain.current.take(decision, self.facts.now_unix_s)
+        latest = domain.current.take(decision, self.facts.now_unix_s)
         self.index.note(domain.name, [one.uid for one in decision.claims], (pod_uid,))
         domain.queue.remove(pod_uid)
         is_counted = self._is_counted(pod_uid, node)
@@ -492,7 +492,7 @@ class AllocatorState:
             devices += taken
             for device in claim.allocation.devices_in_use if is_charged else taken:
                 self._suspect(device, uid)
-            pods = pods_of.get((claim.namespace, claim.name), ())
+            pods = pods_of.get((claim.namespace, claim.name), ()) if uid in latest else ()
             for other in pods if len(pods) > 1 else ():
                 if other != pod_uid and not self._is_in_group(other, decision):
                     self._recompute_pod(other)

@@ -61,6 +61,9 @@ class Gpu(msgspec.Struct, frozen=True):
     """What ``nvidia-ctk`` says that a container needs of this GPU, instead of ``device_nodes``."""
     used_by: str = ""
     """Who uses the GPU without a claim; empty: nobody."""
+    lacks_enforcer: bool = False
+    """Whether ``health_error`` is of its enforcer: the GPU itself is healthy, and programs on it go
+    on."""
 
 
 class GpuUsage(msgspec.Struct, frozen=True):
@@ -116,9 +119,9 @@ def with_problems(snapshot: GpuSnapshot, problems: Mapping[str, str]) -> GpuSnap
     if not problems:
         return snapshot
     gpus = [
-        msgspec.structs.replace(
-            gpu, health_error=gpu.health_error or problems.get(device_name(gpu.uuid), "")
-        )
+        msgspec.structs.replace(gpu, health_error=problem, lacks_enforcer=True)
+        if not gpu.health_error and (problem := problems.get(device_name(gpu.uuid), ""))
+        else gpu
         for gpu in snapshot.gpus
     ]
     return msgspec.structs.replace(snapshot, gpus=tuple(gpus))

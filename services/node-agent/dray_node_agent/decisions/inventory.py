@@ -405,7 +405,8 @@ def _taints(published: PublishedGpu, node: NodeState) -> list[Object]:
         taints.append({"key": OWNER_TAINT, "value": OWNER_DRAY, "effect": "NoSchedule"})
     if published.gpu.health_error:
         value = _label_value(published.gpu.health_error)
-        taints.append({"key": HEALTH_TAINT, "value": value, "effect": node.unhealthy_effect})
+        effect = "NoSchedule" if published.gpu.lacks_enforcer else node.unhealthy_effect
+        taints.append({"key": HEALTH_TAINT, "value": value, "effect": effect})
     return taints
 
 

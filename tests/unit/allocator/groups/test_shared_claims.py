@@ -11,6 +11,9 @@ from dray.api.names import DEFAULT_SCHEDULER, DRAY_SCHEDULER
 from dray.api.pods import GroupKey, GroupMember, PodClaim
 from dray.messages.facts import PodObserved
 from dray_allocator.core.handle import handle
+from dray_allocator.gangs import joint_search
+from dray_allocator.nodes.predicates import fits
+from dray_allocator.state.facts import Facts
 from dray_allocator.values.events import FactSeen
 
 SHARED = PodClaim("data", "shared-gpu")
@@ -108,3 +111,51 @@ def test_a_claim_that_is_not_the_groups_is_for_one_pod(world: Any) -> None:
     words = "several pods of PodGroup ns/train refer to claim shared-gpu (dray binds one pod per"
     assert why(world, "a").startswith(words)
     assert world.state.device_usage.devices == {}
+
+
+def crowd(world: Any, number: int) -> None:
+    """A group of so many pods with one claim, for which no node has room together."""
+    nodes = (replace(world.a_node(f"n{i}"), pods=110, cpu_milli=50_000) for i in range(8))
+    world.nodes(*nodes, cards=2)
+    see_group(world, number, api=KUBERNETES, claims=(SHARED,))
+    shared_claim(world)
+    names = [f"p{at}" for at in range(number)]
+    pods(world, *names, scheduler=DRAY_SCHEDULER, cpu_milli=1_000)
+
+
+def test_sharers_without_room_look_once_at_each_node(world: Any, monkeypatch: Any) -> None:
+    looks = []
+
+    def counted(*args: Any, **options: Any) -> bool:
+        looks.append(args)
+        return fits(*args, **options)
+
+    monkeypatch.setattr(joint_search, "fits", counted)
+    crowd(world, 60)
+    assert world.decisions() == {}
+    assert why(world, "p0").startswith("PodGroup ns/train does not fit as a whole")
+    assert 0 < len(looks) <= 8 * 60
+
+
+def test_sharers_start_once_a_node_has_room_for_all(world: Any) -> None:
+    crowd(world, 60)
+    world.nodes(replace(world.a_node("n9"), pods=110, cpu_milli=64_000), cards=2)
+    world.tick()
+    assert {one.node for one in world.decisions().values()} == {"n9"}
+
+
+def test_a_shared_claim_is_looked_at_once(world: Any, monkeypatch: Any) -> None:
+    looks = []
+
+    def counted(facts: Facts, claim: tuple[str, str]) -> tuple[str, ...]:
+        looks.append(claim)
+        return pods_named(facts, claim)
+
+    pods_named = Facts.pods_named
+    monkeypatch.setattr(Facts, "pods_named", counted)
+    world.nodes(world.a_node("n0"), cards=2)
+    see_group(world, 20, api=KUBERNETES, claims=(SHARED,))
+    shared_claim(world)
+    pods(world, *(f"p{at}" for at in range(20)), scheduler=DRAY_SCHEDULER)
+    assert len(world.decisions()) == 20
+    assert looks == [("ns", "shared-gpu")]
