@@ -91,7 +91,7 @@ class RealCluster(Stand):
 
         async def all_ready() -> bool:
             pods = await self.pods()
-            return all(_is_ready(pods.get(name)) for name in names)
+            return all(is_ready(pods.get(name)) for name in names)
 
         await self.until(all_ready, f"{', '.join(names)} ready")
 
@@ -140,7 +140,8 @@ class RealCluster(Stand):
         return sorted((self.node_files(node) / "run" / "cdi").glob("*.json"))
 
 
-def _is_ready(pod: Object | None) -> bool:
+def is_ready(pod: Object | None) -> bool:
+    """Whether the pod's containers run and are ready."""
     return pod is not None and phase_of(pod) == "Running" and _condition(pod) == "True"
 
 

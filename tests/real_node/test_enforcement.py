@@ -5,7 +5,15 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from tests.conformance.stand import NAMESPACE
-from tests.real_node.cluster import DEDICATED, GPUS, NODE_OF, REAL_NODE, RealCluster, pod_of
+from tests.real_node.cluster import (
+    DEDICATED,
+    GPUS,
+    NODE_OF,
+    REAL_NODE,
+    RealCluster,
+    is_ready,
+    pod_of,
+)
 
 from dray.api.names import DRAY_NAMESPACE, MPS_DAEMON, NAME_LABEL
 from dray.kube.ports import EVENTS, PODS, POOLS, SLICES, Object
@@ -37,7 +45,8 @@ async def mps(real_cluster: RealCluster) -> AsyncIterator[RealCluster]:
 
     async def all_answer() -> bool:
         pods = await daemons(real_cluster)
-        return len(pods) == GPUS and not await unhealthy(real_cluster)
+        ready = [pod for pod in pods.values() if is_ready(pod)]
+        return len(ready) == GPUS and not await unhealthy(real_cluster)
 
     await real_cluster.until(all_answer, "an MPS daemon for each GPU")
     yield real_cluster
@@ -74,14 +83,14 @@ async def unhealthy(cluster: RealCluster) -> set[str]:
 async def test_programs_of_one_gpu_share_its_daemon_and_a_tenant_undoes_its_own_limit_alone(
     mps: RealCluster,
 ) -> None:
-    limits = {"compute-percent-limit": "30", "vram-limit": "8Gi"}
+    limits = {"compute-percent-limit": "40", "vram-limit": "16Gi"}
     for name in ("first", "second"):
         await mps.create(pod_of(name, DEDICATED, limits))
     await mps.running("first", "second")
     environment = await mps.environment("first")
     assert environment["CUDA_MPS_PIPE_DIRECTORY"] == "/tmp/nvidia-mps"
-    assert environment[THREADS] == "30"
-    assert environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
+    assert environment[THREADS] == "40"
+    assert environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=16384M"
     # Packed on one GPU, both see the memory and the pipes of one daemon.
     await mps.shell("first", "echo shared > /dev/shm/dray-test")
     assert await mps.shell("second", "cat /dev/shm/dray-test") == "shared"
