@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -11,7 +12,7 @@ from dray.api import names
 from dray.api.errors import PermanentError
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import EVENTS_STREAM
-from dray.kube.convert_metadata import annotation
+from dray.kube.convert_metadata import annotation, time_from
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
@@ -69,6 +70,22 @@ class TraceInputs:
     decisions: list[Decision] = field(default_factory=list)
     steps: list[ExecutionStep] = field(default_factory=list)
     prepared: list[ClaimPrepared] = field(default_factory=list)
+    log_begins_unix_s: float = 0.0
+    """When the first record that is left of a trimmed log was stored; 0: nothing is missing."""
+
+    @property
+    def missing(self) -> str:
+        """What is no longer kept of the pod's decisions, and what remains; empty: nothing."""
+        metadata = {} if self.pod is None else self.pod["metadata"]
+        created_unix_s = time_from(metadata.get("creationTimestamp")) or self.requested_unix_s
+        if self.log_begins_unix_s <= created_unix_s:
+            return ""
+        begins = datetime.fromtimestamp(self.log_begins_unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return (
+            f"the decision log of pool {self.pool} begins at {begins} UTC: older decisions about "
+            "the pod are no longer kept (DRAY_LOGS__KEEP_FOR); the last one is in its claims and "
+            "its BindRequest, as long as the pod exists"
+        )
 
     @property
     def uid(self) -> str:
@@ -191,9 +208,13 @@ def _is_claim_of(found: TraceInputs, prepared: ClaimPrepared) -> bool:
 async def _read_logs(kube: Kube, bus: Bus, found: TraceInputs) -> None:
     pool = await _get(kube, POOLS, found.pool) if found.pool else None
     newest = ((pool or {}).get("status") or {}).get("decisionLog", {}).get("epoch", 0)
+    is_first = True
     # A pool that was made again may begin its epochs at the second of its creation.
     for epoch in range(max(1, int(newest) - _EPOCHS + 1), int(newest) + 1):
         async for delivered in _to_the_end(bus, log_stream(found.pool, epoch)):
+            if is_first and delivered.sequence > 1:
+                found.log_begins_unix_s = delivered.time_unix_s
+            is_first = False
             try:
                 record = decode_record(delivered.payload)
             except msgspec.MsgspecError:

@@ -148,6 +148,8 @@ async def _synthesized(
             f"pod {namespace}/{name} has no annotation {names.TRACEPARENT}: dray's webhook did "
             "not admit it, because it asks for no GPU of dray"
         )
+    if found.missing:
+        source += f"; {found.missing}"
     spans = spans_of(found, time.time())
     position = parse(found.traceparent)
     trace_id = position.trace_id if position else ""

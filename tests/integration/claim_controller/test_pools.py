@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from dray.api.names import DEDICATED_TAINT, DRIVER, POOL_LABEL
 from dray.kube.ports import EVENTS, NODES, POOLS, NotFoundError
@@ -17,6 +18,7 @@ from dray.messages.rpc import (
     Overlap,
 )
 from dray.runtime.clock import ManualClock, SystemClock
+from dray_claim_controller.pools.decisions.rules import PoolStatus
 from dray_claim_controller.pools.reconciler import PoolReconciler
 
 
@@ -198,6 +200,37 @@ async def test_a_pool_that_goes_while_another_s_status_is_written_ends_nothing(
     assert not running_reconciler.done()
     running_reconciler.cancel()
     await asyncio.wait([running_reconciler])
+
+
+async def test_only_pools_of_which_something_changed_are_looked_at(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    answer = PoolStatus.answer
+
+    def noting(self: PoolStatus, cache: Any) -> Any:
+        asked.append(self.pool)
+        return answer(self, cache)
+
+    monkeypatch.setattr(PoolStatus, "answer", noting)
+    running = await world.ready(await world.start())
+    for name in ("a-pool", "b-pool"):
+        await world.pool(name)
+    await world.ready(running)
+    reconciler = running.controller.term.pools
+
+    async def are_settled() -> bool:
+        before = len(asked)
+        await asyncio.sleep(0.3)
+        return before == len(asked) and not reconciler.backlog
+
+    await world.until(are_settled, "nothing is left to be written")
+    asked.clear()
+    labels = {"metadata": {"labels": {"zone": "a"}}}
+    await world.kube.patch(POOLS, "a-pool", labels)
+    await world.until(lambda: asked, "the changed pool is looked at")
+    await world.until(are_settled, "nothing is left to be written")
+    assert set(asked) == {"a-pool"}
 
 
 async def pool_status(world: Any, clock: ManualClock) -> Any:

@@ -256,3 +256,24 @@ async def test_leases_that_are_refused_are_asked_for_again(bus):
     assert not one._task.done()
     assert one.moves
     await one.stop()
+
+
+async def test_a_bug_at_one_lease_leaves_no_other_renewal_running(bus):
+    """The replica ends: whatever goes on would serve pools without anybody to see it fail."""
+    one = Replica("one", bus)
+    await until(lambda: evenly(one))
+    before = asyncio.all_tasks()
+    acquire, blocked = one.bus.acquire, asyncio.Event()
+
+    async def failing(key: str, holder: str, *, ttl_s: float) -> bool:
+        if key == domain_lease(DOMAINS[0]):
+            raise ZeroDivisionError
+        if key.startswith("replica."):
+            return await acquire(key, holder, ttl_s=ttl_s)
+        await blocked.wait()
+        return True
+
+    one.bus.acquire = failing
+    with pytest.raises(ExceptionGroup, match="unhandled errors"):
+        await one._task
+    assert not asyncio.all_tasks() - before

@@ -1,5 +1,11 @@
 """What a node that comes and goes costs, if many pods wait."""
 
+from msgspec.structs import replace
+
+from dray.api import names
+from dray.api.claims import AllocatedDevice, Allocation
+from dray.api.devices import DeviceId
+from dray.api.pods import PodClaim
 from dray.bus.payload import MINIMUM_BYTES
 from dray.messages.decisions import Waiting, encode_record
 from dray_allocator.state.scheduling_queue import SchedulingQueue
@@ -15,6 +21,13 @@ def crowded(world, pods=PODS):
     for number in range(pods):
         world.submit(world.a_pod(f"p{number}"))
     return world
+
+
+def on(node):
+    """A small share of the node's card."""
+    device = DeviceId(names.DRIVER, node, f"{node}-gpu0")
+    share = {"virtual_tflops": "1", "virtual_vram": "1Mi"}
+    return Allocation((AllocatedDevice(names.GPU_REQUEST, device, "share", share),), node)
 
 
 def recorded(world):
@@ -50,6 +63,35 @@ def test_a_node_that_comes_and_goes_costs_few_records_however_many_pods_wait(mak
     assert few == many
     # Six at once, then as many as there are periods of ten seconds.
     assert 1 <= many <= 6 + MINUTES * 6
+
+
+def test_pods_that_can_run_on_one_node_alone_cost_as_few_records_while_it_comes_and_goes(
+    make_world,
+):
+    """Nothing tells what helps such pods, so that each of them is tried after every change."""
+    counts = []
+    for pods in (3, 30):
+        world = make_world().open()
+        world.nodes(world.a_node("n2"))
+        for number in range(pods):
+            one = world.a_pod(f"p{number}")
+            there = replace(world.a_claim(one.uid, world.ask("1", "1Mi")), uid=f"there-{number}")
+            world.claim(replace(there, name=f"there-{number}", allocation=on("n2")))
+            claims = (*one.claims, PodClaim("there", f"there-{number}", "template"))
+            world.submit(replace(one, claims=claims), world.ask("312", "40Gi"))
+        before = len(recorded(world))
+        for second in range(60):
+            world.node(world.a_node("n2", unschedulable=bool(second % 2)))
+            world.tick()
+        counts.append(len(recorded(world)) - before)
+        for _ in range(30):
+            world.tick()
+        last = {world.waits(f"p{number}")[-1].reasons for number in range(pods)}
+        assert len(last) == 1, "the last reasons are those of all"
+        assert last == {world.waits("p0")[-1].reasons}
+    few, many = counts
+    assert few == many
+    assert 1 <= many <= 6 + 6
 
 
 def test_after_a_node_has_come_and_gone_often_the_last_reasons_are_right(world):

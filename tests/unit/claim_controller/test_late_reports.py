@@ -1,4 +1,4 @@
-"""Repeated reports that come to their turn when they are no longer true."""
+"""Reports of many pods: those that come to their turn late, how many there are, what is kept."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,6 +15,7 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.execution.decisions.executions import Execution
 from dray_claim_controller.execution.writes import ExecutionWrites
 from dray_claim_controller.informers import Informers
+from dray_claim_controller.report.queue import MOST_REPEATS, REPEATS_PER_S
 from dray_claim_controller.report.reporter import Reporter
 
 CROWD = 100
@@ -28,6 +29,7 @@ class Reports:
         self.clock = clock
         self.kube = MemoryKube()
         informers = Informers(self.kube, ObjectCache())
+        self.cache = informers.cache
         self.reporter = Reporter(
             self.kube,
             MemoryBus(),
@@ -169,3 +171,82 @@ def test_what_still_waits_is_reported_at_last() -> None:
         assert "now" in found["status"]["explanation"]
 
     scenario(of)
+
+
+def test_events_about_one_pod_are_limited_and_repetitions_counted() -> None:
+    """As client-go's: 25 at once, then one in five minutes."""
+
+    async def of(reports: Reports) -> None:
+        noisy, other = await reports.pod("noisy"), await reports.pod("other")
+        await reports.clock.sleep(1)
+        for number in range(100):
+            cached = reports.cache.pods[noisy["metadata"]["uid"]]
+            reports.reporter.warn(cached, "Refused", f"attempt {number}")
+            await reports.clock.sleep(1)
+        reports.reporter.warn(reports.cache.pods[other["metadata"]["uid"]], "Refused", "attempt 0")
+        await reports.clock.sleep(1)
+        found = {
+            event["involvedObject"]["name"]: (event["count"], event["message"])
+            for event in reports.kube.store.of(EVENTS).values()
+        }
+        assert found == {"noisy": (25, "attempt 24"), "other": (1, "attempt 0")}
+        await reports.clock.sleep(300)
+        cached = reports.cache.pods[noisy["metadata"]["uid"]]
+        reports.reporter.warn(cached, "Refused", "later")
+        await reports.clock.sleep(1)
+        assert reports.reported(noisy) == ["later"]
+
+    scenario(of)
+
+
+def test_reasons_that_change_all_the_time_cost_a_bounded_number_of_writes() -> None:
+    """A node comes and goes; the allocator records the reasons of a signature every ten seconds."""
+    writes: dict[int, int] = {}
+
+    def of(pods: int) -> Callable[[Reports], Awaitable[None]]:
+        async def run(reports: Reports) -> None:
+            waiting = [await reports.pod(f"pod-{number}") for number in range(pods)]
+            await reports.clock.sleep(1)
+            for pod in waiting:
+                reports.waits(pod, "before")
+            await reports.clock.sleep(60)
+            before = reports.kube.store.revision
+            for number in range(6):
+                for pod in waiting:
+                    reports.waits(pod, str(number))
+                await reports.clock.sleep(10)
+            writes[pods] = reports.kube.store.revision - before
+
+        return run
+
+    for pods in (10, 200, 400):
+        scenario(of(pods))
+    assert writes[10] == 10 * 6 * 2, "a BindRequest and an event each time"
+    assert writes[200] == writes[400] <= 60 * REPEATS_PER_S + MOST_REPEATS
+
+
+def test_nothing_is_kept_of_pods_that_are_gone() -> None:
+    async def of(reports: Reports) -> None:
+        pods = [await reports.pod(f"pod-{number}") for number in range(6)]
+        await reports.clock.sleep(1)
+        for number, pod in enumerate(pods):
+            reports.waits(pod, "why")
+            if number % 2:
+                reports.decided(pod)
+            if number % 3:
+                cached = reports.cache.pods[pod["metadata"]["uid"]]
+                reports.reporter.warn(cached, "Refused", "why")
+        await reports.clock.sleep(1)
+        assert _kept(reports.reporter)
+        for pod in pods:
+            await reports.kube.delete(PODS, pod["metadata"]["name"], "ns", grace_period_s=0)
+        await reports.clock.sleep(60)
+        assert not _kept(reports.reporter)
+        assert not reports.reporter.backlog
+
+    scenario(of)
+
+
+def _kept(reporter: Reporter) -> list[str]:
+    """The names of the maps in which something is kept."""
+    return [name for name, value in vars(reporter).items() if isinstance(value, dict) and value]

@@ -67,6 +67,9 @@ class Step:
         self._batch_bytes = 0
         self._waits: dict[Reasons, list[Pod]] = {}
         """Pods whose reasons are to be recorded, in the state without the batch."""
+        self._repeats: bool | None = None
+        """Whether this step may record changed reasons of pods without a signature; None: not
+        asked yet."""
 
     def take(self) -> list[Effect]:
         """End reservations, schedule, write a checkpoint if due; return the effects in order."""
@@ -144,7 +147,7 @@ class Step:
     def wait(self, pods: Sequence[Pod], reasons: Reasons) -> None:
         """Record why pods are pending, as far as that changed."""
         for pod in pods:
-            self._wait(pod, reasons)
+            self._wait(pod, reasons, is_hinted=True)
 
     def _scan(self) -> None:
         """After a change of capacity, activate the pods that may fit now.
@@ -218,6 +221,12 @@ class Step:
             return None
         return self._reasons(want)
 
+    def _may_repeat(self) -> bool:
+        """Whether this step may record changed reasons of pods without a signature."""
+        if self._repeats is None:
+            self._repeats = self._may_report(NO_HINT)
+        return self._repeats
+
     def _may_report(self, signature: bytes) -> bool:
         now_unix_s, every_s = self._state.facts.now_unix_s, self._state.rules.waiting_repeat_s
         return self._domain.queue.take_report(signature, now_unix_s, every_s=every_s)
@@ -228,7 +237,7 @@ class Step:
         want = wanted(state, domain.name, pod)
         if not isinstance(want, PodRequest):
             queue.add_unschedulable(pod.uid, NO_HINT)
-            self._wait(pod, want)
+            self._wait(pod, want, is_hinted=False)
             return 0
         started_us = state.stopwatch()
         if want.is_aware and pod.uid not in queue.resumed:
@@ -239,13 +248,13 @@ class Step:
             return 1
         if choice is None:
             queue.add_unschedulable(pod.uid, want.signature if want.ordinary else NO_HINT)
-            self._wait(pod, self._reasons(want))
+            self._wait(pod, self._reasons(want), is_hinted=want.ordinary)
             return 1
         took_us = state.stopwatch() - started_us
         decision = decision_of(domain, want, choice, took_us=took_us)
         if reasons := too_large(state.rules, decision):
             queue.add_unschedulable(pod.uid, NO_HINT)
-            self._wait(pod, reasons)
+            self._wait(pod, reasons, is_hinted=False)
             return 1
         self._put_in_record(decision)
         keep_scores(state, domain, want, choice.node)
@@ -304,13 +313,17 @@ class Step:
             domain.unwritten = None
             domain.current.fold_counted(self._next(record), record)
 
-    def _wait(self, pod: Pod, reasons: tuple[Reason, ...]) -> None:
-        """Record why the pod is pending, if that changed; changes of counts only after a while."""
+    def _wait(self, pod: Pod, reasons: Reasons, *, is_hinted: bool) -> None:
+        """Record why the pod is pending, if that changed; changes of counts only after a while.
+
+        Pods without a hint (``NO_HINT``) are tried after every change: together they record
+        changed reasons as often as the pods of one signature do.
+        """
         known = self._domain.current.waiting.get(pod.uid)
         if known is not None:
             if known.reasons == reasons:
                 return
-            if not self._is_news(known, reasons):
+            if not (self._is_news(known, reasons) and (is_hinted or self._may_repeat())):
                 self._domain.queue.deferred_reasons[pod.uid] = None
                 return
         if self._batch:

@@ -293,8 +293,11 @@ class LeaseHolder:
                 self._log.warning("a lease can't be released; it expires", why=str(error))
 
     async def _keep(self, domains: Sequence[SchedulingDomain]) -> None:
-        """Take or renew leases, all of them at once: each waits for the server's disk."""
-        await asyncio.gather(*map(self._keep_one, domains))
+        """Take or renew leases, all of them at once: each waits for the server's disk. If one fails
+        by a bug, the others are cancelled: nothing goes on that nobody waits for."""
+        async with asyncio.TaskGroup() as group:
+            for domain in domains:
+                group.create_task(self._keep_one(domain))
 
     async def _keep_one(self, domain: SchedulingDomain) -> None:
         try:

@@ -12,7 +12,7 @@ Subject = tuple[str, str]
 """UID of the object, and which report."""
 REPEATS_PER_S: Final = 5.0
 """Repeated reports that are written each second, however many pods wait: 300 a minute."""
-_MOST_REPEATS: Final = 50.0
+MOST_REPEATS: Final = 50.0
 """Repeated reports that are written at once, after a while without any."""
 CROWD: Final = 32
 """Reports wait while this many pods are in execution: twice what is carried out at a time."""
@@ -42,7 +42,7 @@ class ReportQueue:
         """Since when subjects were put off (monotonic)."""
         self._repeated: dict[Subject, Work] = {}
         """Reports that say again what was reported before, in other words."""
-        self._repeats = TokenBucket(_MOST_REPEATS, REPEATS_PER_S, now_s=clock.monotonic_s())
+        self._repeats = TokenBucket(MOST_REPEATS, REPEATS_PER_S, now_s=clock.monotonic_s())
         self._held = False
         self._queue = FairWorkQueue(
             clock, self._publish, name="report", group_of=group_of, workers=hands, first_s=_FIRST_S

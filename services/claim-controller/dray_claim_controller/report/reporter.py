@@ -50,7 +50,8 @@ _AT_ONCE: Final = 2000
 """Pods that are looked at in one step."""
 _EVENTS: Final = 25
 _EVENTS_PER_S: Final = 1 / 300
-"""Events of one pod's reasons to wait: as many as client-go's EventRecorder lets through."""
+"""Events about one pod that warn, or say why it waits: as many as client-go's EventRecorder lets
+through (``EventSourceObjectSpamFilter``). Repetitions of a reason are counted in one Event."""
 _SETTLING_S: Final = 5.0
 """How long a pod may wait for the taint of a dedicated node before an event says so: dray gives
 the taint as soon as it knows the node."""
@@ -89,7 +90,7 @@ class Reporter:
         self._undecided: dict[str, None] = {}
         """Pods that were reported as waiting for a decision, and got none since."""
         self._events: dict[str, TokenBucket] = {}
-        """How many events may still say why a pod waits."""
+        """How many more events may be written about a pod."""
         self._by: dict[str, dict[str, Any]] = {}
         """``decided_by`` of pods that were not reported as assigned yet."""
         self._settling: dict[str, tuple[float, str]] = {}
@@ -163,11 +164,15 @@ class Reporter:
 
     def _say_waiting(self, pod: Pod, message: str, put: Callable[[Subject, Work], None]) -> None:
         """An event with the pod's reasons to wait, unless there were many."""
-        now_s = self._clock.monotonic_s()
-        if pod.uid not in self._events:
-            self._events[pod.uid] = TokenBucket(_EVENTS, _EVENTS_PER_S, now_s=now_s)
-        if self._events[pod.uid].take(now_s):
+        if self._may_write_event(pod.uid):
             put((pod.uid, _WAITS_EVENT), lambda: self._write_waiting_event(pod, message))
+
+    def _may_write_event(self, uid: str) -> bool:
+        """Whether one more event may be written about a pod."""
+        now_s = self._clock.monotonic_s()
+        if uid not in self._events:
+            self._events[uid] = TokenBucket(_EVENTS, _EVENTS_PER_S, now_s=now_s)
+        return self._events[uid].take(now_s)
 
     async def _write_waiting_event(self, pod: Pod, message: str) -> None:
         if self._still_waits(pod):
@@ -248,7 +253,8 @@ class Reporter:
         self._warn_about(event_messages.pool_reference(pool), reason, message)
 
     def _warn(self, pod: Pod, reason: str, message: str, *, warning: bool = True) -> None:
-        self._warn_about(event_messages.pod_reference(pod), reason, message, warning=warning)
+        if pod.uid not in self._cache.pods or self._may_write_event(pod.uid):
+            self._warn_about(event_messages.pod_reference(pod), reason, message, warning=warning)
 
     def _warn_about(
         self, about: Object, reason: str, message: str, *, warning: bool = True

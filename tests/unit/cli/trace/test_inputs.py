@@ -1,5 +1,8 @@
 """What is read of a pod's way: from the bus, the log and Kubernetes."""
 
+import time
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -19,7 +22,15 @@ from dray.bus.topology import STREAMS, log_spec
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import PODS, POOLS
 from dray.messages.base import Message, encode
-from dray.messages.decisions import AnyRecord, Decided, Opened, Release, Released, log_subject
+from dray.messages.decisions import (
+    AnyRecord,
+    Decided,
+    Opened,
+    Release,
+    Released,
+    log_stream,
+    log_subject,
+)
 from dray_cli.trace.inputs import NothingKnownError, read_inputs
 from dray_cli.trace.synthesized_spans import spans_of
 from dray_cli.trace.verb import trace as verb
@@ -37,15 +48,15 @@ async def append(bus: MemoryBus, *records: AnyRecord) -> None:
         await bus.append(on_the_log, expected_last=number)
 
 
-async def a_bus() -> MemoryBus:
-    bus = MemoryBus()
+async def a_bus(now_unix_s: Callable[[], float] = time.time) -> MemoryBus:
+    bus = MemoryBus(now_unix_s=now_unix_s)
     for spec in (*STREAMS, log_spec("fast", 1)):
         await bus.ensure(spec)
     return bus
 
 
-async def a_kube() -> MemoryKube:
-    kube = MemoryKube()
+async def a_kube(now_unix_s: Callable[[], float] = time.time) -> MemoryKube:
+    kube = MemoryKube(now_unix_s=now_unix_s)
     pool = {
         "apiVersion": POOLS.api_version,
         "kind": POOLS.kind,
@@ -91,6 +102,29 @@ async def test_releases_count_that_take_back_what_was_decided_for_the_pod() -> N
     found = await read_inputs(kube, bus, "default", "train")
 
     assert [decision.message for decision in found.decisions] == [PLACED, release]
+
+
+async def test_a_pod_of_whose_decisions_a_log_keeps_no_more_is_shown_with_what_remains() -> None:
+    now_unix_s = [1_000_000.0]
+    bus, kube = await a_bus(lambda: now_unix_s[0]), await a_kube(lambda: now_unix_s[0])
+    await kube.create(PODS, a_pod(), "default")
+    decided = Decided(**head(), policy_version=1, pods=(PLACED,))
+    await append(bus, Opened(**head()), decided)
+    now_unix_s[0] += 86_400
+    outgoing = encode(waiting_record(), source="/test")
+    await bus.append(outgoing.to(log_subject("fast", 1)), expected_last=2)
+    assert not (await read_inputs(kube, bus, "default", "train")).missing
+
+    await bus.purge(log_stream("fast", 1), 3)
+    missing = (await read_inputs(kube, bus, "default", "train")).missing
+    assert missing.startswith("the decision log of pool fast begins at 1970-01-13 13:46:40 UTC")
+    assert "DRAY_LOGS__KEEP_FOR" in missing
+    assert "BindRequest" in missing
+
+    await kube.delete(PODS, "train", "default", grace_period_s=0)
+    await kube.create(PODS, a_pod(), "default")
+    newer = await read_inputs(kube, bus, "default", "train")
+    assert not newer.missing, "the log begins before this pod"
 
 
 async def test_only_what_is_about_this_very_pod_counts() -> None:
