@@ -4,13 +4,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from tests.conformance.stand import NAMESPACE
 from tests.real_node.cluster import DEDICATED, GPUS, NODE_OF, REAL_NODE, RealCluster, pod_of
 
 from dray.api.names import DRAY_NAMESPACE, MPS_DAEMON, NAME_LABEL
-from dray.kube.ports import PODS, POOLS, SLICES, Object
+from dray.kube.ports import EVENTS, PODS, POOLS, SLICES, Object
 
 pytestmark = REAL_NODE
 NODE = NODE_OF[DEDICATED]
+THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MPS = {"enforcer": "mps", "mps": {"defaultActiveThreadPercentage": 50}}
 NO_MPS = {"enforcer": None, "mps": None}
 RIGHTS = """
@@ -69,6 +71,38 @@ async def unhealthy(cluster: RealCluster) -> set[str]:
     }
 
 
+async def test_programs_of_one_gpu_share_its_daemon_and_a_tenant_undoes_its_own_limit_alone(
+    mps: RealCluster,
+) -> None:
+    limits = {"compute-percent-limit": "30", "vram-limit": "8Gi"}
+    for name in ("first", "second"):
+        await mps.create(pod_of(name, DEDICATED, limits))
+    await mps.running("first", "second")
+    environment = await mps.environment("first")
+    assert environment["CUDA_MPS_PIPE_DIRECTORY"] == "/tmp/nvidia-mps"
+    assert environment[THREADS] == "30"
+    assert environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
+    # Packed on one GPU, both see the memory and the pipes of one daemon.
+    await mps.shell("first", "echo shared > /dev/shm/dray-test")
+    assert await mps.shell("second", "cat /dev/shm/dray-test") == "shared"
+    pid = await mps.shell("second", "cat /tmp/nvidia-mps/nvidia-cuda-mps-control.pid")
+    assert pid.isdigit()
+    # What the tenant can undo, and what the daemon still says then.
+    assert await mps.shell("first", f"{THREADS}=100 env | grep {THREADS}") == f"{THREADS}=100"
+    names = [pod["metadata"]["name"] for pod in (await daemons(mps)).values()]
+    ask = "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
+    for name in names:
+        printed = await mps.kubectl("-n", DRAY_NAMESPACE, "exec", name, "--", "sh", "-c", ask)
+        assert printed.strip() == "50.0"
+    messages = [
+        event["message"]
+        for event in (await mps.kube.list(EVENTS, NAMESPACE)).objects
+        if event["involvedObject"]["name"] == "first" and event["reason"] == "GPUAllocated"
+    ]
+    assert "held by the MPS daemon's 50 % of the threads" in messages[0]
+    assert "a fatal error of one program can end the others" in messages[0]
+
+
 @pytest.mark.long
 async def test_daemons_and_programs_outlive_the_agent(mps: RealCluster) -> None:
     await mps.create(pod_of("stays", DEDICATED))
@@ -80,6 +114,27 @@ async def test_daemons_and_programs_outlive_the_agent(mps: RealCluster) -> None:
     await mps.running("later")
     assert {name: _container(pod) for name, pod in (await daemons(mps)).items()} == before
     assert await mps.containers("stays") == containers
+
+
+@pytest.mark.long
+async def test_a_gpu_whose_daemon_died_is_offered_again_once_it_answers(mps: RealCluster) -> None:
+    device, pod = min((await daemons(mps)).items())
+    name = pod["metadata"]["name"]
+    stop = ('rm "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid"',)
+    await mps.kubectl("-n", DRAY_NAMESPACE, "exec", name, "--", "sh", "-c", *stop)
+
+    async def is_out() -> bool:
+        return device in await unhealthy(mps)
+
+    await mps.until(is_out, "the GPU of a daemon that does not answer is not offered")
+    await mps.kubectl("-n", DRAY_NAMESPACE, "delete", "pod", name, "--wait=true")
+
+    async def is_back() -> bool:
+        now = (await daemons(mps)).get(device)
+        is_new = now is not None and now["metadata"]["uid"] != pod["metadata"]["uid"]
+        return is_new and device not in await unhealthy(mps)
+
+    await mps.until(is_back, "the GPU is offered again")
 
 
 def _container(pod: Object) -> tuple[str, int]:
