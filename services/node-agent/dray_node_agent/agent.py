@@ -155,8 +155,11 @@ class NodeAgent:
             self._wake_health()
 
     async def enforce(self) -> None:
-        """Loop: set up what holds programs to their shares; a device without it is not offered."""
+        """Loop: set up what holds programs to their shares; a device without it is not offered.
+
+        It begins once it is known which devices earlier claims use."""
         await self._read.wait()
+        await self._restored.wait()
         while True:
             self._enforce.clear()
             snapshot, state = self._driver_snapshot, self._state
@@ -201,7 +204,7 @@ class NodeAgent:
             await asyncio.sleep(self._node.usage)
 
     def _look_for_foreign_processes(self) -> None:
-        if (snapshot := self._driver_snapshot) is None:
+        if (snapshot := self._driver_snapshot) is None or not self._restored.is_set():
             return
         found: frozenset[str] = frozenset()
         # MPS has a process of its own on each GPU, also while no claim is.

@@ -1,8 +1,9 @@
 """Keeps the pods of the node's MPS daemons."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from dray.kube.ports import NODES, PODS, AlreadyExistsError, Kube, KubeError, No
 from dray_node_agent.decisions.gpus import GpuSnapshot, device_name
 from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.decisions.mps_daemons import DEVICE_LABEL, plan_daemons, shared_devices
+from dray_node_agent.files.agent_locks import LockHeldError
 from dray_node_agent.node_pods import NodePods
 
 
 class MpsDaemons:
     """The daemons of one node. ``template``: file with the manifest of a daemon's pod; ``in_use``:
-    the devices with prepared claims."""
+    the devices with prepared claims, of all agents of the node."""
 
     def __init__(
         self,
@@ -27,7 +29,7 @@ class MpsDaemons:
         *,
         namespace: str,
         template: Path | None,
-        in_use: Callable[[], Collection[str]],
+        in_use: Callable[[], Awaitable[Collection[str]]],
     ) -> None:
         self._kube = kube
         self._pods = pods
@@ -49,14 +51,17 @@ class MpsDaemons:
         except (OSError, ValueError, KubeError) as error:
             why = f"its MPS daemon can't be set up: {error}"
             return {device_name(gpu.uuid): why for gpu in shared_devices(snapshot)}
-        plan = plan_daemons(
-            snapshot,
-            owner,
-            template=template,
-            namespace=self._namespace,
-            pods=self._pods.all(),
-            in_use=self._in_use(),
+        plan_for = partial(
+            plan_daemons, snapshot, owner, template=template, namespace=self._namespace
         )
+        plan = plan_for(pods=self._pods.all(), in_use=())
+        if plan.deletes:
+            try:
+                in_use = await self._in_use()
+            except (LockHeldError, OSError) as error:
+                self._log.info("MPS daemons postponed", error=str(error))
+                return None
+            plan = plan_for(pods=self._pods.all(), in_use=in_use)
         problems = dict(plan.problems)
         for pod in plan.deletes:
             await self._delete(pod)

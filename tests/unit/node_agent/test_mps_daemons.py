@@ -1,10 +1,23 @@
 """Pods of MPS daemons: one per device, out of reach of tenants, never replaced under a claim."""
 
+import asyncio
+import json
+from unittest.mock import Mock
+
 from dray.api.enforcement import Enforcement
+from dray_node_agent.agent import NodeAgent
 from dray_node_agent.decisions.gpus import device_name, with_problems
 from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.decisions.mps_daemons import daemon_pod, plan_daemons
+from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
+from dray_node_agent.files.agent_locks import AgentLock
+from dray_node_agent.files.cdi_folder import CdiFolder
+from dray_node_agent.files.checkpoint import CheckpointFile
+from dray_node_agent.gpus.reader import GpuReader
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
+from dray_node_agent.kubelet.prepared_claims import PreparedClaims
+from dray_node_agent.mps_daemons import MpsDaemons
+from dray_node_agent.settings import NodeGroup
 
 SNAPSHOT = SimulatedGpus("n1", "A100", 2).read()
 DEVICES = [device_name(gpu.uuid) for gpu in SNAPSHOT.gpus]
@@ -119,3 +132,79 @@ def test_a_card_with_mig_instances_has_daemons_for_these_alone():
     )
     devices = [one["metadata"]["labels"]["tensor-fusion.ai/mps-device"] for one in planned.creates]
     assert devices == [DEVICES[1], "mig-1"]
+
+
+class Pods:
+    """The pods of the node, of which those of daemons are out of date."""
+
+    are_listed = True
+
+    def all(self):
+        return [running(number, of=state(mps_threads_percent=10)) for number in (0, 1)]
+
+
+class Deleted(list):
+    """The pods that were deleted."""
+
+    async def delete(self, resource, name, namespace, *, uid):
+        self.append(uid)
+
+
+async def test_a_daemon_stays_under_a_claim_that_another_agent_prepared(tmp_path):
+    def claims():
+        lock = AgentLock(tmp_path / "lock")
+        return PreparedClaims(CheckpointFile(tmp_path / "file", "boot"), CdiFolder(tmp_path), lock)
+
+    async def nothing():
+        return {}
+
+    ours, theirs = claims(), claims()
+    await ours.restore(nothing)
+    used = PreparedDevice(request="gpu", pool="n1", device=DEVICES[0], cdi_ids=())
+    claim = PreparedClaim(
+        uid="c", namespace="ns", name="n", phase="PrepareCompleted", devices=(used,), cdi={}
+    )
+    await theirs.restore(nothing)
+    await theirs.change(lambda known: {**known, "c": claim})
+    deleted = Deleted()
+    template = tmp_path / "pod.yaml"
+    template.write_text(json.dumps(TEMPLATE))
+    daemons = MpsDaemons(
+        deleted, Pods(), namespace=NAMESPACE, template=template, in_use=ours.devices
+    )
+    assert list(await daemons.apply(SNAPSHOT, state())) == [DEVICES[1]]
+    assert deleted == ["u1"]
+
+
+async def test_nothing_is_set_up_before_earlier_claims_are_known():
+    applied = asyncio.Event()
+
+    class NotingEnforcement:
+        async def apply(self, snapshot, state):
+            applied.set()
+            return {}
+
+    class Restoring:
+        async def restore(self):
+            pass
+
+        start = restore
+
+        async def stop(self, grace):
+            pass
+
+    agent = NodeAgent(
+        node=NodeGroup(name="n1"),
+        gpus=GpuReader(SimulatedGpus("n1", "A100", 2)),
+        publisher=None,
+        reporter=Mock(),
+        enforcement=NotingEnforcement(),
+    )
+    agent.on_state(state())
+    loops = [asyncio.create_task(one) for one in (agent.watch_gpus(), agent.enforce())]
+    await asyncio.sleep(0.05)
+    assert not applied.is_set()
+    loops.append(asyncio.create_task(agent.serve(Restoring(), Restoring())))
+    await applied.wait()
+    for loop in loops:
+        loop.cancel()

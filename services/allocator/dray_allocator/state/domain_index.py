@@ -4,7 +4,6 @@ A set may name too many domains, never too few: a look at it drops those that no
 belong there.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dray.api.pods import GroupKey
@@ -30,11 +29,3 @@ class DomainIndex:
     """Domains with a record that can't be decoded."""
     appending: Names = field(default_factory=dict)
     """Domains with records that are not read back."""
-
-    def note(self, domain: str, claims: Iterable[str], pods: Iterable[str]) -> None:
-        """Note that a domain's log may know claims and pods."""
-        for index, uids in ((self.claims, claims), (self.pods, pods)):
-            for uid in uids:
-                known = index.get(uid, ())
-                if domain not in known:
-                    index[uid] = (*known, domain)

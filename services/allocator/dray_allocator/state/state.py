@@ -479,7 +479,7 @@ class AllocatorState:
         dequeue its pods."""
         pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
         latest = domain.current.take(decision, self.facts.now_unix_s)
-        self.index.note(domain.name, [one.uid for one in decision.claims], (pod_uid,))
+        self._note_known(domain.name, [one.uid for one in decision.claims], (pod_uid,))
         domain.queue.remove(pod_uid)
         is_counted = self._is_counted(pod_uid, node)
         if is_counted or not (is_charged or self.assumed_pods.add(pod_uid, node, _held(decision))):
@@ -498,6 +498,14 @@ class AllocatorState:
                     self._recompute_pod(other)
         if devices or not is_charged:
             self._use_changed(devices, node)
+
+    def _note_known(self, domain: str, claims: Iterable[str], pods: Iterable[str]) -> None:
+        """Note that a domain's log may know claims and pods."""
+        for index, uids in ((self.index.claims, claims), (self.index.pods, pods)):
+            for uid in uids:
+                known = index.get(uid, ())
+                if domain not in known:
+                    index[uid] = (*known, domain)
 
     def _is_in_group(self, pod_uid: str, decision: PodDecision) -> bool:
         """Whether a pod is in the group of a joint decision, whose members are all looked at again
@@ -529,7 +537,7 @@ class AllocatorState:
         changed them."""
         if log is not None:
             self.index.unread[log.name] = self.index.busy[log.name] = None
-            self.index.note(log.name, changes.claims, changes.pods)
+            self._note_known(log.name, changes.claims, changes.pods)
         if changes is NOTHING:
             return
         facts, pods = self.facts, dict.fromkeys(changes.pods)
@@ -694,7 +702,7 @@ class AllocatorState:
             unsettled = claim is None
         if unsettled:
             domain.unsettled[claim_uid] = None
-            self.index.note(domain.name, (claim_uid,), ())
+            self._note_known(domain.name, (claim_uid,), ())
             if not merely_held(reservation, claim):
                 self._settle(domain, (claim_uid,))
         else:

@@ -51,14 +51,17 @@ class PreparedClaims:
         """As this agent knows them; another one may have changed them."""
         return dict(self._claims)
 
-    def devices(self) -> set[str]:
-        """The devices that claims use."""
-        return {
-            device.device
-            for claim in self._claims.values()
-            for device in claim.devices
-            if not device.admin_access
-        }
+    async def devices(self) -> set[str]:
+        """The devices that claims use, whichever agent of the node prepared them. Raises
+        LockHeldError, OSError."""
+        async with self._exclusive() as lock:
+            await self._refresh(lock)
+            return {
+                device.device
+                for claim in self._claims.values()
+                for device in claim.devices
+                if not device.admin_access
+            }
 
     def others(self, uid: str) -> list[PreparedClaim]:
         """All claims but one."""
