@@ -209,7 +209,9 @@ async def test_a_tenant_undoes_its_variables_and_what_then_holds_is_in_the_event
 
 
 @pytest.mark.parametrize("release", ["this", "the one before"])
-async def test_a_pool_without_an_enforcer_is_offered_at_once_whoever_wrote_its_fact(stand, release):
+async def test_a_pool_without_an_enforcer_is_offered_at_once_by_facts_of_either_release(
+    stand, release
+):
     stand.allow_mps()
     fact = NodeObserved(revision=1, node=Node("n1", "uid", pool="pool-a"))
     message = encode(fact, source="test")
