@@ -1,8 +1,10 @@
 """The chart's values: every combination renders to objects that the API server takes, and wrong
 ones are refused with their names."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,9 @@ from tests.packaging.helm.installation import (
     CommandError,
 )
 
+from dray_node_agent.decisions.inventory import NodeState
+from dray_node_agent.decisions.mps_daemons import daemon_pod
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
 from tools.helm import build_helm
@@ -129,6 +134,12 @@ OTHERS = {
     "cert-manager.io": ("Issuer", "Certificate"),
 }
 """Kinds of operators that this cluster lacks: definitions without a schema stand in for them."""
+RIGHTS_OF_MPS = (
+    "Role/dray-node-agent",
+    "RoleBinding/dray-node-agent",
+    "ValidatingAdmissionPolicy/dray-mps-daemons",
+    "ValidatingAdmissionPolicyBinding/dray-mps-daemons",
+)
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
@@ -263,3 +274,77 @@ async def test_a_pod_has_a_token_only_where_it_calls_kubernetes(server: Cluster,
     }
     accounts = [one for one in rendered if one["kind"] == "ServiceAccount"]
     assert all(one["automountServiceAccountToken"] is False for one in accounts)
+
+
+async def test_a_node_agent_runs_mps_daemons_of_its_own_node_that_read_no_secret(
+    server: Cluster, tmp_path
+) -> None:
+    rendered = [
+        one for one in yaml.safe_load_all(await render(server, SETS["mps"], tmp_path)) if one
+    ]
+    rights = [
+        one for one in rendered if f"{one['kind']}/{one['metadata']['name']}" in RIGHTS_OF_MPS
+    ]
+    assert len(rights) == len(RIGHTS_OF_MPS)
+    (found,) = (one for one in rendered if "pod.yaml" in one.get("data", {}))
+    template = yaml.safe_load(found["data"]["pod.yaml"])
+    level = "pod-security.kubernetes.io/enforce={}".format
+    label = ("label", "--overwrite", "namespace", NAMESPACE)
+    await server.kubectl(*label, level("privileged"))
+    await server.apply(*map(yaml.safe_dump, rights))
+    try:
+        await refuse_all_but_daemons(server, template, tmp_path / "agent.kubeconfig")
+    finally:
+        await server.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(rights))
+        await server.kubectl(*label, level("restricted"))
+
+
+async def refuse_all_but_daemons(
+    server: Cluster, template: dict[str, Any], kubeconfig: Path
+) -> None:
+    """With the rights of a node-agent on the node ``n1``, and the template of its daemons."""
+    gpu = SimulatedGpus("n1", "A100", 1).read().gpus[0]
+    config = yaml.safe_load(await asyncio.to_thread(Path(server.kubeconfig).read_text))
+    for user in config["users"]:
+        user["user"] |= {
+            "as": f"system:serviceaccount:{NAMESPACE}:dray-node-agent",
+            "as-user-extra": {"authentication.kubernetes.io/node-name": ["n1"]},
+        }
+    await asyncio.to_thread(kubeconfig.write_text, yaml.safe_dump(config))
+    as_agent = ("--kubeconfig", str(kubeconfig))
+
+    async def refusal(of: str = "n1", namespace: str = NAMESPACE, **spec: Any) -> str:
+        """Why the API server refuses a daemon with these fields; empty: it takes it."""
+        pod = daemon_pod(template, gpu, NodeState(of, "uid"), namespace)
+        pod["spec"] |= spec
+        try:
+            create = ("create", "--dry-run=server", "--validate=strict", *as_agent, "-f", "-")
+            await server.kubectl(*create, stdin=json.dumps(pod))
+        except CommandError as error:
+            return str(error)
+        return ""
+
+    async def is_followed() -> bool:
+        return "own node alone" in await refusal(of="n2")
+
+    await server.until(is_followed, "the policy is followed")
+    assert await refusal() == ""
+    assert "cannot create resource" in await refusal(namespace="default")
+    assert "no service account" in await refusal(serviceAccountName="dray-claim-controller")
+    assert "no service account" in await refusal(automountServiceAccountToken=True)
+    plain = {"name": "mps", "image": "i"}
+    secret = {"name": "s", "secret": {"secretName": "dray-operator"}}
+    assert "folders of its node alone" in await refusal(volumes=[secret], containers=[plain])
+    reads = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "dray-operator", "key": "k"}}}
+    for containers in (
+        [plain | {"env": [reads]}],
+        [plain | {"envFrom": [{"secretRef": {"name": "dray-operator"}}]}],
+        [plain, {"name": "other", "image": "i", "env": [reads]}],
+    ):
+        assert "no variables from Secrets" in await refusal(containers=containers)
+    assert "no init containers" in await refusal(initContainers=[plain | {"name": "a"}])
+    assert "imagePullSecrets of" in await refusal(imagePullSecrets=[{"name": "dray-operator"}])
+    for verb in ("update", "patch", "deletecollection"):
+        answer = ("auth", "can-i", verb, "pods", "-n", NAMESPACE, *as_agent)
+        with pytest.raises(CommandError, match="no"):
+            await server.kubectl(*answer)
