@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import os
+import re
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -10,15 +12,26 @@ from pathlib import Path
 import aiohttp
 
 _TIMEOUT = aiohttp.ClientTimeout(total=2.0)
+_DNS_QUERY = bytes([0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0])
+"""A header (RFC 1035, 4.1.1): an id, recursion desired, one question."""
+_DNS_ADDRESS = bytes([0, 0, 1, 0, 1])
+"""The end of a question: the root, type A, class IN."""
 _SOCKETS = Path("/proc/net/tcp")
 _LISTEN = "0A"
 """The state of a listening socket in that table."""
 
 
 def answers(
-    url: str, *, authority: Path | None = None, token: str = ""
+    url: str,
+    *,
+    authority: Path | None = None,
+    token: str = "",
+    text: re.Pattern[str] | None = None,
 ) -> Callable[[], Awaitable[bool]]:
-    """A check that ``url`` answers 200, over TLS of ``authority`` and as the user of ``token``."""
+    """A check that ``url`` answers 200, over TLS of ``authority`` and as the user of ``token``.
+
+    ``text``: what the page must have.
+    """
     headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     async def check() -> bool:
@@ -28,19 +41,21 @@ def answers(
                 aiohttp.ClientSession(timeout=_TIMEOUT, headers=headers) as session,
                 session.get(url, ssl=context if context else True) as response,
             ):
-                return response.status == 200
+                if response.status != 200:
+                    return False
+                return text is None or text.search(await response.text()) is not None
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
 
     return check
 
 
-def accepts_connections(socket: Path) -> Callable[[], Awaitable[bool]]:
+def accepts_connections(path: Path) -> Callable[[], Awaitable[bool]]:
     """A check that a process accepts connections to a Unix socket."""
 
     async def check() -> bool:
         try:
-            _, writer = await asyncio.open_unix_connection(str(socket))
+            _, writer = await asyncio.open_unix_connection(str(path))
         except OSError:
             return False
         writer.close()
@@ -49,6 +64,25 @@ def accepts_connections(socket: Path) -> Callable[[], Awaitable[bool]]:
         return True
 
     return check
+
+
+def resolves(name: str, host: str, port: int) -> Callable[[], Awaitable[bool]]:
+    """A check that the DNS server at ``host`` knows an IPv4 address of ``name``."""
+    labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
+    question = _DNS_QUERY + labels + _DNS_ADDRESS
+
+    def ask() -> bool:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.settimeout(1.0)
+            client.connect((host, port))
+            try:
+                client.send(question)
+                answer = client.recv(512)
+            except OSError:
+                return False
+        return len(answer) > len(question) and answer[3] & 0xF == 0 and answer[6:8] != b"\0\0"
+
+    return lambda: asyncio.to_thread(ask)
 
 
 def listens(pid: int, port: int) -> bool:

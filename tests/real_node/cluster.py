@@ -28,6 +28,8 @@ NODE_OF = {DEDICATED: "sim-1", SHARED: "sim-2"}
 GPUS = 4
 """Of each node."""
 GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+REACH_THE_API = "nc -w 5 kubernetes.default.svc 443 < /dev/null && echo reached"
+"""A script that prints ``reached``, if Services have names and addresses in its pod."""
 
 
 def node_in(pool: str, name: str = "") -> SimulatedNode:

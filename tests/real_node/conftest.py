@@ -64,5 +64,8 @@ async def no_pod_stays(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     yield
     if "real_cluster" in request.fixturenames:
         cluster: RealCluster = request.getfixturevalue("real_cluster")
-        await cluster.kubectl("delete", "all", "--all", "--wait=false")
+        # Not "all": that has the Service kubernetes, which returns seconds later.
+        await cluster.kubectl("delete", "deployments,daemonsets", "--all", "--wait=false")
+        made = ("services", "--field-selector=metadata.name!=kubernetes")
+        await cluster.kubectl("delete", *made, "--wait=false")
         await cluster.delete(*await cluster.pods())

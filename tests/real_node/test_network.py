@@ -4,7 +4,15 @@ import asyncio
 import json
 import urllib.request
 
-from tests.real_node.cluster import DEDICATED, NODE_OF, REAL_NODE, SHARED, RealCluster, pod_of
+from tests.real_node.cluster import (
+    DEDICATED,
+    NODE_OF,
+    REACH_THE_API,
+    REAL_NODE,
+    SHARED,
+    RealCluster,
+    pod_of,
+)
 
 from dray_sandbox.controlplane.build import find_kubectl
 
@@ -74,12 +82,7 @@ async def test_a_pod_is_a_user_by_its_service_account(real_cluster: RealCluster)
 
     assert user["username"] == "system:serviceaccount:default:default"
     assert user["extra"]["authentication.kubernetes.io/node-name"] == [NODE_OF[SHARED]]
-
-    async def reaches_the_api_by_name() -> bool:
-        ask = "nc -w 5 kubernetes.default.svc 443 < /dev/null && echo reached || true"
-        return await real_cluster.shell("account", ask) == "reached"
-
-    await real_cluster.until(reaches_the_api_by_name, "the API reached by its name")
+    assert await real_cluster.shell("account", REACH_THE_API) == "reached"
 
 
 async def test_logs_exec_and_port_forward_work(real_cluster: RealCluster) -> None:

@@ -9,6 +9,7 @@ from tests.real_node.cluster import (
     GPU_VARIABLE,
     GPUS,
     NODE_OF,
+    REACH_THE_API,
     REAL_NODE,
     SHARED,
     RealCluster,
@@ -77,13 +78,19 @@ async def test_a_node_that_is_replaced_under_its_name_serves_with_its_new_identi
 
 
 async def test_a_pod_that_waits_runs_on_a_node_that_is_added(real_cluster: RealCluster) -> None:
+    """What it does first needs the node's DNS and Services."""
+    first = ["sh", "-c", f"{REACH_THE_API}; exec /stand-in"]
+    containers = [{"name": "app", "image": "app", "command": first}]
+    all_of_a_node = {"gpu-count": str(GPUS), "tflops-request": "312"}
     await real_cluster.submit("fills", DEDICATED, gpu_count=str(GPUS), tflops_request="312")
     await real_cluster.running("fills")
-    await real_cluster.submit("waits", DEDICATED, gpu_count=str(GPUS), tflops_request="312")
+    await real_cluster.create(pod_of("waits", DEDICATED, all_of_a_node, containers=containers))
 
     await real_cluster.stack.start_node(node_in(DEDICATED, "sim-3"))
     await real_cluster.running("waits")
     assert (await real_cluster.pod("waits"))["spec"]["nodeName"] == "sim-3"
+    printed = await real_cluster.kubectl("logs", "waits")
+    assert printed.startswith("reached\n")
 
     await real_cluster.delete("waits")
     await real_cluster.stack.stop_node("sim-3")

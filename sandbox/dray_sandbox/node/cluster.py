@@ -106,12 +106,17 @@ class NodeCluster:
     async def start_node(self, node: SimulatedNode) -> None:
         """Start a node; returns when its programs run. One that was stopped keeps its files.
 
+        Pods have a network once kube-proxy has written its rules: one that runs finds Services by
+        their names and addresses.
+
         Raises:
             ProgramFailedError: one of its programs can't be started.
         """
         directory = self._nodes / node.name
         plan = self._plan(node.name, directory)
         self._write_configuration(plan, directory)
+        pod_network = directory / "cni" / "10-pods.conflist"
+        pod_network.unlink(missing_ok=True)
         labels = ",".join(f"{key}={value}" for key, value in node.labels.items())
         run = self._runner.start
         await run(specs.machine(plan, directory / PLAN_FILE, self._programs))
@@ -128,6 +133,8 @@ class NodeCluster:
             ),
             run(specs.kube_proxy(plan, self._programs, directory / "kube-proxy.json")),
         )
+        # containerd reads it when it is written, and not when a file is renamed to it.
+        pod_network.write_text(configuration.network(plan.pods, plan.first_pod))
 
     async def stop_node(self, name: str) -> None:
         """End a node at once, as a power failure does."""
@@ -184,7 +191,7 @@ class NodeCluster:
             await installer.apply(dns.objects(_DNS_USER, host, port))
         corefile.write_text(dns.corefile(host, port, health_port, str(kubeconfig)))
         url = f"http://{host}:{health_port}/health"
-        await self._runner.start(specs.coredns(self._programs, corefile, url))
+        await self._runner.start(specs.coredns(self._programs, corefile, url, host, port))
 
     def _plan(self, name: str, directory: Path) -> MachinePlan:
         index = self._indices.setdefault(name, len(self._indices) + 1)
@@ -208,6 +215,7 @@ class NodeCluster:
         directory.mkdir(parents=True, exist_ok=True)
         write_plan(plan, directory / PLAN_FILE)
         cni, mirrors = directory / "cni", directory / "mirrors"
+        cni.mkdir(exist_ok=True)
         texts = {
             directory / "containerd.toml": configuration.containerd(
                 str(self._machine.cni_plugins),
@@ -216,7 +224,6 @@ class NodeCluster:
                 lowers_oom=lowers_oom_scores(),
             ),
             mirrors / "_default" / "hosts.toml": configuration.mirror(cluster.registry_url),
-            cni / "10-pods.conflist": configuration.network(plan.pods, plan.first_pod),
             directory / "resolv.conf": configuration.resolver(),
             directory / "kubelet.json": configuration.kubelet(
                 plan.group,

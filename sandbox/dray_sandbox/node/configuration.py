@@ -10,7 +10,7 @@ from dray_sandbox.node.network import DNS_SERVICE
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 """In the node."""
 SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
-KUBELET_HEALTH_PORT, PROXY_HEALTH_PORT = 10248, 10256
+KUBELET_HEALTH_PORT, PROXY_METRICS_PORT, PROXY_HEALTH_PORT = 10248, 10249, 10256
 LEASE_S = 20
 """How long a kubelet's lease lasts; it is renewed after a quarter of that."""
 
@@ -128,6 +128,7 @@ def kube_proxy(kubeconfig: str, node: str) -> str:
             "clientConnection": {"kubeconfig": kubeconfig},
             "hostnameOverride": node,
             "healthzBindAddress": f"0.0.0.0:{PROXY_HEALTH_PORT}",
+            "metricsBindAddress": f"0.0.0.0:{PROXY_METRICS_PORT}",
             # As the node's kernel has them.
             "conntrack": {
                 "maxPerCore": 0,

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 from pathlib import Path
 from signal import SIGTERM
@@ -10,11 +11,12 @@ from dray_sandbox.node.configuration import (
     CONTAINERD_SOCKET,
     KUBELET_HEALTH_PORT,
     PROXY_HEALTH_PORT,
+    PROXY_METRICS_PORT,
 )
 from dray_sandbox.node.machine import MachinePlan
-from dray_sandbox.node.network import ClusterNetwork
+from dray_sandbox.node.network import API_NAMES, ClusterNetwork
 from dray_sandbox.node.programs import NodePrograms
-from dray_sandbox.probes import accepts_connections, answers
+from dray_sandbox.probes import accepts_connections, answers, resolves
 from dray_sandbox.processes import ProcessSpec, Ready
 
 NETWORK = "network"
@@ -26,6 +28,11 @@ _OF_SERVICES = "mnt,pid"
 """A service shares the node's files and its end; NATS is in this machine's network."""
 _STAND_IN_DEVICES = ("/dev/fuse", "/dev/null")
 """Containers may open the first only if they are given it; every machine has the second."""
+_RULES_WRITTEN = re.compile(
+    r'^kubeproxy_sync_proxy_rules_last_timestamp_seconds(\{ip_family="IPv4"\})? [1-9]', re.MULTILINE
+)
+"""Of kube-proxy's metrics: when it last wrote its rules. Its health page answers before the first
+time."""
 MACHINE, CONTAINERD, KUBELET, KUBE_PROXY = "machine", "containerd", "kubelet", "kube-proxy"
 
 
@@ -69,12 +76,14 @@ def registry(directory: Path, host: str, port: int) -> ProcessSpec:
     )
 
 
-def coredns(programs: NodePrograms, corefile: Path, health_url: str) -> ProcessSpec:
-    """CoreDNS, on this machine."""
+def coredns(
+    programs: NodePrograms, corefile: Path, health_url: str, host: str, port: int
+) -> ProcessSpec:
+    """CoreDNS, on this machine; ready once it has read the Services."""
     return ProcessSpec(
         name="coredns",
         argv=(programs.coredns, "-conf", str(corefile)),
-        ready=answers(health_url),
+        ready=resolves(API_NAMES[-1], host, port),
         health_url=health_url,
         order=_INSIDE_ORDER,
     )
@@ -128,12 +137,13 @@ def kubelet(
 
 
 def kube_proxy(plan: MachinePlan, programs: NodePrograms, configuration: Path) -> ProcessSpec:
-    """kube-proxy, by which Services work in the node."""
+    """kube-proxy, by which Services work in the node; ready once it has written its rules."""
+    metrics = f"http://{plan.address}:{PROXY_METRICS_PORT}/metrics"
     url = f"http://{plan.address}:{PROXY_HEALTH_PORT}/healthz"
     return ProcessSpec(
         name=name_of(KUBE_PROXY, plan.name),
         argv=_inside(plan, programs.kube_proxy, f"--config={configuration}"),
-        ready=answers(url),
+        ready=answers(metrics, text=_RULES_WRITTEN),
         health_url=url,
         order=_INSIDE_ORDER,
     )
