@@ -95,10 +95,10 @@ test-pythons: ## Read objects at their limits on every Python here (PYTHONS="pyt
 	done
 
 build: setup ## Build once what the real control plane and the oracles need, 10 min (K8S=1.34,1.37)
-	@$(BIN)/python tests/conformance/run_builds.py --k8s $(K8S)
+	@PYTHONPATH=$(CURDIR) $(BIN)/python tests/conformance/run_builds.py --k8s $(K8S)
 
 conformance: setup ## Prove on real Kubernetes what dray says about it (K8S=1.34,1.37 PARTS=... RECORD=1)
-	@$(BIN)/python tests/conformance/run.py --k8s $(K8S) $(if $(PARTS),--parts $(PARTS)) \
+	@PYTHONPATH=$(CURDIR) $(BIN)/python tests/conformance/run.py --k8s $(K8S) $(if $(PARTS),--parts $(PARTS)) \
 		$(if $(PAIRS),--pairs $(PAIRS)) $(if $(CASES),--cases $(CASES)) \
 		$(if $(REAL_ONLY),--real-only) $(if $(RECORD),--record)
 

@@ -1,7 +1,7 @@
 """What ``make conformance`` and ``make test-node`` build from Go modules into the user's cache.
 
-``python tests/conformance/run_builds.py --k8s 1.36`` (``make build``) builds all of it. Exit codes:
-0 all is there, 2 used wrongly, 3 it can't be built here, and why.
+``make build K8S=1.36`` builds all of it. Exit codes: 0 all is there, 2 used wrongly, 3 it can't be
+built here, and why.
 """
 
 import argparse

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -176,6 +177,16 @@ def test_every_part_has_tests_or_a_command(module) -> None:
 def test_every_part_names_what_can_be_built(module) -> None:
     builds = module("run_builds").BUILDS
     assert {name for part in module("run_parts").PARTS for name in part.needs} < builds.keys()
+
+
+@pytest.mark.parametrize("target", ["build", "conformance"])
+def test_the_command_of_make_starts(target: str) -> None:
+    make = ["make", "--dry-run", "--old-file=.venv/.installed", target]
+    root = RUNNER.parents[1]
+    printed = subprocess.run(make, cwd=root, check=True, capture_output=True, text=True).stdout
+    command = printed.replace("\\\n", " ").replace(".venv/bin/python", sys.executable)
+    done = subprocess.run(f"{command.strip()} --help", shell=True, cwd=root, capture_output=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("minor", "built"), [("1.34", []), ("1.35", ["1.34"])])
