@@ -23,7 +23,11 @@ from dray.messages.facts import FACTS, ClusterObserved
 from dray.messages.rpc import QUESTIONS, Question, Reading
 from tools.generate.message_readers import READERS, RECORD_WRITERS
 
-ROLES_OF = {"dray": ("reader", "recorder"), "dray doctor": ("reader",)}
+ROLES_OF = {
+    "dray": ("reader", "recorder"),
+    "dray doctor": ("reader",),
+    "dray explain": ("reader",),
+}
 VERB_ROLES = {
     "dray demo": CLAIM_CONTROLLER,  # as the administrator of its own stack
     "dray trace": "reader",
