@@ -1,6 +1,6 @@
 """``python -m tools.ci --setup-s 80``: every stage after `make setup`. ``.ci/run`` calls it.
 
-Exit codes: 0 all stages passed; 1 one failed, or all together took longer than TOTAL_S; 130 stopped
+Exit codes: 0 all stages passed; 1 one failed, or all together took longer than LIMIT_S; 130 stopped
 by Ctrl-C, 143 by SIGTERM.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.ci.report import Row, minutes, table
-from tools.ci.stages import BUILD, SETUP, STAGES, TOTAL_S, CiStage
+from tools.ci.stages import BUILD, LIMIT_S, SETUP, STAGES, CiStage
 from tools.command import Command, Ended, run
 
 BUILD_LOG: Final = Path(".cache/dray/ci/build.log")
@@ -44,9 +44,9 @@ def main() -> int:
         return 128 + signal.SIGINT
     total_s = time.monotonic() - began_s
     print(table(rows, total_s), flush=True)
-    if total_s > TOTAL_S:
-        print(f"error: all stages together may take {minutes(TOTAL_S)}", flush=True)
-    return 1 if total_s > TOTAL_S or any(row.ended.exit_code for row in rows) else 0
+    if total_s > LIMIT_S:
+        print(f"error: all stages together may take {minutes(LIMIT_S)}", flush=True)
+    return 1 if total_s > LIMIT_S or any(row.ended.exit_code for row in rows) else 0
 
 
 def _run_stages(ended: Callable[[CiStage, Ended], None]) -> None:

@@ -1,7 +1,7 @@
 """What ``.ci/run`` runs, in this order, and how long each stage may take. Add a stage: one line.
 
 Budgets are wall time on 2 cores with empty caches. A stage over its budget is printed; the run
-fails only if all stages together take longer than TOTAL_S.
+fails only if all stages together take longer than LIMIT_S.
 """
 
 from dataclasses import dataclass
@@ -43,4 +43,6 @@ STAGES: Final = (
     CiStage("make conformance REAL_ONLY=1 PAIRS=4000 CASES=1000", 930),
 )
 TOTAL_S: Final = 58 * 60
-"""What all stages may take together."""
+"""What all stages may take together, on a machine that no one shares."""
+LIMIT_S: Final = 85 * 60
+"""More fails. Machines that are shared were seen to be half as fast."""
