@@ -181,11 +181,19 @@ def test_every_part_names_what_can_be_built(module) -> None:
 
 @pytest.mark.parametrize("target", ["build", "conformance"])
 def test_the_command_of_make_starts(target: str) -> None:
-    make = ["make", "--dry-run", "--old-file=.venv/.installed", target]
-    root = RUNNER.parents[1]
-    printed = subprocess.run(make, cwd=root, check=True, capture_output=True, text=True).stdout
-    command = printed.replace("\\\n", " ").replace(".venv/bin/python", sys.executable)
-    done = subprocess.run(f"{command.strip()} --help", shell=True, cwd=root, capture_output=True)
+    root, outside = RUNNER.parents[1], {k: v for k, v in os.environ.items() if "MAKE" not in k}
+    make = ["make", "--dry-run", "--no-print-directory", "--old-file=.venv/.installed", target]
+    printed = subprocess.run(
+        make, cwd=root, env=outside, check=True, capture_output=True, text=True
+    )
+    command = (
+        printed.stdout.replace("\\\n", " ").replace(".venv/bin/python", sys.executable).strip()
+    )
+    assert command.startswith("PYTHONPATH=")
+    assert "\n" not in command
+    done = subprocess.run(
+        f"{command} --help", shell=True, cwd=root, env=outside, capture_output=True
+    )
     assert done.returncode == 0, done.stderr
 
 
