@@ -61,7 +61,7 @@ from dray_webhook.decisions.volcano import validate_group
 
 POOLS = ("pool", "other")
 _FEW = 64
-"""Pods of one step after each of which decisions are made; more of them come at once."""
+"""In a step with at most this number of pods, decisions follow each pod, not only all of them."""
 _FACTS = ("claim", "pod", "group")
 
 

@@ -1,4 +1,4 @@
-"""Who serves the pools is read in a bounded number of requests, however many pools there are."""
+"""The number of requests that read the serving replicas does not depend on the number of pools."""
 
 import pytest
 from tests.contract.bus.messages import LEASES

@@ -135,7 +135,7 @@ def test_a_card_with_mig_instances_has_daemons_for_these_alone():
 
 
 class Pods:
-    """The pods of the node, of which those of daemons are out of date."""
+    """The pods of the node. The pods of daemons are out of date."""
 
     are_listed = True
 

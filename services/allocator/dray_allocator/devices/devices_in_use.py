@@ -15,7 +15,7 @@ class DevicesInUse:
 
     whole: Set[DeviceId] = frozenset()
     shared: Set[DeviceId] = frozenset()
-    """Devices of which a claim holds a share."""
+    """Devices with a share that a claim holds."""
     consumed: Mapping[DeviceId, Mapping[str, int]] = field(default_factory=dict)
     """Per device and capacity, the sum of what shares consume, in billionths. Only shares with
     consumed capacity count, even if the amount is 0."""

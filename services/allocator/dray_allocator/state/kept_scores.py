@@ -1,14 +1,15 @@
-"""The scores of a replica's last decisions, for people: in its memory, outside the log."""
+"""The scores of a replica's last decisions, for people. They are in its memory, not in the log."""
 
 from collections import OrderedDict
 from typing import Final
 
 KEPT: Final = 2048
-"""Pods of which scores are kept; the oldest go first."""
+"""The maximum number of pods with kept scores. The oldest entry is dropped first."""
 PER_TICK: Final = 64
-"""Decisions per tick of which scores are kept, so that a burst of pods pays for no more."""
+"""The maximum number of decisions per tick with kept scores. It limits the cost of many pods at
+once."""
 MOST_BYTES: Final = 1024
-"""Of one pod."""
+"""The maximum size of the scores of one pod."""
 
 
 class KeptScores:

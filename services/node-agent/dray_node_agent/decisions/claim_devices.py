@@ -196,7 +196,7 @@ def additions(
     numbers: TFLOPS, bytes, percent. Limits are at most the device's virtual capacity.
 
     Raises:
-        NotPreparedError: the container has several GPUs, of which each has an MPS daemon.
+        NotPreparedError: the container has several GPUs, and each has an MPS daemon of its own.
     """
     env = {VISIBLE_DEVICES: NO_DEVICES if gpus is None else ",".join(gpus)}
     env |= {_REQUEST_ENV[name]: plain_number(amount.nano) for name, amount in use.consumed.items()}
