@@ -22,6 +22,7 @@ from dray_sandbox.processes import bound_to_this_process
 
 PLAN_FILE = "machine.json"
 """In the node's folder."""
+_END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc")
 
 
@@ -73,13 +74,25 @@ def remove_leftovers(nodes: Path) -> None:
 def main() -> int:
     """Exit code 0 after SIGTERM, 1 if the node can't start or ends."""
     path, pause = Path(sys.argv[1]), sys.argv[2]
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
+    for number in _END_SIGNALS:
+        signal.signal(number, _end)
     try:
         return run(path, read_plan(path), pause)
     except (PermanentError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+
+
+def _end(*_: object) -> None:
+    """End at the first signal. When the parent is killed, the kernel sends one for each of its
+    threads."""
+    _ignore_signals()
+    sys.exit(0)
+
+
+def _ignore_signals() -> None:
+    for number in _END_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def run(path: Path, plan: MachinePlan, pause: str) -> int:
@@ -101,6 +114,7 @@ def run(path: Path, plan: MachinePlan, pause: str) -> int:
         _wait_for_one([unshared.pid, router])
         return 1
     finally:
+        _ignore_signals()
         plan.pid_file.unlink(missing_ok=True)
         unshared.kill()  # the kernel ends everything in the node
         unshared.wait()
