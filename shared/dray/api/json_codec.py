@@ -146,18 +146,24 @@ def opaque_parts(data: bytes) -> Iterator[Part]:
         msgspec.DecodeError: the data is no JSON.
     """
     end = 0
-    while (at := data.find(_NAME, end)) >= 0:
-        end = at + len(_NAME)
-        if (found := _PARAMETERS.match(data, at)) is None:
-            continue
-        if found[1] and containers(found[1]) <= MOST_CONTAINERS:
-            end = found.end()
-            continue
-        begin = found.start(1)
+    while (begin := _large_parameters(data, end)) >= 0:
         positions, depths = _brackets_of(data, begin)
         end = positions[-1] + 1
         if len(positions) // 2 > MOST_CONTAINERS:
             yield begin, end, _with_texts(data, positions, depths)
+
+
+def _large_parameters(data: bytes, start: int) -> int:
+    """Where the next ``parameters`` begin that may hold more than ``MOST_CONTAINERS``, or -1."""
+    end = start
+    while (at := data.find(_NAME, end)) >= 0:
+        end = at + len(_NAME)
+        if (found := _PARAMETERS.match(data, at)) is None:
+            continue
+        if not found[1] or containers(found[1]) > MOST_CONTAINERS:
+            return found.start(1)
+        end = found.end()
+    return -1
 
 
 def _brackets_of(data: bytes, begin: int) -> tuple[list[int], list[int]]:
@@ -209,7 +215,7 @@ def checked(value: T, decoder: msgspec.json.Decoder[T]) -> T:
         msgspec.ValidationError: it is not; other errors of ``msgspec.json.encode``.
     """
     data = msgspec.json.encode(value)
-    if next(opaque_parts(data), None) is None:
+    if _large_parameters(data, 0) < 0:
         decode(data, decoder)
     else:
         msgspec.convert(msgspec.to_builtins(value, enc_hook=_opaque), decoder.type)

@@ -27,8 +27,7 @@ from dray.kube.api_transport import PageReader
 from dray.kube.ports import CLAIMS, PODS, Listed, Object, Resource
 from dray_claim_controller.cache.object_cache import ObjectCache
 
-MOST_TIMES = 20.0
-"""Twice what the worst of them, text that is no Unicode, was seen to cost."""
+MOST_TIMES = 10.0
 """How much more CPU time per byte than ordinary objects."""
 LIST_BYTES = 1_500_000
 _CONFIGS = 32
