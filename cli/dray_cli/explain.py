@@ -23,7 +23,6 @@ from dray.kube.ports import (
 )
 from dray_cli.cluster_names import GROUP_KINDS, GROUP_WORDS, explained_argument, namespace_option
 from dray_cli.decision_source import DecisionSource, decided_by
-from dray_cli.explain_group import GroupExplanation, explain_group
 from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import output_option, print_json
 from dray_cli.pod_claims import claims_of, containers_of, devices_of, holdings_of, sharers_of
@@ -39,6 +38,7 @@ from dray_cli.text import wrapped_on_terminal
 _CLAIM_REFUSED: Final = "FailedResourceClaimCreation"
 
 if TYPE_CHECKING:
+    from dray_cli.explain_group import GroupExplanation
     from dray_cli.scores import FoundScores
 
 
@@ -400,7 +400,7 @@ def explain(
         scored.echo()
 
 
-def _print_group(found: GroupExplanation, gpu_names: GpuNames, output: str) -> None:
+def _print_group(found: "GroupExplanation", gpu_names: GpuNames, output: str) -> None:
     if output == "json":
         print_json(found.as_json())
     else:
@@ -409,7 +409,9 @@ def _print_group(found: GroupExplanation, gpu_names: GpuNames, output: str) -> N
 
 async def _explain_group(
     kubeconfig: str | None, namespace: str, group: tuple[Resource | None, str], *, short: bool
-) -> tuple[GroupExplanation, GpuNames]:
+) -> "tuple[GroupExplanation, GpuNames]":
+    from dray_cli.explain_group import explain_group  # A tenth of the imports: few are groups.
+
     kube = await connect_kube(kubeconfig)
     try:
         found = await explain_group(kube, namespace, group[1], group[0])

@@ -6,12 +6,14 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dray.api.quantities import readable_quantity
-from dray.messages.decisions import PodDecision
+
+if TYPE_CHECKING:
+    from dray.messages.decisions import PodDecision
 
 _UUID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -82,7 +84,7 @@ def env_lines(env: dict[str, str]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def decided_lines(pod: PodDecision) -> tuple[str, ...]:
+def decided_lines(pod: "PodDecision") -> tuple[str, ...]:
     """One line per device that a decision gives, with what it takes of it."""
     return device_lines(
         (allocated.id.device, _taken(allocated.consumed))

@@ -1,7 +1,7 @@
 """The real Kubernetes API, over HTTP."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,8 +22,10 @@ from dray.kube.ports import (
     Transform,
     WatchEvent,
 )
-from dray.kube.request_metrics import RequestMetrics
 from dray.runtime.time_slice import TimeSlice
+
+if TYPE_CHECKING:  # Counters of the services: commands of a person import no Prometheus client.
+    from dray.kube.request_metrics import RequestMetrics
 
 PAGE: Final = "500"
 _RELISTS: Final = 3
@@ -37,7 +39,7 @@ _UNPROCESSABLE: Final = 422
 
 
 async def connect(
-    kubeconfig: str | None, *, user_agent: str, metrics: RequestMetrics | None = None
+    kubeconfig: str | None, *, user_agent: str, metrics: "RequestMetrics | None" = None
 ) -> "KubeApi":
     """The API as the kubeconfig (or the pod's service account) describes it.
 

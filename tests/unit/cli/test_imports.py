@@ -14,6 +14,7 @@ HEAVY = (
     "nats",
     "numpy",
     "opentelemetry",
+    "prometheus_client",
     "pydantic",
     "rich",
     "ruamel",
