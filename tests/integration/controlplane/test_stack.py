@@ -229,9 +229,12 @@ async def test_a_service_may_do_no_more_than_its_work(stack: dict[str, Any]) -> 
 
 
 @pytest.mark.timeout(STARTS_WITHIN_S + 60)
-def test_a_second_stack_of_the_same_name_is_refused(stack: dict[str, Any]) -> None:
+def test_a_second_stack_of_the_same_name_is_refused_with_how_to_use_the_first(
+    stack: dict[str, Any],
+) -> None:
     output = dray("up", "--detach", "--stack", stack["name"], code=1)
     assert "runs already" in output
+    assert f"export KUBECONFIG={stack['kubeconfig']}" in output
 
 
 @pytest.mark.timeout(STARTS_WITHIN_S + 60)

@@ -61,3 +61,14 @@ def test_a_new_file_and_an_empty_one_need_no_force(tmp_path: Path, recorded: lis
 
     assert [run(file) for file in files] == [0, 0]
     assert recorded == files
+
+
+def test_a_recording_without_inputs_says_what_publishes_them(
+    tmp_path: Path, recorded: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path / "new.jsonl") == 0
+
+    printed = capsys.readouterr()
+    assert "0 inputs" in printed.out
+    assert "DRAY_RECORD=true" in printed.err
+    assert "dray up --record" in printed.err

@@ -322,6 +322,13 @@ def test_default_columns_fit_a_terminal(kind: type[CustomResource], values: dict
     assert sum(widths) + 3 * (len(widths) - 1) <= 80
 
 
+def test_bind_requests_show_how_many_attempts_failed_and_no_internal_number() -> None:
+    paths = {column.name: column.path for column in BindRequest.COLUMNS}
+
+    assert paths["Failed"] == ".status.failedAttempts"
+    assert ".spec.attempt" not in paths.values()
+
+
 def test_kinds_have_short_names_of_their_own_and_a_category() -> None:
     found = [
         custom_resources.crd(kind)["spec"]["names"] for kind in CUSTOM_RESOURCES if kind.IS_OWN
