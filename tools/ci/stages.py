@@ -35,6 +35,7 @@ STAGES: Final = (
     CiStage("make demo CONTROL_PLANE=real", 60),
     CiStage("make node-packages", 60),
     CiStage("make test-node SHORT=1", 300),
+    CiStage("make demo KUBELET=real", 30),
     CiStage("make packaging-packages", 60),
     CiStage("make images BASE=debian", 260),
     CiStage("make e2e-helm SHORT=1", 140),
