@@ -2,7 +2,10 @@
 
 import asyncio
 import shutil
+import subprocess
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,53 @@ async def test_a_bus_that_lost_its_volume_is_filled_from_kubernetes(
 
     assert await real_cluster.containers("before") == containers
     await real_cluster.recounted()
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True)
+
+
+@asynccontextmanager
+async def small_disk(cluster: RealCluster) -> AsyncIterator[Path]:
+    """NATS with an empty store on a file system of 64 MB, then on the old one again."""
+    store = cluster.stack.directory / "jetstream"
+    await asyncio.to_thread(_run, "mount", "-t", "tmpfs", "-o", "size=64m", "dray-test", str(store))
+    try:
+        await cluster.stack.empty_nats()
+        yield store
+    finally:
+        await cluster.stack.runner.stop("nats-server")
+        await asyncio.to_thread(_run, "umount", str(store))
+        await cluster.stack.empty_nats()
+
+
+async def test_nothing_is_decided_while_the_disk_of_nats_is_full_and_nothing_is_lost(
+    real_cluster: RealCluster,
+) -> None:
+    log = real_cluster.stack.directory / "logs" / "claim-controller.log"
+
+    async def is_logged() -> bool:
+        return "NATS stores nothing" in log.read_text()
+
+    async with small_disk(real_cluster) as disk:
+        await real_cluster.submit("before", DEDICATED, gpu_count="2")
+        await real_cluster.running("before")
+        containers = await real_cluster.containers("before")
+        rest = disk / "rest"
+        with pytest.raises(OSError, match="No space left"):
+            await asyncio.to_thread(rest.write_bytes, bytes(2**26))
+
+        await real_cluster.submit("waits", DEDICATED)
+        await real_cluster.until(is_logged, "the claim-controller reports that nothing is stored")
+        waiting = (await real_cluster.pods())["waits"]
+        assert not waiting["spec"].get("nodeName")
+        assert await real_cluster.containers("before") == containers
+
+        rest.unlink()
+        await real_cluster.restart("nats-server")
+        await real_cluster.running("waits")
+        assert await real_cluster.containers("before") == containers
+        await real_cluster.recounted()
 
 
 @pytest.mark.long

@@ -60,7 +60,8 @@ async def leader_finding(bus: Bus, now_unix_s: float) -> Finding:
     if age_s > _SILENT_S:
         text = (
             f"the last sign of it is {age_s:.0f} s old: nothing is observed or carried out; "
-            "does one run, and what does its log say?"
+            "does one run, and what does its log say? nats-server with a full disk stores no sign, "
+            "either"
         )
         return Finding(AREA, subject, "broken", text)
     return Finding(AREA, subject, "ok")

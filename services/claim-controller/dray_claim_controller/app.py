@@ -158,6 +158,10 @@ class Controller:
         """Why the store of NATS needs attention, as far as a leader knows."""
         return store_problem(self.term.publisher.store_use) if self.term is not None else None
 
+    def storing_problem(self) -> str | None:
+        """Why NATS stores no facts, as far as a leader knows."""
+        return self.term.store_status.problem if self.term is not None else None
+
     def _begin(self) -> LeaderTerm:
         self.term = LeaderTerm(self._dependencies)
         return self.term
@@ -294,6 +298,7 @@ async def run(settings: ControllerSettings) -> None:
         health.check("kubernetes", controller.kube_problem)
         health.check("term", controller.term_problem)
         health.report("bus-store", controller.store_problem)
+        health.report("bus-storing", controller.storing_problem)
         health.report("bus-max-payload", lambda: payload_problem(bus.max_payload_bytes))
         await serve(
             health=health,

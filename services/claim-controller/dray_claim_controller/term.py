@@ -42,6 +42,7 @@ from dray_claim_controller.pools.reconciler import PoolReconciler
 from dray_claim_controller.preparation.reconciler import PreparationReconciler
 from dray_claim_controller.publication.feature_gates import FeatureGateReconciler
 from dray_claim_controller.publication.publisher import NodeMoves, Publisher, SupersededError
+from dray_claim_controller.publication.store_status import StoreStatus
 from dray_claim_controller.report.reporter import Reporter
 from dray_claim_controller.settings import ControllerSettings
 from dray_claim_controller.templates.reconciler import TemplateReconciler
@@ -174,6 +175,7 @@ class LeaderTerm:
             every_s=settings.logs.trim_every,
             store_bytes=settings.streams.store,
         )
+        self.store_status = StoreStatus(clock)
         self.pools: PoolReconciler | None = None
         """Once the term runs."""
         self.preparation = PreparationReconciler(
@@ -366,7 +368,9 @@ class LeaderTerm:
             try:
                 await self.publisher.tick()
             except BusUnavailableError as error:
-                structlog.get_logger().debug("no tick", error=str(error))
+                self.store_status.failed(error)
+            else:
+                self.store_status.stored()
             if self._dependencies.informers.cache.dirty:
                 self._dependencies.informers.wake()
             await self._dependencies.clock.sleep(self._dependencies.settings.publishing.tick)
