@@ -5,7 +5,7 @@ this module applies it, as the executor, the kubelet and kube-scheduler would.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jsonpatch
@@ -32,7 +32,7 @@ from dray.kube.ports import (
     Object,
     Resource,
 )
-from dray.messages.decisions import PodDecision
+from dray.messages.decisions import AnyRecord, Checkpoint, PodDecision
 from dray.messages.facts import (
     ClaimObserved,
     GroupObserved,
@@ -146,14 +146,16 @@ class PureCluster:
                 raise ValueError(f"unknown step {verb}")
         self._settle()
 
-    def replace_allocator(self) -> None:
-        """The allocator is gone; another replica reads facts and logs, and serves."""
+    def replace_allocator(self, *, trimmed: bool = False) -> None:
+        """The allocator is gone; another replica reads facts and logs, and serves. ``trimmed``: it
+        reads the logs from their last checkpoint on."""
         world = self.allocator
         world.state = AllocatorState(world.state.rules)
         for sequence, fact in enumerate(world.facts, start=1):
             handle(world.state, FactSeen(sequence, fact))
         for pool, log in world.logs.items():
-            for sequence, record in enumerate(log, start=1):
+            start = last_checkpoint(log) if trimmed else 1
+            for sequence, record in enumerate(log[start - 1 :], start=start):
                 handle(world.state, RecordSeen(pool, 1, sequence, record))
         world.serve()
         world.tick()
@@ -491,3 +493,13 @@ class PureCluster:
     def _why(self, uid: str) -> str:
         waits = self.allocator.waits(uid)
         return in_words(waits[-1].reasons, 900) if waits else ""
+
+
+def last_checkpoint(log: Sequence[AnyRecord]) -> int:
+    """The sequence of the first part of a log's last checkpoint; 1: there is none."""
+    found = [at for at, record in enumerate(log, start=1) if _begins_checkpoint(record)]
+    return found[-1] if found else 1
+
+
+def _begins_checkpoint(record: AnyRecord) -> bool:
+    return isinstance(record, Checkpoint) and record.part == 1

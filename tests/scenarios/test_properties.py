@@ -9,6 +9,7 @@ from tests.scenarios.objects import Scenario
 from tests.scenarios.pure import PureCluster
 
 from dray.kube.ports import CLAIMS
+from dray_allocator.core.dump import double_allocations
 
 GPUS = 4
 _GANGS = st.lists(st.tuples(st.integers(2, 3), st.integers(1, 3)), min_size=2, max_size=3)
@@ -93,3 +94,79 @@ def test_after_the_deadline_half_a_gang_holds_nothing(
     cluster.do({"after": 300})
     assert cluster.holds("one-") == 0
     assert len([name for name in cluster.running() if name.startswith("two-")]) == 4
+
+
+_LIFE = st.lists(
+    st.one_of(
+        st.tuples(st.just("lose"), st.integers(0, 1), st.integers(0, 2)),
+        st.tuples(st.just("replace"), st.integers(0, 1), st.integers(0, 2)),
+        st.tuples(st.just("single"), st.sampled_from([0.5, 1]), st.sampled_from([0, 0, 10])),
+        st.tuples(st.just("after"), st.sampled_from([1, 30, 61]), st.just(0)),
+        st.tuples(st.just("restart"), st.booleans(), st.just(0)),
+        st.tuples(st.just("end group"), st.integers(0, 1), st.just(0)),
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+class Losses:
+    """Two gangs on six GPUs that lose pods and get successors, among single pods."""
+
+    def __init__(self) -> None:
+        named = {"n0": GPUS, "n1": GPUS - 2}
+        options = {"checkpoint_interval_s": 1.0}
+        self.cluster = PureCluster(
+            Scenario(name="", says="", source="", nodes=named, steps=(), options=options)
+        )
+        self._made = 0
+        for gang in (0, 1):
+            spec = {"annotations": {"tensor-fusion.ai/gang-loss-policy": "keep"}}
+            self.cluster.do({"group": {"name": f"g{gang}", "minMember": 3, **spec}})
+            self.cluster.do({"pods": {"name": f"g{gang}", "count": 3, "group": f"g{gang}"}})
+
+    def do(self, verb: str, what: Any, more: Any) -> None:
+        """Do one step of a life."""
+        cluster, self._made = self.cluster, self._made + 1
+        match verb:
+            case "lose":
+                pods = [name for name in cluster.running() if name.startswith(f"g{what}")]
+                cluster.do({"delete": pods[: more + 1]})
+            case "replace":
+                pod = {"name": f"g{what}-new{self._made}", "group": f"g{what}"}
+                cluster.do({"pods": pod})
+            case "single":
+                pod = {"name": f"single{self._made}", "gpus": what, "priority": more}
+                cluster.do({"pods": pod})
+            case "after":
+                cluster.do({"after": what})
+            case "restart":
+                holds = self.holds()
+                cluster.replace_allocator(trimmed=what)
+                assert self.holds() == holds, "what is held is in the log, also if that is trimmed"
+            case _ if ("podgroups", f"g{what}") in cluster.objects:
+                cluster.do({"change": {"name": f"g{what}", "deleted": True}})
+
+    def holds(self) -> Any:
+        """What is held, by UID of the group."""
+        return dict(self.cluster.allocator.state.domains["pool"].current.holds)
+
+
+@given(life=_LIFE)
+@settings(max_examples=40, deadline=None)
+def test_what_is_held_for_a_group_is_never_used_twice_and_ends(life: Any) -> None:
+    """Whatever gangs lose, whenever the allocator is replaced, and however its log is trimmed."""
+    one = Losses()
+    for step in life:
+        one.do(*step)
+        state = one.cluster.allocator.state
+        assert [*double_allocations(state), *one.cluster.allocator.oversold()] == []
+    for _ in range(2):
+        one.do("after", 61, 0)
+    assert one.holds() == {}
+    used = sum(held(one.cluster).values())
+    in_use = one.cluster.allocator.state.device_usage.devices
+    assert len(in_use) <= used, "nothing but claims uses a device"
+    singles = [name for plural, name in one.cluster.objects if plural == "pods" and "si" in name]
+    waiting = [name for name in singles if not one.cluster.holds(f"{name}-")]
+    assert not waiting or len(in_use) == 2 * GPUS - 2

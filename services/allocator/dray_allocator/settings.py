@@ -27,6 +27,10 @@ class Allocator(SettingsGroup):
     pods_per_record: int = Field(default=_DEFAULT.pods_per_record, ge=1, le=256)
     unconfirmed_records: int = Field(default=_DEFAULT.unconfirmed_records, ge=1)
     """Records appended ahead of their confirmation."""
+    group_hold: Duration = Field(default=_DEFAULT.group_hold_s, ge=0)
+    """How long the devices of a lost pod are held for its PodGroup; 0: not at all."""
+    group_trials: int = Field(default=_DEFAULT.group_trials, ge=0)
+    """Nodes searched again for pods of one PodGroup together, after no node was left for one."""
     lease_ttl: Duration = Field(default=3.0, ge=1)
     """Without renewal for so long, another replica takes a domain over."""
     lease_renewal: Duration = Field(default=1.0, gt=0)
@@ -50,4 +54,6 @@ class AllocatorSettings(Settings):
             waiting_repeat_s=chosen.waiting_repeat,
             pods_per_record=chosen.pods_per_record,
             unconfirmed_records=chosen.unconfirmed_records,
+            group_hold_s=chosen.group_hold,
+            group_trials=chosen.group_trials,
         )

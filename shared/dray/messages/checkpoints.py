@@ -9,6 +9,7 @@ from dray.messages.decisions import (
     Checkpoint,
     ClaimDecision,
     ExcludedNode,
+    GroupHold,
     Learned,
     LeftNode,
     PodDecision,
@@ -59,6 +60,11 @@ class CheckpointParts:
     def left_nodes(self) -> Iterator[LeftNode]:
         """Nodes that left the domain, and were in no other one yet."""
         return chain.from_iterable(part.left_nodes for part in self.parts)
+
+    @property
+    def holds(self) -> Iterator[GroupHold]:
+        """Devices that are held for groups that have lost pods."""
+        return chain.from_iterable(part.holds for part in self.parts)
 
     @property
     def learned(self) -> Learned | None:

@@ -188,10 +188,34 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Node that is not tried again soon for this claim."""
 
 
+class HeldClaim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A claim of a pod that its group has lost, and its former devices."""
+
+    uid: str
+    allocation: Allocation
+
+
+class GroupHold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Devices that are held for a PodGroup that has lost pods: only its own pods, and pods of a
+    higher priority, get them."""
+
+    group: GroupKey
+    uid: str
+    """The UID of the PodGroup."""
+    priority: int
+    since_unix_s: float
+    until_unix_s: float
+    claims: tuple[HeldClaim, ...] = ()
+    """Empty: the hold has ended."""
+
+
 class Released(Record, frozen=True, kw_only=True, tag="released"):
     """Reservations that ended: committed ones live on in ``ResourceClaim.status``."""
 
     releases: tuple[Release, ...]
+    holds: tuple[GroupHold, ...] = ()
+    """What is held for these groups from now on. Releases that do not know it give the devices to
+    any pod."""
 
 
 class NodeLeft(Record, frozen=True, kw_only=True, tag="node-left"):
@@ -259,6 +283,7 @@ class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
     waiting_pods: tuple[WaitingPod, ...] = ()
     excluded_nodes: tuple[ExcludedNode, ...] = ()
     left_nodes: tuple[LeftNode, ...] = ()
+    holds: tuple[GroupHold, ...] = ()
     learned: Learned | None = None
     """The workload model of the decisions before."""
     waiting: tuple[str, ...] = ()

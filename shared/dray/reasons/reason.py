@@ -30,7 +30,7 @@ class Reason:
     evaluated), ``capacity`` (too little is left), ``taint``, ``in-use``, ``node`` (cpu, memory,
     pods, selector, taint …), ``count`` (too few devices on one node), ``pool``, ``namespace`` (the
     pool does not admit it), ``unsupported``, ``refused`` (Kubernetes keeps the claim from being
-    allocated). Where ``of`` is 0, nothing was counted and ``what`` is the whole sentence.
+    allocated). Where ``of`` is 0, nothing was counted, and ``what`` is a sentence by itself.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Reason:
 
     def __str__(self) -> str:
         if not self.of:
-            return self.what
+            return f"{self.what}: {self.detail}" if self.detail else self.what
         units = self.unit if self.of == 1 else self.unit + "s"
         text = self.what + _VERDICTS.get(self.kind, "")
         if self.unit not in _UNCOUNTED:

@@ -79,9 +79,10 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     goes_on = isinstance(event, Continue)
     ready = state.ready_and_busy(goes_on=goes_on)
     for domain in _in_turn(state, ready):
-        is_grouped = domain.groups.touched or domain.groups.pending
-        groups = GroupScheduler(state, domain) if is_grouped else None
-        effects += Step(state, domain, goes_on=goes_on, groups=groups).take()
+        groups = domain.groups
+        is_grouped = groups.touched or groups.pending or domain.current.holds
+        scheduler = GroupScheduler(state, domain) if is_grouped else None
+        effects += Step(state, domain, goes_on=goes_on, groups=scheduler).take()
     return [*effects, *_checked(state, len(ready))] if state.suspects else effects
 
 
@@ -140,8 +141,8 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
                 if len(known) == len(uids)
                 else _groundless(record)
             )
-        case Released(releases=releases):
-            made = records.released(state, domain, ends_of(state, domain, releases))
+        case Released(releases=releases, holds=holds):
+            made = records.released(state, domain, ends_of(state, domain, releases), holds)
         case NodeLeft(node=node):
             found = dict(leaving(state, domain))
             made = records.node_left(state, domain, node, found.get(node, -1))

@@ -8,6 +8,7 @@ from dray.messages.decisions import (
     Checkpoint,
     CheckpointPart,
     ExcludedNode,
+    GroupHold,
     LeftNode,
     PodDecision,
     ReservedClaim,
@@ -16,9 +17,24 @@ from dray.messages.decisions import (
 )
 from dray.reasons import Reason
 
-_Entry = PodDecision | ReservedClaim | WaitingPod | ExcludedNode | LeftNode | tuple[Reason, ...]
+_Entry = (
+    PodDecision
+    | ReservedClaim
+    | WaitingPod
+    | ExcludedNode
+    | LeftNode
+    | GroupHold
+    | tuple[Reason, ...]
+)
 _Field = Literal[
-    "in_flight", "former", "reserved", "reasons", "waiting_pods", "excluded_nodes", "left_nodes"
+    "in_flight",
+    "former",
+    "reserved",
+    "reasons",
+    "waiting_pods",
+    "excluded_nodes",
+    "left_nodes",
+    "holds",
 ]
 
 

@@ -13,6 +13,8 @@ from dray.messages.decisions import (
     Decided,
     DecidedGroup,
     ExcludedNode,
+    GroupHold,
+    HeldClaim,
     LeftNode,
     NodeLeft,
     PodDecision,
@@ -120,10 +122,13 @@ def _waiting(
 
 
 def released(
-    state: AllocatorState, domain: SchedulingDomain, releases: tuple[Release, ...]
+    state: AllocatorState,
+    domain: SchedulingDomain,
+    releases: tuple[Release, ...],
+    holds: tuple[GroupHold, ...] = (),
 ) -> Released:
-    """Reservations that ended."""
-    return Released(**_head(state, domain), releases=releases)
+    """Reservations that ended, and what is held for groups from now on."""
+    return Released(**_head(state, domain), releases=releases, holds=holds)
 
 
 def node_left(
@@ -166,6 +171,8 @@ def checkpoint(state: AllocatorState, domain: SchedulingDomain) -> tuple[Checkpo
         fact = state.facts.nodes.get(node)
         if fact is not None and fact.node.leaving == domain.name:
             parts.add("left_nodes", LeftNode(node=node, node_revision=revision))
+    for hold in log.holds.values():
+        parts.add("holds", hold)
     return parts.take()
 
 
@@ -231,9 +238,9 @@ def decision_of(
     )
 
 
-def size_bytes(decision: PodDecision) -> int:
-    """Size of the decision in a record."""
-    return len(msgspec.json.encode(decision))
+def size_bytes(entry: PodDecision | HeldClaim) -> int:
+    """Size of an entry in a record."""
+    return len(msgspec.json.encode(entry))
 
 
 def too_large(rules: AllocatorOptions, decision: PodDecision) -> tuple[Reason, ...]:

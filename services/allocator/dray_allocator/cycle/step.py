@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from dray.api.pods import Pod
-from dray.messages.decisions import AnyRecord, PodDecision, Waiting
+from dray.messages.decisions import AnyRecord, GroupHold, PodDecision, Waiting
 from dray.reasons import Reason
 from dray_allocator.cycle import records
 from dray_allocator.cycle.ended_reservations import due_releases, leaving
@@ -15,6 +15,7 @@ from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.choice import Pause
 from dray_allocator.placement.class_search import STEP_LOOKS
+from dray_allocator.placement.group_holds import changed_holds, claimant
 from dray_allocator.placement.kept_scores import keep_scores
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
@@ -107,13 +108,13 @@ class Step:
 
     def _schedule_active(self) -> None:
         state, queue = self._state, self._domain.queue
+        if self._groups is not None:
+            self._groups.refresh(self)
         if queue.must_scan:
             self._scan()
             queue.end_scan()
         if self._goes_on:
             queue.resume_paused()
-        if self._groups is not None:
-            self._groups.refresh(self)
         searches, rules, appended = 0, state.rules, self._domain.appended
         while searches < rules.searches_per_step and len(appended) < rules.unconfirmed_records:
             if self._groups is not None and self._is_next(self._groups):
@@ -143,6 +144,12 @@ class Step:
                 self._state.assume(self._domain, decision, is_charged=True)
         for record in records.decided_group(self._state, self._domain, timed):
             self._domain.current.fold_counted(self._next(record), record)
+
+    def put_holds(self, holds: tuple[GroupHold, ...]) -> None:
+        """Write what is held for groups from now on."""
+        if holds:
+            self.flush()
+            self._append(records.released(self._state, self._domain, (), holds))
 
     def wait(self, pods: Sequence[Pod], reasons: Reasons) -> None:
         """Record why pods are pending, as far as that changed."""
@@ -256,6 +263,8 @@ class Step:
             queue.add_unschedulable(pod.uid, NO_HINT)
             self._wait(pod, reasons, is_hinted=False)
             return 1
+        if domain.current.holds:
+            self.put_holds(changed_holds(domain, (decision,), *claimant(state, pod)))
         self._put_in_record(decision)
         keep_scores(state, domain, want, choice.node)
         state.assume(domain, decision)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 
 from dray.api.devices import Capacity, Taint
 from dray.api.quantities import (
@@ -18,6 +19,11 @@ from dray_allocator.devices.published_capacity import amount_of
 
 _HUNDREDTH = WHOLE // 10_000
 """A hundredth of a percent, in billionths."""
+
+
+def moment(unix_s: float) -> str:
+    """A moment as Kubernetes writes it, in UTC."""
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def values(result: ClauseResult) -> str:

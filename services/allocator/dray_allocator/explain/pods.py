@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 
+from dray.api.pods import Pod
 from dray.reasons import Reason, bounded
+from dray_allocator.explain import formatting
 from dray_allocator.explain.class_reasons import ClassReasons
 from dray_allocator.explain.nodes import node_reasons, pool_reasons
 from dray_allocator.explain.table_reasons import TableReasons
+from dray_allocator.placement.group_holds import claimant, is_free, may_use
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.state.domain import Reservation, SchedulingDomain, Stage
 from dray_allocator.state.state import AllocatorState
@@ -20,7 +23,8 @@ def explain_pod(
     """The reasons, ordered from the claims' own words to the state of the nodes."""
     of_pool = pool_reasons(state, domain.name)
     found = _of_nodes(state, domain, wanted) if state.facts.served_nodes(domain.name) else []
-    return bounded((*of_pool, *found, *_held_devices(state, domain)))
+    held = (*_held_devices(state, domain), *_held_for_groups(state, domain, wanted.pod))
+    return bounded((*of_pool, *found, *held))
 
 
 def _of_nodes(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> list[Reason]:
@@ -58,6 +62,22 @@ def _held_devices(state: AllocatorState, domain: SchedulingDomain) -> Iterator[R
                 cards,
                 "device",
                 f"Kubernetes refuses to write that claim: {why}",
+            )
+
+
+def _held_for_groups(state: AllocatorState, domain: SchedulingDomain, pod: Pod) -> Iterator[Reason]:
+    """Devices that other groups keep after they have lost pods."""
+    own = claimant(state, pod)
+    for hold in domain.current.holds.values():
+        claims = [] if may_use(hold, *own) else [one for one in hold.claims if is_free(state, one)]
+        devices = len({device.id for one in claims for device in one.allocation.devices})
+        if devices:
+            is_own = hold.group.namespace == pod.namespace
+            what = f"held for PodGroup {hold.group}" if is_own else "held for another PodGroup"
+            until = formatting.moment(hold.until_unix_s)
+            cards = max(devices, state.tables.of(domain.name).cards)
+            yield Reason(
+                "in-use", what, devices, cards, "device", f"it has lost pods; held until {until}"
             )
 
 

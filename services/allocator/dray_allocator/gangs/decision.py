@@ -14,13 +14,15 @@ from dray.api.pods import GroupKey, Pod
 from dray.messages.decisions import GroupDecision, PodDecision
 from dray.reasons import Reason
 from dray_allocator.cycle.records import Reasons, size_bytes
+from dray_allocator.explain.formatting import moment
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.gangs.joint_search import JointSearch
-from dray_allocator.gangs.membership import Membership, membership
+from dray_allocator.gangs.membership import Membership, membership, priority_of
 from dray_allocator.gangs.placements import Member
 from dray_allocator.gangs.resources import missing_resources
 from dray_allocator.gangs.selection import Selection
 from dray_allocator.gangs.slots import needed_slots, slots_of
+from dray_allocator.placement.group_holds import usable
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.validate_claim import most_devices
 from dray_allocator.state.domain import SchedulingDomain
@@ -76,7 +78,17 @@ def decide_group(
     if found.is_met or found.in_flight or not found.candidates:
         return None
     if not found.available().is_met:
-        return GroupWaits((_too_few(found),))
+        return GroupWaits((_too_few(domain, found),))
+    if not domain.current.holds:
+        return _decide(state, domain, found, charges=charges)
+    with usable(state, domain, key, priority_of(found.group, found.candidates)):
+        return _decide(state, domain, found, charges=charges)
+
+
+def _decide(
+    state: AllocatorState, domain: SchedulingDomain, found: Membership, *, charges: bool
+) -> GroupStarts | GroupWaits:
+    """The decision on a group of which enough pods exist."""
     if not found.nodes and (missing := missing_resources(state, domain, found.group)):
         return GroupWaits(missing)
     members, refused = _members(state, domain, found)
@@ -211,7 +223,7 @@ def _starts(
     return GroupStarts(tuple(tuple(part) for part in parts))
 
 
-def _too_few(found: Membership) -> Reason:
+def _too_few(domain: SchedulingDomain, found: Membership) -> Reason:
     """Not enough pods exist, or can be decided."""
     count = found.available()
     parts = [count.in_words()]
@@ -219,6 +231,8 @@ def _too_few(found: Membership) -> Reason:
         parts.append(f"{found.gated} more are gated by another controller")
     if found.incomplete:
         parts.append(f"{found.incomplete} more have no ResourceClaim yet")
+    if (hold := domain.current.holds.get(found.group.uid)) is not None:
+        parts.append(f"devices of lost pods are held for it until {moment(hold.until_unix_s)}")
     what = f"PodGroup {found.group.key} has not enough pods"
     return Reason(GROUP, what, 0, 0, "group", "; ".join(parts))
 

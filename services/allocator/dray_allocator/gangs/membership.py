@@ -1,6 +1,6 @@
 """The members of a PodGroup, by what becomes of them: a function of facts and logs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dray.api import names
@@ -55,6 +55,12 @@ def order(pod: Pod) -> tuple[int, float, str, str]:
     """The place of a pod among the members of its group: pods of one job that are created in the
     same second keep the order of their names."""
     return -pod.priority, pod.created_unix_s, pod.name, pod.uid
+
+
+def priority_of(group: PodGroup, pods: Iterable[Pod]) -> int:
+    """The group's priority: its own, else the highest of these pods."""
+    own = group.priority
+    return max(pod.priority for pod in pods) if own is None else own
 
 
 def count_pod(count: GroupCount, pod: Pod, number: int = 1) -> None:

@@ -1,9 +1,13 @@
 """The PodGroups of a domain in one step of its replica: which are pending, and which is decided."""
 
+import msgspec
+
 from dray.api.pods import GroupKey, Pod
 from dray_allocator.cycle.step import Step
 from dray_allocator.gangs.decision import GroupStarts, GroupWaits, decide_group, undecidable
-from dray_allocator.gangs.membership import Membership, membership, order
+from dray_allocator.gangs.lost_members import claims_of_members, has_ended, hold_for
+from dray_allocator.gangs.membership import Membership, membership, order, priority_of
+from dray_allocator.placement.group_holds import changed_holds, may_use
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.scheduling_queue import QueueKey
 from dray_allocator.state.state import AllocatorState
@@ -22,6 +26,7 @@ class GroupScheduler:
         touched, groups.touched = groups.touched, {}
         for key in touched:
             self._look(step, key)
+        self._end_holds(step)
         groups.end_backoffs(self._state.facts.now_unix_s)
         if groups.unschedulable and groups.scanned != self._domain.queue.capacity_version:
             self._scan()
@@ -36,12 +41,15 @@ class GroupScheduler:
         state, domain = self._state, self._domain
         key = domain.groups.pop()
         step.flush()
+        priority = -domain.groups.pending[key][0]
         started_us = state.stopwatch()
         found = decide_group(state, domain, key, charges=True)
         match found:
             case GroupStarts(parts=parts):
                 domain.groups.remove(key)
                 domain.groups.backoffs.pop(key, None)
+                decisions = [pod for part in parts for pod in part]
+                step.put_holds(changed_holds(domain, decisions, key, priority))
                 step.decide_group(parts, took_us=state.stopwatch() - started_us)
                 domain.groups.touch(key)
                 return sum(map(len, parts))
@@ -69,6 +77,7 @@ class GroupScheduler:
             step.wait(pods, reasons)
             return
         found = membership(self._state, self._state.facts.groups.groups[key])
+        self._hold(step, found)
         if found.is_met:
             groups.remove(key)
             self._queue(found)
@@ -90,8 +99,37 @@ class GroupScheduler:
                 totals[hint.signature] = (
                     counter.catch_up(self._state.selectors) if is_current else hint.slots
                 )
-            if counter is None or totals[hint.signature] >= hint.slots:
+            is_enough = counter is None or totals[hint.signature] >= hint.slots
+            if is_enough or self._may_use_holds(key):
                 groups.activate(key)
+
+    def _may_use_holds(self, key: GroupKey) -> bool:
+        """Whether a group gets devices that no counter counts as free: they are held."""
+        priority = -self._domain.groups.pending[key][0]
+        holds = self._domain.current.holds.values()
+        return any(may_use(hold, key, priority) for hold in holds)
+
+    def _end_holds(self, step: Step) -> None:
+        """End holds whose time is over, or whose group is gone."""
+        holds = self._domain.current.holds.values()
+        for hold in [one for one in holds if has_ended(self._state, self._domain, one)]:
+            self._domain.groups.running.pop(hold.group, None)
+            step.put_holds((msgspec.structs.replace(hold, claims=()),))
+
+    def _hold(self, step: Step, found: Membership) -> None:
+        """Hold the devices of pods that the group has lost, or end its hold."""
+        key, running = found.group.key, self._domain.groups.running
+        before, hold = running.pop(key, {}), self._domain.current.holds.get(found.group.uid)
+        if not found.group.is_gang or not (found.is_met or before or hold):
+            return
+        now = claims_of_members(self._state, found, before)
+        held = hold_for(self._state, found, before, now, hold)
+        if found.is_met or held is not None:
+            running[key] = now
+        if held is not None and held != hold:
+            step.put_holds((held,))
+        elif held is None and hold is not None:
+            step.put_holds((msgspec.structs.replace(hold, claims=()),))
 
     def _pods_that_wait(self, key: GroupKey) -> list[Pod]:
         """The group's pods in this domain that wait for a decision, in the order of the queue."""
@@ -118,9 +156,6 @@ class GroupScheduler:
 
     def _place(self, found: Membership) -> QueueKey:
         """The place of a group: its priority, then the age of its oldest pod that waits."""
-        group = found.group
-        priority = group.priority
-        if priority is None:
-            priority = max(pod.priority for pod in found.candidates)
+        priority = priority_of(found.group, found.candidates)
         created = min(pod.created_unix_s for pod in found.candidates)
-        return (-priority, created, group.uid)
+        return (-priority, created, found.group.uid)

@@ -8,6 +8,7 @@ from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.placement.choice import Choice, Pause
 from dray_allocator.placement.class_search import NodeSearch
 from dray_allocator.placement.fast_path.table_choice import choose, index_of
+from dray_allocator.placement.group_holds import claimant, usable
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.topology import must_be_connected
 from dray_allocator.state.domain import SchedulingDomain
@@ -28,6 +29,15 @@ def schedule_pod(
     Devices in the scope of the node table come first, if the pod is in its scope; other devices
     only if none of them fits.
     """
+    if domain.current.holds:
+        with usable(state, domain, *claimant(state, wanted.pod)):
+            return _schedule(state, domain, wanted, budget)
+    return _schedule(state, domain, wanted, budget)
+
+
+def _schedule(
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, budget: SearchBudget | None
+) -> Choice | Pause | None:
     if not wanted.in_full:
         choice = choose(state, domain, wanted)
         if choice is not None or not may_use_other_devices(state, wanted):
@@ -38,6 +48,13 @@ def schedule_pod(
 def may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> bool:
     """Whether a node may fit a pod that fitted nowhere: the node changed, or its search did not
     end."""
+    if domain.current.holds:
+        with usable(state, domain, *claimant(state, wanted.pod)):
+            return _may_fit(state, domain, wanted)
+    return _may_fit(state, domain, wanted)
+
+
+def _may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> bool:
     if not wanted.in_full:
         if index_of(state, domain, wanted).best() >= 0:
             return True

@@ -19,6 +19,7 @@ from dray.messages.decisions import (
     ClaimDecision,
     Decided,
     DecidedGroup,
+    GroupHold,
     Learned,
     NodeLeft,
     PodDecision,
@@ -80,6 +81,10 @@ class LogFold:
     """Per claim, excluded nodes and since when."""
     left: dict[str, int] = field(default_factory=dict)
     """Per node, the revision with which it left the domain."""
+    holds: dict[str, GroupHold] = field(default_factory=dict)
+    """By UID of the PodGroup, what is held for a group that has lost pods."""
+    held: dict[str, Allocation] = field(default_factory=dict)
+    """The same by claim: its former devices."""
     learned: Learned | None = None
     """The workload model of the last decisions, if the policy learns."""
     parts: CheckpointParts = NO_PARTS
@@ -100,6 +105,8 @@ class LogFold:
             waiting=dict(self.waiting),
             excluded={uid: dict(nodes) for uid, nodes in self.excluded.items()},
             left=dict(self.left),
+            holds=dict(self.holds),
+            held=dict(self.held),
         )
 
     def fold(self, sequence: int, record: AnyRecord) -> Changes:
@@ -196,7 +203,19 @@ class LogFold:
                 continue
             pods += self._end(known, release, record.now_unix_s)
             claims.append(known.claim_uid)
+        for hold in record.holds:
+            claims += self._hold(hold)
         return Changes(tuple(claims), tuple(dict.fromkeys(pods)))
+
+    def _hold(self, hold: GroupHold) -> list[str]:
+        """Replace what is held for a group; return the claims concerned."""
+        before = self.holds.pop(hold.uid, hold)
+        for claim in before.claims:
+            self.held.pop(claim.uid, None)
+        if hold.claims:
+            self.holds[hold.uid] = hold
+            self.held |= {claim.uid: claim.allocation for claim in hold.claims}
+        return [claim.uid for claim in (*before.claims, *hold.claims)]
 
     def _end(self, known: Reservation, release: Release, now_unix_s: float) -> tuple[str, ...]:
         """End a reservation; return its pods."""
@@ -237,7 +256,10 @@ class LogFold:
         for excluded in whole.excluded_nodes:
             nodes = self.excluded.setdefault(excluded.claim_uid, {})
             nodes[excluded.node] = excluded.since_unix_s
-        claims, pods = self.claims, self.pods
+        claims, pods, held = self.claims, self.pods, self.held
+        self.holds, self.held = {}, {}
+        for hold in whole.holds:
+            self._hold(hold)
         self.claims = _reservations(whole, claims)
         self.pods = {pod.pod_uid: pods.get(pod.pod_uid, pod) for pod in whole.in_flight}
         self.sharers = {}
@@ -247,7 +269,8 @@ class LogFold:
                 is_latest = found is not None and found.attempt == claim.attempt
                 if found is not None and is_latest and found.pod_uid != pod.pod_uid:
                     self.sharers[claim.uid] = (*self.sharers.get(claim.uid, ()), pod.pod_uid)
-        return Changes(_changed(claims, self.claims), _changed(pods, self.pods))
+        changed = (*_changed(claims, self.claims), *_changed(held, self.held))
+        return Changes(tuple(dict.fromkeys(changed)), _changed(pods, self.pods))
 
 
 def _reservations(
@@ -411,8 +434,9 @@ def subjects(record: AnyRecord) -> Changes:
         case Decided(pods=pods):
             claims = tuple(claim.uid for pod in pods for claim in pod.claims)
             return Changes(claims, tuple(pod.pod_uid for pod in pods))
-        case Released(releases=releases):
-            return Changes(tuple(release.claim_uid for release in releases))
+        case Released(releases=releases, holds=holds):
+            held = [claim.uid for hold in holds for claim in hold.claims]
+            return Changes((*(release.claim_uid for release in releases), *held))
         case Waiting(pod_uid=pod_uid):
             return Changes(pods=(pod_uid,))
         case _:

@@ -1,12 +1,14 @@
 """The PodGroups of one scheduling domain whose pods are decided together."""
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from dray.api.pods import GroupKey
+from dray.messages.decisions import HeldClaim
 from dray_allocator.nodes.slots import SlotCounter
 from dray_allocator.state.scheduling_queue import QueueKey
 
@@ -46,6 +48,9 @@ class PendingGroups:
     backoffs: dict[GroupKey, tuple[float, float]] = field(default_factory=dict)
     """The backoff, and its end, of each group for which a long joint search found nothing.
     Without it, a group that is searched again and again would delay other pods."""
+    running: dict[GroupKey, Mapping[str, tuple[HeldClaim, ...]]] = field(default_factory=dict)
+    """By group whose minimum is met, or for which devices are held: the claims of each pod that
+    runs. Of a pod that is lost, the facts may no longer show them."""
     active: list[tuple[QueueKey, GroupKey]] = field(default_factory=list)
     """Heap; an entry counts only while it equals the group's in ``pending``."""
 
@@ -98,10 +103,11 @@ class PendingGroups:
         self.unschedulable[key] = hint
 
     def touch_all(self) -> None:
-        """Have all pending groups looked at again."""
+        """Have all groups looked at again; what was known of those that run is old."""
         self.active.clear()
         self.backoffs.clear()
-        self.touched |= dict.fromkeys(self.pending)
+        self.touched |= dict.fromkeys((*self.pending, *self.running))
+        self.running.clear()
 
     def first(self) -> QueueKey | None:
         """The place of the first active group."""

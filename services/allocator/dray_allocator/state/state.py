@@ -532,6 +532,20 @@ class AllocatorState:
         self.assumed_pods.set(decision.pod_uid, decision.node, None)
         self._use_changed(devices, decision.node)
 
+    def leave_out(self, claims: Iterable[str]) -> None:
+        """Do not count what claims use, until ``count_again``."""
+        freed: list[DeviceId] = []
+        for uid in claims:
+            freed += self.device_usage.set(uid, None).freed
+        self._use_changed(freed)
+
+    def count_again(self, claims: Iterable[str]) -> None:
+        """Undo ``leave_out``."""
+        taken: list[DeviceId] = []
+        for uid in claims:
+            taken += self.device_usage.set(uid, self._use(uid)).taken
+        self._use_changed(taken)
+
     def requeue(self, changes: Changes, log: SchedulingDomain | None = None) -> None:
         """Compute again what follows from the changed objects. ``log``: the domain whose log
         changed them."""
@@ -646,6 +660,8 @@ class AllocatorState:
                 domains.append(of_claim)
         for domain in domains:
             self._recompute_unsettled(domain, claim_uid, claim)
+            if claim_uid in domain.current.held:
+                self._capacity_changed_in(domain)  # For those who may use what is held.
 
     def _suspect(self, device: DeviceId, claim_uid: str) -> None:
         before = self.suspects.get(device)
@@ -671,7 +687,16 @@ class AllocatorState:
             self.tables.use_changed(name, cards)
 
     def _use(self, claim_uid: str) -> Allocation | None:
-        """``status.allocation``, else what the logs reserve."""
+        """``status.allocation``, else what the logs reserve, else what they hold for its group."""
+        used = self.use_of_claim(claim_uid)
+        if used is not None:
+            return used
+        domains = self.domains_of_claim(claim_uid)
+        return next((one for d in domains if (one := d.current.held.get(claim_uid))), None)
+
+    def use_of_claim(self, claim_uid: str) -> Allocation | None:
+        """``status.allocation``, else what the logs reserve: without what they hold for a group
+        that has lost the claim's pod."""
         claim = self.facts.claims.get(claim_uid)
         if claim is not None and claim.allocation is not None:
             return claim.allocation
@@ -767,6 +792,9 @@ class AllocatorState:
         for name in self.index.groups.pop(group, {}):
             if name not in pools and (domain := self.domains.get(name)) is not None:
                 domain.groups.remove(group)
+                if domain.current.holds:
+                    domain.groups.touch(group)
+                    self.index.busy[name] = None
         for name in pools:
             if (domain := self.domains.get(name)) is not None:
                 domain.groups.touch(group)
@@ -842,8 +870,12 @@ def _first_of(
 
 
 def _has_claim(domain: SchedulingDomain, uid: str) -> bool:
-    """Whether a domain's log, confirmed or not, has a claim, or an attempt of it is to settle."""
-    return uid in domain.current.claims or uid in domain.unsettled or uid in domain.confirmed.claims
+    """Whether a domain's log, confirmed or not, has or holds a claim, or an attempt of it is to
+    settle."""
+    current, confirmed = domain.current, domain.confirmed
+    if uid in current.claims or uid in domain.unsettled or uid in confirmed.claims:
+        return True
+    return uid in current.held or uid in confirmed.held
 
 
 def _has_pod(domain: SchedulingDomain, uid: str) -> bool:

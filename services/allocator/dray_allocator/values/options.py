@@ -39,6 +39,8 @@ class AllocatorOptions:
     group_timeout_s: float = 300.0
     """How long after its decision the minimum of a PodGroup may lack running pods, unless the
     PodGroup has its own."""
+    group_hold_s: float = 60.0
+    """How long the devices of a lost pod are held for its PodGroup; 0: not at all."""
 
     changed: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
     """Options that differ from the defaults, by name, as JSON values; without the writer."""

@@ -55,9 +55,7 @@ def test_a_group_is_decided_with_its_last_pod_in_one_record(four: Any) -> None:
 def test_too_few_pods_wait_with_a_sentence(four: Any) -> None:
     see_group(four, 3)
     member(four, "a")
-    assert why(four, "a") == "PodGroup ns/train has not enough pods"
-    (reason,) = four.waits("a")[-1].reasons
-    assert reason.detail == "1 of 3 pods (minMember)"
+    assert why(four, "a") == "PodGroup ns/train has not enough pods: 1 of 3 pods (minMember)"
 
 
 def test_a_group_that_lacks_a_device_holds_none(four: Any) -> None:

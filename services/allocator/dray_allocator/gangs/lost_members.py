@@ -1,0 +1,81 @@
+"""What is held for a group that has lost pods: their devices, so that successors find room. Pure.
+
+The hold begins when a group that ran falls below its minimum, and ends after ``group_hold_s``, with
+the next decision on the group, or when the group or all of its pods are gone.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from dray.api.pods import Pod
+from dray.messages.decisions import GroupHold, HeldClaim
+from dray_allocator.cycle.records import size_bytes
+from dray_allocator.gangs.membership import Membership, priority_of
+from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.state import AllocatorState
+
+MemberClaims = Mapping[str, tuple[HeldClaim, ...]]
+"""By pod UID, the claims of members that run."""
+
+
+def claims_of_members(
+    state: AllocatorState, found: Membership, known: MemberClaims
+) -> dict[str, tuple[HeldClaim, ...]]:
+    """The claims of the members that run. ``known``: those that were read before."""
+    return {pod.uid: known.get(pod.uid) or _claims(state, pod) for pod, _ in found.nodes}
+
+
+def _claims(state: AllocatorState, pod: Pod) -> tuple[HeldClaim, ...]:
+    return tuple(
+        HeldClaim(uid=claim.uid, allocation=claim.allocation)
+        for claim in state.facts.claims_of(pod) or ()
+        if claim.allocation is not None
+    )
+
+
+def hold_for(
+    state: AllocatorState,
+    found: Membership,
+    before: MemberClaims,
+    now: MemberClaims,
+    hold: GroupHold | None,
+) -> GroupHold | None:
+    """What is held for a group from now on; None: nothing. ``hold``: what was before."""
+    known = () if hold is None else hold.claims
+    lost = [claim for uid, claims in before.items() if uid not in now for claim in claims]
+    claims = _bounded(state, (*known, *(claim for claim in lost if claim not in known)))
+    is_alive = any(pod.phase != "Succeeded" for pod, _ in found.nodes)
+    if found.is_met or not is_alive or not claims or not state.rules.group_hold_s:
+        return None
+    if hold is not None:
+        return msgspec.structs.replace(hold, claims=claims)
+    now_unix_s = state.facts.now_unix_s
+    return GroupHold(
+        group=found.group.key,
+        uid=found.group.uid,
+        priority=priority_of(found.group, (pod for pod, _ in found.nodes)),
+        since_unix_s=now_unix_s,
+        until_unix_s=now_unix_s + state.rules.group_hold_s,
+        claims=claims,
+    )
+
+
+def _bounded(state: AllocatorState, claims: Sequence[HeldClaim]) -> tuple[HeldClaim, ...]:
+    """The first of these claims: as many as one record has room for."""
+    used_bytes = 0
+    for number, claim in enumerate(claims):
+        used_bytes += size_bytes(claim) + 1
+        if used_bytes > state.rules.decided_bytes:
+            return tuple(claims[:number])
+    return tuple(claims)
+
+
+def has_ended(state: AllocatorState, domain: SchedulingDomain, hold: GroupHold) -> bool:
+    """Whether the time of a hold is over, or its group or all of its pods are gone. Before its
+    beginning, too: then a clock was wrong."""
+    groups = state.facts.groups
+    group = groups.groups.get(hold.group)
+    if group is None or group.uid != hold.uid or domain.name not in groups.pools(hold.group):
+        return True
+    return not hold.since_unix_s <= state.facts.now_unix_s < hold.until_unix_s
