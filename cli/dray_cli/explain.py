@@ -445,7 +445,7 @@ async def _explain(
         found = await explain_pod(kube, namespace, name)
         if not short:
             return found, GpuNames()
-        return found, await names_in(kube, "\n".join(found.lines()))
+        return found, await names_in(kube, "\n".join(found.lines()), found.node)
     except NotFoundError as error:
         raise NotFoundError(
             f"there is no pod {namespace}/{name} in the cluster: is the name right, and the "

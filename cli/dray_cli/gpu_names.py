@@ -57,15 +57,15 @@ class GpuNames:
         return short if node is None or short.startswith(f"{node}/") else f"{short} on {node}"
 
 
-async def names_in(kube: Kube, text: str) -> GpuNames:
+async def names_in(kube: Kube, text: str, node: str = "") -> GpuNames:
     """The short names of the GPUs that a text names; none where this user may not list slices.
 
-    Reads the slices of their nodes, or all if there are many.
+    Reads the slices of their nodes, or all if there are many. GPUs whose node the text does not
+    name are those of ``node``.
     """
-    found = list(_DEVICE.finditer(text))
-    nodes = {match["node"] or match["pool"] for match in found}
+    nodes = {match["node"] or match["pool"] or node for match in _DEVICE.finditer(text)}
     try:
-        if None in nodes or len(nodes) > _FEW_NODES:
+        if "" in nodes or len(nodes) > _FEW_NODES:
             return GpuNames((await kube.list(SLICES)).objects)
         selectors = [f"spec.nodeName={node}" for node in sorted(nodes)]
         lists = [await kube.list(SLICES, field_selector=selector) for selector in selectors]

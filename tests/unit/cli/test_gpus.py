@@ -115,8 +115,18 @@ def test_a_percentage_hides_neither_a_small_share_nor_a_small_rest(
     assert percent(fraction) == text
 
 
-@pytest.mark.parametrize("nodes", [1, 25])
-async def test_names_are_read_for_the_nodes_of_a_text(nodes: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "node", "read"),
+    [
+        (f"n0/{UUID}", "", [{"field_selector": "spec.nodeName=n0"}]),
+        (f"GPU {UUID}: no daemon", "n0", [{"field_selector": "spec.nodeName=n0"}]),
+        (f"GPU {UUID}: no daemon", "", [{}]),
+        (" ".join(f"n{number}/{UUID}" for number in range(25)), "n0", [{}]),
+    ],
+)
+async def test_names_are_read_for_the_nodes_of_a_text(
+    text: str, node: str, read: list[dict[str, str]]
+) -> None:
     kube = MemoryKube()
     for number in range(10):
         await kube.create(SLICES, slice_of(f"n{number}", device(UUID)))
@@ -128,11 +138,10 @@ async def test_names_are_read_for_the_nodes_of_a_text(nodes: int) -> None:
         return await listed(resource, **selectors)
 
     kube.list = counting  # type: ignore[method-assign, assignment]
-    text = " ".join(f"n{number}/{UUID}" for number in range(nodes))
 
-    names = await names_in(kube, text)
+    names = await names_in(kube, text, node)
 
-    assert lists == [{"field_selector": "spec.nodeName=n0"} if nodes == 1 else {}]
+    assert lists == read
     assert names.of("n0", UUID) == "n0/gpu-0"
 
 
