@@ -104,16 +104,18 @@ class LogTrimmer:
         A fact remembers the last epoch of a deleted pool: one of the same name must not reuse it.
         Raises BusUnavailableError.
         """
-        for name in [state.name for state in await self._bus.streams(LOG_PREFIX)]:
+        states = await self._bus.streams(LOG_PREFIX)
+        living = self._living()
+        for name in [state.name for state in states]:
             domain_token, _, number = name.removeprefix(LOG_PREFIX).rpartition("_")
             if not number.isdigit():
                 continue
             epoch = int(number)
-            domain = self._living().get(domain_token)
+            domain = living.get(domain_token)
             if domain is None:
                 await self._remember(domain_token.replace("_", "."), epoch)
-            # Again, because pools may have come meanwhile.
-            domain = self._living().get(domain_token)
+                living = self._living()  # Pools may have come meanwhile.
+                domain = living.get(domain_token)
             if domain is None or is_over(epoch, self._current(domain)):
                 await self._bus.delete_stream(name)
                 structlog.get_logger().info("an old decision log was deleted", stream=name)
