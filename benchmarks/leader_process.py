@@ -45,7 +45,11 @@ def note_steps(run: Callable[[Any], None], out: TextIO) -> Callable[[Any], None]
 
 def _name(handle: Any) -> str:
     task = getattr(handle._callback, "__self__", None)
-    return task.get_name() if isinstance(task, asyncio.Task) else ""
+    if not isinstance(task, asyncio.Task):
+        return ""
+    name = task.get_name()
+    coroutine = getattr(task.get_coro(), "__qualname__", "")
+    return f"{name} {coroutine}" if name.startswith("Task-") else name
 
 
 def main() -> None:

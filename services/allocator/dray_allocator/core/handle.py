@@ -58,7 +58,7 @@ from dray_allocator.values.events import (
 _TICKS_UNTIL_PUBLISHED = 2
 """Ticks after which facts that were observed together are all published: a tick may be published
 between two of them."""
-_DOMAINS_AT_ONCE = 64
+_DOMAINS_AT_ONCE = 16
 """Domains that take a step after one event; the others do after the next ``Continue``."""
 
 

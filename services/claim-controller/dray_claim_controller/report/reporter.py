@@ -46,7 +46,7 @@ from dray_claim_controller.report.decisions.device_health import DeviceHealth
 from dray_claim_controller.report.queue import ReportQueue, Subject, Work
 from dray_claim_controller.report.writes import ReportWrites
 
-_AT_ONCE: Final = 2000
+_AT_ONCE: Final = 250
 """Pods that are looked at in one step."""
 _EVENTS: Final = 25
 _EVENTS_PER_S: Final = 1 / 300
@@ -279,8 +279,7 @@ class Reporter:
             self._unread.add(self._cache.pods)
             self._cache.changed_pods.subscribe(self._unread)
             self._cache.changed_nodes.subscribe(self._changed_nodes)
-        for uid in self._unread.take(_AT_ONCE):
-            self._look_at(uid)
+        self._look_at_changed(self._unread)
         for node in self._changed_nodes.take(_AT_ONCE):
             self._look_at_node(node)
         now_s = self._clock.monotonic_s()
@@ -292,6 +291,10 @@ class Reporter:
             self._warn(news.pod, news.reason, news.message, warning=news.is_warning)
         self._queue.scan(len(self._on_their_way))
         self._report_problems()
+
+    def _look_at_changed(self, pods: Unread[str]) -> None:
+        for uid in pods.take(_AT_ONCE):
+            self._look_at(uid)
 
     def _look_at(self, uid: str) -> None:
         cached = self._cache.pods.get(uid)
@@ -511,6 +514,9 @@ class Reporter:
     async def _reconcile_forever(self, every_s: float) -> None:
         while True:
             self.scan()
+            while self._unread:
+                await asyncio.sleep(0)
+                self._look_at_changed(self._unread)
             await self._clock.sleep(every_s)
 
     async def _report(self, subject: Subject, work: Work) -> None:
