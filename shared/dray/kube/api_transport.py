@@ -348,10 +348,15 @@ class PageReader:
         return page
 
     def _transformed(self, text: bytes, *, is_small: bool) -> Any:
-        if self.transform is None or (version := _version_of(text)) is None:
+        if self.transform is None:
             return None
-        if (known := self.transform.known(version)) is not None or not is_small:
-            return known
+        if self.transform.knows_any():
+            if (version := _version_of(text)) is None:
+                return None
+            if (known := self.transform.known(version)) is not None:
+                return known
+        if not is_small:
+            return None
         if self.head and text.startswith(b'{"metadata"'):
             text = self.head + text[1:]
         return self.transform.read(text)

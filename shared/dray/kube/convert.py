@@ -9,6 +9,7 @@ from dray.kube.convert_claims import (
     allocation_to,
     claim_from,
     claim_from_fields,
+    claim_spec_from,
     status_to,
     why_unreadable,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "allocation_to",
     "claim_from",
     "claim_from_fields",
+    "claim_spec_from",
     "class_from",
     "given_by_classes",
     "group_key",

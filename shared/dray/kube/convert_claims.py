@@ -80,8 +80,9 @@ def why_unreadable(error: Exception) -> str:
     return f"{UNREAD}its shape is unknown to dray ({type(error).__name__}: {error})"
 
 
-def claim_from_fields(obj: Object) -> Claim:
-    """A ResourceClaim whose fields have the types of the API. Raises ``UNREADABLE``."""
+def claim_from_fields(obj: Object, spec: ClaimSpec | None = None) -> Claim:
+    """A ResourceClaim whose fields have the types of the API. ``spec``: its spec, if that is
+    converted already. Raises ``UNREADABLE``."""
     metadata = obj["metadata"]
     status = obj.get("status") or {}
     pod_uid, pod_name = controlling_pod(obj)
@@ -92,7 +93,7 @@ def claim_from_fields(obj: Object) -> Claim:
         name=metadata["name"],
         resource_version=revision_of(obj),
         pool=label(obj, POOL_LABEL),
-        spec=claim_spec_from(obj.get("spec") or {}),
+        spec=claim_spec_from(obj.get("spec") or {}) if spec is None else spec,
         pod_uid=pod_uid,
         pod_name=pod_name,
         allocation=allocation_from(allocation) if allocation else None,

@@ -335,7 +335,8 @@ class ClaimFields(TypedDict, total=False):
     """``resource.ResourceClaim``."""
 
     metadata: Required[MetadataFields]
-    spec: ClaimSpecFields | None
+    spec: msgspec.Raw
+    """``ClaimSpecFields``, or null: most claims have the spec of some template."""
     status: ClaimStatusFields | None
 
 
@@ -355,6 +356,7 @@ _DECODERS: Final = {
 }
 HAS_FIELDS: Final = frozenset(_DECODERS)
 """Plurals of the kinds with such types."""
+_CLAIM_SPEC: Final = msgspec.json.Decoder(ClaimSpecFields | None)
 _MANAGED: Final = b'"managedFields":'
 
 
@@ -368,6 +370,11 @@ def fields_of(resource: Resource, text: bytes) -> Object | None:
     metadata = found["metadata"]
     is_identified = metadata["name"] and metadata["uid"] and metadata["resourceVersion"].isdecimal()
     return found if is_identified else None
+
+
+def claim_spec_fields(text: bytes) -> Mapping[str, Any]:
+    """The fields of a claim's spec. Raises msgspec.DecodeError, UnicodeDecodeError."""
+    return _CLAIM_SPEC.decode(text) or {}
 
 
 def text_without_managed_fields(text: bytes, metadata: Mapping[str, Any]) -> bytes | None:

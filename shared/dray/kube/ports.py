@@ -201,10 +201,12 @@ class Transform:
     read: Callable[[bytes], Any] = lambda _: None
     """The same, made of an object's text, which has ``MOST_CONTAINERS`` containers at most; None:
     the object is to be decoded and converted."""
+    knows_any: Callable[[], bool] = lambda: True
+    """Whether the caller has any object of the list's kind."""
 
     def __call__(self, obj: Object) -> Any:
         """What stands for an object."""
-        known = self.known(ObjectVersion.of(obj))
+        known = self.known(ObjectVersion.of(obj)) if self.knows_any() else None
         return self.convert(obj) if known is None else known
 
 

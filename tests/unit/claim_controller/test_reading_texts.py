@@ -21,7 +21,7 @@ from dray.api.names import (
     SHAPE,
 )
 from dray.kube.api_transport import PageReader
-from dray.kube.object_fields import BareFields, ClaimFields, PodFields
+from dray.kube.object_fields import BareFields, ClaimFields, ClaimSpecFields, PodFields
 from dray.kube.object_text import object_from
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, Object, Resource
 from dray_claim_controller.cache.converted_objects import convert, convert_text
@@ -330,7 +330,7 @@ def has(fields: Any, path: list[str]) -> bool:
         return has(get_args(fields)[0], path)
     if not path or not is_typeddict(fields):
         return True
-    known = get_type_hints(fields)
+    known = get_type_hints(fields) | ({"spec": ClaimSpecFields} if fields is ClaimFields else {})
     return path[0] in known and has(known[path[0]], path[1:])
 
 
@@ -341,7 +341,32 @@ def test_every_field_that_is_read_is_in_the_types(
     seen: set[str] = set()
     target = "dray_claim_controller.cache.converted_objects"
     bare = obj | {"metadata": {key: METADATA[key] for key in METADATA if key != "managedFields"}}
+    text = msgspec.json.encode(bare)
+    if resource is CLAIMS:
+        spec = Spied(bare["spec"], ".spec", seen)
+        monkeypatch.setattr(f"{target}.claim_spec_fields", lambda _: spec)
+        monkeypatch.setattr(f"{target}._SHARED_SPEC_BYTES", 0)
+        bare = {**bare, "spec": msgspec.Raw(msgspec.json.encode(bare["spec"]))}
     monkeypatch.setattr(f"{target}.fields_of", lambda *_: Spied(bare, "", seen))
-    assert convert_text(resource, msgspec.json.encode(bare)) is not None
+    assert convert_text(resource, text) is not None
     assert {path for path in seen if not has(fields, path[1:].split("."))} == set()
     assert ".metadata.name" in seen
+
+
+def test_claims_with_equal_specs_share_one() -> None:
+    made = [
+        convert_text(CLAIMS, msgspec.json.encode(CLAIM | {"metadata": METADATA | {"uid": uid}}))
+        for uid in ("one", "two")
+    ]
+    first, second = (one.value.spec for one in made if one is not None)
+    assert first is second
+    assert first.requests
+
+
+def test_long_specs_are_not_kept_for_other_claims() -> None:
+    long = {"devices": {"requests": [{"name": "n" * 5000, "exactly": EXACTLY}]}}
+    text = msgspec.json.encode(CLAIM | {"spec": long})
+    made = [convert_text(CLAIMS, text), convert_text(CLAIMS, text)]
+    first, second = (one.value.spec for one in made if one is not None)
+    assert first == second
+    assert first is not second

@@ -1,25 +1,37 @@
 """Objects in the form in which the cache keeps them: text, and what decisions read. Pure."""
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 import msgspec
 
+from dray.api.claims import Claim, ClaimSpec
 from dray.api.pods import Pod
 from dray.kube.convert import (
     UNREADABLE,
     claim_from,
     claim_from_fields,
+    claim_spec_from,
     group_key,
     pod_from,
     revision_of,
     why_unreadable,
 )
-from dray.kube.object_fields import HAS_FIELDS, fields_of, text_without_managed_fields
+from dray.kube.object_fields import (
+    HAS_FIELDS,
+    claim_spec_fields,
+    fields_of,
+    text_without_managed_fields,
+)
 from dray.kube.object_text import object_from, text_of
 from dray.kube.ports import CLAIMS, PODS, Object, Resource
 from dray_claim_controller.cache.cached_objects import cached_pod, checked_pod, unreadable_pod
 from dray_claim_controller.cache.object_texts import ObjectText
 from dray_claim_controller.cache.resources import name_of, read
+
+_SHARED_SPECS: Final = 4096
+_SHARED_SPEC_BYTES: Final = 4096
+"""Longest text of a claim's spec that is converted once for all claims that have it."""
 
 
 class ConvertedObject(msgspec.Struct, frozen=True, gc=False):
@@ -85,10 +97,23 @@ def convert_text(resource: Resource, text: bytes) -> ConvertedObject | None:
             pod = _pod_of_concern(fields)
             cached = cached_pod(fields, pod, revision, text=kept)
             return ConvertedObject(name, ObjectText(uid, revision, b""), cached)
-        value = claim_from_fields(fields) if resource is CLAIMS else None
+        value = _claim(fields) if resource is CLAIMS else None
     except UNREADABLE:
         return None
     return ConvertedObject(name, ObjectText(uid, revision, kept), value)
+
+
+def _claim(fields: Object) -> Claim:
+    text = bytes(fields.get("spec") or b"null")
+    spec = _shared_spec(text) if len(text) <= _SHARED_SPEC_BYTES else _spec(text)
+    return claim_from_fields(fields, spec)
+
+
+def _spec(text: bytes) -> ClaimSpec:
+    return claim_spec_from(claim_spec_fields(text))
+
+
+_shared_spec = lru_cache(_SHARED_SPECS)(_spec)
 
 
 def _pod_of_concern(obj: Object) -> Pod | None:

@@ -218,8 +218,6 @@ class ObjectCache:
         converted again."""
 
         def known(version: ObjectVersion) -> UnchangedObject | None:
-            if resource.plural not in self.listed:
-                return None
             name = f"{version.namespace}/{version.name}" if version.namespace else version.name
             is_unread = _key_of(resource, version.uid, name) in self.unreadable
             if not is_unread and self._known_revision(resource, version.uid, name) == (
@@ -228,7 +226,12 @@ class ObjectCache:
                 return UnchangedObject(version.uid, version.revision)
             return None
 
-        return Transform(known, partial(convert, resource), read=partial(convert_text, resource))
+        return Transform(
+            known,
+            partial(convert, resource),
+            read=partial(convert_text, resource),
+            knows_any=lambda: resource.plural in self.listed,
+        )
 
     def apply_list(self, resource: Resource, listed: Listed) -> Iterator[None]:
         """Apply a list of ``ListedObject`` in steps. What the first list of a kind has becomes

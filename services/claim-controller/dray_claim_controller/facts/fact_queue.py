@@ -5,6 +5,7 @@ given to nobody. Readers know of every device at every moment that it is held: s
 the claim's fact stops saying which devices it holds, and stop saying so after it says that again.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from enum import IntEnum
 from itertools import islice
@@ -42,7 +43,10 @@ class FactQueue:
         """``outbox``: what was published."""
         self._cache = cache
         self._outbox = outbox
-        self._waiting: dict[PublishPhase, dict[FactKey, int]] = {turn: {} for turn in PublishPhase}
+        self._waiting: dict[PublishPhase, OrderedDict[FactKey, int]] = {
+            turn: OrderedDict() for turn in PublishPhase
+        }
+        """A plain dict would be searched past all keys that were taken, at each batch."""
 
     def take_all(self) -> Iterator[None]:
         """Take over what changed by now, in steps: ``take`` after the last one."""
