@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from dray.api.devices import (
@@ -46,6 +47,7 @@ def slice_from(obj: Object) -> ResourceSlice:
     spec = obj["spec"]
     pool = spec["pool"]
     node = spec.get("nodeName") or ""
+    capacities: dict[bytes, dict[str, Capacity]] = {}
     return ResourceSlice(
         name=obj["metadata"]["name"],
         uid=obj["metadata"].get("uid", ""),
@@ -54,7 +56,7 @@ def slice_from(obj: Object) -> ResourceSlice:
         generation=int(pool.get("generation", 0)),
         slice_count=int(pool.get("resourceSliceCount", 1)),
         node=node,
-        devices=tuple(_device(entry) for entry in spec.get("devices") or ()),
+        devices=tuple([_device(entry, capacities) for entry in spec.get("devices") or ()]),
         nodes=NOWHERE if node else _nodes(spec),
         per_device_reach=spec.get("perDeviceNodeSelection"),
         counter_sets=tuple(
@@ -124,14 +126,16 @@ def configs_from(
     )
 
 
-def _device(entry: Mapping[str, Any]) -> Device:
+def _device(entry: Mapping[str, Any], capacities: dict[bytes, dict[str, Capacity]]) -> Device:
+    """``capacities``: those of the slice's devices so far, by their JSON: devices of one model have
+    equal ones, which they share."""
     attributes = {
         name: _attribute(value) for name, value in (entry.get("attributes") or {}).items()
     }
     device = Device(
         name=entry["name"],
         attributes=attributes,
-        capacity={name: _capacity(value) for name, value in (entry.get("capacity") or {}).items()},
+        capacity=_shared_capacity(entry.get("capacity") or {}, capacities),
         allow_multiple_allocations=bool(entry.get("allowMultipleAllocations")),
         taints=taints_from(entry.get("taints")),
     )
@@ -198,6 +202,15 @@ def _list_attribute(value: Mapping[str, Any]) -> Attribute:
     return next(
         (tuple(value[kind]) for kind in _LIST_ATTRIBUTES if value.get(kind) is not None), None
     )
+
+
+def _shared_capacity(
+    stated: Mapping[str, Any], known: dict[bytes, dict[str, Capacity]]
+) -> dict[str, Capacity]:
+    key = msgspec.json.encode(stated)
+    if key not in known:
+        known[key] = {name: _capacity(value) for name, value in stated.items()}
+    return known[key]
 
 
 def _capacity(value: Mapping[str, Any]) -> Capacity:
