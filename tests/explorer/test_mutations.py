@@ -13,6 +13,7 @@ from dray_allocator.state import pending_allocations
 from dray_claim_controller.execution.decisions import next_step as rules
 from dray_claim_controller.execution.writes import ExecutionWrites
 from tools.model_checker.bounds import (
+    CHECKPOINTS,
     CRASH,
     GANG,
     GANG_LAGGING_VOIDS,
@@ -121,6 +122,11 @@ def void_claims_not_released() -> AbstractContextManager[Any]:
     return mock.patch("dray_allocator.cycle.step.due_releases", lambda *of: ((), real(*of)[1]))
 
 
+def checkpoints_without_reservations() -> AbstractContextManager[Any]:
+    """Forgets at a checkpoint which devices claims have."""
+    return mock.patch("dray_allocator.cycle.records._is_needed", return_value=False)
+
+
 def nothing() -> AbstractContextManager[Any]:
     """All of dray."""
     return nullcontext()
@@ -152,6 +158,7 @@ def nothing() -> AbstractContextManager[Any]:
         (voids_counted_only_where_written, ModelBus(), REFUSED, "is never released"),
         (pods_without_reasons, ModelBus(), TIME, "neither scheduled nor has an explanation"),
         (void_claims_not_released, ModelBus(), LAGGING_VOIDS, "is never released"),
+        (checkpoints_without_reservations, ModelBus(), CHECKPOINTS, "is decided after"),
     ],
 )
 def test_a_missing_protection_is_noticed(

@@ -58,6 +58,8 @@ class Bound:
     """Restarts of replicas, which read the bus again."""
     lost_answers: int = 0
     """Appends that were stored but whose writer gets no answer."""
+    checkpoints: bool = False
+    """Whether replicas write a checkpoint when 31 s have passed and the log has grown."""
     early_ticks: int = 0
     """Times that 31 s pass before all work is done, so that every timeout expires."""
     deleted_pods: int = 0
@@ -154,6 +156,16 @@ GANG_CRASH_TIME = Bound(
     ahead=0,
 )
 
+CHECKPOINTS = Bound(
+    "31 s pass at any time, with checkpoints, a replica dies",
+    (_P, PodKind("Q", (WHOLE,))),
+    ("n0",),
+    crashes=1,
+    checkpoints=True,
+    early_ticks=1,
+)
+GANG_CHECKPOINTS = replace(GANG_TIME, name=f"{GANG_TIME.name}, with checkpoints", checkpoints=True)
+
 REFUSED = Bound(
     "a claim can't be written for a while",
     (PodKind("P", (WHOLE,)), PodKind("Q", (WHOLE,))),
@@ -193,7 +205,17 @@ REFUSED_GANG_AGAIN = replace(
     REFUSED_GANG, name="one of two claims of one pod can't be written", permits=0, attempts=2
 )
 
-SMALL = (CRASH, GANG, TIME, LAGGING_VOIDS, REFUSED, REFUSED_STATUS, FULL_ANNOTATIONS, REFUSED_GANG)
+SMALL = (
+    CRASH,
+    GANG,
+    TIME,
+    CHECKPOINTS,
+    LAGGING_VOIDS,
+    REFUSED,
+    REFUSED_STATUS,
+    FULL_ANNOTATIONS,
+    REFUSED_GANG,
+)
 FULL = (
     *SMALL,
     REFUSED_TWO,
@@ -205,6 +227,7 @@ FULL = (
     GANG_CRASH,
     GANG_CRASH_TIME,
     GANG_TIME,
+    GANG_CHECKPOINTS,
     GANG_LAGGING_VOIDS,
     GANG_LAGGING_VOIDS_LATE,
     GANG_REPLACED,

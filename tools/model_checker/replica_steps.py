@@ -31,7 +31,7 @@ class ReplicaSteps:
     def __init__(
         self, bound: Bound, bus: ModelBus, subjects: Subjects, executors: Executors
     ) -> None:
-        self.replicas = ModelReplicas(subjects)
+        self.replicas = ModelReplicas(subjects, checkpoints=bound.checkpoints)
         self._bound = bound
         self._bus = bus
         self._subjects = subjects

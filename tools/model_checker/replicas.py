@@ -1,6 +1,6 @@
 """The allocator's replicas as an automaton: interned states of the real core and transitions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -27,6 +27,8 @@ from tools.model_checker.subjects import POOL, START_UNIX_S, Subjects
 EPOCH = 1
 EXCLUSION_S = 60.0
 """Shorter than the closing ticks of a search."""
+CHECKPOINT_S = 30.0
+"""Shorter than a tick of a search."""
 ME, OTHER = "me", "other"
 """Names of replicas from each one's view, so that their states can be equal."""
 PublishedFact = tuple[int, int, int, int]
@@ -58,9 +60,12 @@ class ReplicaStep:
 class ModelReplicas:
     """Visited states of the core and their transitions."""
 
-    def __init__(self, subjects: Subjects) -> None:
+    def __init__(self, subjects: Subjects, *, checkpoints: bool = False) -> None:
         self.records: Interned[AnyRecord] = Interned()
         self._subjects = subjects
+        self._options = AllocatorOptions(writer=ME, exclusion_s=EXCLUSION_S)
+        if checkpoints:
+            self._options = replace(self._options, checkpoint_interval_s=CHECKPOINT_S)
         self._configuration = subjects.configuration()
         self._locals: Interned[bytes] = Interned()
         self._copies = StateCopies()
@@ -116,7 +121,7 @@ class ModelReplicas:
         key = ("restarted", facts, records)
         known = self._read.get(key)
         if known is None:
-            state = AllocatorState(AllocatorOptions(writer=ME, exclusion_s=EXCLUSION_S))
+            state = AllocatorState(self._options)
             for sequence, fact in enumerate(self._configuration, 1):
                 handle(state, FactSeen(sequence, fact, more=True))
             self._fold(state, facts, records[:-1])
