@@ -1,9 +1,12 @@
 """Streams in memory, with the rules of JetStream that dray relies on."""
 
 import asyncio
+import heapq
 import itertools
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import msgspec
 
@@ -57,11 +60,13 @@ class MemoryStream:
     last_identity: str = ""
     """Identity of the last append, where it had one."""
     deleted: bool = False
-    messages: dict[int, Delivered] = field(default_factory=dict)
+    messages: OrderedDict[int, Delivered] = field(default_factory=OrderedDict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _expires: dict[int, float] = field(default_factory=dict)
+    _expires: list[tuple[float, int]] = field(default_factory=list)
+    """When messages expire, and their sequences: a heap. Those that are gone stay until then."""
     _by_subject: dict[str, int] = field(default_factory=dict)
-    _seen: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _seen: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
+    """When messages were stored last, and their sequences, by identity, within the window."""
     _bytes: int = 0
 
     @property
@@ -77,17 +82,22 @@ class MemoryStream:
         """Keep a message; its sequence, or that of the duplicate within the window."""
         self.expire()
         now_unix_s = self.now_unix_s()
+        self._forget_seen(now_unix_s)
         identity = message.headers.get(MESSAGE_ID) if deduplicate else None
-        if identity is not None:
-            stored_unix_s, sequence = self._seen.get(identity, (0.0, 0))
-            if sequence and now_unix_s - stored_unix_s < self.spec.duplicate_window_s:
-                return sequence
+        if identity is not None and identity in self._seen:
+            return self._seen[identity][1]
         self.last_sequence += 1
         if identity is not None:
             self._seen[identity] = (now_unix_s, self.last_sequence)
         self._keep(message, now_unix_s)
         self.wake()
         return self.last_sequence
+
+    def _forget_seen(self, now_unix_s: float) -> None:
+        """Forget identities that are duplicates no more."""
+        before_unix_s = now_unix_s - self.spec.duplicate_window_s
+        while self._seen and next(iter(self._seen.values()))[0] <= before_unix_s:
+            self._seen.popitem(last=False)
 
     def publish(self, message: Outgoing, fence: Fence | None) -> int:
         """Keep a message unless it is a duplicate, where the fence lets it pass.
@@ -128,16 +138,15 @@ class MemoryStream:
     def after(self, sequence: int, subjects: Sequence[str]) -> list[Delivered]:
         """Messages from ``sequence`` on that are in ``subjects``."""
         self.expire()
-        return [
-            message
-            for number, message in self.messages.items()
-            if number >= sequence and matches_any(message.subject, subjects)
-        ]
+        newest_first = reversed(self.messages.values())
+        found = takewhile(lambda message: message.sequence >= sequence, newest_first)
+        return [one for one in found if matches_any(one.subject, subjects)][::-1]
 
     def purge(self, below: int | None = None) -> None:
         """Drop every message, or those with lower sequences; the last sequence stays, as in
         JetStream."""
-        for sequence in [one for one in self.messages if below is None or one < below]:
+        gone = takewhile(lambda one: below is None or one < below, self.messages)
+        for sequence in list(gone):
             self._drop(sequence)
         self.wake()
 
@@ -146,6 +155,8 @@ class MemoryStream:
         kept = max(0, self.last_sequence - count)
         for sequence in [number for number in self.messages if number > kept]:
             self._drop(sequence)
+        self._expires = [entry for entry in self._expires if entry[1] <= kept]
+        heapq.heapify(self._expires)
         self.last_sequence = kept
         self.last_identity = ""
         self.wake()
@@ -153,8 +164,8 @@ class MemoryStream:
     def expire(self) -> None:
         """Drop expired messages."""
         now_unix_s = self.now_unix_s()
-        for sequence in [number for number, at in self._expires.items() if at <= now_unix_s]:
-            self._drop(sequence)
+        while self._expires and self._expires[0][0] <= now_unix_s:
+            self._drop(heapq.heappop(self._expires)[1])
 
     def wake(self) -> None:
         """Wake the waiting readers."""
@@ -168,7 +179,7 @@ class MemoryStream:
         self._by_subject[message.subject] = sequence
         ages = (self.spec.max_age_s, ttl_s(message.headers) if self.spec.message_ttl else None)
         if lives := [age for age in ages if age is not None]:
-            self._expires[sequence] = now_unix_s + min(lives)
+            heapq.heappush(self._expires, (now_unix_s + min(lives), sequence))
         self.messages[sequence] = Delivered(
             subject=message.subject,
             payload=message.payload,
@@ -182,7 +193,6 @@ class MemoryStream:
             self._drop(next(iter(self.messages)))
 
     def _drop(self, sequence: int) -> None:
-        self._expires.pop(sequence, None)
         message = self.messages.pop(sequence, None)
         if message is None:
             return
