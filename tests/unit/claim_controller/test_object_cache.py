@@ -182,3 +182,25 @@ def test_a_pod_that_is_on_no_node_any_more_takes_nothing_of_one() -> None:
     assert [seen.uid for seen in cache.pods_on("n1")] == ["p"]
     cache.apply(PODS, Changed({"metadata": metadata | {"resourceVersion": "2"}, "spec": {}}))
     assert list(cache.pods_on("n1")) == []
+
+
+MANAGED = [{"manager": "kubelet", "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {}}}]
+
+
+def managed(obj: Object) -> Object:
+    return obj | {"metadata": obj["metadata"] | {"managedFields": MANAGED}}
+
+
+def test_managed_fields_are_dropped_at_the_watch() -> None:
+    cache = ObjectCache()
+    node = {"metadata": {"name": "n", "uid": "n", "resourceVersion": "3"}, "spec": {}}
+    entry = {"name": "gpu", "resourceClaimName": "claim"}
+    cache.apply(CLAIMS, Changed(managed(claim(1))))
+    cache.apply(PODS, Changed(managed(pod("p", 2, resourceClaims=[entry]))))
+    cache.apply(NODES, Changed(managed(node)))
+
+    version = cache.plain[NODES.plural].version("n")
+    assert version is not None
+    kept = (cache.claims["c"].text, cache.pods["p"].text, version.text)
+    assert all(kept)
+    assert not any(b"managedFields" in text for text in kept)

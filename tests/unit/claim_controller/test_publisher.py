@@ -11,9 +11,9 @@ from dray.api.names import DRIVER
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, STREAMS
-from dray.kube.ports import NODES, SLICES, Changed, Deleted, Object
+from dray.kube.ports import CLAIMS, NODES, SLICES, Changed, Deleted, Listed, Object
 from dray.messages.base import Outgoing, decode, encode, subject_of
-from dray.messages.facts import Fact, InventoryObserved, SliceObserved, Tick
+from dray.messages.facts import ClaimObserved, Fact, InventoryObserved, SliceObserved, Tick
 from dray.runtime.clock import Clock, SystemClock
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
@@ -308,3 +308,36 @@ async def test_an_unforeseen_error_about_a_pod_or_group_ends_no_term(bus: Memory
     cache.mark(FactKey("claim", "odd"))
     with pytest.raises(ValueError, match="odd"):
         await one.flush()
+
+
+def allocated_claim(number: int) -> Object:
+    result = {"request": "r", "driver": DRIVER, "pool": "n1", "device": f"gpu-{number}"}
+    name = f"c{number}"
+    metadata = {"name": name, "uid": name, "namespace": "ns", "resourceVersion": str(number + 1)}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    return {"metadata": metadata, "spec": {}, "status": status}
+
+
+async def test_claims_that_go_at_once_get_a_tombstone_each_however_many(bus: MemoryBus) -> None:
+    number = 5_000  # More than are remembered.
+    cache = ObjectCache()
+    cache.apply(CLAIMS, Listed(tuple(map(allocated_claim, range(number))), number))
+    leader = publisher(bus, cache)
+    await leader.begin(await created(bus))
+    await leader.flush()
+    assert len(await facts(bus)) == number
+
+    cache.apply(CLAIMS, Listed((), number + 1))
+    await leader.flush()
+
+    deleted = 0
+    async with aclosing(bus.read(FACTS_STREAM, subjects=("dray.state.claim.>",))) as messages:  # type: ignore[type-var]
+        async for delivered in messages:
+            deleted += decode(delivered, ClaimObserved).deleted
+            if not delivered.pending:
+                break
+    assert deleted == number
+    assert not cache.claims
+    assert len(cache.gone()) < number
+    await leader.flush()
+    assert not cache.dirty
