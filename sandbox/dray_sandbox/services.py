@@ -131,6 +131,8 @@ class ServicePrograms:
             f"--wipe-after-s={self.options.wipe_slices_after_s:g}",
             f"--log-level={self.options.log_level}",
         ]
+        if self.options.control_plane == "real":  # the sandbox asks no kubelet
+            flags.append(f"--containers-port={free_port()}")
         for node in self.options.nodes:
             folders = self.folders(node.name)
             paths = (folders.plugins, folders.registry, folders.cdi, folders.token)

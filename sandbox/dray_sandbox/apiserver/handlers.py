@@ -26,7 +26,7 @@ from .requests import (
     wants_table,
     warned,
 )
-from .resources import NO_WORKLOADS, ApiResource
+from .resources import NO_CONTAINERS, NO_WORKLOADS, OF_CONTAINERS, ApiResource
 from .selectors import predicate
 from .serviceaccounts import ServiceAccountTokens
 from .status import ApiError, Object, bad_request
@@ -69,6 +69,9 @@ class Handlers:
         resource = self._operations.registry.find(target.group, target.version, target.plural)
         if resource is None or (target.namespace and not resource.namespaced):
             raise status.no_such_resource()
+        if resource.store_key == "/pods" and target.subresource in OF_CONTAINERS:
+            self._operations.existing(resource, target.namespace, target.name)
+            raise bad_request(NO_CONTAINERS)
         if target.subresource and target.subresource not in (*resource.subresources, "finalize"):
             raise status.no_such_resource()
         request[DEPRECATION] = resource.deprecation
@@ -308,5 +311,5 @@ def _refusal(request: web.Request, resource: ApiResource) -> ApiError:
     Its body is not read: kubectl sends some of these kinds as protobuf.
     """
     if request.method != "POST":
-        return status.method_not_allowed()
+        return status.method_not_allowed(NO_WORKLOADS)
     return status.forbidden(resource.plural, resource.group, "", NO_WORKLOADS)

@@ -171,6 +171,12 @@ NO_WORKLOADS: Final = (
     "the sandbox runs no workloads, only pods: start a stack that runs them with "
     "`dray up --control-plane real`"
 )
+OF_CONTAINERS: Final = ("attach", "exec", "log", "portforward")
+"""Subresources of pods that only a kubelet with containers serves."""
+NO_CONTAINERS: Final = (
+    "the sandbox runs no containers, so there are no logs, commands or ports of them: start a "
+    "stack that runs them with `dray up --kubelet real`"
+)
 
 
 _TAINT_RULES = ApiResource(

@@ -28,6 +28,7 @@ NODE_GRACE_S = 20
 TOLERATION_S = 20
 """How long pods stay on a node that is not ready; in a cluster 300 s."""
 _LOOPBACK = "127.0.0.1"
+_SIMULATED_KUBELETS = ("--kubelet-preferred-address-types=InternalDNS",)
 _FAST = ("--kube-api-qps=5000", "--kube-api-burst=10000")
 
 
@@ -93,7 +94,7 @@ async def start_control_plane(
         *extra_flags,
     )
     address = kubelets.address if kubelets else _LOOPBACK
-    extra_flags += kubelets.flags if kubelets else ()
+    extra_flags += kubelets.flags if kubelets else _SIMULATED_KUBELETS
     etcd = await runner.start_on_free_port(lambda port: _etcd(runner, binary, directory, port))
     signing_key = make_signing_key(directory / "sa.key")
 

@@ -5,6 +5,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from dray.api.errors import DrayError
 from dray.kube import api
@@ -50,6 +51,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=KubeletTimings().wipe_s,
         help="delete the slices of a driver that is away for so long (default: %(default)s)",
     )
+    parser.add_argument(
+        "--containers-port",
+        type=int,
+        default=0,
+        help="where the API server asks for logs and commands, which are refused (0: nowhere)",
+    )
     parser.add_argument("--health-port", type=int, default=0, help="default: a free port")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", default="json", choices=("json", "console"))
@@ -59,7 +66,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def plans_of(options: argparse.Namespace) -> list[NodePlan]:
     """The nodes of the command line. Raises InvalidInputError."""
     capacity = NODE_CAPACITY | parse_pairs(options.capacity)
-    plans = [replace(parse_node(text), capacity=capacity) for text in options.node]
+    common = {"capacity": capacity, "containers_port": options.containers_port}
+    plans = [replace(parse_node(text), **common) for text in options.node]
     labels: dict[str, dict[str, str]] = {plan.name: {} for plan in plans}
     for text in options.label:
         node, pairs = parse_label(text)
@@ -74,7 +82,17 @@ async def run(options: argparse.Namespace, plans: Sequence[NodePlan]) -> None:
     timings = KubeletTimings(wipe_s=options.wipe_after_s)
     kubelets = Kubelets(kube, [Kubelet(kube, plan, timings=timings) for plan in plans])
     health = HealthPages(port=options.health_port)
-    await lifetime.serve(health=health, close=(kube.close,), kubelets=kubelets.run)
+    serving = partial(_serve, kubelets, options.containers_port)
+    await lifetime.serve(health=health, close=(kube.close,), kubelets=serving)
+
+
+async def _serve(kubelets: Kubelets, containers_port: int) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(kubelets.run())
+        if containers_port:
+            from dray_sandbox.kubelet.containers_endpoint import refuse_for_ever  # Slow to import
+
+            group.create_task(refuse_for_ever(containers_port))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

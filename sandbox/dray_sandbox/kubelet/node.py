@@ -21,7 +21,7 @@ from dray.kube.ports import (
 )
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
-from dray_sandbox.kubelet.plan import NodePlan
+from dray_sandbox.kubelet.plan import HOST, NodePlan
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_S = 40
@@ -176,7 +176,9 @@ def _status(plan: NodePlan, now_unix_s: float) -> dict[str, Any]:
         "addresses": [
             {"type": "InternalIP", "address": addresses_of(plan.name)[1]},
             {"type": "Hostname", "address": plan.name},
+            {"type": "InternalDNS", "address": HOST},
         ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": plan.containers_port}},
         "conditions": [
             {
                 "type": "Ready",

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from dray.api.errors import InvalidInputError
 
+HOST: Final = "localhost"
+"""Where the simulated kubelets are: nodes' own addresses are invented."""
 NODE_CAPACITY = {
     "cpu": "64",
     "memory": "512Gi",
@@ -25,6 +28,8 @@ class NodePlan:
     capacity: dict[str, str] = field(default_factory=lambda: dict(NODE_CAPACITY))
     token_file: Path | None = None
     """The file of the node-agent's token for NATS; None: it needs none."""
+    containers_port: int = 0
+    """Where the API server asks for logs and commands; 0: nowhere."""
 
 
 def parse_node(text: str) -> NodePlan:

@@ -62,3 +62,39 @@ async def test_only_the_sandbox_refuses_workloads_and_says_what_runs_them(
         f"{plural}.{group} is forbidden: the sandbox runs no workloads, only pods: "
         "start a stack that runs them with `dray up --control-plane real`"
     )
+
+
+@pytest.mark.parametrize("subresource", ["log", "exec", "attach"])
+async def test_servers_without_containers_say_what_runs_them(
+    api: Any, refused: Any, subresource: str
+) -> None:
+    pod = await api.create("pods", api.pod("one"))
+    path = api.path("pods", pod["metadata"]["name"], subresource)
+    with pytest.raises(refused) as caught:
+        await api.call("GET", path)
+    if api.target.name == "real":
+        assert "not have a host assigned" in caught.value.message
+        return
+    assert caught.value.code == 400
+    assert caught.value.message.startswith("the sandbox runs no containers")
+
+
+async def test_containers_of_a_pod_that_does_not_exist_are_not_found(
+    api: Any, refused: Any
+) -> None:
+    with pytest.raises(refused) as caught:
+        await api.call("GET", api.path("pods", "nobody", "log"))
+    assert caught.value.code == 404
+
+
+@pytest.mark.parametrize("plural", WORKLOADS)
+async def test_only_the_sandbox_lists_no_workloads_and_says_what_runs_them(
+    api: Any, refused: Any, plural: str
+) -> None:
+    if api.target.name == "real":
+        assert (await api.call("GET", api.path(plural)))["items"] == []
+        return
+    with pytest.raises(refused) as caught:
+        await api.call("GET", api.path(plural))
+    assert caught.value.code == 405
+    assert "`dray up --control-plane real`" in caught.value.message

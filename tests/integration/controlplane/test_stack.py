@@ -198,20 +198,44 @@ async def moved_by_hand(kube: Kube, name: str) -> tuple[str, str]:
     return before, after
 
 
-@pytest.mark.real  # on the sandbox, too: the kubectl is the control plane's, if PATH has none
-@pytest.mark.timeout(STARTS_WITHIN_S + 60)
-def test_real_kubectl_works_on_it(stack: dict[str, Any]) -> None:
-    kubectl = find_kubectl()
-    assert kubectl is not None, "make test-real builds one"
-    done = subprocess.run(
-        [kubectl, "--kubeconfig", stack["kubeconfig"], "get", "nodes,resourceslices"],
+def kubectl(stack: dict[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = find_kubectl()
+    assert program is not None, "make test-real builds one"
+    return subprocess.run(
+        [program, "--kubeconfig", stack["kubeconfig"], *arguments],
         capture_output=True,
         text=True,
         timeout=60,
     )
+
+
+@pytest.mark.real  # on the sandbox, too: the kubectl is the control plane's, if PATH has none
+@pytest.mark.timeout(STARTS_WITHIN_S + 60)
+def test_real_kubectl_works_on_it(stack: dict[str, Any]) -> None:
+    done = kubectl(stack, "get", "nodes,resourceslices")
     assert done.returncode == 0, done.stderr
     assert "node/sim-1" in done.stdout
     assert "tensor-fusion.ai.dra-driver" in done.stdout
+
+
+@pytest.mark.real
+@pytest.mark.timeout(STARTS_WITHIN_S + 60)
+@pytest.mark.parametrize("asked", [("logs", "plain"), ("exec", "plain", "--", "env")])
+async def test_logs_and_commands_are_refused_with_what_runs_containers(
+    stack: dict[str, Any], asked: tuple[str, ...]
+) -> None:
+    kube = await connect_with_retries(stack["kubeconfig"], user_agent="test")
+    try:
+        plain = {"metadata": {"name": "plain"}, "spec": POD["spec"]}
+        await kube.create(PODS, plain, "default")
+        await until(kube, PODS, "plain", lambda pod: pod["status"]["phase"] == "Running")
+
+        refused = await asyncio.to_thread(kubectl, stack, *asked)
+
+        assert "`dray up --kubelet real`" in refused.stderr
+        await kube.delete(PODS, "plain", "default", grace_period_s=0)
+    finally:
+        await kube.close()
 
 
 @pytest.mark.parametrize("stack", [pytest.param("real", marks=pytest.mark.real)], indirect=True)

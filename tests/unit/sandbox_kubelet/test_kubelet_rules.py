@@ -271,12 +271,21 @@ def test_the_command_line_makes_plans():
             "--node=b:/p2:/r2:/c2",
             "--label=b:x=1,y=2",
             "--capacity=cpu=8",
+            "--containers-port=1025",
         ]
     )
     first, second = plans_of(options)
     assert (first.name, first.plugins_dir, first.labels) == ("a", Path("/p"), {})
     assert second.labels == {"x": "1", "y": "2"}
     assert second.capacity == NODE_CAPACITY | {"cpu": "8"}
+    assert second.containers_port == 1025
+
+
+def test_the_api_server_finds_the_kubelets_port_in_the_node():
+    plan = NodePlan("n", Path("/p"), Path("/r"), Path("/c"), containers_port=1025)
+    status = node_object(plan, now_unix_s=0.0)["status"]
+    assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 1025}}
+    assert {"type": "InternalDNS", "address": "localhost"} in status["addresses"]
 
 
 @pytest.mark.parametrize("text", ["n", "n:/p:/r", ":/p:/r:/c"])

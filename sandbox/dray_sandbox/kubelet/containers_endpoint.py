@@ -1,0 +1,47 @@
+"""Where the API server asks simulated kubelets for logs, and for commands in containers.
+
+There are no containers: every request gets a sentence that says what runs them. The API server
+hands the text of a 400 on to kubectl.
+"""
+
+import asyncio
+import ssl
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from aiohttp import web
+
+from dray_sandbox.certificates import make_server_files
+from dray_sandbox.kubelet.plan import HOST
+
+NO_CONTAINERS: Final = (
+    "simulated kubelets run no containers, so there are no logs, commands or ports of them: "
+    "start a stack that runs them with `dray up --kubelet real`"
+)
+
+
+async def refuse_for_ever(port: int) -> None:
+    """Answer every HTTPS request on ``port`` with the sentence."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", _refuse)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, HOST, port, ssl_context=_context()).start()
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+
+
+async def _refuse(_: web.Request) -> web.Response:
+    return web.Response(status=400, text=NO_CONTAINERS)
+
+
+def _context() -> ssl.SSLContext:
+    """With a certificate of its own, which the API server does not check."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with TemporaryDirectory() as folder:
+        files = make_server_files(Path(folder), (HOST,))
+        context.load_cert_chain(files.certificate, files.key)
+    return context
