@@ -151,6 +151,8 @@ class Explanation:
         if self.claims and self.allocated:
             containers = containers_of(self.pod)
             holdings = holdings_of(self.claims, self.node, containers=containers)
+            agents = self._silent() if self.phase == "Pending" and self.life.node else ""
+            life += _indent([agents] if agents else [])
             return [f"{head} and has its GPUs:", *holdings, *self._lacking(), *life, *by]
         if self.allocated:
             holdings = holdings_of(self._by_hand, self.node, names.DRIVER)

@@ -13,6 +13,7 @@ from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, PODS, SLICES
 from dray_cli import explain as module
 from dray_cli.explain import Explanation, explain, explain_pod, pod_name
+from dray_cli.pod_life import PodLife
 
 POD: dict[str, Any] = {
     "metadata": {
@@ -263,20 +264,30 @@ async def test_a_waiting_pod_names_pods_that_share_its_claim_and_dray_does_not_p
     )
 
 
+SILENT = {
+    "type": "NodeAgentsSilent",
+    "status": "True",
+    "message": "no report for 30 s from the node-agents of n1: new pods …",
+}
+SILENT_POOL = {"metadata": {"name": "fast"}, "spec": {}, "status": {"conditions": [SILENT]}}
+SAYS_SILENT = (
+    "  Of the pool's nodes: no report for 30 s from the node-agents of n1: new pods …. "
+    "Do their node-agents run, and can they connect to NATS?"
+)
+
+
 def test_a_pod_of_a_pool_whose_node_agents_are_not_heard_says_so() -> None:
-    condition = {
-        "type": "NodeAgentsSilent",
-        "status": "True",
-        "message": "no report for 30 s from the node-agents of real-2: new pods …",
-    }
-    pool = {"metadata": {"name": "fast"}, "spec": {}, "status": {"conditions": [condition]}}
+    assert Explanation(POD, None, (CLAIM,), SILENT_POOL).lines()[1] == SAYS_SILENT
 
-    lines = Explanation(POD, None, (CLAIM,), pool).lines()
 
-    assert lines[1] == (
-        "  Of the pool's nodes: no report for 30 s from the node-agents of real-2: new pods …. "
-        "Do their node-agents run, and can they connect to NATS?"
-    )
+@pytest.mark.parametrize(("phase", "says"), [("Pending", True), ("Running", False)])
+def test_a_pod_that_is_to_be_prepared_says_that_node_agents_are_not_heard(
+    phase: str, says: bool
+) -> None:
+    pod = {**POD, "status": {"phase": phase}}
+    placed = Explanation(pod, None, (ALLOCATED,), SILENT_POOL, life=PodLife("n1"))
+
+    assert (SAYS_SILENT in placed.lines()) == says
 
 
 async def test_a_claim_that_kubernetes_refuses_to_create_says_why() -> None:
