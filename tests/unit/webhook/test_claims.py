@@ -162,6 +162,19 @@ def test_where_taints_are_dropped_hand_written_claims_are_denied(cluster, review
     assert validate_claim(update, cluster.view).allowed
 
 
+def test_where_taints_are_dropped_and_there_are_many_pools_some_are_named(cluster, review):
+    cluster.server(device_taints=False)
+    for number in range(1000):
+        cluster.pool(f"pool-{number}", owner="dray")
+
+    for refused in (claim(), claim("unknown")):
+        answer = validate_claim(review(refused), cluster.view)
+
+        assert not answer.allowed
+        assert " more to " in answer.message
+        assert len(answer.message) < 1000
+
+
 def test_where_taints_are_dropped_derived_claims_pass(cluster, review):
     cluster.server(device_taints=False)
     derived = claim(

@@ -17,7 +17,6 @@ from dray.api.names import (
     DEVICE_CLASS,
     DRIVER,
     OWN_ANNOTATIONS,
-    OWNER_DRAY,
     POD_CLAIM_NAME,
     POOL_LABEL,
     TFLOPS,
@@ -146,9 +145,9 @@ def _pool_errors(claim: Object, namespace: str, view: View) -> Iterator[str]:
 
 
 def _missing_taint_errors(claim: Object, spec: Object, view: View) -> Iterator[str]:
-    pools = sorted(pool.name for pool in view.pools.values() if pool.owner == OWNER_DRAY)
-    if pools and any(True for _ in _entries(spec)) and not _is_derived(claim):
-        names = ", ".join(f'"{name}"' for name in pools)
+    if _is_derived(claim) or not any(True for _ in _entries(spec)):
+        return
+    if names := view.pools_of_dray():
         yield (
             "this API server drops device taints (DRADeviceTaints is off), so kube-scheduler could "
             f'allocate devices of GPUPool {names} to a hand-written claim of class "{DEVICE_CLASS}"'

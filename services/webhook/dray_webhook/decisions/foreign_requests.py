@@ -37,11 +37,11 @@ def refuse_tolerating(requests: Sequence[Object], where: str, view: View) -> Ite
 
 def refuse_untainted(requests: Sequence[Object], where: str, view: View) -> Iterator[str]:
     """Errors of foreign requests, if the server drops taints."""
-    pools = sorted(pool.name for pool in view.pools.values() if pool.owner == OWNER_DRAY)
-    if view.cluster.device_taints or not pools:
+    if view.cluster.device_taints:
         return
-    names = ", ".join(f'"{name}"' for name in pools)
-    for name, entry in _foreign(requests, view):
+    foreign = list(_foreign(requests, view))
+    names = view.pools_of_dray() if foreign else ""
+    for name, entry in foreign if names else ():
         yield (
             "this API server drops device taints (DRADeviceTaints is off), so kube-scheduler could "
             f'allocate devices of GPUPool {names} to {where}, request "{name}", while dray decides '

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from dray.api.devices import DeviceClass
 from dray.api.groups import GroupQueue
+from dray.api.names import OWNER_DRAY
 from dray.api.pods import Policy, Pool
 from dray.cel.environment import Environment, Mode, environment_of_server
 from dray.messages.facts import (
@@ -21,6 +22,7 @@ from dray.messages.facts import (
     TemplateObserved,
 )
 from dray.messages.rpc import Lookup, LookupReply, Overlap
+from dray.reasons import name_list
 
 READ_FACTS: tuple[type[Fact], ...] = (
     PoolObserved,
@@ -140,6 +142,11 @@ class View:
             consumable_capacity=self.cluster.consumable_capacity,
             list_attributes=self.cluster.list_attributes,
         )
+
+    def pools_of_dray(self) -> str:
+        """The names of the GPUPools that dray owns, quoted; empty if there are none."""
+        names = sorted(pool.name for pool in self.pools.values() if pool.owner == OWNER_DRAY)
+        return name_list([f'"{name}"' for name in names])
 
     @property
     def counts_shareable_devices(self) -> bool:
