@@ -2,8 +2,9 @@
 
 5 000 nodes with eight cards, 100 000 pods (half of them foreign) with a claim each, 1 000 pools and
 500 namespaces lie in an API server in memory (``leader_api``), which is read as a real one, and the
-facts in a real nats-server. Two claim-controllers and an allocator, which serves all pools, run as
-processes of their own. Timed are
+facts in a real nats-server. With ``--api real`` the API server is a real one, and the cluster a
+fifth as large (``leader_real``). Two claim-controllers and an allocator, which serves all pools,
+run as processes of their own. Timed are
 
 ready     from the first one's start until it leads and has published everything
 steady    CPU at 100 changes a second
@@ -32,6 +33,7 @@ import msgspec
 
 from benchmarks.control_plane_meter import process_cpu_s
 from benchmarks.leader_process import Step
+from benchmarks.leader_real import real_cluster
 from benchmarks.machine import machine
 from dray.bus.topology import ALLOCATOR, CLAIM_CONTROLLER
 from dray_sandbox.nats_server import NatsAccess, start_nats
@@ -70,7 +72,9 @@ class Bench:
     folder: Path
     access: NatsAccess
     http: aiohttp.ClientSession
-    api: str
+    kubeconfig: Path
+    change: Callable[[int], Awaitable[None]]
+    """Change so many objects a second from now on."""
     ports: dict[str, int]
 
     async def start(self, name: str) -> None:
@@ -84,7 +88,7 @@ class Bench:
             "DRAY_LOG__LEVEL": "warning",
         }
         if role == CLAIM_CONTROLLER:
-            environment["DRAY_KUBE__KUBECONFIG"] = str(self._kubeconfig())
+            environment["DRAY_KUBE__KUBECONFIG"] = str(self.kubeconfig)
         module = ("-m", "benchmarks.leader_process", _MODULES[role], str(self.steps_file(name)))
         argv = (sys.executable, *module)
         program = ProcessSpec(
@@ -121,21 +125,6 @@ class Bench:
     async def _answers(self, name: str) -> bool:
         return await self._page(name, "healthz") is not None
 
-    def _kubeconfig(self) -> Path:
-        path, name = self.folder / "kubeconfig", "bench"
-        named = {"clusters": {"cluster": {"server": self.api}}, "users": {"user": {}}}
-        context = {"cluster": name, "user": name}
-        content: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": name,
-            "contexts": [{"name": name, "context": context}],
-        }
-        for kind, entry in named.items():
-            content[kind] = [{"name": name, **entry}]
-        path.write_text(json.dumps(content))
-        return path
-
     def most_mib(self, name: str) -> float:
         """The most memory that a program took so far."""
         status = Path(f"/proc/{self.runner.pids()[name]}/status").read_text()
@@ -154,35 +143,71 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(*, small: bool) -> AsyncIterator[Bench]:
+async def bench(*, small: bool, real: bool = False) -> AsyncIterator[Bench]:
     """An API server with the cluster, and a nats-server; gone afterwards with everything."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        runner, port = Runner(folder / "logs"), free_port()
+        runner = Runner(folder / "logs")
         try:
             access = await start_nats(runner, folder, sync_interval="2m", name=_NATS)
-            argv = (sys.executable, "-m", "benchmarks.leader_api", "--port", str(port))
-            api = f"http://127.0.0.1:{port}"
             async with aiohttp.ClientSession() as http:
-
-                async def serves() -> bool:
-                    try:
-                        async with http.get(f"{api}/version") as response:
-                            return response.status == 200
-                    except (aiohttp.ClientError, OSError):
-                        return False
-
-                size = ("--small",) if small else ()
-                program = ProcessSpec(_API, (*argv, *size), {}, serves, _WITHIN_S, order=5)
-                await runner.start(program)
-                yield Bench(runner, folder, access, http, api, {})
+                if real:
+                    async with real_cluster(runner, folder, small=small) as cluster:
+                        change, path = cluster.change, cluster.kubeconfig
+                        yield Bench(runner, folder, access, http, path, change, {})
+                else:
+                    changing = await _start_memory_api(runner, http, folder, small=small)
+                    path = folder / "kubeconfig"
+                    yield Bench(runner, folder, access, http, path, changing, {})
         finally:
             await runner.stop_all()
 
 
-async def measure(*, small: bool, steady_s: float) -> dict[str, Any]:
+async def _start_memory_api(
+    runner: Runner, http: aiohttp.ClientSession, folder: Path, *, small: bool
+) -> Callable[[int], Awaitable[None]]:
+    """Start the API server in memory; what changes its objects."""
+    port = free_port()
+    api = f"http://127.0.0.1:{port}"
+    argv = (sys.executable, "-m", "benchmarks.leader_api", "--port", str(port))
+
+    async def serves() -> bool:
+        try:
+            async with http.get(f"{api}/version") as response:
+                return response.status == 200
+        except (aiohttp.ClientError, OSError):
+            return False
+
+    async def change(rate_per_s: int) -> None:
+        async with http.post(f"{api}/bench/churn", params={"rate": rate_per_s}) as response:
+            response.raise_for_status()
+
+    size = ("--small",) if small else ()
+    await runner.start(ProcessSpec(_API, (*argv, *size), {}, serves, _WITHIN_S, order=5))
+    _write_kubeconfig(folder / "kubeconfig", api)
+    return change
+
+
+def _write_kubeconfig(path: Path, api: str) -> None:
+    name = "bench"
+    named: dict[str, dict[str, Any]] = {
+        "clusters": {"cluster": {"server": api}},
+        "users": {"user": {}},
+    }
+    content: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+    }
+    for kind, entry in named.items():
+        content[kind] = [{"name": name, **entry}]
+    path.write_text(json.dumps(content))
+
+
+async def measure(*, small: bool, real: bool, steady_s: float) -> dict[str, Any]:
     """All figures of a claim-controller, and the longest steps by name."""
-    async with bench(small=small) as made:
+    async with bench(small=small, real=real) as made:
         began_s = time.monotonic()
         await made.start(_FIRST)
         await made.until_leads(_FIRST)
@@ -245,30 +270,32 @@ def _longest_s(steps: list[tuple[str, Step]]) -> float:
 
 async def _steady(made: Bench, steady_s: float) -> dict[str, float]:
     """Shares of a core that the leader and the allocator take."""
-    await _change(made, RATE_PER_S)
+    await made.change(RATE_PER_S)
     await asyncio.sleep(2.0)
     began_s = time.monotonic()
     before_s = {name: made.cpu_s(name) for name in (_FIRST, _ALLOCATOR)}
     await asyncio.sleep(steady_s)
     took_s = time.monotonic() - began_s
     shares = {name: (made.cpu_s(name) - at_s) / took_s for name, at_s in before_s.items()}
-    await _change(made, 0)
+    await made.change(0)
     return shares
-
-
-async def _change(made: Bench, rate_per_s: int) -> None:
-    async with made.http.post(f"{made.api}/bench/churn", params={"rate": rate_per_s}) as response:
-        response.raise_for_status()
 
 
 @click.command(help=__doc__)
 @click.option("--small", is_flag=True, help="A fiftieth of the cluster, to try the benchmark.")
+@click.option(
+    "--api",
+    type=click.Choice(["memory", "real"]),
+    default="memory",
+    show_default=True,
+    help="real: etcd and kube-apiserver with 1 000 nodes and 20 000 pods.",
+)
 @click.option("--steady", "steady_s", default=20.0, show_default=True, help="Seconds of changes.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
-def main(small: bool, steady_s: float, output: str) -> None:
+def main(small: bool, api: str, steady_s: float, output: str) -> None:
     """Measure, print, and fail above the limits."""
     load = os.getloadavg()[0]
-    found = asyncio.run(measure(small=small, steady_s=steady_s))
+    found = asyncio.run(measure(small=small, real=api == "real", steady_s=steady_s))
     above = [name for name, most in LIMITS.items() if found["figures"][name] > most]
     if output == "json":
         rows = {"machine": machine(), "load": load, "limits": LIMITS, "above": above}

@@ -180,7 +180,7 @@ def _foreign_claim(number: int, size: ClusterSize) -> Object:
     name, namespace = f"foreign-{number}-nic", _namespace(number % size.namespaces)
     node = _node_of(number, size)
     share = {
-        "request": "nic",
+        "request": GPU_REQUEST,
         "driver": OTHER_CLASS,
         "pool": f"other-{node}",
         "device": f"nic-{number // size.nodes}",
