@@ -34,7 +34,10 @@ async def refuse_for_ever(port: int) -> None:
         await runner.cleanup()
 
 
-async def _refuse(_: web.Request) -> web.Response:
+async def _refuse(request: web.Request) -> web.Response:
+    if request.path.startswith("/portForward"):  # Only a Status reaches kubectl from here.
+        status = {"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 400}
+        return web.json_response(status | {"message": NO_CONTAINERS}, status=400)
     return web.Response(status=400, text=NO_CONTAINERS)
 
 

@@ -220,7 +220,10 @@ def test_real_kubectl_works_on_it(stack: dict[str, Any]) -> None:
 
 @pytest.mark.real
 @pytest.mark.timeout(STARTS_WITHIN_S + 60)
-@pytest.mark.parametrize("asked", [("logs", "plain"), ("exec", "plain", "--", "env")])
+@pytest.mark.parametrize(
+    "asked",
+    [("logs", "plain"), ("exec", "plain", "--", "env"), ("port-forward", "plain", ":80")],
+)
 async def test_logs_and_commands_are_refused_with_what_runs_containers(
     stack: dict[str, Any], asked: tuple[str, ...]
 ) -> None:
