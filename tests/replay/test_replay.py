@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from dray.messages.decisions import Checkpoint, Decided, Waiting, decode_record
+from dray.messages.decisions import Checkpoint, Decided, Released, Waiting, decode_record
 from dray.recording.file import BadRecordingError, read_recording, write_recording
 from dray.recording.lines import FactLine, Header, RecordLine
 from dray_allocator.nodes import tie_break
@@ -60,6 +60,20 @@ def test_a_recording_may_begin_at_any_time(seed, before):
     assert outcome.divergence is None
     assert outcome.compared["decided"] > 0
     assert outcome.compared["waiting"] > 0
+
+
+@pytest.mark.parametrize("seed", [6, 13])
+def test_decisions_on_groups_come_out_the_same(seed):
+    """Gangs that start, lose pods and get successors, with what is held for them."""
+    lines = simulate(seed, before=200, moves=900, groups=True).lines
+    outcome = replay(lines)
+
+    assert outcome.divergence is None
+    assert outcome.compared["decided-group"] > 0
+    records = [decode_record(bytes(line.payload)) for line in lines if is_record(line)]
+    holds = [one for record in records if isinstance(record, Released) for one in record.holds]
+    assert any(one.claims for one in holds)
+    assert any(not one.claims for one in holds)
 
 
 @pytest.mark.parametrize("first", [1, 20], ids=["at the start", "under the recorder"])

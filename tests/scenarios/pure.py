@@ -326,7 +326,9 @@ class PureCluster:
             self._queue(queue | {"status": {"state": what["state"]}})
             return
         resource = next(
-            one for one in (POD_GROUPS, NATIVE_POD_GROUPS) if (one.plural, name) in self.objects
+            one
+            for one in (POD_GROUPS, NATIVE_POD_GROUPS, QUEUES)
+            if (one.plural, name) in self.objects
         )
         if what.get("deleted"):
             claims = self._native(name).get("resourceClaims") or ()

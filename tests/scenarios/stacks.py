@@ -85,7 +85,9 @@ class StackScenario:
     async def run(self) -> list[str]:
         """What differs from what the scenario expects; empty: nothing does."""
         await self._kube.create(NAMESPACES, {"metadata": {"name": self._namespace}})
-        policy = {"metadata": {"name": self._pool}, "spec": {"dra": {"enable": True}}}
+        spec: dict[str, Any] = {"dra": {"enable": True}}
+        spec["placement"] = {"mode": self._scenario.placement}
+        policy = {"metadata": {"name": self._pool}, "spec": spec}
         await self._kube.create(POLICIES, policy)
         spec = {"schedulingConfigTemplate": self._pool, "dedicated": not self._scenario.shared}
         await self._kube.create(POOLS, {"metadata": {"name": self._pool}, "spec": spec})

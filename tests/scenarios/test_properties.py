@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from tests.scenarios.objects import Scenario
 from tests.scenarios.pure import PureCluster
 
+from dray.api.groups import count_members
+from dray.kube.convert_groups import pod_group_from
 from dray.kube.ports import CLAIMS
 from dray_allocator.core.dump import double_allocations
 
@@ -94,6 +96,50 @@ def test_after_the_deadline_half_a_gang_holds_nothing(
     cluster.do({"after": 300})
     assert cluster.holds("one-") == 0
     assert len([name for name in cluster.running() if name.startswith("two-")]) == 4
+
+
+_PODS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), min_size=1, max_size=6)
+"""Task and pair of each pod."""
+
+
+@given(
+    pods=_PODS,
+    member=st.integers(1, 6),
+    tasks=st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), max_size=2),
+    pairs=st.integers(0, 3),
+    free=st.integers(4, 8),
+    resources=st.integers(0, 8),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_group_starts_once_all_of_its_minimums_are_met_together(
+    pods: Any, member: int, tasks: dict[str, int], pairs: int, free: int, resources: int
+) -> None:
+    """It starts if all pods together meet all minimums, and then with pods that meet them; one that
+    has no room or lacks minResources holds nothing."""
+    cluster = PureCluster(Scenario(name="", says="", source="", nodes={"n0": 8}, steps=()))
+    cluster.do({"pods": {"name": "other", "count": 8 - free}})
+    policy = {"name": "p", "matchLabelKeys": ["pair"], "subGroupSize": 2, "minSubGroups": pairs}
+    spec: dict[str, Any] = {"minMember": member, "minTaskMember": tasks}
+    spec |= {"subGroupPolicy": [policy]} if pairs else {}
+    spec |= {"minResources": {"nvidia.com/gpu": str(resources)}} if resources else {}
+    cluster.do({"group": {"name": "g", **spec}})
+    for number, (task, pair) in enumerate(pods):
+        labels = {"pair": str(pair)}
+        made = {"name": f"g-{number}", "group": "g", "task": task, "labels": labels}
+        cluster.do({"pods": made})
+    group = pod_group_from(cluster.objects["podgroups", "g"])
+    member_of = {f"g-{at}": (task, {"pair": str(pair)}) for at, (task, pair) in enumerate(pods)}
+    started = [name for name in cluster.running() if name in member_of]
+    assert cluster.holds("g-") == len(started)
+    can_start = count_members(group, member_of.values()).is_met
+    if not group.is_gang:
+        assert len(started) == min(len(pods), free)
+    elif not can_start or resources > free:
+        assert started == []
+    elif len(pods) <= free:
+        assert len(started) == len(pods), "the rest comes one by one"
+    if group.is_gang and started:
+        assert count_members(group, [member_of[name] for name in started]).is_met
 
 
 _LIFE = st.lists(

@@ -18,7 +18,9 @@ from tools.recordings.replicas import RecordedReplicas
 class Simulation:
     """The cluster, the bus, the executor and two replicas; the seed determines every action."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, groups: bool = False) -> None:
+        """``groups``: whether there are PodGroups."""
+        self._groups = groups
         self._random = Random(seed)
         self._bus = SimulatedBus()
         self._cluster = RecordedCluster(self._bus, self._random)
@@ -55,7 +57,9 @@ class Simulation:
 
     def _moves(self) -> dict[Callable[[], None], int]:
         cluster, executor, replicas = self._cluster, self._executor, self._replicas
+        of_groups = {cluster.submit_group: 6, cluster.delete_group: 1} if self._groups else {}
         return {
+            **of_groups,
             cluster.submit: 12,
             replicas.step: 40,
             executor.commit: 24,
@@ -74,13 +78,15 @@ class Simulation:
         }
 
 
-def simulate(seed: int = 11, *, before: int = 400, moves: int = 2400) -> Simulation:
+def simulate(
+    seed: int = 11, *, before: int = 400, moves: int = 2400, groups: bool = False
+) -> Simulation:
     """A run whose recording starts after ``before`` actions and has ``moves``.
 
     The default seed is one of the first with few records that depend on another pool, which can't
     be compared.
     """
-    simulation = Simulation(seed)
+    simulation = Simulation(seed, groups=groups)
     for number in range(before + moves):
         if number == before:
             simulation.begin_recording()

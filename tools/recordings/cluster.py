@@ -8,11 +8,22 @@ from msgspec.structs import replace
 from dray.api import names
 from dray.api.claims import Claim, ClaimSpec, DeviceRequest, last_attempt_before
 from dray.api.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice, Taint
-from dray.api.pods import Node, Pod, PodClaim, PodNeeds, Policy, Pool
+from dray.api.groups import VOLCANO, PodGroup
+from dray.api.pods import (
+    GroupKey,
+    GroupMember,
+    Node,
+    Pod,
+    PodClaim,
+    PodNeeds,
+    Policy,
+    Pool,
+)
 from dray.messages.decisions import NodeLeft
 from dray.messages.facts import (
     ClaimObserved,
     DeviceClassObserved,
+    GroupObserved,
     InventoryObserved,
     NodeObserved,
     PodObserved,
@@ -57,6 +68,8 @@ class RecordedCluster:
         self.random = random
         self.claims: dict[str, Claim] = {}
         self.pods: dict[str, Pod] = {}
+        self.groups: dict[str, PodGroup] = {}
+        """The newest of each pool."""
         self.counts: dict[str, int] = {}
         """Numbers of events."""
         self._revision = 0
@@ -134,8 +147,31 @@ class RecordedCluster:
 
     def submit(self) -> None:
         """Create a pod and its claim, whose facts come in any order."""
+        self._submit(self.random.choice(POOLS))
+
+    def submit_group(self) -> None:
+        """Create a PodGroup and its pods, or another pod of the last one."""
+        pool, again = self.random.choice(POOLS), self.random.random() < 0.4
+        if not (again and self.groups):
+            name = f"group-{self._revision}"
+            key = GroupKey(VOLCANO, "default", name)
+            group = PodGroup(key, f"uid-{name}", self.random.choice([2, 3]), timeout_s=60.0)
+            self.groups[pool] = group
+            self.bus.publish(GroupObserved(revision=self.next(), group=group))
+            for _ in range(group.minimum):
+                self._submit(pool, GroupMember(key))
+        elif pool in self.groups:
+            self._submit(pool, GroupMember(self.groups[pool].key))
+
+    def delete_group(self) -> None:
+        """Delete a PodGroup; its pods stay."""
+        if self.groups:
+            _, group = self.groups.popitem()
+            self.bus.publish(GroupObserved(revision=self.next(), group=group, deleted=True))
+
+    def _submit(self, pool: str, member: GroupMember | None = None) -> None:
         self._count += 1
-        random, uid, pool = self.random, f"pod-{self._count}", self.random.choice(POOLS)
+        random, uid = self.random, f"pod-{self._count}"
         request = DeviceRequest(
             names.GPU_REQUEST,
             names.DEVICE_CLASS,
@@ -170,6 +206,7 @@ class RecordedCluster:
             claims=(PodClaim(names.CLAIM_REFERENCE, claim.name, "template"),),
             request_id=f"request-{self._count}",
             created_unix_s=self.bus.now_unix_s,
+            member=member,
         )
         self.pods[uid] = pod
         steps: list[Callable[[], None]] = [

@@ -3,15 +3,20 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.tracing import spans, traced
 
 from dray.api.claims import Allocation
+from dray.api.groups import VOLCANO
+from dray.api.pods import GroupKey
 from dray.bus.ports import StaleSequenceError
 from dray.messages.decisions import (
     AnyRecord,
     ClaimDecision,
     Decided,
+    DecidedGroup,
+    GroupDecision,
     PodDecision,
     Release,
     Released,
@@ -211,3 +216,36 @@ def test_what_came_to_its_end_is_no_failure(trace_file: Path, why: str) -> None:
 
     (decision,) = spans(trace_file)
     assert not decision["links"]
+
+
+def joint(*traceparents: str) -> DecidedGroup:
+    """A decision on a group."""
+    group = GroupDecision(
+        id="d", group=GroupKey(VOLCANO, "ns", "train"), uid="g", size=2, timeout_s=300.0
+    )
+    made = decided(*traceparents)
+    pods = tuple(msgspec.structs.replace(pod, group=group) for pod in made.pods)
+    return DecidedGroup(**msgspec.structs.asdict(made) | {"pods": pods})
+
+
+def test_a_group_has_one_trace_and_its_pods_are_linked_to_it(trace_file: Path) -> None:
+    traces = Traces()
+    append(traces, joint(POD, BEFORE))
+    append(traces, joint(POD, BEFORE))
+
+    found = spans(trace_file)
+    groups = [one for one in found if one["name"] == "group decision"]
+    assert len({one["trace_id"] for one in groups}) == 1
+    assert len(groups) == 2
+    first = groups[0]
+    assert first["attributes"]["dray.group"] == "train"
+    assert first["attributes"]["dray.group.pods"] == 2
+    assert [one["span_id"] for one in first["links"]] == ["0123456789abcdef", "00000000000000dd"]
+    pods = [one for one in found if one["name"] == "decision"][:2]
+    assert [one["links"][-1]["span_id"] for one in pods] == [first["span_id"]] * 2
+    assert {one["trace_id"] for one in pods}.isdisjoint({first["trace_id"]})
+
+
+def test_a_group_without_a_sampled_pod_has_no_span(trace_file: Path) -> None:
+    append(Traces(), joint(UNSAMPLED, UNSAMPLED))
+    assert spans(trace_file) == []

@@ -71,7 +71,19 @@ def _bounded(state: AllocatorState, claims: Sequence[HeldClaim]) -> tuple[HeldCl
     return tuple(claims)
 
 
-def has_ended(state: AllocatorState, domain: SchedulingDomain, hold: GroupHold) -> bool:
+def held_now(state: AllocatorState, domain: SchedulingDomain, hold: GroupHold) -> GroupHold:
+    """What is left of a hold: nothing once it has ended, nothing of nodes that left the pool."""
+    is_over = _has_ended(state, domain, hold)
+    kept = [] if is_over else [one for one in hold.claims if _is_served(state, domain, one)]
+    return msgspec.structs.replace(hold, claims=tuple(kept))
+
+
+def _is_served(state: AllocatorState, domain: SchedulingDomain, claim: HeldClaim) -> bool:
+    node = claim.allocation.node
+    return not node or state.facts.serves(node, domain.name)
+
+
+def _has_ended(state: AllocatorState, domain: SchedulingDomain, hold: GroupHold) -> bool:
     """Whether the time of a hold is over, or its group or all of its pods are gone. Before its
     beginning, too: then a clock was wrong."""
     groups = state.facts.groups

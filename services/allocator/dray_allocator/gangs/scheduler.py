@@ -5,7 +5,7 @@ import msgspec
 from dray.api.pods import GroupKey, Pod
 from dray_allocator.cycle.step import Step
 from dray_allocator.gangs.decision import GroupStarts, GroupWaits, decide_group, undecidable
-from dray_allocator.gangs.lost_members import claims_of_members, has_ended, hold_for
+from dray_allocator.gangs.lost_members import claims_of_members, held_now, hold_for
 from dray_allocator.gangs.membership import Membership, membership, order, priority_of
 from dray_allocator.placement.group_holds import changed_holds, may_use
 from dray_allocator.state.domain import SchedulingDomain
@@ -110,11 +110,13 @@ class GroupScheduler:
         return any(may_use(hold, key, priority) for hold in holds)
 
     def _end_holds(self, step: Step) -> None:
-        """End holds whose time is over, or whose group is gone."""
-        holds = self._domain.current.holds.values()
-        for hold in [one for one in holds if has_ended(self._state, self._domain, one)]:
-            self._domain.groups.running.pop(hold.group, None)
-            step.put_holds((msgspec.structs.replace(hold, claims=()),))
+        """End holds whose time is over, whose group is gone, or whose nodes left the pool."""
+        for hold in tuple(self._domain.current.holds.values()):
+            left = held_now(self._state, self._domain, hold)
+            if not left.claims:
+                self._domain.groups.running.pop(hold.group, None)
+            if left != hold:
+                step.put_holds((left,))
 
     def _hold(self, step: Step, found: Membership) -> None:
         """Hold the devices of pods that the group has lost, or end its hold."""

@@ -7,9 +7,10 @@ log, so that another replica that takes over links to them, too.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from time import time_ns
 from typing import Final
 
@@ -19,6 +20,8 @@ from prometheus_client import CollectorRegistry
 from dray.messages.decisions import (
     AnyRecord,
     Decided,
+    DecidedGroup,
+    GroupDecision,
     PodDecision,
     Record,
     Released,
@@ -187,19 +190,29 @@ class Traces:
     @contextmanager
     def _decided(self, record: Decided, sampled: list[PodDecision]) -> Iterator[str]:
         with ExitStack() as stack:
-            spans = [stack.enter_context(self._placing(record, pod)) for pod in sampled]
+            groups = {
+                pod.group.id: stack.enter_context(_group_span(record, pod.group, sampled))
+                for pod in sampled[:1]
+                if pod.group is not None
+            }
+            spans = [
+                stack.enter_context(self._placing(record, pod, tuple(groups.values())))
+                for pod in sampled
+            ]
             # A record about several pods belongs to no single trace.
             yield spans[0].traceparent if len(record.pods) == 1 else ""
 
     @contextmanager
-    def _placing(self, record: Decided, pod: PodDecision) -> Iterator[Span]:
+    def _placing(self, record: Decided, pod: PodDecision, groups: Sequence[str]) -> Iterator[Span]:
+        """``groups``: positions of the decision on its group, if it is decided with one."""
         wait = self._waits.get(pod.pod_uid)
+        failed = wait.failed if wait is not None else ()
         with start(
             "decision",
             pod.traceparent,
             _attributes(record, pod.namespace, pod.name) | _choice(pod),
             kind="producer",
-            links=wait.failed if wait is not None else (),
+            links=(*failed, *groups),
             began_unix_ns=time_ns() - pod.took_us * 1000,
         ) as span:
             try:
@@ -219,6 +232,37 @@ class Traces:
             wait.moments.append((at_unix_ns, why))
         while len(self._waits) > _MOST_PODS:
             self._waits.popitem(last=False)
+
+
+def group_position(uid: str) -> str:
+    """Where the trace of a PodGroup begins: one trace for all decisions on it, by any replica."""
+    digest = sha256(uid.encode()).hexdigest()
+    return f"00-{digest[:32]}-{digest[32:48]}-01"
+
+
+@contextmanager
+def _group_span(
+    record: Decided, group: GroupDecision, pods: Sequence[PodDecision]
+) -> Iterator[str]:
+    """A span of the group's own trace, linked to the traces of its sampled pods."""
+    attributes: Attributes = {
+        "k8s.namespace.name": group.group.namespace,
+        "dray.group": group.group.name,
+        "dray.group.pods": group.size,
+        "dray.group.decision": group.id,
+        "dray.domain": record.domain,
+        "dray.nodes": len({pod.node for pod in record.pods}),
+    }
+    if isinstance(record, DecidedGroup):
+        attributes |= {"dray.part": record.part, "dray.parts": record.parts}
+    with start(
+        "group decision",
+        group_position(group.uid),
+        attributes,
+        links=[pod.traceparent for pod in pods],
+        began_unix_ns=time_ns() - sum(pod.took_us for pod in record.pods) * 1000,
+    ) as span:
+        yield span.traceparent
 
 
 def _record_wait(wait: _Wait, pod: PodDecision) -> None:
