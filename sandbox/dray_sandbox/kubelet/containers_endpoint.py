@@ -28,7 +28,8 @@ async def refuse_for_ever(port: int) -> None:
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
     try:
-        await web.TCPSite(runner, HOST, port, ssl_context=_context()).start()
+        # Not the name: a machine without IPv6 may have ::1 in its hosts, which can't be bound.
+        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=_context()).start()
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()
