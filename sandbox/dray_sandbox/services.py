@@ -93,6 +93,8 @@ class ServicePrograms:
             # pod that is applied together with its pool and template waits for that answer.
             "DRAY_WEBHOOK__LOOKUP_TIMEOUT": "2s",
         }
+        if self.options.kubelet == "real":
+            own["DRAY_WEBHOOK__DEVICE_PLUGIN"] = "true"
         return self._service("webhook", "dray_webhook", "webhook", own)
 
     def claim_controllers(self) -> list[ProcessSpec]:
@@ -174,6 +176,7 @@ class ServicePrograms:
         if self.options.kubelet == "real":  # the agent's default folders are those of the node
             inside = service_in_node(folders.machine)
             own["DRAY_NODE__STAND_IN_DEVICE"] = stand_in_device()
+            own["DRAY_NODE__DEVICE_PLUGIN"] = "true"
         else:
             own |= {
                 "DRAY_NODE__PLUGINS_DIR": str(folders.plugins),

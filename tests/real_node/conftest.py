@@ -23,7 +23,7 @@ spec: {dra: {enable: true}}
 apiVersion: tensor-fusion.ai/v1
 kind: GPUPool
 metadata: {name: dedicated}
-spec: {dedicated: true, schedulingConfigTemplate: with-dra}
+spec: {dedicated: true, default: true, schedulingConfigTemplate: with-dra}
 ---
 apiVersion: tensor-fusion.ai/v1
 kind: GPUPool

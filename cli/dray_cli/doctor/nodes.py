@@ -4,8 +4,8 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from dray.api.names import DRIVER, DRIVER_VERSION_LABEL
-from dray.kube.ports import NODES, SLICES, Kube, Object
+from dray.api.names import DRIVER, DRIVER_VERSION_LABEL, GPU_RESOURCE, GPU_SHARE_RESOURCE
+from dray.kube.ports import CLASSES, NODES, SLICES, Kube, Object
 from dray.reasons import name_list
 from dray_cli.doctor.findings import Finding, Grade, since
 from dray_cli.text import counted
@@ -41,6 +41,7 @@ async def gpu_nodes(kube: Kube) -> list[Finding]:
         runtimes_finding(nodes),
         drivers_finding(drivers),
         owners_finding(nodes, {one["spec"].get("nodeName", "") for one in nvidias}),
+        *plugin_finding(nodes, (await kube.list(CLASSES)).objects),
     ]
 
 
@@ -116,10 +117,40 @@ def owners_finding(nodes: Iterable[Object], nvidias: Collection[str]) -> Finding
     return Finding(AREA, "GPUs are dray's alone", "broken", text)
 
 
+def plugin_finding(nodes: Iterable[Object], classes: Iterable[Object]) -> list[Finding]:
+    """Whether a DeviceClass stands for the resource of dray's device plugin; nothing if no node
+    runs it."""
+    offering = [
+        node["metadata"]["name"]
+        for node in nodes
+        if GPU_SHARE_RESOURCE in ((node.get("status") or {}).get("capacity") or {})
+    ]
+    if not offering:
+        return []
+    subject = "device plugin"
+    same = [
+        one["metadata"]["name"]
+        for one in classes
+        if one["spec"].get("extendedResourceName") == GPU_RESOURCE
+    ]
+    if not same:
+        return [Finding(AREA, subject, "ok", f"on {name_list(offering)}")]
+    text = (
+        f"{GPU_RESOURCE} is offered by dray's device plugin on {name_list(offering)}, and stands "
+        f"for claims of DeviceClass {name_list(same)} (extendedResourceName): remove one of them"
+    )
+    return [Finding(AREA, subject, "broken", text)]
+
+
 def _plugin_resource(node: Object) -> str:
     """A resource of NVIDIA's device plugin that the node offers."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
-    offered = (name for name, amount in sorted(allocatable.items()) if str(amount) != "0")
+    own = (GPU_RESOURCE,) if GPU_SHARE_RESOURCE in allocatable else ()
+    offered = (
+        name
+        for name, amount in sorted(allocatable.items())
+        if str(amount) != "0" and name not in own
+    )
     return next((name for name in offered if _PLUGIN_RESOURCE.match(name)), "")
 
 

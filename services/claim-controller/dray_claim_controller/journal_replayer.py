@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from dray.recording.questions import by_name
+from dray_claim_controller.accounts.decisions import AccountingClaim
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import (
     RecordedRule,
@@ -47,6 +48,7 @@ QUESTIONS: dict[str, type[RecordedRule[Any]]] = by_name(
     LateAllocations,
     Cleared,
     DueForGroup,
+    AccountingClaim,
     Garbage,
     GroupStatus,
     UnfinishedPlacements,

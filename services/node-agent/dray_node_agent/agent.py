@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -284,6 +284,16 @@ class NodeAgent:
             await asyncio.Event().wait()
         finally:
             await server.stop(self._node.grace)
+
+    async def serve_device_plugin(
+        self, run: Callable[[], Awaitable[None]], lock: AgentLock
+    ) -> None:
+        """Serve once earlier claims are restored, and no other agent of this node does: the kubelet
+        takes the end of an old one for the end of the new one."""
+        await self._restored.wait()
+        await self._read.wait()
+        async with lock.held():
+            await run()
 
     async def sweep(self, preparer: Preparer) -> None:
         """Loop: remove claims that ended without Unprepare."""

@@ -25,12 +25,14 @@ from dray.runtime.clock import SystemClock
 from dray.runtime.health import HealthPages
 from dray.telemetry import spans
 from dray_node_agent.agent import NodeAgent
+from dray_node_agent.decisions.cdi import CONTAINER_CLASS
 from dray_node_agent.decisions.gpu_holders import HoldingContainer, gpu_holders
 from dray_node_agent.enforcement import NodeEnforcement
 from dray_node_agent.files.agent_locks import AgentLock, one_state_folder
 from dray_node_agent.files.atomic_files import remove_unfinished
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
+from dray_node_agent.files.plugin_records import PluginRecords
 from dray_node_agent.files.publication_record import PublicationRecordFile
 from dray_node_agent.gpu_metrics import GpuUsageCollector
 from dray_node_agent.gpus.detected_gpus import DetectedGpus, load_library
@@ -38,6 +40,7 @@ from dray_node_agent.gpus.driver_files import DriverFiles
 from dray_node_agent.gpus.reader import GpuReader
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
+from dray_node_agent.kubelet.device_plugin import DevicePlugin, given_devices
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import CompletedPreparation, Preparer
 from dray_node_agent.kubelet.server import KubeletServer
@@ -51,6 +54,7 @@ from dray_node_agent.metrics import expose, preparation_times
 from dray_node_agent.mps_daemons import MpsDaemons
 from dray_node_agent.node_pods import NodePods
 from dray_node_agent.node_state import NodeFollower, NodeReporter
+from dray_node_agent.plugin_containers import PluginContainers, PluginSources
 from dray_node_agent.rule_recorder import AgentRuleRecorder
 from dray_node_agent.settings import NodeAgentSettings, NodeGroup
 from dray_node_agent.slice_publisher import SlicePublisher
@@ -236,7 +240,27 @@ def assemble(
     health.registry.register(
         GpuUsageCollector(node.name, lambda: agent.snapshot, lambda: agent.usage, holders)
     )
-    written = {} if journal is None else {"journal": journal.run}
+    written: dict[str, lifetime.Loop] = {} if journal is None else {"journal": journal.run}
+    if node.device_plugin:
+        sources = PluginSources(
+            agent.inventory,
+            agent.enforcement_problem,
+            agent.health_changed,
+            partial(given_devices, node.pod_resources_socket),
+        )
+        containers = PluginContainers(
+            kube,
+            pods,
+            preparer,
+            PluginRecords(node.state_dir / "device-plugin"),
+            CdiFolder(node.cdi_dir, CONTAINER_CLASS),
+            sources,
+        )
+        plugin = DevicePlugin(containers, node.device_plugins_dir, process)
+        health.check("device-plugin", lambda: plugin.problem or None)
+        lock = AgentLock(node.state_dir / "device-plugin.lock")
+        written["device-plugin"] = partial(agent.serve_device_plugin, plugin.run, lock)
+        written["release"] = containers.release
     return {
         **written,
         "gpus": agent.watch_gpus,

@@ -35,6 +35,11 @@ class NodeGroup(SettingsGroup):
     so on for simulated GPUs; default: they see no device file."""
     mps_template: Path | None = None
     """File with the manifest of an MPS daemon's pod; absent: MPS can't be used here."""
+    device_plugin: bool = False
+    """Whether this agent is a device plugin, too, for pods without Dynamic Resource Allocation."""
+    device_plugins_dir: Path = Path("/var/lib/kubelet/device-plugins")
+    pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    """Where the kubelet says which containers have which devices; for the device plugin."""
     plugins_dir: Path = Path("/var/lib/kubelet/plugins")
     registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
     cdi_dir: Path = Path("/var/run/cdi")

@@ -85,6 +85,7 @@ def _webhook(
         settings.service_users(),
         settings.webhook.scheduler_names,
         settings.webhook.gpu_resources,
+        settings.webhook.device_plugin,
     )
     return AdmissionHandler(
         cache,

@@ -35,6 +35,9 @@ class WebhookGroup(SettingsGroup):
     absent."""
     gpu_resources: CommaList = ()
     """Resources of containers, such as ``nvidia.com/gpu``, that mean whole GPUs of dray."""
+    device_plugin: bool = False
+    """Whether node-agents are device plugins, too: pods without Dynamic Resource Allocation get
+    their GPUs through them."""
     event_queue: int = Field(default=1000, gt=0)
     """``pod.requested`` events kept while the bus is away."""
 

@@ -10,6 +10,8 @@ DRIVER: Final = "tensor-fusion.ai.dra-driver"
 DEVICE_CLASS: Final = DRIVER
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 """NVIDIA's name of whole GPUs in amounts of resources."""
+GPU_SHARE_RESOURCE: Final = PREFIX + "gpu-share"
+"""A container that gets GPUs, or shares of them, through the device plugin asks for one."""
 DRAY_SCHEDULER: Final = "tensor-fusion-scheduler"
 """``schedulerName`` of pods that dray binds itself."""
 VOLCANO_SCHEDULER: Final = "volcano"
@@ -103,6 +105,8 @@ RUNNING_PHASE: Final = "Running"
 UNHEALTHY_PHASE: Final = "Unknown"
 CONTAINER_GPU_IDS: Final = PREFIX + "container-gpu-ids"
 """On a running pod: the devices of each container, as JSON."""
+GPU_IDS: Final = PREFIX + "gpu-ids"
+"""On a pod without Dynamic Resource Allocation: the UUIDs of its GPUs, from its binding on."""
 OWN_ANNOTATIONS: Final = (
     REQUEST_ID,
     TRACEPARENT,
@@ -113,6 +117,7 @@ OWN_ANNOTATIONS: Final = (
     TEMPLATE_READY,
     PREPARE_AGAIN,
     CONTAINER_GPU_IDS,
+    GPU_IDS,
 )
 
 # Labels and taints.

@@ -136,6 +136,11 @@ class PodClaim(msgspec.Struct, frozen=True, gc=False):
     template: str = ""
 
 
+def accounting_claim(pod_uid: str) -> str:
+    """The name of the claim that accounts for the devices of a pod without claims."""
+    return f"gpus-{pod_uid}"
+
+
 class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod that uses claims of ours, as last observed."""
 
@@ -167,6 +172,12 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     def binder(self) -> Literal["dray", "kube-scheduler"]:
         """The binder of the pod: dray if its ``schedulerName`` names dray, else kube-scheduler."""
         return OWNER_DRAY if self.scheduler == DRAY_SCHEDULER else OWNER_KUBE_SCHEDULER
+
+    @property
+    def uses_device_plugin(self) -> bool:
+        """Whether it refers to no claim, and dray makes one that accounts for its devices."""
+        name = accounting_claim(self.uid)
+        return any(one.claim == name for one in self.claims)
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):

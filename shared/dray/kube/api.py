@@ -9,6 +9,7 @@ from dray.kube.api_transport import GoneError, PageReader, Transport
 from dray.kube.api_watch import NOT_IDENTIFIED, is_identified, watch
 from dray.kube.kubeconfig import server_access
 from dray.kube.ports import (
+    NO_ANNOTATIONS,
     NODES,
     PODS,
     ConflictError,
@@ -184,11 +185,14 @@ class KubeApi:
         *,
         uid: str,
         node: str,
+        annotations: Mapping[str, str] = NO_ANNOTATIONS,
         resource_version: int | None = None,
         timeout_s: float | None = None,
     ) -> None:
         """See ``Kube.bind``."""
-        metadata = {"name": pod, "namespace": namespace, "uid": uid}
+        metadata: Object = {"name": pod, "namespace": namespace, "uid": uid}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
         if resource_version is not None:
             metadata["resourceVersion"] = str(resource_version)
         body = {

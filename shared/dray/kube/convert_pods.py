@@ -5,14 +5,19 @@ from typing import Any
 
 from dray.api.names import (
     ALLOCATION_GATE,
+    CLAIM_REFERENCE,
     DEFAULT_QOS,
     DEFAULT_SCHEDULER,
+    DRA_ENABLED,
+    GPU_RESOURCE,
+    GPU_SHARE_RESOURCE,
     GPUPOOL,
     QOS_LABEL,
     REQUEST_ID,
+    SHAPE,
     TRACEPARENT,
 )
-from dray.api.pods import Node, Pod, PodClaim
+from dray.api.pods import Node, Pod, PodClaim, accounting_claim
 from dray.api.quantities import parse_quantity
 from dray.kube.convert_groups import group_member
 from dray.kube.convert_metadata import (
@@ -78,29 +83,48 @@ def node_from(obj: Object) -> Node:
     )
 
 
+def uses_device_plugin(pod: Mapping[str, Any]) -> bool:
+    """Whether the pod gets its GPUs without Dynamic Resource Allocation: it refers to no claim, and
+    dray makes one that accounts for its devices."""
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    return SHAPE in annotations and annotations.get(DRA_ENABLED) == "false"
+
+
 def claim_names(pod: Mapping[str, Any]) -> dict[str, str]:
     """The names of a pod's claims by entry of ``spec.resourceClaims``; without those that are not
-    generated yet, or not at all."""
+    generated yet, or not at all. The claim that accounts for a pod goes by CLAIM_REFERENCE."""
     made = {
         entry["name"]: entry.get("resourceClaimName") or ""
         for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     }
-    return {
+    names = {
         entry["name"]: name
         for entry in (pod.get("spec") or {}).get("resourceClaims") or ()
         if (name := entry.get("resourceClaimName") or made.get(entry["name"], ""))
     }
+    if uses_device_plugin(pod):
+        names[CLAIM_REFERENCE] = accounting_claim(pod["metadata"]["uid"])
+    return names
+
+
+def claim_uses(container: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A container's references to the pod's claims. One that asks the device plugin gets what the
+    accounting claim has."""
+    resources = container.get("resources") or {}
+    limits = resources.get("limits") or {}
+    asks = GPU_RESOURCE in limits or GPU_SHARE_RESOURCE in limits
+    return [*(resources.get("claims") or ()), *([{"name": CLAIM_REFERENCE}] if asks else ())]
 
 
 def _claims(pod: Mapping[str, Any]) -> tuple[PodClaim, ...]:
+    templates = {
+        entry["name"]: entry.get("resourceClaimTemplateName") or ""
+        for entry in pod["spec"].get("resourceClaims") or ()
+    }
     names = claim_names(pod)
     return tuple(
-        PodClaim(
-            reference=entry["name"],
-            claim=names.get(entry["name"], ""),
-            template=entry.get("resourceClaimTemplateName") or "",
-        )
-        for entry in pod["spec"].get("resourceClaims") or ()
+        PodClaim(reference, names.get(reference, ""), templates.get(reference, ""))
+        for reference in dict.fromkeys((*templates, *names))
     )
 
 

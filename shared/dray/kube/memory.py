@@ -14,6 +14,7 @@ from dray.kube.memory_selectors import matcher
 from dray.kube.memory_store import Event, MemoryStore
 from dray.kube.ports import (
     CLAIMS,
+    NO_ANNOTATIONS,
     PODS,
     Changed,
     ConflictError,
@@ -217,6 +218,7 @@ class MemoryKube:
         *,
         uid: str,
         node: str,
+        annotations: Mapping[str, str] = NO_ANNOTATIONS,
         resource_version: int | None = None,
         timeout_s: float | None = None,
     ) -> None:
@@ -226,7 +228,7 @@ class MemoryKube:
         old = self.store.get(PODS, pod, namespace)
         check_binding(old, uid, resource_version)
         # Past the rules of an update: only a binding may set the node.
-        self.store.bind(old, node)
+        self.store.bind(old, node, annotations)
         self._leave(request)
 
     async def evict(self, pod: str, namespace: str) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import copy
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -135,9 +135,11 @@ class MemoryStore:
                 )
             self._put(resource, old, new)
 
-    def bind(self, pod: Object, node: str) -> None:
-        """Set a pod's node, past the rules of an update."""
+    def bind(self, pod: Object, node: str, annotations: Mapping[str, str]) -> None:
+        """Set a pod's node, past the rules of an update, and add the annotations."""
         new = copy.deepcopy(pod)
+        if annotations:
+            new["metadata"].setdefault("annotations", {}).update(annotations)
         new["spec"]["nodeName"] = node
         conditions = [
             c for c in new["status"].get("conditions") or () if c["type"] != "PodScheduled"

@@ -6,7 +6,8 @@ Objects are dicts as the server wrote them: typed models cost a millisecond and 
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, Self
+from types import MappingProxyType
+from typing import Any, Final, Literal, Protocol, Self
 
 import msgspec
 
@@ -14,6 +15,7 @@ from dray.api.errors import DrayError, PermanentError, TemporaryError
 from dray.api.names import API_GROUP
 
 Object = dict[str, Any]
+NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 """A Kubernetes object as JSON. Containers in opaque parts that are nested too deep, or too many,
 are ``msgspec.Raw``, see ``dray.api.json_codec``; ``fieldsV1`` of managed fields may be left
 out."""
@@ -282,12 +284,13 @@ class Kube(Protocol):
         *,
         uid: str,
         node: str,
+        annotations: Mapping[str, str] = NO_ANNOTATIONS,
         resource_version: int | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """POST pods/binding; fenced by the pod's revision if one is given. The server times it out
-        ``timeout_s`` after it was received. Raises ConflictError if the pod moved or is
-        bound already, NotFoundError."""
+        """POST pods/binding; fenced by the pod's revision if one is given. The pod gets the
+        ``annotations`` with its node. The server times it out ``timeout_s`` after it was received.
+        Raises ConflictError if the pod moved or is bound already, NotFoundError."""
 
     async def evict(self, pod: str, namespace: str) -> None:
         """POST pods/eviction. Raises ConflictError while a budget forbids it."""

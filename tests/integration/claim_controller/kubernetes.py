@@ -13,9 +13,11 @@ from dray.api.names import (
     CLAIM_REFERENCE,
     DERIVED_FROM_LABEL,
     DEVICE_CLASS,
+    DRA_ENABLED,
     DRAY_NAMESPACE,
     DRAY_SCHEDULER,
     DRIVER,
+    GPU_SHARE_RESOURCE,
     GPUPOOL,
     POOL_LABEL,
     REQUEST_ID,
@@ -112,7 +114,14 @@ class Kubernetes:
             {
                 "metadata": {"name": name, "labels": labels},
                 "spec": {},
-                "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}},
+                "status": {
+                    "allocatable": {
+                        "cpu": "8",
+                        "memory": "32Gi",
+                        "pods": "110",
+                        GPU_SHARE_RESOURCE: str(64 * cards),
+                    }
+                },
             },
         )
         await self.kube.create(
@@ -210,6 +219,20 @@ class Kubernetes:
             "annotations": annotations,
             "labels": labels or {},
         }
+        return await self.kube.create(PODS, {"metadata": metadata, "spec": spec}, namespace)
+
+    async def pod_without_claims(
+        self, name: str = "workload", *, shape: str = "", namespace: str = "default"
+    ) -> Object:
+        """A pod that gets its GPUs by the device plugin, as the webhook leaves it."""
+        resources = {"limits": {GPU_SHARE_RESOURCE: "1"}, "requests": {GPU_SHARE_RESOURCE: "1"}}
+        spec: dict[str, Any] = {
+            "schedulerName": DRAY_SCHEDULER,
+            "containers": [{"name": "app", "image": "app", "resources": resources}],
+            "tolerations": [{"operator": "Exists"}],
+        }
+        annotations = {SHAPE: shape or self.shape(), GPUPOOL: POOL, DRA_ENABLED: "false"}
+        metadata = {"name": name, "namespace": namespace, "annotations": annotations}
         return await self.kube.create(PODS, {"metadata": metadata, "spec": spec}, namespace)
 
     async def rider(self, name: str, group: str, namespace: str = "default") -> Object:

@@ -66,7 +66,7 @@ has its one call fail."""
 TERM = (
     *("publish", "tick", "guard", "logs", "trim", "commands", "voids", "templates", "collect"),
     *("stuck", "pools", "owners", "abilities", "reports", "streams", "inventories", "prepare"),
-    "groups",
+    *("groups", "accounts"),
 )
 """The loops of a term."""
 ANY = "of any kind"
@@ -128,6 +128,7 @@ CALLS: dict[str, set[Call]] = {
         ("create", "resourceclaimtemplates", ""),
         ("get", "resourceclaimtemplates", ""),
     },
+    "accounting-claims": {("create", "resourceclaims", ""), ("get", "resourceclaims", "")},
     "touch": {("patch", "pods", "")},
     "prepare-again": {("patch", "pods", "")},
     "unused-templates": {("delete", "resourceclaimtemplates", "")},
@@ -254,6 +255,7 @@ class Team:
             pool = "shared" if gated else "default-pool"
             shape = world.shape("2" if gated else "1", "1Gi", pool)
             await world.pod(pod, gated=gated, shape=shape, pool=pool, namespace=name)
+        await world.pod_without_claims("plugin", shape=world.shape("1", "1Gi"), namespace=name)
         await world.pool(f"{name}-pool", dedicated=True)
         await world.node(f"{name}-node", f"{name}-pool")
         await world.pool(f"{name}-gone")
@@ -324,6 +326,7 @@ class Team:
         await self.end_group()
         for what, is_so in (
             ("the pod is bound", self.is_bound),
+            ("the pod without claims is bound", self.is_bound_without_claims),
             ("the Job's group starts", self.is_ungated),
             ("the group ends", self.is_evicted),
             ("the native group has a condition", self.has_condition),
@@ -340,6 +343,9 @@ class Team:
 
     def is_bound(self) -> bool:
         return bool(self.pod("bound")["spec"].get("nodeName"))
+
+    def is_bound_without_claims(self) -> bool:
+        return bool(self.pod("plugin")["spec"].get("nodeName"))
 
     def is_ungated(self) -> bool:
         return not self.pod("of-job")["spec"].get("schedulingGates")

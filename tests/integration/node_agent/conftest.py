@@ -77,6 +77,7 @@ class Stand:
     """The agents' own connections, the newest last."""
     revision: int = 0
     mps_template: Path | None = None
+    device_plugin: bool = False
 
     @property
     def group(self) -> NodeGroup:
@@ -95,6 +96,9 @@ class Stand:
             patience=0.05,
             grace=1.0,
             mps_template=self.mps_template,
+            device_plugin=self.device_plugin,
+            device_plugins_dir=self.folder / "d",
+            pod_resources_socket=self.folder / "pods.sock",
         )
 
     @property

@@ -103,6 +103,24 @@ def test_nodes_whose_gpus_another_program_gives_out_are_named() -> None:
     assert nodes.owners_finding([idle], ()).grade == "ok"
 
 
+def test_the_resource_of_drays_own_device_plugin_is_no_other_program() -> None:
+    offering = node("n1")
+    resources = {"nvidia.com/gpu": "8", "tensor-fusion.ai/gpu-share": "512"}
+    offering["status"] |= {"allocatable": resources, "capacity": resources}
+    same = {
+        "metadata": {"name": "gpu.nvidia.com"},
+        "spec": {"extendedResourceName": "nvidia.com/gpu"},
+    }
+
+    assert nodes.owners_finding([offering], ()).grade == "ok"
+    assert nodes.plugin_finding([node("n2")], [same]) == []
+    (alone,) = nodes.plugin_finding([offering], [])
+    assert (alone.grade, alone.text) == ("ok", "on n1")
+    (twice,) = nodes.plugin_finding([offering], [same])
+    assert twice.grade == "broken"
+    assert "stands for claims of DeviceClass gpu.nvidia.com" in twice.text
+
+
 @pytest.mark.parametrize(("version", "grade"), [("v1.33.9", "broken"), ("v1.34.0", "ok")])
 def test_kubernetes_before_1_34_is_too_old(version: str, grade: str) -> None:
     seen = ClusterObserved(revision=1, version=version, served_versions=("v1",))

@@ -17,6 +17,7 @@ from dray_webhook.decisions import (
     annotations,
     claims,
     containers,
+    device_plugin,
     gpu_resources,
     groups,
     injection,
@@ -29,6 +30,7 @@ from dray_webhook.decisions import (
     shape,
     volcano,
 )
+from dray_webhook.decisions.device_plugin import OFF
 from dray_webhook.decisions.pools import NO_OTHER_WAY
 from dray_webhook.service import handler
 
@@ -38,6 +40,7 @@ MODULES = (
     annotations,
     annotation_values,
     containers,
+    device_plugin,
     gpu_resources,
     pools,
     selectors,
@@ -57,7 +60,9 @@ MODULES = (
 BLOCK = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHORTEST = 28
 """Characters of a text that is a sentence to a person, and no piece of one."""
-NO_TEXT = ("system:serviceaccount:", NO_OTHER_WAY)
+NO_TEXT = "system:serviceaccount:"
+PIECES = (NO_OTHER_WAY, OFF)
+"""Constants that are parts of sentences."""
 
 
 def template(node: ast.expr, module: ModuleType) -> str:
@@ -91,7 +96,8 @@ def texts(module: ModuleType) -> Iterator[str]:
         if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) and node not in pieces:
             text = normal(template(node, module))
             stated = text.replace("…", "")
-            if len(stated) >= SHORTEST and " " in stated and not stated.startswith(NO_TEXT):
+            is_part = text in PIECES or stated.startswith(NO_TEXT)
+            if len(stated) >= SHORTEST and " " in stated and not is_part:
                 yield text
 
 

@@ -24,6 +24,7 @@ from dray.messages.facts import PriorityClassObserved
 from dray.messages.inputs import MUTATE_POD, Reviewed
 from dray.recording.questions import name_of
 from dray.recording.redaction import redacted
+from dray_claim_controller.accounts.decisions import AccountingClaim
 from dray_claim_controller.cache.cached_objects import cached_pod
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import WATCHED, read
@@ -223,6 +224,7 @@ def questions(picture: ObjectCache) -> list[RecordedRule[Any]]:
         Affected(namespace="team", name="base", dray_namespace="dray-system", bases=("team/base",)),
         Cleared(),
         *(AwaitsPreparation(pod_uid=uid) for uid in picture.pods),
+        *(AccountingClaim(pod_uid=uid) for uid in picture.pods),
         Refused(after_s=0.0, now_s=5.0, since_s={}),
         UnfinishedPods(after_s=0.0, now_s=5.0, since_s={}),
         UnfinishedPlacements(pods=tuple(picture.pods)),

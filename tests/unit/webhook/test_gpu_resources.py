@@ -2,13 +2,12 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 import yaml
+from tests.written_pod import written_pod
 
 P = "tensor-fusion.ai/"
-CHAPTER = Path(__file__).parents[3] / "examples/seed/002-gpu-clusters-zh.txt"
 
 
 @pytest.fixture
@@ -38,16 +37,8 @@ def shape_requests(pod):
     return devices["requests"]
 
 
-def written_pod():
-    """The pod of the chapter on device plugins, verbatim."""
-    text = CHAPTER.read_text()
-    start = text.index("apiVersion: v1\nkind: Pod")
-    end = text.index("nvidia.com/gpu: 1", start) + len("nvidia.com/gpu: 1")
-    return yaml.safe_load(text[start:end])
-
-
 def test_a_pod_of_the_traditional_form_gets_one_whole_gpu(cluster, patched):
-    pod = written_pod()
+    pod = yaml.safe_load(written_pod())
     found = patched(pod, cluster.admit(pod))
     container = found["spec"]["containers"][0]
     assert container["resources"]["limits"] == {}

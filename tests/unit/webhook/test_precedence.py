@@ -32,7 +32,7 @@ def test_dra_is_on_by_annotation_then_policy_then_not(cluster, pod, annotation, 
     if on:
         assert answer.requested.understood["dra"] == on
     else:
-        assert "no other way to give a pod GPUs yet" in answer.message
+        assert "no other way to give a pod GPUs" in answer.message
 
 
 def test_the_default_pool_is_written_onto_the_pod(cluster, pod, patched):

@@ -17,6 +17,7 @@ from dray.kube.convert import (
     revision_of,
     why_unreadable,
 )
+from dray.kube.convert_pods import uses_device_plugin
 from dray.kube.object_fields import (
     HAS_FIELDS,
     claim_spec_fields,
@@ -117,9 +118,9 @@ _shared_spec = lru_cache(_SHARED_SPECS)(_spec)
 
 
 def _pod_of_concern(obj: Object) -> Pod | None:
-    """A pod, if it refers to claims or is in a group."""
-    concerns = obj["spec"].get("resourceClaims") or group_key(obj) is not None
-    return pod_from(obj) if concerns else None
+    """A pod, if it has claims or is in a group."""
+    has_claims = obj["spec"].get("resourceClaims") or uses_device_plugin(obj)
+    return pod_from(obj) if has_claims or group_key(obj) is not None else None
 
 
 def _converted_pod(obj: Object, version: ObjectText) -> ConvertedObject:

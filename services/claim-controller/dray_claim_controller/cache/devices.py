@@ -1,12 +1,22 @@
 """Published devices, and which claims hold them. Pure."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from dray.api.claims import Allocation, Claim
 from dray.api.devices import Device, DeviceId, ResourceSlice
+from dray.api.names import qualified
 from dray_claim_controller.cache.changes import enter, leave
 from dray_claim_controller.cache.counters import SharedCounters, merge_counters, shared_counters
+
+_UUID: Final = "uuid"
+
+
+def uuid_of(device_id: DeviceId, device: Device | None) -> str:
+    """The UUID of a device; of one that is not published (any more), its name."""
+    attributes = {} if device is None else device.attributes
+    found = attributes.get(_UUID, attributes.get(qualified(_UUID)))
+    return str(found) if found else device_id.device
 
 
 class DeviceCache:

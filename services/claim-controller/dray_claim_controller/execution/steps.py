@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 from msgspec.structs import replace
 
-from dray.api.names import CLAIM_FINALIZER, DECISION, OWNER_DRAY
+from dray.api.names import CLAIM_FINALIZER, DECISION, GPU_IDS, OWNER_DRAY
+from dray.api.pods import Pod
 from dray.kube.convert_claims import Consumer
 from dray.kube.convert_metadata import attempt_annotation
 from dray.kube.ports import (
@@ -20,6 +21,7 @@ from dray.kube.ports import (
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
+from dray_claim_controller.cache.devices import uuid_of
 from dray_claim_controller.cache.groups import group_of_claim
 from dray_claim_controller.execution.decisions.double_allocation_check import ClaimHolding
 from dray_claim_controller.execution.decisions.executions import Execution
@@ -116,9 +118,22 @@ class Steps:
         cached = self._cache.pods[execution.decision.pod_uid]
         assert cached.pod is not None
         await self._hold("bind", execution)
-        await self._writes.bind(cached.pod, execution.decision.node)
+        annotations = {}
+        if cached.pod.uses_device_plugin:
+            annotations[GPU_IDS] = ",".join(self._uuids(cached.pod))
+        await self._writes.bind(cached.pod, execution.decision.node, annotations)
         self.report(execution, "bound")
         self.report(execution, "done")
+
+    def _uuids(self, pod: Pod) -> list[str]:
+        """The UUIDs of the pod's GPUs, each once."""
+        ids = (
+            device.id
+            for held in self._cache.claims_of(pod)
+            if held.claim.allocation is not None
+            for device in held.claim.allocation.devices
+        )
+        return list(dict.fromkeys(uuid_of(one, self._cache.devices.device(one)) for one in ids))
 
     async def roll_back(self, stop: Stop, execution: Execution, *, is_last_try: bool) -> None:
         """Roll back the writes of an execution if ``stop`` says so."""

@@ -15,7 +15,7 @@ from dray.api.names import (
 from dray.api.pods import Pod
 from dray.kube.convert import status_to
 from dray.kube.convert_claims import Consumer
-from dray.kube.ports import CLAIMS, PODS, ConflictError, Kube, Object
+from dray.kube.ports import CLAIMS, NO_ANNOTATIONS, PODS, ConflictError, Kube, Object
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
 
 Timeout = Callable[[], float | None]
@@ -102,7 +102,9 @@ class ExecutionWrites:
             PODS, pod.name, patch, pod.namespace, timeout_s=self._timeout_s()
         )
 
-    async def bind(self, pod: Pod, node: str) -> None:
+    async def bind(
+        self, pod: Pod, node: str, annotations: Mapping[str, str] = NO_ANNOTATIONS
+    ) -> None:
         """POST pods/binding. Raises ConflictError if the pod moved: what it says of attempts
         that are rolled back counts."""
         await self._kube.bind(
@@ -110,6 +112,7 @@ class ExecutionWrites:
             pod.namespace,
             uid=pod.uid,
             node=node,
+            annotations=annotations,
             resource_version=pod.resource_version,
             timeout_s=self._timeout_s(),
         )

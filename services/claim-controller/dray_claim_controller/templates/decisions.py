@@ -82,6 +82,16 @@ def derived_from(text: str, namespace: str, name: str) -> Derived | Unusable:
             f"the pod refers to template {name}, but its annotation {SHAPE} has the hash "
             f"{digits}; only dray may write that annotation. Delete the pod and create it again"
         )
+    shape = shape_of(text)
+    if isinstance(shape, Unusable):
+        return shape
+    labels = (shape.get("metadata") or {}).get("labels") or {}
+    base = str(labels.get(DERIVED_FROM_LABEL) or name[: -HASH_DIGITS - 1])
+    return Derived(namespace, name, base, shape)
+
+
+def shape_of(text: str) -> dict[str, Any] | Unusable:
+    """A pod's shape; it has a spec, and labels if it has metadata."""
     try:
         shape = json_codec.decode(text.encode(), _ANYTHING)
     except msgspec.DecodeError as error:
@@ -92,8 +102,7 @@ def derived_from(text: str, namespace: str, name: str) -> Derived | Unusable:
     labels = metadata.get("labels") or {} if isinstance(metadata, dict) else None
     if not isinstance(labels, dict):
         return Unusable(f"annotation {SHAPE} has no labels. Create the pod again")
-    base = str(labels.get(DERIVED_FROM_LABEL) or name[: -HASH_DIGITS - 1])
-    return Derived(namespace, name, base, shape)
+    return shape
 
 
 def waits_for_claim(cache: ObjectCache, pod: CachedPod) -> bool:

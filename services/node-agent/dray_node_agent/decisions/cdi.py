@@ -14,6 +14,9 @@ from dray_node_agent.decisions.gpus import CdiEdits, Gpu
 VENDOR = API_GROUP
 CLASS = "gpu"
 KIND = f"{VENDOR}/{CLASS}"
+CONTAINER_CLASS = "container"
+"""Of devices that are all that one container gets, by the device plugin."""
+CONTAINER_KIND = f"{VENDOR}/{CONTAINER_CLASS}"
 
 Spec = dict[str, Any]
 
@@ -54,10 +57,12 @@ def _device_node(node: str) -> Spec:
     return {"path": path, "hostPath": host_path} if colon else {"path": node}
 
 
-def spec_of(devices: Sequence[Spec], driver: CdiEdits = MappingProxyType({})) -> Spec:
+def spec_of(
+    devices: Sequence[Spec], driver: CdiEdits = MappingProxyType({}), *, kind: str = KIND
+) -> Spec:
     """The specification, of the oldest version with the features it uses: a runtime refuses those
     that it does not know. ``driver``: what every container needs."""
-    spec: Spec = {"kind": KIND, "devices": list(devices)}
+    spec: Spec = {"kind": kind, "devices": list(devices)}
     if driver:
         spec["containerEdits"] = dict(driver)
     return {"cdiVersion": minimum_version(spec), **spec}

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from dray.kube.convert_pods import claim_uses
+
 Object = Mapping[str, Any]
 
 
@@ -55,7 +57,7 @@ def visible_gpus(pod: Object, claims: Parts) -> dict[str, tuple[str, ...] | None
 def container_parts(container: Object, claims: Parts) -> list[ClaimPart]:
     """The CDI devices that a container gets, in the order of the pod's claims."""
     wanted: dict[str, list[str]] = {}
-    for entry in (container.get("resources") or {}).get("claims") or ():
+    for entry in claim_uses(container):
         wanted.setdefault(entry["name"], []).append(entry.get("request") or "")
     return [
         part

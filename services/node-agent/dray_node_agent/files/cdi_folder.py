@@ -14,18 +14,19 @@ class CdiFolderError(OSError):
 
 
 class CdiFolder:
-    """The folder of transient specifications that the container runtime reads.
+    """The transient specifications of one class in the folder that the container runtime reads.
 
     Methods block for the disk, and raise OSError. Files are not flushed: the folder is empty after
     a reboot, and an agent that starts compares them with its checkpoint.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, of_class: str = CLASS) -> None:
         self._folder = folder
+        self._prefix = f"{VENDOR}-{of_class}_"
 
     def path(self, claim_uid: str) -> Path:
         """File of a claim."""
-        return self._folder / f"{VENDOR}-{CLASS}_{claim_uid}.json"
+        return self._folder / f"{self._prefix}{claim_uid}.json"
 
     def write(self, claim_uid: str, spec: Spec) -> None:
         """Write a claim's file, unless it exists with the same content. Raises CdiFolderError."""
@@ -48,7 +49,7 @@ class CdiFolder:
 
     def remove_unfinished(self) -> None:
         """Remove temporary files of killed agents; files of other vendors stay."""
-        remove_unfinished(self._folder, f"{VENDOR}-{CLASS}_*.json")
+        remove_unfinished(self._folder, f"{self._prefix}*.json")
 
     def specs(self) -> dict[str, Spec]:
         """The files by claim uid; those that are no JSON objects are left out."""
@@ -62,7 +63,7 @@ class CdiFolder:
 
     def claims(self) -> tuple[str, ...]:
         """UIDs of the claims with a file, sorted."""
-        prefix, suffix = f"{VENDOR}-{CLASS}_", ".json"
+        prefix, suffix = self._prefix, ".json"
         names = os.listdir(self._folder) if self._folder.is_dir() else []
         return tuple(
             sorted(

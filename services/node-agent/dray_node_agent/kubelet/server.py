@@ -1,4 +1,4 @@
-"""The kubelet's gRPC services on unix sockets; the only module of the agent that imports grpc.
+"""The kubelet's gRPC services for Dynamic Resource Allocation on unix sockets.
 
 ``pluginregistration.Registration`` tells the kubelet where ``DRAPlugin`` is; v1 and v1beta1
 of the latter differ in one field and share their handlers. ``DRAResourceHealth`` is optional; its
@@ -39,6 +39,7 @@ REPEAT_HEALTH_S: Final = 5.0
 when the stream of another agent of this driver ends."""
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
+StreamHandler = Callable[[Any, Any], AsyncIterator[Any]]
 
 
 class SocketError(PermanentError):
@@ -87,8 +88,8 @@ class KubeletServer:
         plugin = [self._plugin_handler(name, messages) for name, messages in SERVICES.values()]
         if self._health is not None:
             plugin += [self._health_handler(name, self._health) for name in HEALTH_SERVICES]
-        self._plugin_server = await _serving(self._endpoint, plugin)
-        self._registrar = await _serving(self._registration, [self._registration_handler()])
+        self._plugin_server = await serving(self._endpoint, plugin)
+        self._registrar = await serving(self._registration, [self._registration_handler()])
 
     async def stop(self, grace_s: float) -> None:
         """Remove the registration, then finish the calls in flight. Idempotent."""
@@ -123,7 +124,7 @@ class KubeletServer:
                 log.info("the kubelet registered the plugin", driver=self._driver)
             return messages.RegistrationStatusResponse()
 
-        return _handlers(
+        return method_handlers(
             REGISTRATION_SERVICE,
             {
                 "GetInfo": (get_info, messages.InfoRequest),
@@ -153,16 +154,7 @@ class KubeletServer:
                 stopping.cancel()
 
         request = messages.NodeWatchResourcesRequest
-        return grpc.method_handlers_generic_handler(
-            service,
-            {
-                "NodeWatchResources": grpc.unary_stream_rpc_method_handler(
-                    watch,
-                    request_deserializer=request.FromString,
-                    response_serializer=lambda answer: answer.SerializeToString(),
-                )
-            },
-        )
+        return method_handlers(service, {}, {"NodeWatchResources": (watch, request)})
 
     def _plugin_handler(self, service: str, messages: Any) -> Any:
         async def prepare(request: Any, _: Any) -> Any:
@@ -180,7 +172,7 @@ class KubeletServer:
                 }
             )
 
-        return _handlers(
+        return method_handlers(
             service,
             {
                 "NodePrepareResources": (prepare, messages.NodePrepareResourcesRequest),
@@ -189,7 +181,8 @@ class KubeletServer:
         )
 
 
-async def _serving(path: Path, handlers: list[Any]) -> Any:
+async def serving(path: Path, handlers: list[Any]) -> Any:
+    """A server on a socket, which runs. Raises SocketError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     server = grpc.aio.server()
     for handler in handlers:
@@ -213,7 +206,12 @@ def _device_health(one: GpuHealth) -> Any:
     )
 
 
-def _handlers(service: str, methods: dict[str, tuple[Handler, Any]]) -> Any:
+def method_handlers(
+    service: str,
+    methods: dict[str, tuple[Handler, Any]],
+    streams: dict[str, tuple[StreamHandler, Any]] | None = None,
+) -> Any:
+    """A service's methods: their handlers, and the types of their requests."""
     return grpc.method_handlers_generic_handler(
         service,
         {
@@ -223,6 +221,14 @@ def _handlers(service: str, methods: dict[str, tuple[Handler, Any]]) -> Any:
                 response_serializer=lambda answer: answer.SerializeToString(),
             )
             for name, (handler, request) in methods.items()
+        }
+        | {
+            name: grpc.unary_stream_rpc_method_handler(
+                stream,
+                request_deserializer=request.FromString,
+                response_serializer=lambda answer: answer.SerializeToString(),
+            )
+            for name, (stream, request) in (streams or {}).items()
         },
     )
 

@@ -1,7 +1,7 @@
 """Pods that ask for whole GPUs by a resource of a device plugin: ``nvidia.com/gpu: 1``.
 
-The resource becomes annotations and is removed: no node of dray has it, so kube-scheduler would
-find none.
+The resource becomes annotations. It is removed from pods that get a claim: kube-scheduler would
+look for a node that has it.
 """
 
 import copy
@@ -28,12 +28,12 @@ _SAY_HOW_MANY = (*AMOUNTS, GPU_COUNT, CONTAINER_GPUS, CONTAINER_GPU_COUNT, INJEC
 
 def asks_by_resource(pod: Object, resources: Sequence[str]) -> bool:
     """Whether a container asks for one of the resources."""
-    return bool(_counts(pod, resources))
+    return bool(resource_counts(pod, resources))
 
 
 def as_annotations(pod: Object, resources: Sequence[str], findings: AnnotationFindings) -> Object:
     """The pod with annotations in place of the resources; adds errors to ``findings``."""
-    counts = _counts(pod, resources)
+    counts = resource_counts(pod, resources)
     if not counts:
         return pod
     annotations = annotations_of(pod)
@@ -86,7 +86,7 @@ def _who_gets_them(pod: Object, counts: dict[str, int]) -> dict[str, str]:
     return {CONTAINER_GPU_COUNT: json.dumps(counts)}
 
 
-def _counts(pod: Object, resources: Sequence[str]) -> dict[str, int]:
+def resource_counts(pod: Object, resources: Sequence[str]) -> dict[str, int]:
     """Whole GPUs by container, of those that ask for some."""
     return {
         container.get("name", ""): count

@@ -17,7 +17,9 @@ from dray.api.names import (
     DECISION,
     DEDICATED_TAINT,
     DEFAULT_SCHEDULER,
+    DRA_ENABLED,
     DRAY_SCHEDULER,
+    GPU_IDS,
     GPU_TOPOLOGY,
     GPUPOOL,
     OWNER_KUBE_SCHEDULER,
@@ -32,6 +34,7 @@ from dray.api.placement import HARD
 from dray.api.pods import Pool
 from dray_webhook.decisions.annotations import GpuRequest
 from dray_webhook.decisions.containers import ContainerAssignment, containers_of
+from dray_webhook.decisions.device_plugin import PluginRequest, ask_device_plugin
 from dray_webhook.decisions.groups import NO_GROUP, JoinedGroup, name_group
 from dray_webhook.decisions.priorities import prioritize
 from dray_webhook.decisions.shape import HASH_DIGITS, ClaimShape
@@ -47,6 +50,7 @@ NEVER_ON_CREATED_PODS = (
     TEMPLATE_READY,
     PREPARE_AGAIN,
     CONTAINER_GPU_IDS,
+    GPU_IDS,
 )
 
 
@@ -74,6 +78,8 @@ class Injection:
     """For the pod's quality of service; empty: none."""
     uses: Uses | None = None
     """None: the whole claim, for the containers that refer to it, or for all."""
+    plugin: PluginRequest | None = None
+    """What its containers ask the device plugin for; None: the pod refers to a claim."""
 
 
 def is_allocated_by_kube_scheduler(pool: Pool) -> bool:
@@ -156,6 +162,11 @@ def claim_conflicts(spec: Object, base: str, other_bases: Container[str]) -> Ite
             )
 
 
+def refers_to_claim(spec: Object, base: str) -> bool:
+    """Whether the pod refers to the claim that its annotations describe."""
+    return any(_is_ours(entry, base) for entry in spec.get("resourceClaims") or ())
+
+
 def uses_of(containers: ContainerAssignment, shape: ClaimShape) -> Uses | None:
     """The requests that each container refers to; None: references stay as the pod has them."""
     if containers.sharing is None:
@@ -198,7 +209,10 @@ def inject(pod: Object, injection: Injection) -> Object:
     """The pod with its claim; deterministic, except for ``injection.ids``."""
     pod = copy.deepcopy(pod)
     spec = pod.setdefault("spec", {})
-    _refer(spec, injection)
+    if injection.plugin is None:
+        _refer(spec, injection)
+    else:
+        ask_device_plugin(spec, injection.plugin)
     _schedule(spec, injection)
     _annotate(pod.setdefault("metadata", {}), injection)
     return pod
@@ -322,4 +336,6 @@ def _annotate(metadata: Object, injection: Injection) -> None:
     annotations[REQUEST_ID] = injection.ids.request_id
     annotations[TRACEPARENT] = injection.ids.traceparent
     annotations[SHAPE] = injection.shape_text
+    if injection.plugin is not None:
+        annotations[DRA_ENABLED] = "false"
     name_group(annotations, injection.group)

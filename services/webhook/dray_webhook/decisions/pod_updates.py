@@ -4,7 +4,7 @@
 unavailable.
 """
 
-from dray.api.names import GPUPOOL, OWN_ANNOTATIONS, REQUEST_ID, SHAPE
+from dray.api.names import DRA_ENABLED, GPUPOOL, OWN_ANNOTATIONS, REQUEST_ID, SHAPE
 from dray_webhook.decisions.gpu_resources import without_resources
 from dray_webhook.decisions.injection import keep
 from dray_webhook.decisions.jsonpatch import difference
@@ -22,14 +22,16 @@ def restore_injected(
     before = annotations_of(old)
     after = annotations_of(pod)
     reverted = [name for name in OWN_ANNOTATIONS if after.get(name) != before.get(name)]
-    if GPUPOOL in before and GPUPOOL not in after:
-        reverted.append(GPUPOOL)  # written by the webhook: the pod named no pool
+    has_claim = SHAPE in before and before.get(DRA_ENABLED) != "false"
+    # Written by the webhook where the pod did not say them.
+    written = (GPUPOOL,) if has_claim else (GPUPOOL, DRA_ENABLED)
+    reverted += [name for name in written if name in before and name not in after]
     for name in reverted:
         if name in before:
             after[name] = before[name]
         else:
             del after[name]
-    patched = dict(without_resources(pod, installation.gpu_resources) if SHAPE in before else pod)
+    patched = dict(without_resources(pod, installation.gpu_resources) if has_claim else pod)
     if reverted:
         patched["metadata"] = {**(pod.get("metadata") or {}), "annotations": after}
     if SHAPE in before or REQUEST_ID in before:

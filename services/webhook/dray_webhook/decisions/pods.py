@@ -26,6 +26,11 @@ from dray.messages.facts import TemplateObserved
 from dray.messages.rpc import Derive, Lookup
 from dray_webhook.decisions.annotations import AnnotationFindings, read_annotations
 from dray_webhook.decisions.containers import read_containers
+from dray_webhook.decisions.device_plugin import (
+    PluginRequest,
+    plugin_conflicts,
+    plugin_request,
+)
 from dray_webhook.decisions.gpu_resources import as_annotations, asks_by_resource
 from dray_webhook.decisions.groups import NO_GROUP, join_group
 from dray_webhook.decisions.injection import (
@@ -38,6 +43,7 @@ from dray_webhook.decisions.injection import (
     inject,
     is_allocated_by_kube_scheduler,
     node_conflicts,
+    refers_to_claim,
     scheduler_conflicts,
     share_conflicts,
     uses_of,
@@ -146,6 +152,7 @@ class _PodCreation:
         shape = self._shape(wanted, base, pool)
         shape_text = shape.text if shape else ""
         self._check_size(shape_text, base)
+        plugin = self._plugin(pool, base.name, gated=gated)
         uses = uses_of(self.containers, shape) if shape else None
         self.findings.errors.extend(container_conflicts(self.spec, base.name, uses))
         if self.findings.errors:
@@ -161,6 +168,7 @@ class _PodCreation:
             group=self.group,
             priority_class=class_of(self.asked.qos, self.view.priority_classes),
             uses=uses,
+            plugin=plugin,
         )
         patched = inject(self.pod, injection)
         self._warn(pool, patched)
@@ -168,13 +176,25 @@ class _PodCreation:
             patch=tuple(difference(self.original, patched)),
             warnings=tuple(self.findings.warnings),
             requested=self._event(injection),
-            derive=Derive(
+            derive=None
+            if plugin is not None
+            else Derive(
                 namespace=self.request.namespace,
                 template=template,
                 shape=shape_text,
                 traceparent=self.ids.traceparent,
             ),
         )
+
+    def _plugin(self, pool: Pool, base: str, *, gated: bool) -> PluginRequest | None:
+        """What the containers ask the device plugin for; None: the pod gets a claim."""
+        if not self.found.uses_plugin:
+            return None
+        refers = refers_to_claim(self.spec, base)
+        self.findings.errors.extend(
+            plugin_conflicts(self.spec, pool, self.containers, gated=gated, refers=refers)
+        )
+        return plugin_request(self.original, self.containers, self.asked)
 
     def _check_scheduler(self, pool: Pool | None) -> None:
         if pool is None:

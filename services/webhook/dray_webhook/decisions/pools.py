@@ -27,7 +27,7 @@ MAX_BASE_NAME_LENGTH = 63
 MAX_LISTED_NAMES = 20
 LOCAL_SERVICE_USERS = ("dray-claim-controller",)
 """The claim-controller's name on local control planes."""
-NO_OTHER_WAY = "this version of dray has no other way to give a pod GPUs yet"
+NO_OTHER_WAY = "this installation has no other way to give a pod GPUs (devicePlugin.enabled)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class Installation:
     """``schedulerName`` of pods that are dray's to schedule, with GPUs or without."""
     gpu_resources: tuple[str, ...] = ()
     """Resources of containers that mean whole GPUs of dray."""
+    device_plugin: bool = False
+    """Whether node-agents are device plugins, too, so that pods can get GPUs without claims."""
 
     @property
     def acts_for_volcano(self) -> bool:
@@ -63,6 +65,8 @@ class PoolResolution:
     base: TemplateObserved | None = None
     dra_from: str = ""
     """What enabled DRA, for people; empty: it is off."""
+    uses_plugin: bool = False
+    """Whether the pod gets its GPUs through the device plugin, because DRA is off for it."""
     unresolved: list[Lookup] = field(default_factory=list)
 
 
@@ -97,7 +101,7 @@ class _Resolver:
         if pool.template and policy is None:
             return
         self.found.dra_from = self._dra_from(pool, policy)
-        if self.found.dra_from:
+        if self.found.dra_from or self.found.uses_plugin:
             self.found.base = self._base((policy.claim_template if policy else "") or BASE_TEMPLATE)
 
     def _refuse(self, error: str, *depends_on: Lookup) -> None:
@@ -178,7 +182,9 @@ class _Resolver:
         if asked is None and policy is not None and policy.dra_enabled:
             return f"SchedulingConfigTemplate {policy.name}"
         lookup = Lookup(kind="pool", name=pool.name)
-        if asked is False and pool.owner == OWNER_KUBE_SCHEDULER:
+        if self.installation.device_plugin and pool.owner != OWNER_KUBE_SCHEDULER:
+            self.found.uses_plugin = True
+        elif asked is False and pool.owner == OWNER_KUBE_SCHEDULER:
             self._refuse(
                 f'annotation {DRA_ENABLED} is "false", but GPUPool "{pool.name}" is owned by '
                 "kube-scheduler (spec.owner), which gives GPUs to claims alone: leave the "

@@ -12,13 +12,12 @@ from dray.api.names import (
     CONTAINER_GPUS,
     DRIVER,
     INJECT_CONTAINER,
-    qualified,
 )
-from dray.kube.convert_pods import claim_names
+from dray.kube.convert_pods import claim_names, claim_uses
 from dray.kube.ports import Object
+from dray_claim_controller.cache.devices import uuid_of
 
 ASKED_BY = (CONTAINER_GPUS, CONTAINER_GPU_COUNT, INJECT_CONTAINER)
-UUID = "uuid"
 Published = Callable[[DeviceId], Device | None]
 
 
@@ -43,7 +42,9 @@ def container_gpus(pod: Object, claims: Sequence[Claim], published: Published) -
     spec = pod["spec"]
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     found = {
-        container["name"]: [_uuid(device.id, published) for device in _of(container, held)]
+        container["name"]: [
+            uuid_of(device.id, published(device.id)) for device in _of(container, held)
+        ]
         for container in containers
     }
     return json.dumps(found, separators=(",", ":"))
@@ -58,16 +59,9 @@ def says(pod: Object, text: str) -> bool:
 def _of(container: Object, held: Sequence[AllocatedDevice]) -> list[AllocatedDevice]:
     """What of the claim a container refers to, each card once."""
     found: dict[DeviceId, AllocatedDevice] = {}
-    for use in (container.get("resources") or {}).get("claims") or ():
+    for use in claim_uses(container):
         for device in held if use.get("name") == CLAIM_REFERENCE else ():
             request = use.get("request")
             if not request or request == device.request.split("/", 1)[0]:
                 found[device.id] = device
     return list(found.values())
-
-
-def _uuid(device_id: DeviceId, published: Published) -> str:
-    device = published(device_id)
-    attributes = device.attributes if device is not None else {}
-    found = attributes.get(UUID, attributes.get(qualified(UUID)))
-    return str(found) if found else device_id.device

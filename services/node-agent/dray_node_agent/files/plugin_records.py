@@ -1,0 +1,68 @@
+"""What the device plugin answered to the kubelet, by the first id of each container.
+
+The kubelet remembers the answer, a name of a CDI device, for as long as the pod lives. Container
+runtimes cache what a name stands for, so each answer has a name of its own.
+"""
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dray_node_agent.files.atomic_files import write_atomically
+
+_NAME_BYTES: Final = 8
+
+
+class PluginRecord(msgspec.Struct, frozen=True):
+    """The answer about one container."""
+
+    cdi_device: str
+    claim_uid: str = ""
+    """The claim with its GPUs, once the container was to start."""
+
+
+class PluginRecords:
+    """One small file per container, or per containers that take turns, in ``folder``. Methods block
+    for the disk and raise OSError."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def add(self, first_id: str) -> PluginRecord:
+        """The record of a container that gets ids. Containers of one pod that take turns with them
+        share it: none of them has started yet."""
+        known = self.all().get(first_id)
+        if known is not None and not known.claim_uid:
+            return known
+        record = PluginRecord(secrets.token_hex(_NAME_BYTES))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._write(first_id, record)
+        return record
+
+    def assign(self, first_id: str, claim_uid: str) -> None:
+        """The claim with the container's GPUs."""
+        if (record := self.all().get(first_id)) is not None and record.claim_uid != claim_uid:
+            self._write(first_id, msgspec.structs.replace(record, claim_uid=claim_uid))
+
+    def remove(self, first_id: str) -> None:
+        """Forget a container."""
+        self._path(first_id).unlink(missing_ok=True)
+
+    def all(self) -> Mapping[str, PluginRecord]:
+        """The records that can be read."""
+        found = {}
+        for path in self._folder.glob("*.json"):
+            try:
+                found[path.stem] = msgspec.json.decode(path.read_bytes(), type=PluginRecord)
+            except (msgspec.MsgspecError, FileNotFoundError):
+                continue
+        return found
+
+    def _write(self, first_id: str, record: PluginRecord) -> None:
+        write_atomically(self._path(first_id), msgspec.json.encode(record))
+
+    def _path(self, first_id: str) -> Path:
+        return self._folder / f"{first_id}.json"

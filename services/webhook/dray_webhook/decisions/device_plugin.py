@@ -1,0 +1,97 @@
+"""Pods that get their GPUs through the device plugin, without Dynamic Resource Allocation.
+
+Such a pod refers to no claim. Its containers ask for a resource of the device plugin, so that the
+kubelet calls it: ``nvidia.com/gpu`` where the resource is a number of whole cards, else one
+``tensor-fusion.ai/gpu-share``.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from dray.api.names import (
+    CONTAINER_GPU_COUNT,
+    CONTAINER_GPUS,
+    DRA_ENABLED,
+    GPU_IDS,
+    GPU_RESOURCE,
+    GPU_SHARE_RESOURCE,
+)
+from dray.api.pods import Pool
+from dray_webhook.decisions.annotations import GpuRequest
+from dray_webhook.decisions.containers import ContainerAssignment, containers_of
+from dray_webhook.decisions.gpu_resources import resource_counts
+from dray_webhook.decisions.review import Object
+
+GPU_IDS_VARIABLE = "TENSOR_FUSION_GPU_IDS"
+OFF = f'the pod gets its GPUs without claims ({DRA_ENABLED} is not "true")'
+
+
+@dataclass(frozen=True, slots=True)
+class PluginAmount:
+    """What a container asks the device plugin for."""
+
+    resource: str
+    count: int
+
+
+PluginRequest = Mapping[str, PluginAmount]
+"""By container."""
+
+
+def plugin_request(
+    pod: Object, containers: ContainerAssignment, asked: GpuRequest
+) -> PluginRequest:
+    """What the containers of ``pod``, as its user wrote it, ask the device plugin for."""
+    if counts := resource_counts(pod, (GPU_RESOURCE,)):
+        return {name: PluginAmount(GPU_RESOURCE, count) for name, count in counts.items()}
+    every = [one.get("name", "") for one in containers_of(pod.get("spec") or {})]
+    names = every if containers.sharing is None else containers.sharing
+    if asked.whole and len(names) == 1:
+        return {names[0]: PluginAmount(GPU_RESOURCE, asked.count)}
+    return dict.fromkeys(names, PluginAmount(GPU_SHARE_RESOURCE, 1))
+
+
+def plugin_conflicts(
+    spec: Object, pool: Pool, containers: ContainerAssignment, *, gated: bool, refers: bool
+) -> Iterator[str]:
+    """Why the pod can't get its GPUs through the device plugin. ``gated``: kube-scheduler would
+    bind it; ``refers``: it refers to a claim of dray."""
+    if gated:
+        yield (
+            f"{OFF}, and kube-scheduler would bind it, which does not know their node: name "
+            "a GPUPool with spec.dedicated: true, leave out what only kube-scheduler reads, or set "
+            f'{DRA_ENABLED}: "true" (GPUPool "{pool.name}")'
+        )
+    if containers.own:
+        yield (
+            f"{OFF}, and its containers ask for GPUs of their own, which claims alone can tell "
+            f"apart: leave out {CONTAINER_GPUS} and {CONTAINER_GPU_COUNT}, ask for the GPUs in one "
+            f'container, or set {DRA_ENABLED}: "true"'
+        )
+    if refers:
+        yield (
+            f"{OFF}, and refers to a claim of dray in spec.resourceClaims: leave the entry out, or "
+            f'set {DRA_ENABLED}: "true"'
+        )
+    lasting = {one.get("name", "") for one in spec.get("containers") or ()}
+    if containers.sharing is not None and not lasting & {*containers.sharing}:
+        yield (
+            f"{OFF}, and only init containers get them, which the kubelet does not list: name a "
+            f'container that stays, or set {DRA_ENABLED}: "true"'
+        )
+
+
+def ask_device_plugin(spec: Object, request: PluginRequest) -> None:
+    """Add the resource and a variable with the GPUs to the containers."""
+    for container in containers_of(spec):
+        if (amount := request.get(container.get("name", ""))) is None:
+            continue
+        resources = container["resources"] = dict(container.get("resources") or {})
+        for amounts in ("limits", "requests"):
+            resources[amounts] = {
+                **(resources.get(amounts) or {}),
+                amount.resource: str(amount.count),
+            }
+        env = [one for one in container.get("env") or () if one.get("name") != GPU_IDS_VARIABLE]
+        field = {"fieldPath": f"metadata.annotations['{GPU_IDS}']"}
+        container["env"] = [*env, {"name": GPU_IDS_VARIABLE, "valueFrom": {"fieldRef": field}}]
