@@ -4,6 +4,8 @@
 ``handle`` folded facts and records.
 """
 
+from itertools import islice
+
 import msgspec
 
 from dray.api.devices import DeviceId
@@ -60,6 +62,8 @@ _TICKS_UNTIL_PUBLISHED = 2
 between two of them."""
 _DOMAINS_AT_ONCE = 16
 """Domains that take a step after one event; the others do after the next ``Continue``."""
+_DEVICES_AT_ONCE = 2000
+"""Devices that are checked after one event; the others are after the next ones."""
 
 
 def handle(state: AllocatorState, event: Event) -> list[Effect]:
@@ -289,16 +293,15 @@ def _checked(state: AllocatorState, ready: int) -> list[Effect]:
         return []
     confirmed = not state.index.appending
     found: list[Effect] = []
-    for device, suspect in tuple(state.suspects.items()):
+    for device, suspect in tuple(islice(state.suspects.items(), _DEVICES_AT_ONCE)):
+        del state.suspects[device]
         if not _is_known(state, device):
-            del state.suspects[device]
             continue
         detail = state.device_usage.double_allocation(device, state.published.cards.get(device))
-        if detail and not (confirmed and _is_settled(state, suspect)):
-            continue
-        if detail:
+        if detail and confirmed and _is_settled(state, suspect):
             found.append(DoublyAllocated(str(device), suspect.claim_uid, detail))
-        del state.suspects[device]
+        elif detail:
+            state.suspects[device] = suspect
     return found
 
 

@@ -1,6 +1,5 @@
 """What changed since somebody looked last, and indexes that forget what is gone. Pure."""
 
-from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from itertools import islice
 from typing import Generic, TypeVar
@@ -27,8 +26,7 @@ class Unread(Generic[K]):
     """Keys that changed since its reader took them."""
 
     def __init__(self) -> None:
-        self._keys: OrderedDict[K, None] = OrderedDict()
-        """A plain dict would be searched past all keys that were taken, at each ``take``."""
+        self._keys: dict[K, None] = {}
 
     def __len__(self) -> int:
         return len(self._keys)
