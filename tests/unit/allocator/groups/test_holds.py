@@ -9,6 +9,7 @@ from tests.unit.allocator.groups.support import KEY, member, run, see_group, why
 from dray.api.claims import ClaimSpec
 from dray.messages.decisions import Checkpoint, GroupHold
 from dray.messages.facts import PodObserved
+from dray_allocator.core.dump import holdings_of
 from dray_allocator.core.handle import handle
 from dray_allocator.cycle import records
 from dray_allocator.state.state import AllocatorState
@@ -159,3 +160,16 @@ def test_part_of_a_record_is_held_if_the_lost_devices_exceed_one(make_world: Any
     (held,) = holds(world)
     assert 0 < len(held.claims) < 4
     assert held.group == KEY
+
+
+def test_a_reader_of_facts_and_log_finds_the_same_use_of_held_devices(two: Any) -> None:
+    """As ``dray doctor --deep``, which compares it with the replica's."""
+    lose(two, "b")
+    state = AllocatorState(two.state.rules)
+    for sequence, fact in enumerate(two.facts, 1):
+        handle(state, FactSeen(sequence, fact))
+    for sequence, record in enumerate(two.logs["pool"], 1):
+        handle(state, RecordSeen("pool", 1, sequence, record))
+    known = holdings_of(two.state, two.state.domains["pool"])
+    assert holdings_of(state, state.domains["pool"]) == known
+    assert any(one.used and two.state.facts.claims.get(uid) is None for uid, one in known.items())
