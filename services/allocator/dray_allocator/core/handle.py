@@ -84,7 +84,7 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     ready = state.ready_and_busy(goes_on=goes_on)
     for domain in _in_turn(state, ready):
         groups = domain.groups
-        is_grouped = groups.touched or groups.pending or domain.current.holds
+        is_grouped = groups.touched or groups.postponed or groups.pending or domain.current.holds
         scheduler = GroupScheduler(state, domain) if is_grouped else None
         effects += Step(state, domain, goes_on=goes_on, groups=scheduler).take()
     return [*effects, *_checked(state, len(ready))] if state.suspects else effects

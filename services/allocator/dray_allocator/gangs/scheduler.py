@@ -1,5 +1,7 @@
 """The PodGroups of a domain in one step of its replica: which are pending, and which is decided."""
 
+from typing import Final
+
 import msgspec
 
 from dray.api.pods import GroupKey, Pod
@@ -12,6 +14,9 @@ from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.scheduling_queue import QueueKey
 from dray_allocator.state.state import AllocatorState
 
+_LARGE: Final = 64
+"""Pods of a group from which on it is not looked at for each of them."""
+
 
 class GroupScheduler:
     """Looks at the groups that were touched, and decides those that are pending."""
@@ -23,9 +28,15 @@ class GroupScheduler:
     def refresh(self, step: Step) -> None:
         """See ``cycle.step.Groups``."""
         groups = self._domain.groups
+        if self._domain.ticked:
+            groups.touched |= groups.postponed
+            groups.postponed.clear()
         touched, groups.touched = groups.touched, {}
         for key in touched:
-            self._look(step, key)
+            if not self._domain.ticked and self._may_postpone(key):
+                groups.postponed[key] = None
+            else:
+                self._look(step, key)
         self._end_holds(step)
         groups.end_backoffs(self._state.facts.now_unix_s)
         if groups.unschedulable and groups.scanned != self._domain.queue.capacity_version:
@@ -68,6 +79,7 @@ class GroupScheduler:
         """Find out whether a group is pending, or its pods are decided one by one."""
         domain, groups = self._domain, self._domain.groups
         if domain.name not in self._state.facts.groups.pools(key):
+            groups.starting.pop(key, None)
             groups.remove(key)
             return
         if reasons := undecidable(self._state, domain, key):
@@ -78,6 +90,9 @@ class GroupScheduler:
             return
         found = membership(self._state, self._state.facts.groups.groups[key])
         self._hold(step, found)
+        groups.starting.pop(key, None)
+        if found.in_flight and not found.is_met:
+            groups.starting[key] = None
         if found.is_met:
             groups.remove(key)
             self._queue(found)
@@ -102,6 +117,22 @@ class GroupScheduler:
             is_enough = counter is None or totals[hint.signature] >= hint.slots
             if is_enough or self._may_use_holds(key):
                 groups.activate(key)
+
+    def _may_postpone(self, key: GroupKey) -> bool:
+        """Whether a large group is to be decided later at any rate: it has not started and still
+        lacks pods, or it starts. To look at all of its pods for each one that is created or bound
+        takes the square of their number."""
+        groups, size = self._state.facts.groups, self._state.facts.groups.size(key)
+        group = groups.groups.get(key)
+        if group is None or group.blocked or size < _LARGE:
+            return False
+        if key in self._domain.groups.starting:
+            return True
+        if size >= group.minimum:
+            return False
+        return key not in self._domain.groups.running and (
+            group.uid not in self._domain.current.holds
+        )
 
     def _may_use_holds(self, key: GroupKey) -> bool:
         """Whether a group gets devices that no counter counts as free: they are held."""

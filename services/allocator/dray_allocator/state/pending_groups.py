@@ -37,6 +37,11 @@ class PendingGroups:
     """
 
     touched: dict[GroupKey, None] = field(default_factory=dict)
+    postponed: dict[GroupKey, None] = field(default_factory=dict)
+    """Touched groups that are looked at with the next tick."""
+    starting: dict[GroupKey, None] = field(default_factory=dict)
+    """Groups below their minimum with pods that had devices, and did not run, when they were looked
+    at last."""
     pending: dict[GroupKey, QueueKey] = field(default_factory=dict)
     """Groups below their minimum, with enough pods for it."""
     unschedulable: dict[GroupKey, Hint] = field(default_factory=dict)

@@ -18,10 +18,12 @@ from tests.unit.allocator.groups.support import (
 
 from dray.api import names
 from dray.api.claims import ClaimSpec, DeviceRequest
-from dray.api.groups import SubGroupPolicy
+from dray.api.groups import PodGroup, SubGroupPolicy
 from dray.api.pods import GroupKey
 from dray.messages.facts import PodObserved
 from dray_allocator.core.handle import handle, reasons, recompute
+from dray_allocator.gangs.membership import Membership, membership
+from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen
 from dray_allocator.values.options import AllocatorOptions
 
@@ -50,6 +52,35 @@ def test_a_group_is_decided_with_its_last_pod_in_one_record(four: Any) -> None:
     (record,) = group_records(four)
     joint = {pod.group for pod in record.pods}
     assert [(one.size, one.group, one.timeout_s) for one in joint if one] == [(3, KEY, 300.0)]
+
+
+def test_a_large_gang_is_looked_at_with_ticks_until_it_has_its_pods(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+
+    def counted(state: AllocatorState, group: PodGroup) -> Membership:
+        looks.append(group)
+        return membership(state, group)
+
+    monkeypatch.setattr("dray_allocator.gangs.scheduler.membership", counted)
+    world.nodes(*(world.a_node(f"n{i}") for i in range(100)))
+    see_group(world, 100)
+    for number in range(99):
+        member(world, f"p{number:03}")
+    assert len(looks) <= 65
+    assert not world.waits("p098")
+    world.tick()
+    assert why(world, "p098").endswith("99 of 100 pods (minMember)")
+    member(world, "p099")
+    assert len(world.decisions()) == 100
+    looks.clear()
+    run(world, *world.decisions())
+    assert len(looks) <= 1
+    member(world, "above")
+    assert "above" not in world.decisions()
+    world.tick()
+    assert "above" in world.decisions()
 
 
 def test_too_few_pods_wait_with_a_sentence(four: Any) -> None:
