@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import structlog
 
@@ -286,14 +287,15 @@ class NodeAgent:
             await server.stop(self._node.grace)
 
     async def serve_device_plugin(
-        self, run: Callable[[], Awaitable[None]], lock: AgentLock
+        self, loops: Mapping[str, Callable[[], Coroutine[Any, Any, None]]], lock: AgentLock
     ) -> None:
-        """Serve once earlier claims are restored, and no other agent of this node does: the kubelet
-        takes the end of an old one for the end of the new one."""
+        """Run the loops once earlier claims are restored, and no other agent of this node runs
+        them: the kubelet takes the end of an old one for the end of the new one."""
         await self._restored.wait()
         await self._read.wait()
-        async with lock.held():
-            await run()
+        async with lock.held(), asyncio.TaskGroup() as group:
+            for name, loop in loops.items():
+                group.create_task(loop(), name=name)
 
     async def sweep(self, preparer: Preparer) -> None:
         """Loop: remove claims that ended without Unprepare."""

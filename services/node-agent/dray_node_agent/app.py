@@ -246,6 +246,7 @@ def assemble(
             agent.inventory,
             agent.enforcement_problem,
             agent.health_changed,
+            prepared_claims.devices,
             partial(given_devices, node.pod_resources_socket),
         )
         containers = PluginContainers(
@@ -259,8 +260,8 @@ def assemble(
         plugin = DevicePlugin(containers, node.device_plugins_dir, process)
         health.check("device-plugin", lambda: plugin.problem or None)
         lock = AgentLock(node.state_dir / "device-plugin.lock")
-        written["device-plugin"] = partial(agent.serve_device_plugin, plugin.run, lock)
-        written["release"] = containers.release
+        loops = {"kubelet": plugin.run, "release": containers.release}
+        written["device-plugin"] = partial(agent.serve_device_plugin, loops, lock)
     return {
         **written,
         "gpus": agent.watch_gpus,

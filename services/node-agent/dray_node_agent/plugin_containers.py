@@ -51,6 +51,8 @@ class PluginSources:
     """Why a device's enforcer is not ready; empty: it is."""
     changed: Callable[[], Awaitable[None]]
     """Waits for the next change of any device's health."""
+    refresh: Callable[[], Awaitable[object]]
+    """Reads again which claims other agents of the node have prepared."""
     given: Callable[[], Awaitable[Sequence[ContainerDevices]]]
     """What the kubelet has given to containers."""
 
@@ -93,10 +95,11 @@ class PluginContainers:
             for name, error in names.items()
             if error or self._sources.enforcement_problem(name)
         ]
+        records = await asyncio.to_thread(self._records.all)
         claims = self._preparer.claims
         held = {
             first_id: [device.device for device in claims[record.claim_uid].devices]
-            for first_id, record in (await asyncio.to_thread(self._records.all)).items()
+            for first_id, record in records.items()
             if record.claim_uid in claims
         }
         return plugin_devices(resource, len(gpus), unhealthy, held)
@@ -132,20 +135,21 @@ class PluginContainers:
             await asyncio.sleep(RELEASE_EVERY_S)
 
     async def _release_once(self) -> None:
+        await self._sources.refresh()
         for claim in self._preparer.claims.values():
             pod_uid = claim.name.removeprefix(accounting_claim(""))
             if claim.name == accounting_claim(pod_uid) and await self._has_ended(claim, pod_uid):
                 await self._preparer.unprepare([ClaimRef(claim.namespace, claim.uid, claim.name)])
-        claims = self._preparer.claims
+        # A container that starts meanwhile makes a record, prepares a claim, and writes a file.
+        files = await asyncio.to_thread(self._cdi.claims)
         records = await asyncio.to_thread(self._records.all)
+        claims = self._preparer.claims
         for first_id, record in records.items():
             if record.claim_uid and record.claim_uid not in claims:
                 self._cdi.remove(record.cdi_device)
                 self._records.remove(first_id)
-        known = {record.cdi_device for record in records.values()}
-        for name in self._cdi.claims():
-            if name not in known:
-                self._cdi.remove(name)
+        for name in {*files} - {record.cdi_device for record in records.values()}:
+            self._cdi.remove(name)
 
     async def _has_ended(self, claim: PreparedClaim, pod_uid: str) -> bool:
         pod = self._pods.get(pod_uid)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -292,11 +292,23 @@ async def test_nodes_of_kube_scheduler_offer_no_resource(stand, kubelet, eventua
         await eventually(lambda: [one.name for one in folder.glob("*.sock")] == ["kubelet.sock"])
 
 
-async def test_of_two_agents_one_serves_and_the_other_takes_over(stand, kubelet, eventually):
-    async with stand.agent(is_registered=False):
+async def test_of_two_agents_one_serves_and_the_other_takes_its_containers_over(
+    stand, kubelet, eventually
+):
+    async with AsyncExitStack() as second, AsyncExitStack() as first:
+        await first.enter_async_context(stand.agent())
         await kubelet.registered(eventually)
-        async with stand.agent(is_registered=False):
-            await asyncio.sleep(0)
-            assert kubelet.registrations == 2
-    async with stand.agent(is_registered=False):
+        await second.enter_async_context(stand.agent())
+        await decided(stand, "p", await stand.device())
+        await kubelet.admit("p", GPU_SHARE_RESOURCE, "gpu-share-0")
+        assert await kubelet.start(GPU_SHARE_RESOURCE, "gpu-share-0") == ""
+        files = stand.cdi_files()
+        assert kubelet.registrations == 2
+
+        await first.aclose()
         await kubelet.registered(eventually, at_least=4)
+        assert await kubelet.start(GPU_SHARE_RESOURCE, "gpu-share-0") == ""
+        assert stand.cdi_files() == files
+        patch = {"status": {"phase": "Succeeded"}}
+        await stand.kube.patch(PODS, "p", patch, "default", subresource="status")
+        await eventually(lambda: not stand.checkpoint() and stand.cdi_files() == [])
