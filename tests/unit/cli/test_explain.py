@@ -1,6 +1,7 @@
 """``dray explain`` reads Kubernetes objects alone, and says what it knows of a pod."""
 
 import asyncio
+import math
 from typing import Any
 
 import click
@@ -10,9 +11,9 @@ from tests.unit.cli.gpu_objects import claim, device, slice_of
 
 from dray.api.names import DRIVER, GPUPOOL, POOL_LABEL
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, PODS, SLICES
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, PODS, POOLS, SLICES
 from dray_cli import explain as module
-from dray_cli.explain import Explanation, explain, explain_pod, pod_name
+from dray_cli.explain import MOST_GPUS, Explanation, explain, explain_pod, pod_name
 from dray_cli.pod_life import PodLife
 
 POD: dict[str, Any] = {
@@ -30,6 +31,24 @@ ALLOCATED: dict[str, Any] = {
     "status": {"allocation": {"devices": {"results": [RESULT]}}},
 }
 WAITS: dict[str, Any] = {"status": {"explanation": "vram: 8 of 8 devices\ncpu: fails"}}
+
+
+async def test_gpus_of_large_clusters_are_not_evaluated_for_kube_schedulers_pods() -> None:
+    kube = MemoryKube()
+    await kube.create(POOLS, THEIRS)
+    await kube.create(SLICES, slice_of("node-1", device("gpu-1")))
+    asking = {"spec": {"containers": []}, "metadata": {**POD["metadata"], "uid": "uid-train"}}
+    await kube.create(PODS, {**POD, **asking}, "default")
+
+    async def reasons(gpus: int, most_gpus: float = MOST_GPUS) -> list[str]:
+        await kube.patch(POOLS, "fast", {"status": {"gpus": gpus}}, subresource="status")
+        return (await explain_pod(kube, "default", "train", most_gpus=most_gpus)).reasons
+
+    evaluated = await reasons(MOST_GPUS)
+    assert await reasons(MOST_GPUS + 1) == [
+        "the cluster has 4001 GPUs; more than 4000 are evaluated with --devices alone"
+    ]
+    assert await reasons(MOST_GPUS + 1, math.inf) == evaluated
 
 
 def test_a_waiting_pod_is_explained_line_by_line() -> None:
