@@ -5,11 +5,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from dray.api import names
+from dray.api.groups import GROUP_NAME_KEYS
 from dray.api.names import DERIVED_FROM_LABEL, DRIVER, POOL_LABEL
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
     NODES,
+    POD_GROUPS,
     PODS,
     POOLS,
     SLICES,
@@ -106,6 +109,39 @@ def test_an_allocation_that_moves_without_a_rollback_is_reported() -> None:
     made.apply(CLAIMS, Changed(claim("a", 6, CARDS[1])))
     (violation,) = made.check_all().violations
     assert "moved from" in violation
+
+
+def member(name: str, version: int, node: str) -> Object:
+    """A pod of a gang of two."""
+    annotations = {GROUP_NAME_KEYS[0]: "gang", names.GPUPOOL: "pool"}
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-of-{name}"}
+    obj: Object = {"metadata": metadata | {"annotations": annotations}, "status": {}}
+    return stamped(obj | {"spec": {"nodeName": node} if node else {}}, version)
+
+
+def of(pod: str, one: Object) -> Object:
+    """A claim of a pod."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": f"uid-of-{pod}"}
+    return one | {"metadata": one["metadata"] | {"ownerReferences": [owner | {"controller": True}]}}
+
+
+def gang_whose_first_pod_is_bound(card_of_b: str | None) -> list[str]:
+    """The violations."""
+    made = history()
+    group = {"metadata": {"name": "gang", "namespace": "default"}, "spec": {"minMember": 2}}
+    made.apply(POD_GROUPS, Changed(stamped(group, 2)))
+    for version, name in ((3, "a"), (4, "b")):
+        made.apply(PODS, Changed(member(name, version, "")))
+    made.apply(CLAIMS, Changed(of("a", claim("a", 5, CARDS[0]))))
+    made.apply(CLAIMS, Changed(of("b", claim("b", 6, card_of_b))))
+    made.apply(PODS, Changed(member("a", 7, "n1")))
+    return [one for one in made.check_all().violations if "of its group" in one]
+
+
+def test_a_pod_of_a_gang_that_is_bound_before_all_have_devices_is_reported() -> None:
+    assert gang_whose_first_pod_is_bound(CARDS[1]) == []
+    (violation,) = gang_whose_first_pod_is_bound(None)
+    assert violation == "pod a is bound while 1 pods of its group have devices"
 
 
 def test_an_allocation_that_was_rolled_back_first_may_move() -> None:

@@ -28,6 +28,8 @@ FAST_SETTINGS: Mapping[str, str] = {
     # Less than a tenth, because the end of a run waits for it.
     "DRAY_TEMPLATES__UNUSED_AFTER": "2s",
     "DRAY_TEMPLATES__COLLECT_EVERY": "500ms",
+    "DRAY_GROUPS__GRACE": "6s",
+    "DRAY_ALLOCATOR__GROUP_HOLD": "6s",
     "DRAY_PUBLISHING__TICK": "100ms",
     "DRAY_PUBLISHING__STATUS_EVERY": "100ms",
     "DRAY_ALLOCATOR__UNCOMMITTED_AFTER": "3s",

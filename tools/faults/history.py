@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from dray.kube.convert import claim_from
+from dray.kube.convert_groups import group_member
 from dray.kube.memory_store import Event, Key, MemoryStore
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
     NODES,
+    POD_GROUPS,
     PODS,
     POOLS,
     SLICES,
@@ -142,6 +144,8 @@ def _apply(invariants: SimulationInvariants, change: ObservedChange) -> None:
     event = Event(change.resource, before, change.object)
     if change.resource == CLAIMS:
         invariants.violations.extend(_moved_allocations(event))
+    if change.resource == PODS:
+        invariants.violations.extend(_bound_in_part(invariants.store, event))
     if before is not None or change.object is not None:
         invariants.check(event)
 
@@ -162,13 +166,37 @@ def _moved_allocations(event: Event) -> list[str]:
     return [f"claim {name} moved from {before} to {after} without deallocation in between"]
 
 
+def _bound_in_part(store: MemoryStore, event: Event) -> list[str]:
+    """Violations of: a pod of a group is bound only if enough of its pods have devices."""
+    if event.before is None or event.after is None or not event.after["spec"].get("nodeName"):
+        return []
+    if event.before["spec"].get("nodeName"):
+        return []
+    member = group_member(event.after)
+    key = None if member is None else member.group
+    group = None if key is None else store.of(POD_GROUPS).get((key.namespace, key.name))
+    if group is None:
+        return []
+    members = {
+        one["metadata"]["uid"]
+        for one in store.of(PODS).values()
+        if (other := group_member(one)) is not None and other.group == key
+    }
+    claims = map(claim_from, store.of(CLAIMS).values())
+    ready = members & {one.pod_uid for one in claims if one.allocation is not None}
+    if len(ready) >= group["spec"]["minMember"]:
+        return []
+    name = event.after["metadata"]["name"]
+    return [f"pod {name} is bound while {len(ready)} pods of its group have devices"]
+
+
 def _devices_of(claim: Object) -> list[str]:
     allocation = claim_from(claim).allocation
     devices = allocation.devices if allocation is not None else ()
     return sorted(f"{one.id.pool}/{one.id.device}" for one in devices)
 
 
-WATCHED = (NODES, POOLS, SLICES, TEMPLATES, CLAIMS, PODS, BIND_REQUESTS)
+WATCHED = (NODES, POOLS, SLICES, TEMPLATES, POD_GROUPS, CLAIMS, PODS, BIND_REQUESTS)
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ A seed determines the plan, not the outcome, which depends on the processes' tim
 """
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -35,6 +35,9 @@ REFUSED = (
 TENANT_PODS = 3
 """Pods of that namespace."""
 
+GANGS = ("gang-one", "gang-two")
+"""PodGroups that compete for the dedicated nodes."""
+
 Kind = Literal["kill", "pause", "empty", "refuse"]
 
 
@@ -51,6 +54,8 @@ class PlannedPod:
     life_s: float | None
     """None: until the end."""
     namespace: str = NAMESPACE
+    group: str = ""
+    """Its PodGroup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,12 @@ class FaultPlan:
     """Starts when everything is deleted; ``at_s`` counts from then."""
     deleted_share: float
     """Share of the running pods that is deleted if others wait for GPUs."""
+    groups: tuple[str, ...] = GANGS
+    """PodGroups; all of their pods start together or not at all."""
+
+    def size(self, group: str) -> int:
+        """The number of a group's pods, which is its minimum."""
+        return sum(pod.group == group for pod in self.pods)
 
     def lines(self) -> list[str]:
         """A readable description."""
@@ -124,7 +135,7 @@ def draw(seed: int, processes: Iterable[str]) -> FaultPlan:
         ]
     return FaultPlan(
         seed,
-        tuple(pods),
+        (*pods, *_gangs(seed)),
         tuple(sorted(faults, key=lambda fault: fault.at_s)),
         ending if draw.random() < 0.4 else None,
         draw.uniform(0.3, 0.8),
@@ -155,6 +166,16 @@ def _fault(
         case _:
             for_s = draw.uniform(0.0, LONGEST_OUTAGE_S)
     return StackFault(round(at_s, 2), kind, target, round(for_s, 2), at_change)
+
+
+def _gangs(seed: int) -> Iterator[PlannedPod]:
+    """Two gangs of equal pods with whole GPUs: often there is room for one of them."""
+    draw = random.Random(f"faults-gangs-{seed}")
+    size, gpus = draw.choice(((2, 3), (2, 2), (3, 1), (4, 1)))
+    for group in GANGS:
+        for number in range(size):
+            at_s = round(draw.uniform(0.0, FAULTS_S * 0.8), 2)
+            yield PlannedPod(f"{group}-{number}", at_s, DEDICATED, gpus, 300, 4, None, group=group)
 
 
 def _planned_pod(draw: random.Random, name: str) -> PlannedPod:

@@ -109,6 +109,8 @@ class FaultTrial:
         await self._until(kube, "the watches are behind", lambda now: _behind(history, now))
 
     async def _run_faults(self, users: StackUsers, history: StackHistory) -> None:
+        for name in self._plan.groups:
+            await users.group(name, self._plan.size(name))
         began_s = time.monotonic()
         async with _first_error() as group:
             for pod in self._plan.pods:
@@ -130,6 +132,8 @@ class FaultTrial:
                 group.create_task(self._cause(self._plan.final_fault, now_s, history, users))
             for pod in self._plan.pods:
                 group.create_task(users.delete(pod.name, pod.namespace))
+        for name in self._plan.groups:
+            await users.delete_group(name)
         self._report("deleted everything")
 
     async def _cause(

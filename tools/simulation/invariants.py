@@ -18,12 +18,14 @@ from dray.api.names import (
 from dray.api.pods import Pod
 from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, pod_from, slice_from, time_from
+from dray.kube.convert_groups import group_member
 from dray.kube.memory_store import Event, MemoryStore
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
     EVENTS,
     NODES,
+    POD_GROUPS,
     PODS,
     POOLS,
     SLICES,
@@ -277,16 +279,43 @@ class QuietChecks:
         return [*self._waiting(), *self._leftovers()]
 
     def _waiting(self) -> Iterable[str]:
+        yield from self._waiting_groups()
         for obj in self._store.of(PODS).values():
             metadata, pod = obj["metadata"], pod_from(obj)
             if metadata.get("deletionTimestamp"):
                 yield f"pod {pod.name} is being deleted and does not end"
+            elif pod.member is not None and not pod.node:
+                continue  # See its group.
             elif not pod.node and pod.claims and ("", pod.pool) in self._store.of(POOLS):
                 fitting = [name for name in self._nodes(pod.pool) if self._fits(obj, name)]
                 if fitting:
                     yield from self._check_waiting_pod(obj, fitting)
             elif pod.node and obj["status"].get("phase") == "Pending":
                 yield f"pod {pod.name} is bound to {pod.node}, but does not start"
+
+    def _waiting_groups(self) -> Iterator[str]:
+        """Groups of which too few pods run, and those that wait although they fit. Their pods are
+        equal."""
+        members: dict[tuple[str, str], list[Object]] = {}
+        for obj in self._store.of(PODS).values():
+            if (member := group_member(obj)) is not None and obj["status"].get("phase") != "Failed":
+                key = member.group.namespace, member.group.name
+                members.setdefault(key, []).append(obj)
+        for key, pods in members.items():
+            group = self._store.of(POD_GROUPS).get(key)
+            waiting = [obj for obj in pods if not obj["spec"].get("nodeName")]
+            lacks = (group["spec"]["minMember"] if group else 0) - len(pods) + len(waiting)
+            if lacks > 0 and len(waiting) < len(pods):
+                yield f"{lacks} pods of group {key[1]} lack to its minimum, and others run"
+            if not waiting or lacks > len(waiting) or self._refusals():
+                continue
+            room = sum(self._room(waiting[0], node) for node in self._nodes_of(waiting[0]))
+            if room >= max(1, lacks):
+                yield f"group {key[1]} waits for {lacks} pods, and there is room for {room}"
+
+    def _nodes_of(self, pod: Object) -> list[str]:
+        pool = pod_from(pod).pool
+        return self._nodes(pool) if ("", pool) in self._store.of(POOLS) else []
 
     def _check_waiting_pod(self, pod: Object, fitting: list[str]) -> Iterable[str]:
         """Problems of a pod that waits although a node has room for it."""
@@ -340,26 +369,29 @@ class QuietChecks:
         )
 
     def _fits(self, pod: Object, node: str) -> bool:
+        return self._room(pod, node) > 0
+
+    def _room(self, pod: Object, node: str) -> int:
+        """How many pods like this one fit on a node, one per free device at most."""
         here = [
             other
             for other in self._store.of(PODS).values()
             if other["spec"].get("nodeName") == node and other["status"].get("phase") not in _ENDED
         ]
         allocatable = self._store.get(NODES, node, "")["status"]["allocatable"]
-        if len(here) + 1 > int(allocatable["cpu"]):  # every pod requests one cpu
-            return False
+        cpus = int(allocatable["cpu"]) - len(here)  # every pod requests one cpu
         names = [other["metadata"]["name"] for other in here]
         if any(
             refusal.is_read(PODS.plural, name) for refusal in self._refusals() for name in names
         ):
-            return False  # A leader that never could read such a pod counts its node as full.
+            return 0  # A leader that never could read such a pod counts its node as full.
         shape = requested(pod)
         free = [
             device
             for device in self._devices(node)
             if all(self._free(device, name) >= shape[name] for name in BUDGETS)
         ]
-        return len(free) >= shape["count"]
+        return max(0, min(cpus, len(free) // shape["count"]))
 
     def _devices(self, node: str) -> list[DeviceId]:
         unhealthy = set(self._unhealthy())
