@@ -35,6 +35,24 @@ async def test_a_killed_program_returns_and_running_pods_stay(
     await real_cluster.recounted()
 
 
+async def test_pods_that_are_prepared_while_containerd_is_killed_run_when_it_is_back(
+    real_cluster: RealCluster,
+) -> None:
+    names = [f"mid-prepare-{number}" for number in range(4)]
+    for name in names:
+        await real_cluster.submit(name, DEDICATED)
+
+    async def one_is_prepared() -> bool:
+        return bool(real_cluster.cdi_files(NODE))
+
+    await real_cluster.until(one_is_prepared, "a claim is prepared")
+    await real_cluster.restart(f"containerd-{NODE}")
+    await real_cluster.running(*names)
+    await real_cluster.recounted()
+    await real_cluster.delete(*names)
+    assert real_cluster.cdi_files(NODE) == []
+
+
 async def test_cdi_files_that_are_lost_are_written_again_by_the_next_agent(
     real_cluster: RealCluster,
 ) -> None:
