@@ -1,0 +1,258 @@
+"""A node with a real kubelet, as root: ``python -m benchmarks.node``. Needs Go, as real tests do.
+
+Pods run as containers on one node with eight simulated GPUs, one after the other unless it says
+otherwise. The node-agent is a process of its own; CPU time is the process's, as the kernel counts
+it. ``prepare`` is what the agent takes from the kubelet's call to its answer, with the checkpoint
+on the disk.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.control_plane_meter import process_cpu_s
+from benchmarks.end_to_end import configure
+from benchmarks.machine import machine, percentiles
+from dray.api.names import (
+    GPU_COUNT,
+    GPUPOOL,
+    HEALTH_TAINT,
+    POOL_LABEL,
+    TFLOPS_REQUEST,
+    VRAM_REQUEST,
+)
+from dray.bus.jetstream import connect as connect_bus
+from dray.bus.ports import Bus
+from dray.bus.topology import EVENTS_STREAM
+from dray.kube.ports import PODS, SLICES, Changed, Kube, Object
+from dray.messages.base import decode, subject_prefix
+from dray.messages.events import ClaimPrepared
+from dray_sandbox.layout import SimulatedNode, StackOptions
+from dray_sandbox.stack import Stack
+from tools.retry import connect_with_retries
+
+POOL: Final = "my-gpu-pool"
+NODE: Final = "sim-1"
+AGENT: Final = f"node-agent-{NODE}"
+GPUS: Final = 8
+_WITHIN_S: Final = 300.0
+
+
+@dataclass(slots=True)
+class Bench:
+    """A running stack, and what was seen of its pods."""
+
+    stack: Stack
+    kube: Kube
+    bus: Bus
+    started_s: dict[str, float] = field(default_factory=dict)
+    """When a pod's container was seen to run, by name."""
+    prepared_ms: list[float] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for a condition of what was seen."""
+        async with asyncio.timeout(_WITHIN_S):
+            while not is_so():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def watch_pods(self) -> None:
+        """Loop: note which containers run."""
+        async for event in self.kube.watch(PODS):
+            if isinstance(event, Changed):
+                statuses = event.object.get("status", {}).get("containerStatuses") or ()
+                if statuses and "running" in statuses[0].get("state", {}):
+                    name = event.object["metadata"]["name"]
+                    self.started_s.setdefault(name, time.monotonic())
+                    self.changed.set()
+
+    async def read_events(self) -> None:
+        """Loop: note how long preparations took."""
+        subjects = [f"{subject_prefix(ClaimPrepared)}.>"]
+        async for delivered in self.bus.read(EVENTS_STREAM, subjects=subjects):
+            self.prepared_ms.append(decode(delivered, ClaimPrepared).took_us / 1000)
+            self.changed.set()
+
+    async def run(self, *pods: Object) -> list[float]:
+        """Create pods at once, and delete them; milliseconds until each of them ran."""
+        names = [pod["metadata"]["name"] for pod in pods]
+        began_s = time.monotonic()
+        await asyncio.gather(*(self.kube.create(PODS, pod, "default") for pod in pods))
+        await self.until(lambda: all(name in self.started_s for name in names))
+        for name in names:
+            await self.kube.delete(PODS, name, "default", grace_period_s=0)
+        return [(self.started_s[name] - began_s) * 1000 for name in names]
+
+    def agent_pid(self) -> int:
+        """The node-agent itself, which the process that entered its node has started."""
+        pid = self.stack.runner.pids()[AGENT]
+        while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            pid = int(children[0])
+        return pid
+
+    def agent_cpu_s(self) -> float:
+        """CPU time of the node-agent so far."""
+        return process_cpu_s(self.agent_pid())
+
+    def agent_mib(self, which: str) -> float:
+        """Memory of the node-agent: ``VmHWM``, the most so far, or ``VmRSS``."""
+        status = Path(f"/proc/{self.agent_pid()}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith(which))
+        return int(line.split()[1]) / 1024
+
+    async def tainted(self) -> bool:
+        """Whether a device has the taint of unhealthy ones."""
+        listed = await self.kube.list(SLICES, field_selector=f"spec.nodeName={NODE}")
+        return any(
+            taint["key"] == HEALTH_TAINT
+            for one in listed.objects
+            for device in one["spec"].get("devices") or ()
+            for taint in device.get("taints") or ()
+        )
+
+
+def pod(name: str, gpus: int) -> Object:
+    """A pod with small shares of as many GPUs; none: without GPUs, on the same node."""
+    annotations = {
+        GPUPOOL: POOL,
+        TFLOPS_REQUEST: "1",
+        VRAM_REQUEST: "64Mi",
+        GPU_COUNT: str(gpus),
+    }
+    container = {"name": "app", "image": "app", "imagePullPolicy": "IfNotPresent"}
+    spec: Object = {"containers": [container], "tolerations": [{"operator": "Exists"}]}
+    if not gpus:
+        return {"metadata": {"name": name}, "spec": spec}
+    return {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+
+
+@asynccontextmanager
+async def bench() -> AsyncIterator[Bench]:
+    """A stack of one real node."""
+    node = SimulatedNode(NODE, "A100", GPUS, {POOL_LABEL: POOL})
+    options = StackOptions(
+        name="bench-node", control_plane="real", kubelet="real", nodes=(node,), log_level="warning"
+    )
+    async with Stack(options) as stack:
+        record = stack.record
+        kube = await connect_with_retries(record.kubeconfig, user_agent="dray-bench")
+        password = record.nats_passwords["admin"]
+        bus = await connect_bus(record.nats_url, name="bench", user="admin", password=password)
+        made = Bench(stack, kube, bus)
+        watching = [asyncio.create_task(loop()) for loop in (made.watch_pods, made.read_events)]
+        try:
+            await configure(kube)
+            yield made
+        finally:
+            for task in watching:
+                task.cancel()
+            for task in watching:
+                with suppress(asyncio.CancelledError):
+                    await task
+            await bus.close()
+            await kube.close()
+
+
+async def measure(samples: int, burst: int, idle_s: float) -> dict[str, Any]:
+    """All figures."""
+    found: dict[str, Any] = {}
+    async with bench() as made:
+        await made.run(pod("warm-up", GPUS))
+        made.prepared_ms.clear()
+        with_gpus, without = list[float](), list[float]()
+        for number in range(samples):
+            with_gpus += await made.run(pod(f"gpus-{number}", GPUS))
+            without += await made.run(pod(f"plain-{number}", 0))
+        await made.until(lambda: len(made.prepared_ms) == samples)
+        found["prepare 8 devices, ms"] = percentiles(made.prepared_ms)
+        found["created → started, 8 GPUs, ms"] = percentiles(with_gpus)
+        found["created → started, no GPU, ms"] = percentiles(without)
+        made.prepared_ms.clear()
+        before_s = made.agent_cpu_s()
+        started_ms = await made.run(*(pod(f"burst-{number}", 1) for number in range(burst)))
+        await made.until(lambda: len(made.prepared_ms) == burst)
+        found[f"{burst} pods at once, last started, ms"] = max(started_ms)
+        found[f"{burst} pods at once, CPU of the agent, s"] = made.agent_cpu_s() - before_s
+        found[f"{burst} pods at once, prepare, ms"] = percentiles(made.prepared_ms)
+        await asyncio.sleep(5.0)
+        before_s = made.agent_cpu_s()
+        await asyncio.sleep(idle_s)
+        found["idle agent, percent of a core"] = (made.agent_cpu_s() - before_s) / idle_s * 100
+        found["agent, MiB at most"] = made.agent_mib("VmHWM")
+        found["health event → taint, ms"] = percentiles([await _health(made) for _ in range(5)])
+        found |= await _restart(made)
+    return found
+
+
+async def _health(made: Bench) -> float:
+    file = made.stack.nodes_directory / NODE / "dray" / "node-agent" / "unhealthy"
+    began_s = time.monotonic()
+    file.write_text("0 xid-79\n")
+    taken_ms = await _until(made.tainted, began_s)
+    file.unlink()
+
+    async def is_well() -> bool:
+        return not await made.tainted()
+
+    await _until(is_well, began_s)
+    return taken_ms
+
+
+async def _restart(made: Bench) -> Mapping[str, float]:
+    """Kill the agent and start it again."""
+    registry = made.stack.nodes_directory / NODE / "kubelet" / "plugins_registry"
+    await made.stack.kill(AGENT)
+    old = {path.name for path in registry.glob("*.sock")}
+    began_s = time.monotonic()
+    starting = asyncio.create_task(made.stack.restart(AGENT))
+
+    async def serves() -> bool:
+        return bool({path.name for path in registry.glob("*.sock")} - old)
+
+    socket_ms = await _until(serves, began_s)
+    await starting
+    return {
+        "agent started → socket, ms": socket_ms,
+        "agent started → ready, ms": (time.monotonic() - began_s) * 1000,
+    }
+
+
+async def _until(is_so: Callable[[], Awaitable[bool]], began_s: float) -> float:
+    """Milliseconds until it was so."""
+    async with asyncio.timeout(_WITHIN_S):
+        while not await is_so():  # noqa: ASYNC110 - files tell nobody
+            await asyncio.sleep(0.01)
+    return (time.monotonic() - began_s) * 1000
+
+
+@click.command()
+@click.option("--samples", default=30, show_default=True, help="Pods, one at a time.")
+@click.option("--burst", default=100, show_default=True, help="Pods at once.")
+@click.option("--idle-s", default=60.0, show_default=True, help="How long the idle agent is seen.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+def main(samples: int, burst: int, idle_s: float, output: str) -> None:
+    """Measure a node with a real kubelet."""
+    load = os.getloadavg()[0]
+    found = asyncio.run(measure(samples, burst, idle_s))
+    if output == "json":
+        figures = {"machine": machine(), "load": load, "figures": found}
+        click.echo(json.dumps(figures, indent=2))
+        return
+    click.echo(f"{machine()}, load {load:.1f}\n")
+    for what, value in found.items():
+        shown = value if isinstance(value, dict) else {"": value}
+        parts = "   ".join(f"{name} {one:.6g}".strip() for name, one in shown.items())
+        click.echo(f"  {what:<45} {parts}")
+
+
+if __name__ == "__main__":
+    main()
