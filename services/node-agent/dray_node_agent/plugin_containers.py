@@ -147,7 +147,7 @@ class PluginContainers:
         for first_id, record in records.items():
             if record.claim_uid and record.claim_uid not in claims:
                 self._cdi.remove(record.cdi_device)
-                self._records.remove(first_id)
+                self._records.remove(first_id, record)
         for name in {*files} - {record.cdi_device for record in records.values()}:
             self._cdi.remove(name)
 
@@ -184,7 +184,7 @@ class PluginContainers:
         return prepared
 
     def _write(self, first_id: str, claim: PreparedClaim) -> None:
-        record = self._records.all().get(first_id)
+        record = self._records.get(first_id)
         if record is None:
             raise NotPreparedError(
                 f"node-agent has no record of {first_id}, which the kubelet gave to a container: "

@@ -44,12 +44,10 @@ def plugin_devices(
     ids = [f"{resource.rpartition('/')[2]}-{number}" for number in range(gpus * each)]
     failed: dict[str, None] = {}
     for device in unhealthy:
-
-        def order(one: str, device: str = device) -> int:
-            return 0 if device in held.get(one, ()) else 2 if one in held else 1
-
-        left = sorted((one for one in ids if one not in failed), key=order)
-        failed |= dict.fromkeys(left[:each])
+        users = [one for one in ids if device in held.get(one, ())]
+        unused = [one for one in ids if one not in held]
+        in_order = dict.fromkeys((*users, *unused, *ids))
+        failed |= dict.fromkeys([one for one in in_order if one not in failed][:each])
     return tuple(DeviceSlot(one, one not in failed) for one in ids)
 
 

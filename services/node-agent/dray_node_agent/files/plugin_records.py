@@ -5,6 +5,7 @@ runtimes cache what a name stands for, so each answer has a name of its own.
 """
 
 import secrets
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -26,40 +27,47 @@ class PluginRecord(msgspec.Struct, frozen=True):
 
 class PluginRecords:
     """One small file per container, or per containers that take turns, in ``folder``. Methods block
-    for the disk and raise OSError."""
+    for the disk, raise OSError, and may be called by several threads."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._lock = threading.Lock()
 
     def add(self, first_id: str) -> PluginRecord:
         """The record of a container that gets ids. Containers of one pod that take turns with them
         share it: none of them has started yet."""
-        known = self.all().get(first_id)
-        if known is not None and not known.claim_uid:
-            return known
-        record = PluginRecord(secrets.token_hex(_NAME_BYTES))
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._write(first_id, record)
-        return record
+        with self._lock:
+            known = self.get(first_id)
+            if known is not None and not known.claim_uid:
+                return known
+            record = PluginRecord(secrets.token_hex(_NAME_BYTES))
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._write(first_id, record)
+            return record
 
     def assign(self, first_id: str, claim_uid: str) -> None:
-        """The claim with the container's GPUs."""
-        if (record := self.all().get(first_id)) is not None and record.claim_uid != claim_uid:
-            self._write(first_id, msgspec.structs.replace(record, claim_uid=claim_uid))
+        """Note the claim with the container's GPUs."""
+        with self._lock:
+            if (record := self.get(first_id)) is not None and record.claim_uid != claim_uid:
+                self._write(first_id, msgspec.structs.replace(record, claim_uid=claim_uid))
 
-    def remove(self, first_id: str) -> None:
-        """Forget a container."""
-        self._path(first_id).unlink(missing_ok=True)
+    def remove(self, first_id: str, record: PluginRecord) -> None:
+        """Forget a container that has ended, unless another one has its ids by now."""
+        with self._lock:
+            if self.get(first_id) == record:
+                self._path(first_id).unlink()
+
+    def get(self, first_id: str) -> PluginRecord | None:
+        """The record of a container; None: there is none that can be read."""
+        try:
+            return msgspec.json.decode(self._path(first_id).read_bytes(), type=PluginRecord)
+        except (msgspec.MsgspecError, FileNotFoundError):
+            return None
 
     def all(self) -> Mapping[str, PluginRecord]:
         """The records that can be read."""
-        found = {}
-        for path in self._folder.glob("*.json"):
-            try:
-                found[path.stem] = msgspec.json.decode(path.read_bytes(), type=PluginRecord)
-            except (msgspec.MsgspecError, FileNotFoundError):
-                continue
-        return found
+        names = [path.stem for path in self._folder.glob("*.json")]
+        return {name: record for name in names if (record := self.get(name)) is not None}
 
     def _write(self, first_id: str, record: PluginRecord) -> None:
         write_atomically(self._path(first_id), msgspec.json.encode(record))
