@@ -40,7 +40,8 @@ from dray_node_agent.gpus.driver_files import DriverFiles
 from dray_node_agent.gpus.reader import GpuReader
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
-from dray_node_agent.kubelet.device_plugin import DevicePlugin, given_devices
+from dray_node_agent.kubelet.device_plugin import DevicePlugin
+from dray_node_agent.kubelet.pod_resources import given_devices
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import CompletedPreparation, Preparer
 from dray_node_agent.kubelet.server import KubeletServer
@@ -240,7 +241,7 @@ def assemble(
     health.registry.register(
         GpuUsageCollector(node.name, lambda: agent.snapshot, lambda: agent.usage, holders)
     )
-    written: dict[str, lifetime.Loop] = {} if journal is None else {"journal": journal.run}
+    optional: dict[str, lifetime.Loop] = {} if journal is None else {"journal": journal.run}
     if node.device_plugin:
         sources = PluginSources(
             agent.inventory,
@@ -258,12 +259,9 @@ def assemble(
             sources,
         )
         plugin = DevicePlugin(containers, node.device_plugins_dir, process)
-        health.check("device-plugin", lambda: plugin.problem or None)
-        lock = AgentLock(node.state_dir / "device-plugin.lock")
-        loops = {"kubelet": plugin.run, "release": containers.release}
-        written["device-plugin"] = partial(agent.serve_device_plugin, loops, lock)
+        optional["device-plugin"] = _device_plugin(node, agent, containers, plugin, health)
     return {
-        **written,
+        **optional,
         "gpus": agent.watch_gpus,
         "usage": agent.watch_usage,
         "enforcement": agent.enforce,
@@ -276,6 +274,19 @@ def assemble(
         "inventory": reporter.report_inventory,
         "events": reporter.report_events,
     }
+
+
+def _device_plugin(
+    node: NodeGroup,
+    agent: NodeAgent,
+    containers: PluginContainers,
+    plugin: DevicePlugin,
+    health: HealthPages,
+) -> lifetime.Loop:
+    health.check("device-plugin", lambda: plugin.problem or None)
+    loops = {"kubelet": plugin.run, "release": containers.release}
+    lock = AgentLock(node.state_dir / "device-plugin.lock")
+    return partial(agent.serve_device_plugin, loops, lock)
 
 
 def _add_health_checks(

@@ -1,4 +1,4 @@
-"""The kubelet's device plugin API, v1beta1, and its pod resources API, v1.
+"""The kubelet's device plugin API, v1beta1.
 
 One socket per resource. A kubelet that restarts empties the folder of sockets: the plugin then
 serves on a new one and registers again.
@@ -6,7 +6,6 @@ serves on a new one and registers again.
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -15,8 +14,9 @@ import structlog
 
 from dray.api.errors import DrayError
 from dray.runtime.backoff import Backoff
-from dray_node_agent.decisions.device_plugin import IDS_PER_GPU, ContainerDevices, DeviceSlot
-from dray_node_agent.kubelet.generated import device_plugin_pb2, pod_resources_pb2
+from dray_node_agent.decisions.device_plugin import IDS_PER_GPU, DeviceSlot
+from dray_node_agent.kubelet.client import call
+from dray_node_agent.kubelet.generated import device_plugin_pb2
 from dray_node_agent.kubelet.server import SocketError, method_handlers, serving
 
 KUBELET_SOCKET: Final = "kubelet.sock"
@@ -25,7 +25,7 @@ VERSION: Final = "v1beta1"
 _LOOK_EVERY_S: Final = 0.5
 _REPEAT_S: Final = 5.0
 """How often the kubelet gets an unchanged list."""
-_CALL_TIMEOUT_S: Final = 10.0
+_UNREGISTERED: Final = "the kubelet has not registered the device plugin yet"
 _HEALTH: Final = {True: "Healthy", False: "Unhealthy"}
 
 
@@ -58,8 +58,13 @@ class DevicePlugin:
         self._folder = folder
         self._instance = instance
         self._log = structlog.get_logger()
-        self.problem = "the kubelet has not registered the device plugin yet"
-        """Empty once it has."""
+        self._problems = dict.fromkeys(IDS_PER_GPU, _UNREGISTERED)
+        """By resource; empty: it is registered, or not offered."""
+
+    @property
+    def problem(self) -> str:
+        """Why the kubelet has not registered a resource; empty: it has registered all."""
+        return next(filter(None, self._problems.values()), "")
 
     async def run(self) -> None:
         """Loop: serve all resources."""
@@ -75,14 +80,15 @@ class DevicePlugin:
                 backoff.reset()
             except (grpc.aio.AioRpcError, SocketError, OSError) as error:
                 why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
-                self.problem = f"resource {resource} is not registered with the kubelet: {why}"
+                problem = f"resource {resource} is not registered with the kubelet: {why}"
+                self._problems[resource] = problem
                 self._log.warning("device plugin not registered", resource=resource, error=why)
             await backoff.pause()
 
     async def _serve(self, resource: str) -> None:
         """Serve until the kubelet restarts, or the node's GPUs are not dray's any more."""
         while not self._backend.is_offered:
-            self.problem = ""
+            self._problems[resource] = ""
             await asyncio.sleep(_LOOK_EVERY_S)
         path = self._folder / f"dray-{resource.rpartition('/')[2]}-{self._instance}.sock"
         path.unlink(missing_ok=True)
@@ -90,7 +96,7 @@ class DevicePlugin:
         try:
             kubelet = (self._folder / KUBELET_SOCKET).stat().st_ino
             await self._register(resource, path.name)
-            self.problem = ""
+            self._problems[resource] = ""
             self._log.info("the kubelet registered the device plugin", resource=resource)
             await self._until_changed(path, kubelet)
         finally:
@@ -117,13 +123,8 @@ class DevicePlugin:
             resource_name=resource,
             options=device_plugin_pb2.DevicePluginOptions(pre_start_required=True),
         )
-        async with _calling(self._folder / KUBELET_SOCKET) as channel:
-            call = channel.unary_unary(
-                f"/{VERSION}.Registration/Register",
-                request_serializer=lambda one: one.SerializeToString(),
-                response_deserializer=device_plugin_pb2.Empty.FromString,
-            )
-            await call(request, timeout=_CALL_TIMEOUT_S)
+        method = f"/{VERSION}.Registration/Register"
+        await call(self._folder / KUBELET_SOCKET, method, request, device_plugin_pb2.Empty)
 
     def _handlers(self, resource: str) -> Any:
         messages = device_plugin_pb2
@@ -172,43 +173,3 @@ class DevicePlugin:
             },
             {"ListAndWatch": (list_and_watch, messages.Empty)},
         )
-
-
-class PodResourcesUnavailableError(DrayError):
-    """The kubelet does not say which devices its containers have."""
-
-
-async def given_devices(socket: Path) -> list[ContainerDevices]:
-    """What the kubelet has given to the containers of its active pods. Raises
-    PodResourcesUnavailableError."""
-    try:
-        async with _calling(socket) as channel:
-            call = channel.unary_unary(
-                "/v1.PodResourcesLister/List",
-                request_serializer=lambda one: one.SerializeToString(),
-                response_deserializer=pod_resources_pb2.ListPodResourcesResponse.FromString,
-            )
-            answer = await call(
-                pod_resources_pb2.ListPodResourcesRequest(), timeout=_CALL_TIMEOUT_S
-            )
-    except grpc.aio.AioRpcError as error:
-        raise PodResourcesUnavailableError(
-            f"the kubelet's pod resources API at {socket} does not answer: {error.details()}; is "
-            "its folder mounted (DRAY_NODE__POD_RESOURCES_SOCKET)?"
-        ) from error
-    return [
-        ContainerDevices(
-            pod.namespace, pod.name, container.name, one.resource_name, tuple(one.device_ids)
-        )
-        for pod in answer.pod_resources
-        for container in pod.containers
-        for one in container.devices
-    ]
-
-
-@asynccontextmanager
-async def _calling(socket: Path) -> AsyncIterator[Any]:
-    # The kubelet's server checks the authority, which is the path otherwise.
-    options = [("grpc.default_authority", "localhost")]
-    async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
-        yield channel
