@@ -24,7 +24,7 @@ DEFAULT_POOLS = ("my-gpu-pool", "production-pool", "default")
 SCHEDULER_NAMES = (*DEFAULT_SCHEDULER_NAMES, VOLCANO_SCHEDULER)
 """Scheduler names of pods that dray schedules: local clusters have no Volcano."""
 GPU_RESOURCES = (GPU_RESOURCE,)
-"""Resources that mean whole GPUs of dray: local clusters have no device plugin."""
+"""Resources that mean whole GPUs of dray: local clusters have no device plugin but dray's."""
 DEFAULT_NODES = 3
 DEFAULT_GPUS = 8
 

@@ -90,9 +90,9 @@ async def _serve(kubelets: Kubelets, containers_port: int) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(kubelets.run())
         if containers_port:
-            from dray_sandbox.kubelet.containers_endpoint import refuse_for_ever  # Slow to import
+            from dray_sandbox.kubelet.containers_endpoint import refuse_forever  # Slow to import
 
-            group.create_task(refuse_for_ever(containers_port))
+            group.create_task(refuse_forever(containers_port))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,7 +21,7 @@ NO_CONTAINERS: Final = (
 )
 
 
-async def refuse_for_ever(port: int) -> None:
+async def refuse_forever(port: int) -> None:
     """Answer every HTTPS request on ``port`` with the sentence."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", _refuse)

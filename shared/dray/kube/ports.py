@@ -15,10 +15,10 @@ from dray.api.errors import DrayError, PermanentError, TemporaryError
 from dray.api.names import API_GROUP
 
 Object = dict[str, Any]
-NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 """A Kubernetes object as JSON. Containers in opaque parts that are nested too deep, or too many,
 are ``msgspec.Raw``, see ``dray.api.json_codec``; ``fieldsV1`` of managed fields may be left
 out."""
+NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class KubeError(DrayError):

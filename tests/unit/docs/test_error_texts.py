@@ -30,7 +30,7 @@ from dray_webhook.decisions import (
     shape,
     volcano,
 )
-from dray_webhook.decisions.device_plugin import OFF
+from dray_webhook.decisions.device_plugin import WITHOUT_CLAIMS
 from dray_webhook.decisions.pools import NO_OTHER_WAY
 from dray_webhook.service import handler
 
@@ -61,7 +61,7 @@ BLOCK = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHORTEST = 28
 """Characters of a text that is a sentence to a person, and no piece of one."""
 NO_TEXT = "system:serviceaccount:"
-PIECES = (NO_OTHER_WAY, OFF)
+PIECES = (NO_OTHER_WAY, WITHOUT_CLAIMS)
 """Constants that are parts of sentences."""
 
 

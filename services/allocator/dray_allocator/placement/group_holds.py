@@ -22,9 +22,8 @@ def claimant(state: AllocatorState, pod: Pod) -> tuple[GroupKey | None, int]:
     if pod.member is None:
         return None, pod.priority
     group = state.facts.groups.groups.get(pod.member.group)
-    has_own = group is not None and group.priority is not None
-    priority = group.priority if group is not None and has_own else pod.priority
-    return pod.member.group, priority or 0
+    own = None if group is None else group.priority
+    return pod.member.group, pod.priority if own is None else own
 
 
 def is_free(state: AllocatorState, claim: HeldClaim) -> bool:

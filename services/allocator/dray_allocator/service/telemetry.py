@@ -190,21 +190,18 @@ class Traces:
     @contextmanager
     def _decided(self, record: Decided, sampled: list[PodDecision]) -> Iterator[str]:
         with ExitStack() as stack:
-            groups = {
-                pod.group.id: stack.enter_context(_group_span(record, pod.group, sampled))
-                for pod in sampled[:1]
-                if pod.group is not None
-            }
-            spans = [
-                stack.enter_context(self._placing(record, pod, tuple(groups.values())))
-                for pod in sampled
-            ]
+            of_group = []
+            if (group := sampled[0].group) is not None:
+                of_group = [stack.enter_context(_group_span(record, group, sampled))]
+            spans = [stack.enter_context(self._placing(record, pod, of_group)) for pod in sampled]
             # A record about several pods belongs to no single trace.
             yield spans[0].traceparent if len(record.pods) == 1 else ""
 
     @contextmanager
-    def _placing(self, record: Decided, pod: PodDecision, groups: Sequence[str]) -> Iterator[Span]:
-        """``groups``: positions of the decision on its group, if it is decided with one."""
+    def _placing(
+        self, record: Decided, pod: PodDecision, of_group: Sequence[str]
+    ) -> Iterator[Span]:
+        """``of_group``: the position of the decision on its group, if there is one."""
         wait = self._waits.get(pod.pod_uid)
         failed = wait.failed if wait is not None else ()
         with start(
@@ -212,7 +209,7 @@ class Traces:
             pod.traceparent,
             _attributes(record, pod.namespace, pod.name) | _choice(pod),
             kind="producer",
-            links=(*failed, *groups),
+            links=(*failed, *of_group),
             began_unix_ns=time_ns() - pod.took_us * 1000,
         ) as span:
             try:

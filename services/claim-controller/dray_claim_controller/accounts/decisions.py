@@ -13,13 +13,12 @@ from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.templates.decisions import Unusable, shape_of
 
 
-def lacks_claim(cache: ObjectCache, cached: CachedPod | None) -> bool:
+def lacks_claim(cache: ObjectCache, cached: CachedPod) -> bool:
     """Whether a claim must be made for the pod."""
-    pod = None if cached is None else cached.pod
-    if cached is None or pod is None or pod.node or pod.deleting or cached.terminal:
+    pod = cached.pod
+    if pod is None or pod.node or pod.deleting or cached.terminal or not pod.uses_device_plugin:
         return False
-    name = accounting_claim(pod.uid)
-    return pod.uses_device_plugin and cache.claim_named(pod.namespace, name) is None
+    return cache.claim_named(pod.namespace, accounting_claim(pod.uid)) is None
 
 
 def claim_of(pod: Object) -> Object | Unusable:

@@ -7,7 +7,7 @@ import structlog
 from dray.api.errors import DrayError
 from dray.runtime.clock import Clock
 
-_PATIENCE_S: Final = 5.0
+_REPORT_AFTER_S: Final = 5.0
 """Longer than a nats-server needs to start again."""
 
 
@@ -28,7 +28,7 @@ class StoreStatus:
     def problem(self) -> str | None:
         """Why nothing is stored, and since when; None: something was stored lately."""
         since_s = self._clock.monotonic_s() - self._stored_at_s
-        if self._error is None or since_s < _PATIENCE_S:
+        if self._error is None or since_s < _REPORT_AFTER_S:
             return None
         return (
             f"NATS has stored no fact for {since_s:.0f} s ({self._error}), and nothing is decided "

@@ -23,7 +23,7 @@ from dray_webhook.decisions.gpu_resources import resource_counts
 from dray_webhook.decisions.review import Object
 
 GPU_IDS_VARIABLE = "TENSOR_FUSION_GPU_IDS"
-OFF = f'the pod gets its GPUs without claims ({DRA_ENABLED} is not "true")'
+WITHOUT_CLAIMS = f'the pod gets its GPUs without claims ({DRA_ENABLED} is not "true")'
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +58,26 @@ def plugin_conflicts(
     bind it; ``refers``: it refers to a claim of dray."""
     if gated:
         yield (
-            f"{OFF}, and kube-scheduler would bind it, which does not know their node: name "
+            f"{WITHOUT_CLAIMS}, and kube-scheduler would bind it without knowing their node: name "
             "a GPUPool with spec.dedicated: true, leave out what only kube-scheduler reads, or set "
             f'{DRA_ENABLED}: "true" (GPUPool "{pool.name}")'
         )
     if containers.own:
         yield (
-            f"{OFF}, and its containers ask for GPUs of their own, which claims alone can tell "
-            f"apart: leave out {CONTAINER_GPUS} and {CONTAINER_GPU_COUNT}, ask for the GPUs in one "
-            f'container, or set {DRA_ENABLED}: "true"'
+            f"{WITHOUT_CLAIMS}, and its containers ask for GPUs of their own, which only claims "
+            f"can tell apart: leave out {CONTAINER_GPUS} and {CONTAINER_GPU_COUNT}, ask for the "
+            f'GPUs in one container, or set {DRA_ENABLED}: "true"'
         )
     if refers:
         yield (
-            f"{OFF}, and refers to a claim of dray in spec.resourceClaims: leave the entry out, or "
-            f'set {DRA_ENABLED}: "true"'
+            f"{WITHOUT_CLAIMS}, and refers to a claim of dray in spec.resourceClaims: leave the "
+            f'entry out, or set {DRA_ENABLED}: "true"'
         )
     lasting = {one.get("name", "") for one in spec.get("containers") or ()}
     if containers.sharing is not None and not lasting & {*containers.sharing}:
         yield (
-            f"{OFF}, and only init containers get them, which the kubelet does not list: name a "
-            f'container that stays, or set {DRA_ENABLED}: "true"'
+            f"{WITHOUT_CLAIMS}, and only init containers get them, but the kubelet lists only "
+            f'other containers: name one of these, or set {DRA_ENABLED}: "true"'
         )
 
 

@@ -40,8 +40,9 @@ def refuse_untainted(requests: Sequence[Object], where: str, view: View) -> Iter
     if view.cluster.device_taints:
         return
     foreign = list(_foreign(requests, view))
-    names = view.pools_of_dray() if foreign else ""
-    for name, entry in foreign if names else ():
+    if not foreign or not (names := view.pools_of_dray()):
+        return
+    for name, entry in foreign:
         yield (
             "this API server drops device taints (DRADeviceTaints is off), so kube-scheduler could "
             f'allocate devices of GPUPool {names} to {where}, request "{name}", while dray decides '

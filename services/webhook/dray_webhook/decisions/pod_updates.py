@@ -23,7 +23,7 @@ def restore_injected(
     after = annotations_of(pod)
     reverted = [name for name in OWN_ANNOTATIONS if after.get(name) != before.get(name)]
     has_claim = SHAPE in before and before.get(DRA_ENABLED) != "false"
-    # Written by the webhook where the pod did not say them.
+    # The webhook wrote these if the pod lacked them.
     written = (GPUPOOL,) if has_claim else (GPUPOOL, DRA_ENABLED)
     reverted += [name for name in written if name in before and name not in after]
     for name in reverted:
