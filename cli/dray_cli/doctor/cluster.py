@@ -39,7 +39,7 @@ AREA = "dray on it"
 _READ = "objects can be read"
 _LOOKED_AT = (CLASSES, POOLS, POLICIES, NODES, SLICES, TEMPLATES, CLAIMS)
 _MOST_NAMED = 10
-POLICY_NAMES = ("dray-pods", "dray-claims", "dray-templates", "dray-node-agents")
+POLICY_NAMES = ("dray-pods", "dray-claims", "dray-templates", "dray-node-agents", "dray-gpu-shares")
 """The ValidatingAdmissionPolicies of the chart (``files/policies.yaml``)."""
 _CALLING, _DENIED = "failed calling webhook", "admission webhook"
 """How the API server begins when a webhook does not answer, and when one has denied."""

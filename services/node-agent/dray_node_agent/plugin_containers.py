@@ -116,7 +116,8 @@ class PluginContainers:
     async def start(self, resource: str, ids: Collection[str]) -> None:
         """Write the CDI device of a container that is about to start. Raises DrayError, OSError."""
         container = container_of(await self._sources.given(), resource, ids)
-        pod = await self._pod(container)
+        # The watch may still show an earlier pod of the same name, whose GPUs are given away.
+        pod = await self._kube.get(PODS, container.pod, container.namespace)
         require_decision(pod, resource)
         claim = await self._prepared(pod)
         inventory = self._sources.inventory()
@@ -165,13 +166,6 @@ class PluginContainers:
         except NotFoundError:
             return True
         return False
-
-    async def _pod(self, container: ContainerDevices) -> Object:
-        for pod in self._pods.all():
-            metadata = pod["metadata"]
-            if (metadata["namespace"], metadata["name"]) == (container.namespace, container.pod):
-                return pod
-        return await self._kube.get(PODS, container.pod, container.namespace)
 
     async def _prepared(self, pod: Object) -> PreparedClaim:
         metadata = pod["metadata"]

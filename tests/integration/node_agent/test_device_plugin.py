@@ -312,3 +312,24 @@ async def test_of_two_agents_one_serves_and_the_other_takes_its_containers_over(
         patch = {"status": {"phase": "Succeeded"}}
         await stand.kube.patch(PODS, "p", patch, "default", subresource="status")
         await eventually(lambda: not stand.checkpoint() and stand.cdi_files() == [])
+
+
+async def test_the_successor_of_a_pod_of_the_same_name_gets_its_own_gpus(
+    stand, kubelet, eventually
+):
+    """The agent's watch is behind, and the first pod's claim is there until it is released."""
+    async with stand.agent():
+        await kubelet.registered(eventually)
+        await decided(stand, "p", await stand.device(0))
+        await kubelet.admit("p", GPU_SHARE_RESOURCE, "gpu-share-0")
+        assert await kubelet.start(GPU_SHARE_RESOURCE, "gpu-share-0") == ""
+        stand.kubes[-1].hold_watches()
+        await stand.kube.delete(PODS, "p", "default", grace_period_s=0)
+        kubelet.given.clear()
+        pod = await decided(stand, "p", await stand.device(1))
+        name = await kubelet.admit("p", GPU_SHARE_RESOURCE, "gpu-share-1")
+        assert await kubelet.start(GPU_SHARE_RESOURCE, "gpu-share-1") == ""
+        file = f"{CONTAINERS}{name.rpartition('=')[2]}.json"
+        text = (stand.group.cdi_dir / file).read_text()
+        assert f"NVIDIA_VISIBLE_DEVICES={pod['metadata']['annotations'][GPU_IDS]}" in text
+        stand.kubes[-1].release_watches()

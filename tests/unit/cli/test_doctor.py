@@ -152,7 +152,11 @@ def test_the_policies_that_are_looked_for_are_those_of_the_chart() -> None:
 @pytest.mark.parametrize(
     ("spoil", "grade", "text"),
     [
-        (lambda obj: False, "ok", "dray-pods, dray-claims, dray-templates, dray-node-agents"),
+        (
+            lambda obj: False,
+            "ok",
+            "dray-pods, dray-claims, dray-templates, dray-node-agents, dray-gpu-shares",
+        ),
         (
             lambda obj: obj["metadata"]["name"] == "dray-pods",
             "broken",

@@ -119,3 +119,43 @@ def test_pools_of_kube_scheduler_give_gpus_to_claims_alone(cluster):
     cluster.pool("theirs", owner="kube-scheduler")
     message = cluster.errors({P + "gpupool": "theirs", P + "dra-enabled": "false"})
     assert "gives GPUs to claims alone" in message
+
+
+@pytest.mark.parametrize("wish", ["limit", "annotations", "share"])
+def test_a_pod_that_is_sent_again_stays_as_it_is(cluster, pod, patched, wish):
+    """Another mutating webhook changed it, so that the API server calls dray's again."""
+    cluster.pool("dedicated", default=True)
+    none = {P + "tflops-request": None, P + "vram-request": None}
+    written = pod(WITHOUT | (none if wish != "share" else {}))
+    if wish == "limit":
+        written["spec"]["containers"][0]["resources"] = {"limits": {CARD: "2"}}
+    if wish == "annotations":
+        written["metadata"]["annotations"] |= {P + "dedicated-gpu": "true", P + "gpu-count": "2"}
+    first = patched(written, cluster.admit(written))
+    answer = cluster.admit(first)
+    assert answer.allowed, answer.message
+    assert patched(first, answer)["spec"] == first["spec"]
+
+
+def test_init_containers_take_turns_with_the_container_that_gets_the_cards(cluster, pod, patched):
+    none = {P + "tflops-request": None, P + "vram-request": None}
+    written = pod(WITHOUT | none | {P + "dedicated-gpu": "true"}, initContainers=[{"name": "init"}])
+    found = patched(written, cluster.admit(written))
+    assert amounts(found) == {CARD: "1"}
+    assert found["spec"]["initContainers"][0]["resources"]["limits"] == {CARD: "1"}
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_shares_that_a_user_takes_without_asking_are_removed(cluster, pod, patched, enabled):
+    asked = {P + "dra-enabled": enabled, P + "inject-container": "app"}
+    written = pod(WITHOUT | asked)
+    hoard = {"name": "hoard", "resources": {"limits": {SHARE: "64"}, "requests": {SHARE: "64"}}}
+    written["spec"]["containers"].append(hoard)
+    found = patched(written, cluster.admit(written))
+    assert found["spec"]["containers"][1]["resources"] == {"limits": {}, "requests": {}}
+
+
+def test_a_forged_shape_lets_nobody_take_more_cards(cluster, pod, patched):
+    written = pod(WITHOUT | {P + "shape": "forged"})
+    written["spec"]["containers"][0]["resources"] = {"limits": {CARD: "8"}}
+    assert amounts(patched(written, cluster.admit(written))) == {SHARE: "1"}

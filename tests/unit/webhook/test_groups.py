@@ -230,3 +230,12 @@ def test_a_pod_without_qos_gets_no_class(cluster: Cluster, patched: Any) -> None
     with_class(cluster, "tensor-fusion-medium")
     pod = new_pod()
     assert "priorityClassName" not in patched(pod, cluster.admit(pod))["spec"]
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "other"])
+def test_a_pod_without_gpus_keeps_no_forged_shape(
+    cluster: Any, patched: Any, scheduler: str
+) -> None:
+    pod = rider({"tensor-fusion.ai/shape": "forged"}, schedulerName=scheduler)
+    found = patched(pod, cluster.admit(pod))
+    assert "tensor-fusion.ai/shape" not in found["metadata"]["annotations"]

@@ -17,9 +17,10 @@ from dray.api.names import (
     GPU_SHARE_RESOURCE,
 )
 from dray.api.pods import Pool
+from dray.kube.convert_pods import uses_device_plugin
 from dray_webhook.decisions.annotations import GpuRequest
 from dray_webhook.decisions.containers import ContainerAssignment, containers_of
-from dray_webhook.decisions.gpu_resources import resource_counts
+from dray_webhook.decisions.gpu_resources import taking_turns, without_resources
 from dray_webhook.decisions.review import Object
 
 GPU_IDS_VARIABLE = "TENSOR_FUSION_GPU_IDS"
@@ -38,16 +39,23 @@ PluginRequest = Mapping[str, PluginAmount]
 """By container."""
 
 
+def without_plugin_resources(pod: Object) -> Object:
+    """The pod without what is dray's to write: the API server sends a pod again if another webhook
+    changed it, and users may not take shares that nothing counts."""
+    whole = (GPU_RESOURCE,) if uses_device_plugin(pod) else ()
+    return without_resources(pod, (GPU_SHARE_RESOURCE, *whole))
+
+
 def plugin_request(
-    pod: Object, containers: ContainerAssignment, asked: GpuRequest
+    spec: Object, containers: ContainerAssignment, asked: GpuRequest
 ) -> PluginRequest:
-    """What the containers of ``pod``, as its user wrote it, ask the device plugin for."""
-    if counts := resource_counts(pod, (GPU_RESOURCE,)):
-        return {name: PluginAmount(GPU_RESOURCE, count) for name, count in counts.items()}
-    every = [one.get("name", "") for one in containers_of(pod.get("spec") or {})]
+    """What the containers of a pod ask the device plugin for. Init containers take the ids over to
+    the one that comes after them."""
+    every = [one.get("name", "") for one in containers_of(spec)]
     names = every if containers.sharing is None else containers.sharing
-    if asked.whole and len(names) == 1:
-        return {names[0]: PluginAmount(GPU_RESOURCE, asked.count)}
+    lasting = {*names} - taking_turns(spec)
+    if asked.whole and len(lasting) == 1:
+        return dict.fromkeys(names, PluginAmount(GPU_RESOURCE, asked.count))
     return dict.fromkeys(names, PluginAmount(GPU_SHARE_RESOURCE, 1))
 
 

@@ -75,15 +75,20 @@ def without_resources(pod: Object, resources: Sequence[str]) -> Object:
 def _who_gets_them(pod: Object, counts: dict[str, int]) -> dict[str, str]:
     """Init containers end before the others start: they take turns with a container that asks for
     as many. Other containers get their own."""
-    taking_turns = {
-        container.get("name", "")
-        for container in (pod.get("spec") or {}).get("initContainers") or ()
-        if container.get("restartPolicy") != "Always"
-    }
-    lasting = [count for name, count in counts.items() if name not in taking_turns]
+    turns = taking_turns(pod.get("spec") or {})
+    lasting = [count for name, count in counts.items() if name not in turns]
     if len(lasting) == 1 and lasting[0] == max(counts.values()):
         return {GPU_COUNT: str(lasting[0]), INJECT_CONTAINER: ",".join(counts)}
     return {CONTAINER_GPU_COUNT: json.dumps(counts)}
+
+
+def taking_turns(spec: Object) -> set[str]:
+    """The init containers that end before the others start."""
+    return {
+        container.get("name", "")
+        for container in spec.get("initContainers") or ()
+        if container.get("restartPolicy") != "Always"
+    }
 
 
 def resource_counts(pod: Object, resources: Sequence[str]) -> dict[str, int]:

@@ -30,6 +30,7 @@ from dray_webhook.decisions.device_plugin import (
     PluginRequest,
     plugin_conflicts,
     plugin_request,
+    without_plugin_resources,
 )
 from dray_webhook.decisions.gpu_resources import as_annotations, asks_by_resource
 from dray_webhook.decisions.groups import NO_GROUP, join_group
@@ -122,6 +123,7 @@ class _PodCreation:
     ) -> None:
         self.findings = AnnotationFindings()
         self.original = pod
+        pod = without_plugin_resources(pod)
         self.pod = pod = as_annotations(pod, installation.gpu_resources, self.findings)
         self.spec: Object = pod.get("spec") or {}
         self.request = request
@@ -194,7 +196,7 @@ class _PodCreation:
         self.findings.errors.extend(
             plugin_conflicts(self.spec, pool, self.containers, gated=gated, refers=refers)
         )
-        return plugin_request(self.original, self.containers, self.asked)
+        return plugin_request(self.spec, self.containers, self.asked)
 
     def _check_scheduler(self, pool: Pool | None) -> None:
         if pool is None:

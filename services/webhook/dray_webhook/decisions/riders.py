@@ -12,6 +12,7 @@ from dray.api.names import (
     OWN_ANNOTATIONS,
     PREFIX,
     REQUEST_ID,
+    SHAPE,
     TRACEPARENT,
 )
 from dray_webhook.decisions.annotations import AnnotationFindings
@@ -37,7 +38,10 @@ def admit_rider(pod: Object, installation: Installation, ids: AdmissionIds) -> A
     scheduler = (pod.get("spec") or {}).get("schedulerName") or DEFAULT_SCHEDULER
     if scheduler not in (DEFAULT_SCHEDULER, *installation.scheduler_names):
         # Another scheduler's; it may know the group, too.
-        return AdmissionAnswer(warnings=tuple(findings.warnings))
+        patched = _without_forged(pod)
+        return AdmissionAnswer(
+            patch=tuple(difference(pod, patched)), warnings=tuple(findings.warnings)
+        )
     if findings.errors:
         name = (pod.get("metadata") or {}).get("name") or ""
         return AdmissionAnswer(
@@ -50,13 +54,19 @@ def admit_rider(pod: Object, installation: Installation, ids: AdmissionIds) -> A
     return AdmissionAnswer(patch=tuple(difference(pod, patched)), warnings=tuple(findings.warnings))
 
 
-def _patched(pod: Object, group: JoinedGroup, ids: AdmissionIds) -> Object:
+def _without_forged(pod: Object) -> Object:
+    """The pod without what dray writes on other pods: it would make a template of a shape."""
     patched = copy.deepcopy(pod)
+    for name in (*NEVER_ON_CREATED_PODS, SHAPE):
+        ((patched.get("metadata") or {}).get("annotations") or {}).pop(name, None)
+    return patched
+
+
+def _patched(pod: Object, group: JoinedGroup, ids: AdmissionIds) -> Object:
+    patched = _without_forged(pod)
     spec = patched.setdefault("spec", {})
     spec["schedulerName"] = DEFAULT_SCHEDULER
     annotations = patched.setdefault("metadata", {}).setdefault("annotations", {})
-    for name in NEVER_ON_CREATED_PODS:
-        annotations.pop(name, None)
     annotations[REQUEST_ID] = ids.request_id
     annotations[TRACEPARENT] = ids.traceparent
     if group == NO_GROUP:
