@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from dray.recording.questions import by_name
-from dray_claim_controller.accounts.decisions import AccountingClaim
+from dray_claim_controller.accounting_claims.decisions import AccountingClaim
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import (
     RecordedRule,

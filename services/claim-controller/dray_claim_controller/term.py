@@ -19,7 +19,7 @@ from dray.kube.ports import NODES, Kube
 from dray.messages.decisions import Waiting, log_stream
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
-from dray_claim_controller.accounts.reconciler import AccountsReconciler
+from dray_claim_controller.accounting_claims.reconciler import AccountingClaimReconciler
 from dray_claim_controller.execution.decisions.executions import Execution
 from dray_claim_controller.execution.executor import PodExecutor
 from dray_claim_controller.execution.progress import ExecutorEnvironment, Progress
@@ -295,7 +295,7 @@ class LeaderTerm:
             warn=self.reporter.warn,
             report_wait=self.reporter.report_wait,
         )
-        accounts = AccountsReconciler(kube, informers, clock, warn=self.reporter.warn)
+        accounting = AccountingClaimReconciler(kube, informers, clock, warn=self.reporter.warn)
         collector = GarbageReconciler(
             kube,
             informers,
@@ -337,7 +337,7 @@ class LeaderTerm:
             "commands": commands.run(),
             "voids": self.voids.run(),
             "templates": templates.run(),
-            "accounts": accounts.run(),
+            "accounting": accounting.run(),
             "collect": collector.run(),
             "stuck": self.recovery.run(),
             "prepare": self.preparation.run(),

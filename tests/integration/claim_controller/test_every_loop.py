@@ -66,7 +66,7 @@ has its one call fail."""
 TERM = (
     *("publish", "tick", "guard", "logs", "trim", "commands", "voids", "templates", "collect"),
     *("stuck", "pools", "owners", "abilities", "reports", "streams", "inventories", "prepare"),
-    *("groups", "accounts"),
+    *("groups", "accounting"),
 )
 """The loops of a term."""
 ANY = "of any kind"

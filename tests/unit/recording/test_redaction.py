@@ -24,7 +24,7 @@ from dray.messages.facts import PriorityClassObserved
 from dray.messages.inputs import MUTATE_POD, Reviewed
 from dray.recording.questions import name_of
 from dray.recording.redaction import redacted
-from dray_claim_controller.accounts.decisions import AccountingClaim
+from dray_claim_controller.accounting_claims.decisions import AccountingClaim
 from dray_claim_controller.cache.cached_objects import cached_pod
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import WATCHED, read

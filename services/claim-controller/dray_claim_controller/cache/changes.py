@@ -1,6 +1,7 @@
 """What changed since somebody looked last, and indexes that forget what is gone. Pure."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -59,6 +60,15 @@ class ChangeFeed(Generic[K]):
     def unsubscribe(self, reader: Unread[K]) -> None:
         """The reader reads no more."""
         self._readers = [one for one in self._readers if one is not reader]
+
+    @contextmanager
+    def subscribed(self, reader: Unread[K]) -> Iterator[None]:
+        """Tell a reader what changes in the block."""
+        self.subscribe(reader)
+        try:
+            yield
+        finally:
+            self.unsubscribe(reader)
 
     def put(self, *keys: K) -> None:
         """These changed."""

@@ -92,9 +92,8 @@ class Followers:
             self._closings.add(domain)
         cache = self._informers.cache
         self._unread.add(pools)
-        cache.changed_pools.subscribe(self._unread)
-        cache.changed_nodes.subscribe(self._unread_nodes)
-        try:
+        changes = cache.changed_pools.subscribed(self._unread)
+        with changes, cache.changed_nodes.subscribed(self._unread_nodes):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._closings.run(), name="close-domains")
                 while True:
@@ -108,9 +107,6 @@ class Followers:
                         self._forget_node(node)
                     if not self._unread:
                         await self._informers.changed()
-        finally:
-            cache.changed_pools.unsubscribe(self._unread)
-            cache.changed_nodes.unsubscribe(self._unread_nodes)
 
     def _is_served(self, domain: str) -> bool:
         return domain in self._tasks or domain in self._epochs.closing

@@ -66,13 +66,10 @@ class PreparationReconciler:
         """Look at all pods there are, then at every pod that changes, until cancelled."""
         cache = self._informers.cache
         self._unread.add(cache.pods)
-        cache.changed_pods.subscribe(self._unread)
-        try:
+        with cache.changed_pods.subscribed(self._unread):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._touching.run(), name="touch-unprepared")
                 group.create_task(self._reconcile_forever(), name="look-for-unprepared")
-        finally:
-            cache.changed_pods.unsubscribe(self._unread)
 
     def agent_registered(self, node: str) -> None:
         """The node's kubelet has registered the agent: what waits there can be prepared now."""

@@ -8,7 +8,7 @@ import structlog
 
 from dray.kube.ports import CLAIMS, AlreadyExistsError, Kube, RefusedError
 from dray.runtime.clock import Clock
-from dray_claim_controller.accounts.decisions import AccountingClaim, lacks_claim
+from dray_claim_controller.accounting_claims.decisions import AccountingClaim, lacks_claim
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.changes import Unread
 from dray_claim_controller.informers import Informers
@@ -20,7 +20,7 @@ WarnPod = Callable[[CachedPod, str, str], None]
 _LOOKED_AT_ONCE: Final = 1000
 
 
-class AccountsReconciler:
+class AccountingClaimReconciler:
     """A claim that can't be made is tried again, at least every five minutes; it delays no
     other."""
 
@@ -37,13 +37,10 @@ class AccountsReconciler:
         """Look at all pods there are, then at every pod that changes, until cancelled."""
         cache = self._informers.cache
         self._unread.add(cache.pods)
-        cache.changed_pods.subscribe(self._unread)
-        try:
+        with cache.changed_pods.subscribed(self._unread):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._queue.run(), name="make-claims")
                 group.create_task(self._reconcile_forever(), name="look-for-pods-without-claim")
-        finally:
-            cache.changed_pods.unsubscribe(self._unread)
 
     async def _reconcile_forever(self) -> None:
         cache = self._informers.cache
