@@ -5,6 +5,7 @@ the next decision on the group, or when the group or all of its pods are gone.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -13,17 +14,27 @@ from dray.messages.decisions import GroupHold, HeldClaim
 from dray_allocator.cycle.records import size_bytes
 from dray_allocator.gangs.membership import Membership, priority_of
 from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.pending_groups import RunningMember
 from dray_allocator.state.state import AllocatorState
 
-MemberClaims = Mapping[str, tuple[HeldClaim, ...]]
-"""By pod UID, the claims of members that run."""
+RunningMembers = Mapping[str, RunningMember]
+"""By pod UID."""
+_MOST_CLAIMS: Final = 1024
+"""Most claims that are held in one pool: a decision may look at all of them."""
 
 
-def claims_of_members(
-    state: AllocatorState, found: Membership, known: MemberClaims
-) -> dict[str, tuple[HeldClaim, ...]]:
-    """The claims of the members that run. ``known``: those that were read before."""
-    return {pod.uid: known.get(pod.uid) or _claims(state, pod) for pod, _ in found.nodes}
+def running_members(
+    state: AllocatorState, found: Membership, known: RunningMembers
+) -> dict[str, RunningMember]:
+    """The members that run. ``known``: those that were seen before."""
+    now = RunningMember(state.facts.now_unix_s, ())
+    return {
+        pod.uid: RunningMember(
+            known.get(pod.uid, now).since_unix_s,
+            known.get(pod.uid, now).claims or _claims(state, pod),
+        )
+        for pod, _ in found.nodes
+    }
 
 
 def _claims(state: AllocatorState, pod: Pod) -> tuple[HeldClaim, ...]:
@@ -37,14 +48,24 @@ def _claims(state: AllocatorState, pod: Pod) -> tuple[HeldClaim, ...]:
 def hold_for(
     state: AllocatorState,
     found: Membership,
-    before: MemberClaims,
-    now: MemberClaims,
-    hold: GroupHold | None,
+    before: RunningMembers,
+    now: RunningMembers,
+    holds: Mapping[str, GroupHold],
 ) -> GroupHold | None:
-    """What is held for a group from now on; None: nothing. ``hold``: what was before."""
+    """What is held for a group from now on; None: nothing. ``holds``: of its pool, up to now."""
+    hold = holds.get(found.group.uid)
+    others = [one for one in holds.values() if one is not hold]
     known = () if hold is None else hold.claims
-    lost = [claim for uid, claims in before.items() if uid not in now for claim in claims]
-    claims = _bounded(state, (*known, *(claim for claim in lost if claim not in known)))
+    uids = {claim.uid for claim in known}
+    lost = [
+        claim
+        for uid, one in before.items()
+        if uid not in now and _may_hold(state, found, one, others)
+        for claim in one.claims
+        if claim.uid not in uids
+    ]
+    room = _MOST_CLAIMS - sum(len(one.claims) for one in others)
+    claims = _bounded(state, (*known, *lost))[: max(0, room)]
     is_alive = any(pod.phase != "Succeeded" for pod, _ in found.nodes)
     if found.is_met or not is_alive or not claims or not state.rules.group_hold_s:
         return None
@@ -58,6 +79,18 @@ def hold_for(
         since_unix_s=now_unix_s,
         until_unix_s=now_unix_s + state.rules.group_hold_s,
         claims=claims,
+    )
+
+
+def _may_hold(
+    state: AllocatorState, found: Membership, lost: RunningMember, others: Sequence[GroupHold]
+) -> bool:
+    """Whether the devices of a lost pod are held. If more than one group of a namespace had devices
+    of pods that ran for a moment, a tenant would keep many times its quota from others."""
+    ran_s = state.facts.now_unix_s - lost.since_unix_s
+    namespace = found.group.key.namespace
+    return ran_s >= state.rules.group_hold_s or all(
+        one.group.namespace != namespace for one in others
     )
 
 

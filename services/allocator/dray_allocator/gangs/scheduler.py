@@ -7,7 +7,7 @@ import msgspec
 from dray.api.pods import GroupKey, Pod
 from dray_allocator.cycle.step import Step
 from dray_allocator.gangs.decision import GroupStarts, GroupWaits, decide_group, undecidable
-from dray_allocator.gangs.lost_members import claims_of_members, held_now, hold_for
+from dray_allocator.gangs.lost_members import held_now, hold_for, running_members
 from dray_allocator.gangs.membership import Membership, membership, order, priority_of
 from dray_allocator.placement.group_holds import changed_holds, may_use
 from dray_allocator.state.domain import SchedulingDomain
@@ -152,11 +152,12 @@ class GroupScheduler:
     def _hold(self, step: Step, found: Membership) -> None:
         """Hold the devices of pods that the group has lost, or end its hold."""
         key, running = found.group.key, self._domain.groups.running
-        before, hold = running.pop(key, {}), self._domain.current.holds.get(found.group.uid)
+        before, holds = running.pop(key, {}), self._domain.current.holds
+        hold = holds.get(found.group.uid)
         if not found.group.is_gang or not (found.is_met or before or hold):
             return
-        now = claims_of_members(self._state, found, before)
-        held = hold_for(self._state, found, before, now, hold)
+        now = running_members(self._state, found, before)
+        held = hold_for(self._state, found, before, now, holds)
         if found.is_met or held is not None:
             running[key] = now
         if held is not None and held != hold:

@@ -29,6 +29,13 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
 NO_HINT: Final = Hint()
 
 
+class RunningMember(msgspec.Struct, frozen=True, gc=False):
+    """A pod that runs: since when it was seen, and its claims."""
+
+    since_unix_s: float
+    claims: tuple[HeldClaim, ...]
+
+
 @dataclass(slots=True)
 class PendingGroups:
     """Groups of which a decision could help, and when each is tried.
@@ -53,9 +60,9 @@ class PendingGroups:
     backoffs: dict[GroupKey, tuple[float, float]] = field(default_factory=dict)
     """The backoff, and its end, of each group for which a long joint search found nothing.
     Without it, a group that is searched again and again would delay other pods."""
-    running: dict[GroupKey, Mapping[str, tuple[HeldClaim, ...]]] = field(default_factory=dict)
-    """By group whose minimum is met, or for which devices are held: the claims of each pod that
-    runs. Of a pod that is lost, the facts may no longer show them."""
+    running: dict[GroupKey, Mapping[str, RunningMember]] = field(default_factory=dict)
+    """By group whose minimum is met, or for which devices are held: each pod that runs, by UID.
+    Of a pod that is lost, the facts may no longer show the claims."""
     active: list[tuple[QueueKey, GroupKey]] = field(default_factory=list)
     """Heap; an entry counts only while it equals the group's in ``pending``."""
 

@@ -12,6 +12,7 @@ from dray.messages.facts import PodObserved
 from dray_allocator.core.dump import holdings_of
 from dray_allocator.core.handle import handle
 from dray_allocator.cycle import records
+from dray_allocator.gangs import lost_members
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import AppendFailed, FactSeen, RecordSeen, Serve, StandBy
 from dray_allocator.values.options import AllocatorOptions
@@ -173,3 +174,27 @@ def test_a_reader_of_facts_and_log_finds_the_same_use_of_held_devices(two: Any) 
     known = holdings_of(two.state, two.state.domains["pool"])
     assert holdings_of(state, state.domains["pool"]) == known
     assert any(one.used and two.state.facts.claims.get(uid) is None for uid, one in known.items())
+
+
+@pytest.mark.parametrize(("ran_s", "is_held"), [(1, False), (60, True)])
+def test_a_namespace_holds_no_devices_of_many_groups_that_ran_for_a_moment(
+    world: Any, ran_s: float, is_held: bool
+) -> None:
+    world.nodes(*(world.a_node(f"n{number}") for number in range(4)))
+    for name in ("first", "second"):
+        key = see_group(world, 2, name).key
+        for pod in ("a", "b"):
+            member(world, f"{name}-{pod}", whole(world), group=key)
+        run(world, f"{name}-a", f"{name}-b")
+    world.tick(ran_s)
+    for name in ("first-b", "second-b"):
+        lose(world, name)
+    assert len(holds(world)) == 1 + is_held
+    world.submit(world.a_pod("other"), whole(world))
+    assert ("other" in world.decisions()) != is_held
+
+
+def test_a_pool_holds_a_bounded_number_of_claims(two: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(lost_members, "_MOST_CLAIMS", 0)
+    lose(two, "b")
+    assert holds(two) == []
