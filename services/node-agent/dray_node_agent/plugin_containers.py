@@ -38,7 +38,7 @@ from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
 from dray_node_agent.node_pods import NodePods
 
 RELEASE_EVERY_S: Final = 1.0
-"""How often it is looked whether pods have ended."""
+"""How often the agent checks which pods have ended."""
 _ENDED: Final = ("Succeeded", "Failed")
 
 

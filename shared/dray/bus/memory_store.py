@@ -94,7 +94,7 @@ class MemoryStream:
         return self.last_sequence
 
     def _forget_seen(self, now_unix_s: float) -> None:
-        """Forget identities that are duplicates no more."""
+        """Forget identities that were stored before the window."""
         before_unix_s = now_unix_s - self.spec.duplicate_window_s
         while self._seen and next(iter(self._seen.values()))[0] <= before_unix_s:
             self._seen.popitem(last=False)

@@ -82,6 +82,7 @@ SETS: dict[str, dict[str, Any]] = {
     "mps-in-a-runtime-class": {
         "nodeAgent": {"mps": {"enabled": True}, "nvidia": {"runtimeClassName": "nvidia"}}
     },
+    "device-plugin": {"devicePlugin": {"enabled": True}, "gpuResources": ["nvidia.com/gpu"]},
     "gpu-operators-driver": {"nodeAgent": {"nvidia": {"driverRoot": "/run/nvidia/driver"}}},
     "own-registry": {
         "image": {"registry": "registry.example/gpu", "tag": "0.3.0", "pullPolicy": "Always"},
@@ -126,6 +127,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"monitoring": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}},
         "monitoring.serviceMonitor",
     ),
+    "plugin-without-its-resource": ({"devicePlugin": {"enabled": True}}, "gpuResources"),
     "ratio": ({"tracing": {"samplingRatio": 2}}, "samplingRatio"),
 }
 """Values, and what the refusal names."""

@@ -88,7 +88,7 @@ def decide_group(
 def _decide(
     state: AllocatorState, domain: SchedulingDomain, found: Membership, *, charges: bool
 ) -> GroupStarts | GroupWaits:
-    """The decision on a group of which enough pods exist."""
+    """The decision on a group that has enough pods."""
     if not found.nodes and (missing := missing_resources(state, domain, found.group)):
         return GroupWaits(missing)
     members, refused = _members(state, domain, found)

@@ -117,8 +117,8 @@ def _is_served(state: AllocatorState, domain: SchedulingDomain, claim: HeldClaim
 
 
 def _has_ended(state: AllocatorState, domain: SchedulingDomain, hold: GroupHold) -> bool:
-    """Whether the time of a hold is over, or its group or all of its pods are gone. Before its
-    beginning, too: then a clock was wrong."""
+    """Whether the time of a hold is over, or its group or all of its pods are gone. A hold that has
+    not begun counts as ended: a clock was wrong."""
     groups = state.facts.groups
     group = groups.groups.get(hold.group)
     if group is None or group.uid != hold.uid or domain.name not in groups.pools(hold.group):

@@ -15,7 +15,7 @@ from dray_allocator.state.scheduling_queue import QueueKey
 from dray_allocator.state.state import AllocatorState
 
 _LARGE: Final = 64
-"""Pods of a group from which on it is not looked at for each of them."""
+"""A group with as many pods is looked at with ticks, not for each of its pods."""
 
 
 class GroupScheduler:
@@ -119,9 +119,9 @@ class GroupScheduler:
                 groups.activate(key)
 
     def _may_postpone(self, key: GroupKey) -> bool:
-        """Whether a large group is to be decided later at any rate: it has not started and still
-        lacks pods, or it starts. To look at all of its pods for each one that is created or bound
-        takes the square of their number."""
+        """Whether a large group can't be decided now: it still lacks pods, or it is starting. A
+        look at all of its pods for each one that is created or bound would cost the square of their
+        number."""
         groups, size = self._state.facts.groups, self._state.facts.groups.size(key)
         group = groups.groups.get(key)
         if group is None or group.blocked or size < _LARGE:

@@ -27,7 +27,7 @@ def claimant(state: AllocatorState, pod: Pod) -> tuple[GroupKey | None, int]:
 
 
 def is_free(state: AllocatorState, claim: HeldClaim) -> bool:
-    """Whether the claim itself uses its former devices no more: the hold alone keeps them."""
+    """Whether only the hold keeps the claim's former devices: the claim uses them no more."""
     return state.use_of_claim(claim.uid) is None
 
 

@@ -21,8 +21,8 @@ _LOOKED_AT_ONCE: Final = 1000
 
 
 class AccountingClaimReconciler:
-    """A claim that can't be made is tried again, at least every five minutes; it delays no
-    other."""
+    """Makes the claim of each pod that lacks it. A claim that can't be made delays no other, and is
+    tried again at least every five minutes."""
 
     def __init__(self, kube: Kube, informers: Informers, clock: Clock, *, warn: WarnPod) -> None:
         self._kube = kube

@@ -15,7 +15,7 @@ VENDOR = API_GROUP
 CLASS = "gpu"
 KIND = f"{VENDOR}/{CLASS}"
 CONTAINER_CLASS = "container"
-"""Of devices that are all that one container gets, by the device plugin."""
+"""Class of CDI devices that have all that one container gets through the device plugin."""
 CONTAINER_KIND = f"{VENDOR}/{CONTAINER_CLASS}"
 
 Spec = dict[str, Any]

@@ -105,7 +105,7 @@ def require_match(
 
 
 def container_edits(claim: PreparedClaim) -> dict[str, Any]:
-    """What a container gets that has all devices of the claim."""
+    """The edits of a container that gets all devices of the claim."""
     merged: dict[str, Any] = {}
     parts = [claim.cdi.get("containerEdits") or {}]
     parts += [device["containerEdits"] for device in claim.cdi["devices"]]
