@@ -290,18 +290,22 @@ class Step:
             relearn(self._state, domain)
 
     def _reasons(self, want: PodRequest) -> tuple[Reason, ...]:
-        """Why the pod fits nowhere. Pods of equal signatures share the reasons."""
+        """Why the pod fits nowhere. Pods of equal signatures share the reasons; those about holds
+        are the pod's own, and name no group of another namespace."""
         domain, state = self._domain, self._state
+        holds = domain.current.holds
+        own = (want.pod.namespace, *claimant(state, want.pod)) if holds else ()
+        key = (want.signature, *own)
         uses = (state.device_usage.version, state.assumed_pods.version, state.facts.nodes_version)
         at = (*uses, domain.queue.capacity_version)
-        known = domain.queue.explained.get(want.signature)
+        known = domain.queue.explained.get(key)
         if known is not None and known[0] == at and want.ordinary:
             return known[1]
         reasons = explain_pod(state, domain, want)
         if want.ordinary:
             if len(domain.queue.explained) >= 1024:
                 domain.queue.explained.clear()
-            domain.queue.explained[want.signature] = (at, reasons)
+            domain.queue.explained[key] = (at, reasons)
         return reasons
 
     def _flush_waits(self) -> None:

@@ -44,8 +44,11 @@ class SchedulingQueue:
     """Signatures of unschedulable pods whose reasons may have changed."""
     deferred_reasons: dict[str, None] = field(default_factory=dict)
     """Pods whose reasons changed too soon to be recorded again."""
-    explained: dict[bytes, tuple[tuple[int, ...], tuple[Reason, ...]]] = field(default_factory=dict)
-    """Per signature: reasons, and the versions of what they were computed from."""
+    explained: dict[tuple[object, ...], tuple[tuple[int, ...], tuple[Reason, ...]]] = field(
+        default_factory=dict
+    )
+    """Per signature, and while devices are held per namespace, group and priority: reasons, and the
+    versions of what they were computed from."""
     allowances: dict[bytes, TokenBucket] = field(default_factory=dict)
     """Per signature."""
     active: list[QueueKey] = field(default_factory=list)

@@ -72,12 +72,14 @@ def test_a_pod_that_waits_says_for_whom_devices_are_held_and_until_when(two: Any
 
 def test_a_group_of_another_namespace_is_not_named(two: Any) -> None:
     lose(two, "b")
+    two.submit(two.a_pod("single"), whole(two))
     pod = replace(two.a_pod("other"), namespace="else")
     two.claim(replace(two.a_claim("other", whole(two)), namespace="else"))
     two.see(PodObserved(revision=two.next(), pod=pod))
     text = why(two, "other")
     assert "held for another PodGroup: 1 of 2 devices" in text
     assert "train" not in text
+    assert "held for PodGroup ns/train: 1 of 2 devices" in why(two, "single")
 
 
 def test_a_checkpoint_has_what_is_held(two: Any) -> None:
