@@ -48,8 +48,9 @@ class Load:
                 if name not in self.created_s or name in self.running_s:
                     continue
                 if found.get("status", {}).get("phase") == "Running":
-                    self.running_s[name] = time.monotonic() - self.created_s[name]
+                    took_s = time.monotonic() - self.created_s[name]
                     await self.cluster.kube.delete(PODS, name, NAMESPACE, grace_period_s=0)
+                    self.running_s[name] = took_s
             await asyncio.sleep(0.3)
 
     async def until_more_run(self, count: int) -> None:

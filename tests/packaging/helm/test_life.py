@@ -134,8 +134,9 @@ async def test_the_daily_job_makes_again_what_was_lost(empty: Cluster) -> None:
     lost = json.dumps({"data": {"reader-password": None}})
     await empty.kubectl("patch", "secret", "dray-nats", "-n", NAMESPACE, "-p", lost)
     broken = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
-    configuration = "mutatingwebhookconfiguration/dray-webhook"
-    await empty.kubectl("patch", configuration, "--type=json", "-p", json.dumps(broken))
+    for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+        patch = ("--type=json", "-p", json.dumps(broken))
+        await empty.kubectl("patch", f"{kind}/dray-webhook", *patch)
 
     await empty.kubectl(
         "create", "job", "--from=cronjob/dray-renewal", "renew-now", "-n", NAMESPACE
@@ -212,6 +213,11 @@ async def test_an_uninstallation_leaves_what_people_made_and_nothing_else(empty:
 
     await empty.until(is_recorded, "the reason of the pod that waits")
     await empty.kubectl("delete", "pod", "my-gpu-workload")
+    # As a node-agent made them: it belongs to no controller. On no node, whose agent would end it.
+    labels = "app.kubernetes.io/name=dray-mps-daemon"
+    nowhere = json.dumps({"spec": {"nodeSelector": {"no": "node"}}})
+    daemon = ("run", "dray-mps-daemon-gpu-0", "--image=app", "--labels", labels)
+    await empty.kubectl(*daemon, "--overrides", nowhere, "-n", NAMESPACE)
 
     await empty.uninstall()
 
