@@ -55,7 +55,8 @@ class Bench:
     bus: Bus
     started_s: dict[str, float] = field(default_factory=dict)
     """When a pod's container was seen to run, by name."""
-    prepared_ms: list[float] = field(default_factory=list)
+    prepared_ms: dict[str, float] = field(default_factory=dict)
+    """What the preparation of a claim took, by the claim's name, which begins with its pod's."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
@@ -79,8 +80,18 @@ class Bench:
         """Loop: note how long preparations took."""
         subjects = [f"{subject_prefix(ClaimPrepared)}.>"]
         async for delivered in self.bus.read(EVENTS_STREAM, subjects=subjects):
-            self.prepared_ms.append(decode(delivered, ClaimPrepared).took_us / 1000)
+            prepared = decode(delivered, ClaimPrepared)
+            self.prepared_ms[prepared.name] = prepared.took_us / 1000
             self.changed.set()
+
+    async def preparations(self, prefix: str, count: int) -> list[float]:
+        """What the claims of pods took whose names begin so, once there are as many."""
+
+        def found() -> list[float]:
+            return [ms for name, ms in self.prepared_ms.items() if name.startswith(prefix)]
+
+        await self.until(lambda: len(found()) == count)
+        return found()
 
     async def run(self, *pods: Object) -> list[float]:
         """Create pods at once, and delete them; milliseconds until each of them ran."""
@@ -167,22 +178,19 @@ async def measure(samples: int, burst: int, idle_s: float) -> dict[str, Any]:
     found: dict[str, Any] = {}
     async with bench() as made:
         await made.run(pod("warm-up", GPUS))
-        made.prepared_ms.clear()
         with_gpus, without = list[float](), list[float]()
         for number in range(samples):
             with_gpus += await made.run(pod(f"gpus-{number}", GPUS))
             without += await made.run(pod(f"plain-{number}", 0))
-        await made.until(lambda: len(made.prepared_ms) == samples)
-        found["prepare 8 devices, ms"] = percentiles(made.prepared_ms)
+        found["prepare 8 devices, ms"] = percentiles(await made.preparations("gpus-", samples))
         found["created → started, 8 GPUs, ms"] = percentiles(with_gpus)
         found["created → started, no GPU, ms"] = percentiles(without)
-        made.prepared_ms.clear()
         before_s = made.agent_cpu_s()
         started_ms = await made.run(*(pod(f"burst-{number}", 1) for number in range(burst)))
-        await made.until(lambda: len(made.prepared_ms) == burst)
+        burst_ms = await made.preparations("burst-", burst)
         found[f"{burst} pods at once, last started, ms"] = max(started_ms)
         found[f"{burst} pods at once, CPU of the agent, s"] = made.agent_cpu_s() - before_s
-        found[f"{burst} pods at once, prepare, ms"] = percentiles(made.prepared_ms)
+        found[f"{burst} pods at once, prepare, ms"] = percentiles(burst_ms)
         await asyncio.sleep(5.0)
         before_s = made.agent_cpu_s()
         await asyncio.sleep(idle_s)
