@@ -273,3 +273,19 @@ async def test_dray_itself_writes_all_of_it(api: Any, install: Install) -> None:
     await claim_with(api, annotations={P + "decision": "1"})
     await annotate(api, "resourceclaims", P + "void", "1")
     await api.create("resourceclaimtemplates", template(api, "one", {P + "derived-from": "base"}))
+
+
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+async def test_shares_of_gpus_are_drays_to_ask_for(
+    api: Any, install: Install, refused: Any, where: str
+) -> None:
+    await install()
+    share = {"name": "one", "image": "i", "resources": {"limits": {P + "gpu-share": "1"}}}
+    pod = api.pod("one")
+    pod["spec"][where] = [*(pod["spec"].get(where) or ()), share]
+    with pytest.raises(refused) as caught:
+        await api.create("pods", pod)
+    assert "gpu-share is written by dray alone" in caught.value.message
+    admitted = {P + "shape": "{}", P + "dra-enabled": "false"}
+    await api.create("pods", {**pod, "metadata": {"name": "two", "annotations": admitted}})
+    await api.create("pods", api.pod("three"))
