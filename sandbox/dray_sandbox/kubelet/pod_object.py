@@ -18,6 +18,7 @@ CDI_ANNOTATION = "sandbox.dray.dev/cdi"
 """JSON: the pod's prepared claims, and CDI ids and environment by container."""
 SHORTEST_RETRY_S = 0.1
 LONGEST_RETRY_S = 5.0
+_MOST_EVENT_TRIES = 12
 
 
 class PodObject:
@@ -141,7 +142,8 @@ class PodObject:
             await self.warn(reason, message)
 
     async def warn(self, reason: str, message: str) -> None:
-        """Write a Warning event; a failure is only logged."""
+        """Write a Warning event; while the API server is away, some tries, as client-go makes
+        them. A failure is only logged."""
         event = event_object(
             "Pod",
             self.namespace,
@@ -152,10 +154,17 @@ class PodObject:
             message[:1024],
             "kubelet",
         )
-        try:
-            await self._kube.create(EVENTS, event, self.namespace)
-        except DrayError as error:
-            self.log.info("event not written", error=str(error))
+        backoff = Backoff(SHORTEST_RETRY_S, LONGEST_RETRY_S)
+        for _ in range(_MOST_EVENT_TRIES):
+            try:
+                await self._kube.create(EVENTS, event, self.namespace)
+            except DrayError as error:
+                self.log.info("event not written", error=str(error))
+                if not isinstance(error, TemporaryError):
+                    return
+                await asyncio.sleep(backoff.next_s())
+            else:
+                return
 
     async def _patch(self, patch: dict[str, Any], subresource: str) -> None:
         fenced = {"metadata": {"uid": self.uid} | patch.get("metadata", {})}
