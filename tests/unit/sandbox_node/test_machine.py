@@ -9,8 +9,8 @@ import signal, sys
 from dray_sandbox.node import machine
 
 def run(*_):
-    print("runs", flush=True)
     try:
+        print("runs", flush=True)
         signal.pause()
     finally:
         print("cleans up", flush=True)
