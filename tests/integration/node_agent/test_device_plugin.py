@@ -298,7 +298,9 @@ async def test_of_two_agents_one_serves_and_the_other_takes_its_containers_over(
     async with AsyncExitStack() as second, AsyncExitStack() as first:
         await first.enter_async_context(stand.agent())
         await kubelet.registered(eventually)
-        await second.enter_async_context(stand.agent())
+        health = await second.enter_async_context(stand.agent())
+        # Until it is, a rolling update does not end the first one.
+        await eventually(lambda: health.ready)
         await decided(stand, "p", await stand.device())
         await kubelet.admit("p", GPU_SHARE_RESOURCE, "gpu-share-0")
         assert await kubelet.start(GPU_SHARE_RESOURCE, "gpu-share-0") == ""

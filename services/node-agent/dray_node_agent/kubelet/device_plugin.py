@@ -58,16 +58,18 @@ class DevicePlugin:
         self._folder = folder
         self._instance = instance
         self._log = structlog.get_logger()
-        self._problems = dict.fromkeys(IDS_PER_GPU, _UNREGISTERED)
-        """By resource; empty: it is registered, or not offered."""
+        self._problems: dict[str, str] = {}
+        """By resource, while this agent serves; empty: it is registered, or not offered."""
 
     @property
     def problem(self) -> str:
-        """Why the kubelet has not registered a resource; empty: it has registered all."""
+        """Why the kubelet has not registered a resource; empty: it has registered all, or another
+        agent of the node serves them: this one is ready, so that a rolling update ends that one."""
         return next(filter(None, self._problems.values()), "")
 
     async def run(self) -> None:
         """Loop: serve all resources."""
+        self._problems = dict.fromkeys(IDS_PER_GPU, _UNREGISTERED)
         async with asyncio.TaskGroup() as group:
             for resource in IDS_PER_GPU:
                 group.create_task(self._run(resource), name=resource)
