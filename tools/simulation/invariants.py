@@ -294,8 +294,8 @@ class QuietChecks:
                 yield f"pod {pod.name} is bound to {pod.node}, but does not start"
 
     def _waiting_groups(self) -> Iterator[str]:
-        """Groups of which too few pods run, and those that wait although they fit. Their pods are
-        equal."""
+        """Groups that run with fewer pods than their minimum, and groups that wait although they
+        fit. The pods of a group are equal."""
         members: dict[tuple[str, str], list[Object]] = {}
         for obj in self._store.of(PODS).values():
             if (member := group_member(obj)) is not None and obj["status"].get("phase") != "Failed":
@@ -306,7 +306,7 @@ class QuietChecks:
             waiting = [obj for obj in pods if not obj["spec"].get("nodeName")]
             lacks = (group["spec"]["minMember"] if group else 0) - len(pods) + len(waiting)
             if lacks > 0 and len(waiting) < len(pods):
-                yield f"{lacks} pods of group {key[1]} lack to its minimum, and others run"
+                yield f"group {key[1]} lacks {lacks} pods for its minimum, and other pods of it run"
             if not waiting or lacks > len(waiting) or self._refusals():
                 continue
             room = sum(self._room(waiting[0], node) for node in self._nodes_of(waiting[0]))

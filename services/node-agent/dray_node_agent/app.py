@@ -41,7 +41,7 @@ from dray_node_agent.gpus.reader import GpuReader
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
 from dray_node_agent.kubelet.device_plugin import DevicePlugin
-from dray_node_agent.kubelet.pod_resources import given_devices
+from dray_node_agent.kubelet.pod_resources import allocated_devices
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import CompletedPreparation, Preparer
 from dray_node_agent.kubelet.server import KubeletServer
@@ -248,7 +248,7 @@ def assemble(
             agent.enforcement_problem,
             agent.health_changed,
             prepared_claims.devices,
-            partial(given_devices, node.pod_resources_socket),
+            partial(allocated_devices, node.pod_resources_socket),
         )
         containers = PluginContainers(
             kube,

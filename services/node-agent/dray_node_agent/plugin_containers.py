@@ -53,8 +53,8 @@ class PluginSources:
     """Waits for the next change of any device's health."""
     refresh: Callable[[], Awaitable[object]]
     """Reads again which claims other agents of the node have prepared."""
-    given: Callable[[], Awaitable[Sequence[ContainerDevices]]]
-    """What the kubelet has given to containers."""
+    allocated: Callable[[], Awaitable[Sequence[ContainerDevices]]]
+    """What the kubelet has allocated to containers."""
 
 
 class PluginContainers:
@@ -115,7 +115,7 @@ class PluginContainers:
 
     async def start(self, resource: str, ids: Collection[str]) -> None:
         """Write the CDI device of a container that is about to start. Raises DrayError, OSError."""
-        container = container_of(await self._sources.given(), resource, ids)
+        container = container_of(await self._sources.allocated(), resource, ids)
         # The watch may still show an earlier pod of the same name, whose GPUs are given away.
         pod = await self._kube.get(PODS, container.pod, container.namespace)
         require_decision(pod, resource)

@@ -14,8 +14,8 @@ class PodResourcesUnavailableError(DrayError):
     """The kubelet does not say which devices its containers have."""
 
 
-async def given_devices(socket: Path) -> list[ContainerDevices]:
-    """What the kubelet has given to the containers of its active pods. Raises
+async def allocated_devices(socket: Path) -> list[ContainerDevices]:
+    """What the kubelet has allocated to the containers of its active pods. Raises
     PodResourcesUnavailableError."""
     request = pod_resources_pb2.ListPodResourcesRequest()
     answer_type = pod_resources_pb2.ListPodResourcesResponse
