@@ -25,7 +25,7 @@ from dray.reasons import Reason
 from dray_allocator.core.pool_subscriptions import earlier_read, fold_earlier, subscribe
 from dray_allocator.cycle import records
 from dray_allocator.cycle.ended_reservations import ends_of, leaving
-from dray_allocator.cycle.records import decision_of, too_large
+from dray_allocator.cycle.records import decision_of, size_bytes, too_large
 from dray_allocator.cycle.step import Step
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.gangs.decision import GroupStarts, GroupWaits, decide_group, undecidable
@@ -206,7 +206,7 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
     choice = find(state, domain, want)
     if choice is None:
         return explain_pod(state, domain, want)
-    return too_large(state.rules, decision_of(domain, want, choice))
+    return too_large(state.rules, size_bytes(decision_of(domain, want, choice)))
 
 
 def _group_reasons(

@@ -243,13 +243,12 @@ def size_bytes(entry: PodDecision | HeldClaim) -> int:
     return len(msgspec.json.encode(entry))
 
 
-def too_large(rules: AllocatorOptions, decision: PodDecision) -> tuple[Reason, ...]:
-    """Why the decision can't be written; empty if it can."""
-    size = size_bytes(decision)
-    if size <= rules.decided_bytes:
+def too_large(rules: AllocatorOptions, decision_bytes: int) -> tuple[Reason, ...]:
+    """Why a decision of this size can't be written; empty if it can."""
+    if decision_bytes <= rules.decided_bytes:
         return ()
     what = (
-        f"the decision would have {size} bytes, {rules.decided_bytes} at most: make the "
+        f"the decision would have {decision_bytes} bytes, {rules.decided_bytes} at most: make the "
         "configuration of the pod's claims and of their DeviceClasses shorter"
     )
     return (Reason("unsupported", what, 1, 1, "pod"),)

@@ -259,25 +259,26 @@ class Step:
             return 1
         took_us = state.stopwatch() - started_us
         decision = decision_of(domain, want, choice, took_us=took_us)
-        if reasons := too_large(state.rules, decision):
+        decision_bytes = size_bytes(decision)
+        if reasons := too_large(state.rules, decision_bytes):
             queue.add_unschedulable(pod.uid, NO_HINT)
             self._wait(pod, reasons, is_hinted=False)
             return 1
         if domain.current.holds:
             self.put_holds(changed_holds(domain, (decision,), *claimant(state, pod)))
-        self._put_in_record(decision)
+        self._put_in_record(decision, decision_bytes)
         keep_scores(state, domain, want, choice.node)
         state.assume(domain, decision)
         if queue.unschedulable_pods or queue.stale_reasons:
             queue.activate_next(want.signature)
         return 1
 
-    def _put_in_record(self, decision: PodDecision) -> None:
+    def _put_in_record(self, decision: PodDecision, decision_bytes: int) -> None:
         self._flush_waits()
-        self._batch_bytes += (added_bytes := size_bytes(decision))
+        self._batch_bytes += decision_bytes
         if self._batch and self._batch_bytes > self._state.rules.decided_bytes:
             self.flush()
-            self._batch_bytes = added_bytes
+            self._batch_bytes = decision_bytes
         self._batch.append(decision)
 
     def _learn(self, want: PodRequest) -> None:

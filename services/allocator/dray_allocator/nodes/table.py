@@ -7,6 +7,7 @@ position in the log and, on its next use, evaluates the rows that were logged si
 from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Final
 
 import numpy as np
@@ -219,7 +220,7 @@ class NodeTable:
                     if key in card.shape.totals:
                         used = self._source.uses.get(card.id, UNUSED).used.get(key, 0)
                         free[place] = card.shape.totals[key] - used
-                self._set_most_free(row)
+                self._set_most_free(row, known)
         return known
 
     def uid(self, row: int) -> str:
@@ -265,7 +266,7 @@ class NodeTable:
                 if opens and free >= most:
                     self.most_free_at[column][row] = free
                 elif before >= most:
-                    self._set_most_free(row)
+                    self._set_most_free(row, column)
 
     def _set_uses(self, row: int, cards: Sequence[Card]) -> None:
         """The same for several cards of a node."""
@@ -280,18 +281,17 @@ class NodeTable:
                 if (total := totals.get(key)) is not None:
                     self.free_at[column][place] = float(total - use.used.get(key, 0))
         self._set_load(row, load_sum)
-        self._set_most_free(row)
+        for column in self.dimensions.values():
+            self._set_most_free(row, column)
 
     def _set_load(self, row: int, total: int) -> None:
         self.load_sum_at[row] = total
         self.mean_load_at[row] = min(total // (self.count_at[row] or 1), MOST_LOAD)
 
-    def _set_most_free(self, row: int) -> None:
+    def _set_most_free(self, row: int, column: int) -> None:
         here = self.card_slice(row)
-        is_open = self.open_at[here]
-        for free_at, most_free_at in zip(self.free_at, self.most_free_at, strict=True):
-            open_amounts = [free for free, one in zip(free_at[here], is_open, strict=True) if one]
-            most_free_at[row] = max(open_amounts, default=-1.0)
+        open_amounts = compress(self.free_at[column][here], self.open_at[here])
+        self.most_free_at[column][row] = max(open_amounts, default=-1.0)
 
     def _set_cards(self, row: int, cards: Sequence[Card]) -> None:
         """Allocate places for the cards of a node, and fill their columns."""
@@ -321,7 +321,7 @@ class NodeTable:
                 card.shape.totals.get(key, 0) - use.used.get(key, 0)
                 for card, use in zip(cards, uses, strict=True)
             ]
-        self._set_most_free(row)
+            self._set_most_free(row, column)
 
     def _release_cards(self, row: int) -> None:
         here, count = self.card_slice(row), self.count_at[row]
