@@ -1,7 +1,6 @@
 """Makes the claims that account for the devices of pods without claims."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -9,14 +8,12 @@ import structlog
 from dray.kube.ports import CLAIMS, AlreadyExistsError, Kube, RefusedError
 from dray.runtime.clock import Clock
 from dray_claim_controller.accounting_claims.decisions import AccountingClaim, lacks_claim
-from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.changes import Unread
 from dray_claim_controller.informers import Informers
+from dray_claim_controller.pod_events import ReportEvent
 from dray_claim_controller.templates.decisions import Unusable
 from dray_claim_controller.work_queue import FairWorkQueue
 
-WarnPod = Callable[[CachedPod, str, str], None]
-"""Reports (pod, reason, message) as a warning event."""
 _LOOKED_AT_ONCE: Final = 1000
 
 
@@ -24,7 +21,9 @@ class AccountingClaimReconciler:
     """Makes the claim of each pod that lacks it. A claim that can't be made delays no other, and is
     tried again at least every five minutes."""
 
-    def __init__(self, kube: Kube, informers: Informers, clock: Clock, *, warn: WarnPod) -> None:
+    def __init__(
+        self, kube: Kube, informers: Informers, clock: Clock, *, warn: ReportEvent
+    ) -> None:
         self._kube = kube
         self._informers = informers
         self._warn = warn

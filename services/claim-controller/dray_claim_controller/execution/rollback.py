@@ -1,6 +1,5 @@
 """Rolls back the writes of a decision: voids the attempts on the pod and the claim, then clears."""
 
-from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -10,7 +9,7 @@ from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.cache.abandoned_attempts import abandon_attempts, may_be_committed
-from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
+from dray_claim_controller.cache.cached_objects import CachedResourceClaim
 from dray_claim_controller.execution.decisions.rollback_rules import (
     PodVoidAnnotation,
     RollbackCheck,
@@ -18,6 +17,7 @@ from dray_claim_controller.execution.decisions.rollback_rules import (
 )
 from dray_claim_controller.execution.writes import ExecutionWrites
 from dray_claim_controller.informers import Informers
+from dray_claim_controller.pod_events import ReportEvent
 from dray_claim_controller.work_queue import FairWorkQueue
 
 _AGAIN_S: Final = 5.0
@@ -26,8 +26,6 @@ _LONGEST_S: Final = 300.0
 _MOST_RESTS: Final = 1000
 """Kept before those of claims that are gone are forgotten."""
 _MESSAGE_LIMIT: Final = 512
-WarnPod = Callable[[CachedPod, str, str], None]
-"""Reports (pod, reason, message) as a warning event."""
 
 
 class VoidWriter:
@@ -45,7 +43,7 @@ class VoidWriter:
         informers: Informers,
         clock: Clock,
         writes: ExecutionWrites,
-        warn: WarnPod = lambda *_: None,
+        warn: ReportEvent = lambda *_: None,
     ) -> None:
         self._kube = kube
         self._writes = writes

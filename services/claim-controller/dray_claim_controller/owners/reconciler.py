@@ -1,24 +1,21 @@
 """Hands pods over with their pool, and evicts pods of late allocations by kube-scheduler."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 
 from dray.kube.ports import NODES, PODS, Kube
 from dray.runtime.clock import Clock
-from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.execution.writes import ExecutionWrites
 from dray_claim_controller.informers import Informers
 from dray_claim_controller.owners.decisions import LateAllocation, LateAllocations, StrandedPods
+from dray_claim_controller.pod_events import ReportEvent
 from dray_claim_controller.publication.publisher import Publisher
 from dray_claim_controller.work_queue import FairWorkQueue
 
 _LOOKED_AT_S = 3600.0
 """How long after a recall to check for double allocations: no write is in flight for longer."""
-WarnPod = Callable[[CachedPod, str, str], None]
-"""Reports (pod, reason, message) as a warning event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class OwnerReconciler:
         publisher: Publisher,
         clock: Clock,
         *,
-        warn: WarnPod,
+        warn: ReportEvent,
         writes: ExecutionWrites,
         every_s: float,
         allocates: bool = True,

@@ -9,9 +9,9 @@ import structlog
 from dray.api.names import PREPARE_AGAIN
 from dray.kube.ports import PODS, Kube, NotFoundError
 from dray.runtime.clock import Clock
-from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.changes import Unread
 from dray_claim_controller.informers import Informers
+from dray_claim_controller.pod_events import ReportEvent
 from dray_claim_controller.preparation.decisions import (
     AwaitsPreparation,
     PreparationRetries,
@@ -20,8 +20,6 @@ from dray_claim_controller.preparation.decisions import (
 )
 from dray_claim_controller.work_queue import FairWorkQueue
 
-NotePod = Callable[[CachedPod, str, str], None]
-"""Reports (pod, reason, message) as a normal event."""
 _LOOKED_AT_ONCE: Final = 1000
 
 
@@ -36,7 +34,7 @@ class PreparationReconciler:
         clock: Clock,
         *,
         is_silent: Callable[[str], bool],
-        note: NotePod,
+        note: ReportEvent,
         after_s: float,
         every_s: float = 0.25,
     ) -> None:

@@ -28,6 +28,7 @@ from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.changes import Unread
 from dray_claim_controller.facts.build import is_base_template
 from dray_claim_controller.informers import Informers
+from dray_claim_controller.pod_events import ReportEvent
 from dray_claim_controller.templates.decisions import (
     Affected,
     Derived,
@@ -41,8 +42,6 @@ from dray_claim_controller.templates.decisions import (
 from dray_claim_controller.tracing import deriving_for
 from dray_claim_controller.work_queue import FairWorkQueue
 
-WarnPod = Callable[[CachedPod, str, str], None]
-"""Reports (pod, reason, message) as a warning event."""
 ReportWait = Callable[[CachedPod, str], None]
 """Reports why a pod waits, in its BindRequest; empty: for nothing that is known any more."""
 _CHECKED_AT_ONCE: Final = 1000
@@ -64,7 +63,7 @@ class TemplateReconciler:
         clock: Clock,
         *,
         dray_namespace: str,
-        warn: WarnPod,
+        warn: ReportEvent,
         report_wait: ReportWait = lambda *_: None,
     ) -> None:
         self._kube = kube
