@@ -14,6 +14,7 @@ from dray.kube.ports import KubeError
 from dray.messages.facts import ClusterObserved
 from dray.runtime.backoff import Backoff
 from dray_node_agent.decisions.device_health import GpuHealth, device_health
+from dray_node_agent.decisions.device_use import devices_in_use
 from dray_node_agent.decisions.foreign_processes import foreign_gpus, with_users
 from dray_node_agent.decisions.gpus import GpuSnapshot, GpuUsage, with_problems
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState, unhealthy_devices
@@ -117,6 +118,12 @@ class NodeAgent:
         """Take a generation that was reported before; the next one must be above it."""
         if generation > self._publisher.floor:
             self._publisher.floor = generation
+            self._wake.set()
+
+    def on_claims(self) -> None:
+        """The prepared claims changed: by them a cordoned node is drained, and devices that
+        kube-scheduler allocates are ordered."""
+        if self._state is not None and (self._state.unschedulable or self._state.device_order):
             self._wake.set()
 
     def on_server(self, server: ClusterObserved) -> None:
@@ -316,7 +323,9 @@ class NodeAgent:
             return
         if self._server is not None:
             self._publisher.expect(self._server)
-        generation = await self._publisher.publish(snapshot, state)
+        published = NodeInventory(snapshot, state).published_gpus
+        in_use = devices_in_use(self._claims(), published)
+        generation = await self._publisher.publish(snapshot, state, in_use)
         self.publishing_problem = ""
         if generation != self.generation:
             self._log.info("slices published", generation=generation, gpus=len(snapshot.gpus))

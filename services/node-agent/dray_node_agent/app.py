@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -173,93 +174,21 @@ def assemble(
     namespace: str = DRAY_NAMESPACE,
 ) -> dict[str, lifetime.Loop]:
     """The agent's loops with the given adapters; tests pass fakes. ``namespace``: dray's."""
-    recorder = AgentRuleRecorder(journal)
-    pods = NodePods(kube, node.name)
-    prepared_claims = PreparedClaims(
-        CheckpointFile(node.state_dir / "checkpoint.json", boot_id()),
-        CdiFolder(node.cdi_dir),
-        AgentLock(node.state_dir / "claims.lock"),
-    )
-    daemons = MpsDaemons(
-        kube,
-        pods,
-        namespace=namespace,
-        template=node.mps_template,
-        in_use=prepared_claims.devices,
-    )
-    publisher = SlicePublisher(
-        kube, node.name, PublicationRecordFile(node.state_dir / "record.json"), recorder
-    )
-    reporter = NodeReporter(bus, node.name, f"dray/{SERVICE}/{instance}")
-    agent = NodeAgent(
-        node=node,
-        gpus=gpus,
-        publisher=publisher,
-        reporter=reporter,
-        publishing=AgentLock(node.state_dir / "publisher.lock"),
-        enforcement=NodeEnforcement(gpus, daemons),
-        claims=lambda: prepared_claims.claims.values(),
-    )
-    reporter.on_generation = agent.on_generation
-    measure = preparation_times(health.registry)
-
-    def on_prepared(prepared: CompletedPreparation) -> None:
-        measure(prepared)
-        reporter.prepared(prepared)
-
-    preparer = Preparer(
-        kube=kube,
-        node=node.name,
-        inventory=agent.inventory,
-        pods=pods.get,
-        prepared_claims=prepared_claims,
-        clock=SystemClock(),
-        enforcement_problem=agent.enforcement_problem,
-        on_prepared=on_prepared,
-        recorder=recorder,
-    )
     process = secrets.token_hex(4)
-    server = KubeletServer(
-        preparer,
-        driver=DRIVER,
-        endpoint=endpoint_socket(node.plugins_dir, DRIVER, process),
-        registration=registration_socket(node.registry_dir, DRIVER, process),
-        on_registered=agent.on_registered,
-        health=agent,
-    )
+    recorder = AgentRuleRecorder(journal)
+    reporter = NodeReporter(bus, node.name, f"dray/{SERVICE}/{instance}")
+    parts = _parts(node, kube, gpus, reporter, recorder, namespace)
+    agent = parts.agent
+    preparer = _preparer(parts, recorder, preparation_times(health.registry))
+    server = _kubelet_server(parts, preparer, process)
     follower = NodeFollower(
         bus, node.name, agent.on_state, agent.on_generation, reporter.repeat, agent.on_server
     )
-    _add_health_checks(health, bus, agent, publisher)
-    expose(health.registry, agent, preparer, publisher, reporter)
-
-    def holders() -> dict[str, tuple[HoldingContainer, ...]]:
-        inventory = agent.inventory()
-        gpus = inventory.published_gpus if inventory else {}
-        return gpu_holders(pods.all(), preparer.claims.values(), gpus)
-
-    health.registry.register(
-        GpuUsageCollector(node.name, lambda: agent.snapshot, lambda: agent.usage, holders)
-    )
+    _add_health_checks(health, bus, agent, parts.publisher)
+    _expose(health, parts, preparer)
     optional: dict[str, lifetime.Loop] = {} if journal is None else {"journal": journal.run}
     if node.device_plugin:
-        sources = PluginSources(
-            agent.inventory,
-            agent.enforcement_problem,
-            agent.health_changed,
-            prepared_claims.devices,
-            partial(allocated_devices, node.pod_resources_socket),
-        )
-        containers = PluginContainers(
-            kube,
-            pods,
-            preparer,
-            PluginRecords(node.state_dir / "device-plugin"),
-            CdiFolder(node.cdi_dir, CONTAINER_CLASS),
-            sources,
-        )
-        plugin = DevicePlugin(containers, node.device_plugins_dir, process)
-        optional["device-plugin"] = _device_plugin(node, agent, containers, plugin, health)
+        optional["device-plugin"] = _device_plugin(parts, preparer, process, health)
     return {
         **optional,
         "gpus": agent.watch_gpus,
@@ -269,24 +198,130 @@ def assemble(
         "publish": agent.publish,
         "slices": agent.watch_slices,
         "kubelet": partial(agent.serve, preparer, server),
-        "pods": pods.run,
+        "pods": parts.pods.run,
         "sweep": partial(agent.sweep, preparer),
         "inventory": reporter.report_inventory,
         "events": reporter.report_events,
     }
 
 
-def _device_plugin(
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What one node's agent is made of, apart from what serves the kubelet."""
+
+    node: NodeGroup
+    kube: Kube
+    pods: NodePods
+    prepared_claims: PreparedClaims
+    publisher: SlicePublisher
+    reporter: NodeReporter
+    agent: NodeAgent
+
+
+def _parts(
     node: NodeGroup,
-    agent: NodeAgent,
-    containers: PluginContainers,
-    plugin: DevicePlugin,
-    health: HealthPages,
+    kube: Kube,
+    gpus: GpuReader,
+    reporter: NodeReporter,
+    recorder: AgentRuleRecorder,
+    namespace: str,
+) -> _Parts:
+    pods = NodePods(kube, node.name)
+    claims = PreparedClaims(
+        CheckpointFile(node.state_dir / "checkpoint.json", boot_id()),
+        CdiFolder(node.cdi_dir),
+        AgentLock(node.state_dir / "claims.lock"),
+    )
+    daemons = MpsDaemons(
+        kube, pods, namespace=namespace, template=node.mps_template, in_use=claims.devices
+    )
+    record = PublicationRecordFile(node.state_dir / "record.json")
+    publisher = SlicePublisher(kube, node.name, record, recorder)
+    agent = NodeAgent(
+        node=node,
+        gpus=gpus,
+        publisher=publisher,
+        reporter=reporter,
+        publishing=AgentLock(node.state_dir / "publisher.lock"),
+        enforcement=NodeEnforcement(gpus, daemons),
+        claims=lambda: claims.claims.values(),
+    )
+    claims.on_change = agent.on_claims
+    reporter.on_generation = agent.on_generation
+    return _Parts(node, kube, pods, claims, publisher, reporter, agent)
+
+
+def _preparer(
+    parts: _Parts, recorder: AgentRuleRecorder, measure: Callable[[CompletedPreparation], None]
+) -> Preparer:
+    def on_prepared(prepared: CompletedPreparation) -> None:
+        measure(prepared)
+        parts.reporter.prepared(prepared)
+
+    return Preparer(
+        kube=parts.kube,
+        node=parts.node.name,
+        inventory=parts.agent.inventory,
+        pods=parts.pods.get,
+        prepared_claims=parts.prepared_claims,
+        clock=SystemClock(),
+        enforcement_problem=parts.agent.enforcement_problem,
+        on_prepared=on_prepared,
+        recorder=recorder,
+    )
+
+
+def _kubelet_server(parts: _Parts, preparer: Preparer, process: str) -> KubeletServer:
+    node = parts.node
+    return KubeletServer(
+        preparer,
+        driver=DRIVER,
+        endpoint=endpoint_socket(node.plugins_dir, DRIVER, process),
+        registration=registration_socket(node.registry_dir, DRIVER, process),
+        on_registered=parts.agent.on_registered,
+        health=parts.agent,
+    )
+
+
+def _device_plugin(
+    parts: _Parts, preparer: Preparer, process: str, health: HealthPages
 ) -> lifetime.Loop:
+    node, agent = parts.node, parts.agent
+    sources = PluginSources(
+        agent.inventory,
+        agent.enforcement_problem,
+        agent.health_changed,
+        parts.prepared_claims.devices,
+        partial(allocated_devices, node.pod_resources_socket),
+    )
+    containers = PluginContainers(
+        parts.kube,
+        parts.pods,
+        preparer,
+        PluginRecords(node.state_dir / "device-plugin"),
+        CdiFolder(node.cdi_dir, CONTAINER_CLASS),
+        sources,
+    )
+    plugin = DevicePlugin(containers, node.device_plugins_dir, process)
     health.check("device-plugin", lambda: plugin.problem or None)
     loops = {"kubelet": plugin.run, "release": containers.release}
     lock = AgentLock(node.state_dir / "device-plugin.lock")
     return partial(agent.serve_device_plugin, loops, lock)
+
+
+def _expose(health: HealthPages, parts: _Parts, preparer: Preparer) -> None:
+    """Add the agent's metrics to the page."""
+    agent = parts.agent
+
+    def holders() -> dict[str, tuple[HoldingContainer, ...]]:
+        inventory = agent.inventory()
+        gpus = inventory.published_gpus if inventory else {}
+        return gpu_holders(parts.pods.all(), preparer.claims.values(), gpus)
+
+    expose(health.registry, agent, preparer, parts.publisher, parts.reporter)
+    health.registry.register(
+        GpuUsageCollector(parts.node.name, lambda: agent.snapshot, lambda: agent.usage, holders)
+    )
 
 
 def _add_health_checks(

@@ -10,7 +10,16 @@ from typing import Any
 import structlog
 import yaml
 
-from dray.kube.ports import NODES, PODS, AlreadyExistsError, Kube, KubeError, NotFoundError, Object
+from dray.kube.ports import (
+    NODES,
+    PODS,
+    AlreadyExistsError,
+    Kube,
+    KubeError,
+    NotFoundError,
+    Object,
+    RefusedError,
+)
 from dray_node_agent.decisions.gpus import GpuSnapshot, device_name
 from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.decisions.mps_daemons import DEVICE_LABEL, plan_daemons, shared_devices
@@ -36,6 +45,8 @@ class MpsDaemons:
         self._namespace = namespace
         self._template = template
         self._in_use = in_use
+        self._kept: set[str] = set()
+        """UIDs of daemons that this agent has no right to delete."""
         self._log = structlog.get_logger()
 
     async def apply(self, snapshot: GpuSnapshot, state: NodeState) -> dict[str, str] | None:
@@ -64,7 +75,8 @@ class MpsDaemons:
             plan = plan_for(pods=self._pods.all(), in_use=in_use)
         problems = dict(plan.problems)
         for pod in plan.deletes:
-            await self._delete(pod)
+            if pod["metadata"]["uid"] not in self._kept:
+                await self._delete(pod)
         for pod in plan.creates:
             if (problem := await self._create(pod)) is not None:
                 problems[pod["metadata"]["labels"][DEVICE_LABEL]] = problem
@@ -88,6 +100,13 @@ class MpsDaemons:
             self._log.info("MPS daemon ended", pod=metadata["name"])
         except NotFoundError:
             pass
+        except RefusedError as error:
+            self._kept.add(metadata["uid"])
+            self._log.warning(
+                "MPS daemon stays: this agent may not delete it (chart: nodeAgent.mps.enabled); "
+                f"delete it with `kubectl delete pod -n {self._namespace} {metadata['name']}`",
+                error=str(error),
+            )
         except KubeError as error:
             self._log.warning("MPS daemon not ended", pod=metadata["name"], error=str(error))
 

@@ -1,8 +1,9 @@
 """Publishes the node's ResourceSlices."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import structlog
 
@@ -73,9 +74,15 @@ class SlicePublisher:
         """Read the record again: another agent of this node may have written it."""
         self._record = None
 
-    async def publish(self, snapshot: GpuSnapshot, state: NodeState) -> int:
+    async def publish(
+        self,
+        snapshot: GpuSnapshot,
+        state: NodeState,
+        in_use: Mapping[str, float] = MappingProxyType({}),
+    ) -> int:
         """Publish ``snapshot``; returns the pool's generation, a new one if anything
-        changed. Deletes come first, then updates, then creates.
+        changed. Deletes come first, then updates, then creates. ``in_use``: the devices that
+        claims use, with the part that is taken.
 
         Raises:
             NodeMissingError: the node has no Node object yet.
@@ -94,6 +101,7 @@ class SlicePublisher:
                 floor=self.floor,
                 remembered=remembered,
                 joint_counters=self._joint_counters,
+                in_use=dict(in_use),
             )
         )
         if planned.writes is None:

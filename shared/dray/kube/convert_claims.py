@@ -1,5 +1,6 @@
 """ResourceClaims (resource.k8s.io/v1) as domain values, and allocations back."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -28,6 +29,7 @@ from dray.api.nodes import (
     NodeSelectorRequirement,
     NodeSelectorTerm,
 )
+from dray.api.pods import accounting_claim
 from dray.kube.convert_devices import configs_from, node_selector_from, selectors_from
 from dray.kube.convert_metadata import (
     LONGEST_ATTEMPT,
@@ -45,6 +47,8 @@ from dray.kube.ports import Object
 T = TypeVar("T")
 _CLAIM: Final = msgspec.json.Decoder(Claim)
 _DEVICE: Final = msgspec.json.Decoder(AllocatedDevice)
+_ACCOUNTED: Final = re.compile(accounting_claim(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"))
+"""The names of claims that account for a pod, by its UID."""
 _ANY_DEVICES: Final = Allocation((AllocatedDevice("", DeviceId("", "", "")),))
 
 
@@ -87,6 +91,8 @@ def claim_from_fields(obj: Object, spec: ClaimSpec | None = None) -> Claim:
     status = obj.get("status") or {}
     pod_uid, pod_name = controlling_pod(obj)
     allocation = status.get("allocation")
+    if foreign := _why_foreign(metadata["name"], pod_uid):
+        spec = ClaimSpec(unsupported=(f"{UNREAD}{foreign}",))
     return Claim(
         uid=metadata["uid"],
         namespace=metadata["namespace"],
@@ -102,6 +108,18 @@ def claim_from_fields(obj: Object, spec: ClaimSpec | None = None) -> Claim:
         void=_attempt(obj, VOID),
         deleting=is_deleting(obj),
         created_unix_s=time_from(metadata.get("creationTimestamp")),
+    )
+
+
+def _why_foreign(name: str, pod_uid: str) -> str:
+    """Why a claim that has the name of one that accounts for a pod is none; empty: it is, or has
+    another name."""
+    named = _ACCOUNTED.fullmatch(name)
+    if named is None or named[1] == pod_uid:
+        return ""
+    return (
+        f"its name is that of the claim by which dray accounts for the GPUs of the pod {named[1]}, "
+        "and that pod does not control it: somebody else made it. Delete it, and dray makes its own"
     )
 
 

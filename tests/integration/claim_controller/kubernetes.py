@@ -119,7 +119,7 @@ class Kubernetes:
                         "cpu": "8",
                         "memory": "32Gi",
                         "pods": "110",
-                        GPU_SHARE_RESOURCE: str(64 * cards),
+                        GPU_SHARE_RESOURCE: str(256 * cards),
                     }
                 },
             },

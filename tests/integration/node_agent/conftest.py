@@ -246,14 +246,20 @@ class Stand:
         vram: str = "10Gi",
         config: list[Object] | None = None,
         share: bool = True,
+        owner: Object | None = None,
     ) -> Object:
-        """An allocated claim, reserved for nobody yet."""
+        """An allocated claim, reserved for nobody yet. ``owner``: the pod that controls it."""
+        metadata: Object = {"name": name}
+        if owner is not None:
+            pod = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+            controls = {"apiVersion": "v1", "kind": "Pod", "controller": True}
+            metadata["ownerReferences"] = [controls | pod]
         made = await self.kube.create(
             CLAIMS,
             {
                 "apiVersion": "resource.k8s.io/v1",
                 "kind": "ResourceClaim",
-                "metadata": {"name": name},
+                "metadata": metadata,
                 "spec": {"devices": {"requests": [_request(len(devices))]}},
             },
             "default",

@@ -13,12 +13,13 @@ import pytest
 from dray.api.names import DRA_ENABLED, GPU_IDS, GPU_RESOURCE, GPU_SHARE_RESOURCE, SHAPE
 from dray.api.pods import accounting_claim
 from dray.kube.ports import CLAIMS, PODS
+from dray_node_agent.decisions.device_plugin import IDS_PER_GPU
 from dray_node_agent.kubelet.generated import device_plugin_pb2 as plugin_api
 from dray_node_agent.kubelet.generated import pod_resources_pb2 as pods_api
 from dray_node_agent.kubelet.server import method_handlers, serving
 
 CONTAINERS = "tensor-fusion.ai-container_"
-SHARES = 4 * 64
+SHARES = 4 * IDS_PER_GPU[GPU_SHARE_RESOURCE]
 
 
 @dataclass
@@ -140,14 +141,17 @@ async def kubelet(stand: Any) -> AsyncIterator[DeviceManager]:
         yield manager
 
 
-async def decided(stand: Any, name: str, *devices: str, bound_with: str = "") -> Any:
-    """A pod that dray has bound, with the claim that accounts for it."""
+async def decided(
+    stand: Any, name: str, *devices: str, bound_with: str = "", is_own: bool = True
+) -> Any:
+    """A pod that dray has bound, with the claim that accounts for it. ``is_own``: whether the pod
+    controls it."""
     uuids = ",".join(device.replace("gpu-", "GPU-", 1) for device in devices)
     annotations = {SHAPE: "{}", DRA_ENABLED: "false", GPU_IDS: bound_with or uuids}
     limits = {"limits": {GPU_SHARE_RESOURCE: "1"}}
     pod = await stand.make_pod(name, resources=limits, annotations=annotations)
     claim = accounting_claim(pod["metadata"]["uid"])
-    await stand.make_claim(claim, [*devices])
+    await stand.make_claim(claim, [*devices], owner=pod if is_own else None)
     await stand.reserve(claim, pod)
     return pod
 
@@ -237,6 +241,18 @@ async def test_a_pod_that_was_bound_with_other_gpus_starts_no_container(stand, k
         error = await kubelet.start(GPU_SHARE_RESOURCE, "gpu-share-0")
         assert "was bound with GPUs GPU-of-another-node" in error
         assert container_files(stand) == []
+
+
+async def test_a_claim_that_somebody_made_before_dray_starts_no_container(
+    stand, kubelet, eventually
+):
+    async with stand.agent():
+        await kubelet.registered(eventually)
+        await decided(stand, "p", await stand.device(0), is_own=False)
+        await kubelet.admit("p", GPU_SHARE_RESOURCE, "gpu-share-0")
+        error = await kubelet.start(GPU_SHARE_RESOURCE, "gpu-share-0")
+        assert "that pod does not control it: somebody else made it. Delete it" in error
+        assert not container_files(stand)
 
 
 async def test_a_container_with_more_cards_than_its_claim_does_not_start(

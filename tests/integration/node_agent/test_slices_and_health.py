@@ -9,7 +9,7 @@ from dray.api.names import DRIVER
 from dray.bus.ports import StreamMissingError
 from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import SLICES
+from dray.kube.ports import PODS, SLICES
 from dray.messages.base import decode, encode, subject_of, subject_prefix
 from dray.messages.facts import ClusterObserved, InventoryObserved
 from dray_node_agent.decisions.gpus import GpuProcess, GpuUsage
@@ -52,6 +52,31 @@ async def test_slices_follow_pool_health_and_repair(stand, eventually):
 
         await stand.kube.delete(SLICES, (await stand.slices())[0]["metadata"]["name"])
         await eventually(lambda: in_pool("pool-b"))
+
+
+async def test_a_cordoned_node_has_slices_as_long_as_a_claim_is_prepared(stand, eventually):
+    await stand.tell_node()
+    async with stand.agent(), stand.kubelet():
+        await stand.make_claim("c", [await stand.device(0)])
+        pod = await stand.make_pod("p", {"gpu": "c"})
+        await stand.reserve("c", pod)
+        await stand.reaches("p", "Running")
+        generation = (await stand.slices())[0]["spec"]["pool"]["generation"]
+
+        await stand.tell_node(unschedulable=True, pool="pool-b")
+
+        async def is_published_again() -> bool:
+            return (await stand.slices())[0]["spec"]["pool"]["generation"] > generation
+
+        await eventually(is_published_again)
+        await stand.kube.delete(PODS, "p", "default")
+
+        async def has_none() -> bool:
+            return not await stand.slices()
+
+        await eventually(has_none)
+        await stand.tell_node()
+        await eventually(stand.slices)
 
 
 async def test_slices_are_published_again_when_the_server_was_upgraded(

@@ -333,3 +333,9 @@ async def test_a_report_after_one_of_unknown_outcome_counts(leader: Leader) -> N
         await leader.ask(report(3, "gpu-0"))
     assert (await leader.ask(report(3))).known_generation == 5
     assert await leader.known() == fact(5)
+
+
+def test_a_node_that_has_withdrawn_its_slices_reports_from_where_it_was() -> None:
+    assert doubt(report(700), [], node_exists=True)
+    assert doubt(report(700), [], node_exists=True, known=699) is None
+    assert doubt(report(700), [slice_of(3)], node_exists=True, known=699)

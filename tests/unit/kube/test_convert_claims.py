@@ -233,3 +233,15 @@ def test_an_allocation_that_several_nodes_may_use_is_pinned_to_none() -> None:
     expression = {"key": "zone", "operator": "In", "values": ["a"]}
     selector = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     assert allocation_from({"devices": {}, "nodeSelector": selector}).node == ""
+
+
+def test_a_claim_that_accounts_for_a_pod_is_that_pods_own() -> None:
+    uid = "0f1e2d3c-0000-4000-8000-0123456789ab"
+    named: Any = claim(requests=[])
+    named["metadata"]["name"] = f"gpus-{uid}"
+    why = claim_from(named).spec.unreadable
+    assert f"accounts for the GPUs of the pod {uid}" in why
+    named["metadata"]["ownerReferences"] = [POD | {"uid": uid}]
+    assert claim_from(named).spec.unreadable == ""
+    named["metadata"] |= {"name": "gpus-of-mine", "ownerReferences": []}
+    assert claim_from(named).spec.unreadable == ""

@@ -9,14 +9,18 @@ from msgspec.structs import replace
 
 from dray.api.pods import Node
 from dray.api.quantities import parse_quantity
+from dray_node_agent.decisions.device_use import devices_in_use
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, device_name, with_problems
 from dray_node_agent.decisions.inventory import (
+    NodeInventory,
     NodeState,
     semantic_version,
     shortened,
     slices,
     unhealthy_devices,
 )
+from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -102,7 +106,7 @@ readings = st.builds(
 @given(readings, states, st.integers(min_value=1, max_value=2**40))
 def test_every_reading_makes_slices_that_the_api_server_accepts(snapshot, state, generation):
     made = slices(snapshot, state, generation=generation)
-    assert made
+    assert bool(made) == bool(snapshot.gpus)
     names = [one["metadata"]["name"] for one in made]
     assert len(set(names)) == len(names)
     assert all(DNS_SUBDOMAIN.fullmatch(name) for name in names if len(name) <= 253)
@@ -349,3 +353,39 @@ def test_a_device_without_its_enforcer_evicts_nobody():
         "tensor-fusion.ai/owner": "NoSchedule",
         "tensor-fusion.ai/unhealthy": "NoSchedule",
     }
+
+
+def test_devices_of_kube_scheduler_are_ordered_by_their_use_as_the_pool_places():
+    snapshot = SimulatedGpus("n1", "A100", 3).read()
+    first, second, third = (device_name(gpu.uuid) for gpu in snapshot.gpus)
+    in_use = {second: 0.25, third: 0.75}
+
+    def order(placement):
+        state = NodeState("n1", "u", "p", owner="kube-scheduler", device_order=placement)
+        (made,) = slices(snapshot, state, generation=1, in_use=in_use)
+        return [device["name"] for device in made["spec"]["devices"]]
+
+    assert order("") == [first, second, third]
+    assert order("binpack") == [third, second, first]
+    assert order("spread") == [first, second, third]
+    in_use[first] = 0.5
+    assert order("spread") == [second, first, third]
+
+
+def test_the_use_of_a_device_is_that_of_its_scarcest_capacity():
+    snapshot = SimulatedGpus("n1", "A100", 3).read()
+    published = NodeInventory(snapshot, NodeState("n1")).published_gpus
+    first, second, third = published
+
+    def claim(uid, device, **more):
+        used = PreparedDevice(request="gpu", pool="n1", device=device, cdi_ids=(), **more)
+        return PreparedClaim(
+            uid=uid, namespace="ns", name=uid, phase="PrepareCompleted", devices=(used,), cdi={}
+        )
+
+    quarter = {"virtual_tflops": "78", "virtual_vram": "4Gi"}
+    claims = [claim(str(n), first, share_id="s", consumed=quarter) for n in range(2)]
+    claims += [claim("whole", second), claim("look", third, admin_access=True)]
+    claims += [claim("lost", "gpu-lost", share_id="s", consumed=quarter)]
+    expected = {first: 0.5, second: 1.0, third: 0.0, "gpu-lost": 1.0}
+    assert devices_in_use(claims, published) == expected

@@ -4,7 +4,10 @@ import asyncio
 import json
 from unittest.mock import Mock
 
+from structlog.testing import capture_logs
+
 from dray.api.enforcement import Enforcement
+from dray.kube.ports import RefusedError
 from dray_node_agent.agent import NodeAgent
 from dray_node_agent.decisions.gpus import device_name, with_problems
 from dray_node_agent.decisions.inventory import NodeState
@@ -174,6 +177,26 @@ async def test_a_daemon_stays_under_a_claim_that_another_agent_prepared(tmp_path
     )
     assert list(await daemons.apply(SNAPSHOT, state())) == [DEVICES[1]]
     assert deleted == ["u1"]
+
+
+async def test_an_agent_without_the_right_to_end_daemons_asks_once_and_goes_on():
+    asked = []
+
+    class Refusing:
+        async def delete(self, resource, name, namespace, *, uid):
+            asked.append(name)
+            raise RefusedError("pods is forbidden", 403)
+
+    async def nobody():
+        return ()
+
+    daemons = MpsDaemons(Refusing(), Pods(), namespace=NAMESPACE, template=None, in_use=nobody)
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert await daemons.apply(SNAPSHOT, state("none")) == {}
+    assert asked == [f"dray-mps-daemon-{device}" for device in DEVICES]
+    first, _ = logs
+    assert f"kubectl delete pod -n {NAMESPACE} {asked[0]}" in first["event"]
 
 
 async def test_nothing_is_set_up_before_earlier_claims_are_known():

@@ -1,12 +1,14 @@
 """Slices in the API server: generations, order, dropped fields, foreign slices."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import NODES, SLICES, ConflictError
 from dray.messages.facts import ClusterObserved
+from dray_node_agent.decisions.gpus import GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeState, slices
 from dray_node_agent.decisions.slice_diff import changes, dropped_fields, is_published, path_text
 from dray_node_agent.files.publication_record import PublicationRecordFile
@@ -192,3 +194,22 @@ def test_dropped_policies_are_found_below_every_capacity():
     words = sorted(path_text(path) for path in dropped_fields(sent, kept))
     assert words[0] == "spec.devices[].capacity.tflops.requestPolicy"
     assert len(words) == 4
+
+
+async def test_a_node_without_gpus_publishes_nothing(kube, publisher):
+    nothing = GpuSnapshot(())
+    assert [await publisher.publish(nothing, STATE) for _ in range(2)] == [1, 1]
+    assert await published(kube) == []
+    assert await publisher.publish(READING, STATE) == 2
+    assert len(await published(kube)) == 1
+
+
+async def test_a_drained_node_has_no_slices_until_it_may_be_used_again(kube, publisher):
+    cordoned = replace(STATE, unschedulable=True)
+    await publisher.publish(READING, STATE)
+    assert await publisher.publish(READING, cordoned, {"gpu-of-a-pod": 0.0}) == 1
+    assert len(await published(kube)) == 1
+    assert [await publisher.publish(READING, cordoned) for _ in range(2)] == [2, 2]
+    assert await published(kube) == []
+    assert await publisher.publish(READING, STATE) == 3
+    assert [one["spec"]["pool"]["generation"] for one in await published(kube)] == [3]

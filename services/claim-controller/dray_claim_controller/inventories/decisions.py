@@ -25,8 +25,11 @@ def forgery(asked: Inventory, *, subject_node: str, user: str) -> str | None:
     return None
 
 
-def doubt(asked: Inventory, slices: Sequence[ResourceSlice], *, node_exists: bool) -> str | None:
+def doubt(
+    asked: Inventory, slices: Sequence[ResourceSlice], *, node_exists: bool, known: int = 0
+) -> str | None:
     """Why a report can't be believed yet, by the node's slices as Kubernetes shows them; or None.
+    ``known``: the revision of the node's last fact, for a node that has withdrawn its slices.
 
     Slices are watched: a report may be ahead of the watch, and is then repeated.
     """
@@ -35,7 +38,7 @@ def doubt(asked: Inventory, slices: Sequence[ResourceSlice], *, node_exists: boo
     if not node_exists:
         return f"there is no Node {asked.node}, or it was not seen yet"
     own = [one for one in slices if one.node == asked.node]
-    shown = max((one.generation for one in own), default=0)
+    shown = max((one.generation for one in own), default=known)
     most = min(shown + AHEAD, HIGHEST_GENERATION)
     if not 1 <= asked.generation <= most:
         return (

@@ -103,7 +103,7 @@ class InventoryServer:
         before = self._publisher.newest(key)
         known = before if isinstance(before, InventoryObserved) else None
         revision = 0 if known is None else known.revision
-        if why := doubt(asked, slices, node_exists=exists):
+        if why := doubt(asked, slices, node_exists=exists, known=revision):
             return InventoryReply(error=why, known_generation=revision)
         fact = next_fact(asked, known, self._publisher.doubted(key))
         if fact is not None:

@@ -14,8 +14,9 @@ from dray.kube.convert_pods import uses_device_plugin
 from dray_node_agent.decisions.claim_devices import NotPreparedError
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 
-IDS_PER_GPU: Final[Mapping[str, int]] = {GPU_RESOURCE: 1, GPU_SHARE_RESOURCE: 64}
-"""By resource."""
+IDS_PER_GPU: Final[Mapping[str, int]] = {GPU_RESOURCE: 1, GPU_SHARE_RESOURCE: 256}
+"""By resource. Of shares as many as a kubelet with its default runs containers: 110 pods with two
+containers each."""
 
 
 class DeviceSlot(msgspec.Struct, frozen=True):

@@ -5,9 +5,10 @@ Limits are those of ``resource.k8s.io/v1`` (types.go). Requests consume only the
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 from dray.api.enforcement import MIG, NOTHING_NAMED, Enforcement
 from dray.api.names import (
@@ -32,6 +33,7 @@ from dray.api.names import (
     VIRTUAL_VRAM,
     VRAM,
 )
+from dray.api.placement import BINPACK, LEVELS
 from dray.api.pods import Node
 from dray.api.quantities import NANO, Quantity, parse_quantity, quantity_of
 from dray.kube.ports import SLICES, Object
@@ -63,6 +65,10 @@ class NodeState:
     """The pool that the node belongs to, also while nobody allocates there."""
     enforcement: Enforcement = NOTHING_NAMED
     unhealthy_effect: str = "NoSchedule"
+    unschedulable: bool = False
+    """Whether the node is cordoned."""
+    device_order: str = ""
+    """``binpack``, ``spread``, or empty: the order of indexes."""
 
     @classmethod
     def of(cls, node: Node) -> "NodeState":
@@ -78,6 +84,7 @@ class NodeState:
             node.assigned_pool,
             node.enforcement,
             node.unhealthy_effect,
+            node.unschedulable,
         )
 
 
@@ -159,20 +166,27 @@ def unhealthy_devices(snapshot: GpuSnapshot) -> tuple[str, ...]:
 
 
 def slices(
-    snapshot: GpuSnapshot, node: NodeState, *, generation: int, joint_counters: bool = False
+    snapshot: GpuSnapshot,
+    node: NodeState,
+    *,
+    generation: int,
+    joint_counters: bool = False,
+    in_use: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Object, ...]:
-    """The node's ``resource.k8s.io/v1`` slices; at least one, which may be empty.
+    """The node's ``resource.k8s.io/v1`` slices; none if it has no device to offer.
 
-    ``joint_counters``: whether counters are in the slice of their devices, as Kubernetes 1.34 wants
-    it; later versions want a slice of their own for them.
+    ``in_use``: the devices that claims use, with the part that is taken. ``joint_counters``:
+    whether counters are in the slice of their devices, as Kubernetes 1.34 wants it; later versions
+    want a slice of their own for them.
     """
     view = NodeView.of(snapshot, node)
-    devices = [_device(published, view) for published in view.offered]
+    offered = ordered(view.offered, node.device_order, in_use)
+    devices = [_device(published, view) for published in offered]
     limited = any("taints" in one or "consumesCounters" in one for one in devices)
     size = TAINTED_DEVICES_PER_SLICE if limited else DEVICES_PER_SLICE
-    parts: list[Object] = [{"devices": part} for part in _parts(devices, size)] or [{"devices": []}]
+    parts: list[Object] = [{"devices": part} for part in _parts(devices, size)]
     counters = _counter_sets(view)
-    if joint_counters and counters:
+    if joint_counters and counters and parts:
         parts[0]["sharedCounters"] = counters[:COUNTER_SETS_PER_SLICE]
     else:
         parts += [{"sharedCounters": part} for part in _parts(counters, COUNTER_SETS_PER_SLICE)]
@@ -180,6 +194,17 @@ def slices(
         _slice(node, snapshot.driver_version, part, index, len(parts), generation)
         for index, part in enumerate(parts)
     )
+
+
+def ordered(
+    offered: Sequence[PublishedGpu], order: str, in_use: Mapping[str, float]
+) -> list[PublishedGpu]:
+    """The devices in an order by which kube-scheduler, which takes the first that fit, comes close
+    to ``binpack``, the fullest first, or ``spread``, the emptiest first. Equal ones stay."""
+    if order not in LEVELS:
+        return list(offered)
+    sign = -1 if order == BINPACK else 1
+    return sorted(offered, key=lambda one: sign * in_use.get(one.device, 0.0))
 
 
 def _parts(items: list[Object], size: int) -> list[list[Object]]:

@@ -77,11 +77,16 @@ class PublishSlices(AgentRule[Publication], frozen=True, kw_only=True, tag="publ
     """The generation on disk."""
     joint_counters: bool = False
     """Whether the server wants counters in the slice of their devices."""
+    in_use: dict[str, float] = msgspec.field(default_factory=dict)
+    """The devices that claims use, with the part that is taken, from 0 to 1."""
 
     def answer(self) -> Publication:
         unhealthy = unhealthy_devices(self.snapshot)
         current = generation_of(self.existing)
         wanted = self._slices(current)
+        if not wanted and not self.existing:
+            known = max(self.floor, self.remembered, 1)
+            return Publication(generation=known, writes=None, unhealthy=unhealthy)
         is_current = bool(self.existing) and current >= self.floor
         if is_current and is_published(wanted, self.existing, self.dropped):
             return Publication(generation=current, writes=None, unhealthy=unhealthy)
@@ -91,11 +96,15 @@ class PublishSlices(AgentRule[Publication], frozen=True, kw_only=True, tag="publ
         return Publication(generation=generation, writes=writes, unhealthy=unhealthy)
 
     def _slices(self, generation: int) -> tuple[Object, ...]:
+        is_drained = self.state.unschedulable and not self.in_use
+        if is_drained:
+            return ()
         return slices(
             self.snapshot,
             self.state,
             generation=generation,
             joint_counters=self.joint_counters,
+            in_use=self.in_use,
         )
 
     def redacted(self) -> Self:

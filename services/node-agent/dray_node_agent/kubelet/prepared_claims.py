@@ -41,6 +41,8 @@ class PreparedClaims:
         self._cdi = cdi
         self._lock = lock
         self._claims: dict[str, PreparedClaim] = {}
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when this agent has changed the claims, or has read that another one has."""
         self._written = -1
         """The lock's counter at the last write that is in memory."""
         self._queue: list[_Queued] = []
@@ -163,12 +165,14 @@ class PreparedClaims:
             structlog.get_logger().error("the checkpoint was damaged", why=loaded.corrupt)
         else:
             self._claims = loaded.claims
+            self.on_change()
         self._written = lock.counter
 
     async def _save(self, claims: dict[str, PreparedClaim], lock: HeldLock | None) -> None:
         counter = lock.raise_counter() if lock is not None else 0
         await asyncio.to_thread(self._checkpoint.save, claims)
         self._claims, self._written = claims, counter
+        self.on_change()
 
     @asynccontextmanager
     async def _exclusive(self) -> AsyncIterator[HeldLock | None]:

@@ -1,0 +1,33 @@
+"""How full the node's devices are by the claims that are prepared. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from dray.api.quantities import parse_quantity
+from dray_node_agent.decisions.inventory import PublishedGpu
+from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
+
+
+def devices_in_use(
+    claims: Iterable[PreparedClaim], published_gpus: Mapping[str, PublishedGpu]
+) -> dict[str, float]:
+    """The devices that claims use, with the part of each that is taken, from 0 to 1, by the
+    capacity of which most is taken. Administrators take nothing, and a device that is gone counts
+    as taken."""
+    taken: dict[str, dict[str, float]] = {}
+    for claim in claims:
+        for device in claim.devices:
+            parts = taken.setdefault(device.device, {})
+            for name, part in _parts(device, published_gpus.get(device.device)).items():
+                parts[name] = parts.get(name, 0.0) + part
+    return {device: min(max(parts.values(), default=0.0), 1.0) for device, parts in taken.items()}
+
+
+def _parts(device: PreparedDevice, published: PublishedGpu | None) -> dict[str, float]:
+    if device.admin_access:
+        return {}
+    if device.whole or published is None:
+        return {"": 1.0}
+    return {
+        name: parse_quantity(device.consumed.get(name, "0")).nano / budget.nano
+        for name, budget in published.budget.items()
+    }
