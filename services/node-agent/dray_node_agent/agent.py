@@ -67,6 +67,8 @@ class NodeAgent:
         """As it was read, without the problems of enforcers."""
         self._snapshot: GpuSnapshot | None = None
         self._state: NodeState | None = None
+        self._inventory: NodeInventory | None = None
+        """Of both; it computes its GPUs once."""
         self._server: ClusterObserved | None = None
         self._read = asyncio.Event()
         self._registered = asyncio.Event()
@@ -88,9 +90,12 @@ class NodeAgent:
 
     def inventory(self) -> NodeInventory | None:
         """The GPUs and the node's state now; None until both are known."""
-        if self._snapshot is None or self._state is None:
+        snapshot, state, known = self._snapshot, self._state, self._inventory
+        if snapshot is None or state is None:
             return None
-        return NodeInventory(self._snapshot, self._state)
+        if known is None or known.snapshot is not snapshot or known.state is not state:
+            known = self._inventory = NodeInventory(snapshot, state)
+        return known
 
     @property
     def snapshot(self) -> GpuSnapshot | None:

@@ -124,7 +124,7 @@ async def _run(settings: NodeAgentSettings) -> None:
 
 
 async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
-    """The connection of one node's agent, under the node's identity."""
+    """The connection of one node's agent, under the node's identity; it may come later."""
     return await jetstream.connect(
         settings.nats.url,
         name=f"{SERVICE} {node.name}",
@@ -132,6 +132,7 @@ async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
         node=node.name,
         token_file=node.token_file,
         ca_file=settings.nats.ca_file,
+        wait_s=0.0,
     )
 
 

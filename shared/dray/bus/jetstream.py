@@ -88,7 +88,7 @@ async def connect(
     ``ca_file``: authorities of the servers' certificates, instead of the system's.
     ``replicas``: of streams; None: each keeps what it has.
     Returns once connected, or after ``wait_s`` without: then ``connected`` is False, calls raise
-    BusUnavailableError, and readers wait.
+    BusUnavailableError, and readers wait. 0: returns at once.
     """
     is_owner = role == CLAIM_CONTROLLER
     connection = Connection(
@@ -98,11 +98,12 @@ async def connect(
         api=API_OF_OWNER if is_owner else API_OF_OTHERS,
     )
     connection.start()
-    try:
-        async with asyncio.timeout(wait_s):
-            await connection.next_session()
-    except TimeoutError:
-        structlog.get_logger().warning("NATS can't be reached yet", why=connection.problem)
+    if wait_s:
+        try:
+            async with asyncio.timeout(wait_s):
+                await connection.next_session()
+        except TimeoutError:
+            structlog.get_logger().warning("NATS can't be reached yet", why=connection.problem)
     return JetStreamBus(connection, "" if is_owner else reading_subject(role, node), replicas)
 
 

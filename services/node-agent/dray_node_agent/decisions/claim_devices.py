@@ -146,35 +146,36 @@ def require_capacity(
     Raises:
         DeviceFullError: a device would be allocated beyond its capacity; names the other claims.
     """
-    holders = list(held)
+    holders = _holders(held)
     for use in wanted:
         if all(result.admin_access for result in use.results):
             continue
-        overlapping = [
-            (claim, device)
-            for claim in holders
-            for device in claim.devices
-            if not device.admin_access
-            and device.device in published_gpus
-            and _overlap(use.published, published_gpus[device.device])
-        ]
-        if overlapping:
-            problem = "shares its memory and compute with what is in use of the same card"
-            raise DeviceFullError(_full_text(use, overlapping, problem))
-        others = [
-            (claim, device)
-            for claim in holders
-            for device in claim.devices
-            if device.device == use.published.device and not device.admin_access
-        ]
+        for device, holding in holders.items():
+            if device in published_gpus and _overlap(use.published, published_gpus[device]):
+                problem = "shares its memory and compute with what is in use of the same card"
+                raise DeviceFullError(_full_text(use, holding, problem))
+        others = holders.get(use.published.device, [])
         if others and (_whole(use) or any(device.whole for _, device in others)):
             raise DeviceFullError(_full_text(use, others, "is allocated as a whole"))
         for name, amount in use.consumed.items():
-            total = amount + _total([_held(device, name) for _, device in others])
-            if total > use.published.budget[name]:
-                budget = use.published.budget[name]
+            total_nano = amount.nano + sum(_held(device, name).nano for _, device in others)
+            budget = use.published.budget[name]
+            if total_nano > budget.nano:
+                total = Quantity(total_nano, budget.binary)
                 problem = f"would give out {_text(total)} of {_text(budget)} {name}"
                 raise DeviceFullError(_full_text(use, others, problem))
+
+
+def _holders(
+    held: Iterable[PreparedClaim],
+) -> dict[str, list[tuple[PreparedClaim, PreparedDevice]]]:
+    """Who consumes something of a device, by device."""
+    found: dict[str, list[tuple[PreparedClaim, PreparedDevice]]] = {}
+    for claim in held:
+        for device in claim.devices:
+            if not device.admin_access:
+                found.setdefault(device.device, []).append((claim, device))
+    return found
 
 
 def _overlap(one: PublishedGpu, other: PublishedGpu) -> bool:

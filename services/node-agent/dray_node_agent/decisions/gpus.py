@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -108,6 +109,7 @@ class GpuSnapshot(msgspec.Struct, frozen=True):
         return tuple(gpu for gpu in self.gpus if not gpu.parent_uuid)
 
 
+@lru_cache(maxsize=4096)
 def device_name(uuid: str) -> str:
     """The device name of a GPU: its uuid as a DNS label."""
     label = re.sub(r"[^a-z0-9-]", "-", uuid.lower())[:MAX_LABEL_LENGTH].strip("-")

@@ -6,6 +6,7 @@ A GPU of an unknown model gets its FP32 rate, cores × 2 × clock, and is marked
 import re
 import tomllib
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib import resources
 from typing import Final
 
@@ -44,12 +45,16 @@ _TABLE: Final = _read_table()
 def model_of(gpu: Gpu) -> GpuModel:
     """The model of a GPU by its product name; a MIG instance has its slices' part of the card's
     compute."""
-    known = next((model for product, model in _TABLE if product.search(gpu.product)), None)
-    card = known or _estimated(gpu)
+    card = _known(gpu.product) or _estimated(gpu)
     if not gpu.compute_slices:
         return card
     tflops = max(card.tflops * gpu.compute_slices // card.mig_slices, 1)
     return replace(card, tflops=tflops)
+
+
+@lru_cache(maxsize=256)
+def _known(product: str) -> GpuModel | None:
+    return next((model for pattern, model in _TABLE if pattern.search(product)), None)
 
 
 def _estimated(gpu: Gpu) -> GpuModel:
