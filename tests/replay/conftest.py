@@ -16,6 +16,12 @@ def recording() -> Path:
 
 
 @pytest.fixture(scope="session")
+def groups() -> Path:
+    """Two replicas that decide gangs, which lose pods and get successors."""
+    return RECORDINGS / "groups.jsonl.gz"
+
+
+@pytest.fixture(scope="session")
 def four_services() -> Path:
     """All services' journals, with pods and claims that come and go among kills and pauses."""
     return RECORDINGS / "four-services.jsonl.gz"

@@ -9,14 +9,21 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from dray.messages.decisions import Checkpoint, Decided, Released, Waiting, decode_record
+from dray.messages.decisions import (
+    Checkpoint,
+    Decided,
+    DecidedGroup,
+    Released,
+    Waiting,
+    decode_record,
+)
 from dray.recording.file import BadRecordingError, read_recording, write_recording
 from dray.recording.lines import FactLine, Header, RecordLine
 from dray_allocator.nodes import tie_break
 from dray_cli.__main__ import cli
 from dray_cli.replay.difference import Divergence
 from dray_cli.replay.run import replay
-from tools.recordings.allocators import simulate
+from tools.recordings.allocators import simulate, simulate_groups
 
 
 def test_the_recording_holds_what_goes_wrong_in_clusters(recording, simulation):
@@ -62,18 +69,38 @@ def test_a_recording_may_begin_at_any_time(seed, before):
     assert outcome.compared["waiting"] > 0
 
 
-@pytest.mark.parametrize("seed", [6, 13])
-def test_decisions_on_groups_come_out_the_same(seed):
-    """Gangs that start, lose pods and get successors, with what is held for them."""
-    lines = simulate(seed, before=200, moves=900, groups=True).lines
+def test_recorded_decisions_on_groups_come_out_the_same(groups):
+    """Gangs that start, lose pods and get successors, with what is held for them. The recording is
+    what ``python -m tools.recordings`` makes."""
+    lines = read_recording(groups)
     outcome = replay(lines)
 
     assert outcome.divergence is None
-    assert outcome.compared["decided-group"] > 0
+    assert outcome.compared["decided-group"] >= 5
     records = [decode_record(bytes(line.payload)) for line in lines if is_record(line)]
     holds = [one for record in records if isinstance(record, Released) for one in record.holds]
     assert any(one.claims for one in holds)
     assert any(not one.claims for one in holds)
+    assert lines == simulate_groups().lines
+
+
+def test_an_edited_minimum_is_found_at_the_first_decision_on_its_group(groups):
+    lines = read_recording(groups)
+    edited = [
+        edit(line, "", '"minimum":', '"minimum":9', kind="dray.state.group") for line in lines
+    ]
+
+    divergence = replay(edited).divergence
+
+    assert isinstance(divergence.recorded, DecidedGroup | Waiting)
+    assert any(fact.subject.startswith("dray.state.group.") for fact in divergence.about())
+
+
+def test_decisions_on_groups_of_another_run_come_out_the_same():
+    outcome = replay(simulate(13, before=200, moves=900, groups=True).lines)
+
+    assert outcome.divergence is None
+    assert outcome.compared["decided-group"] > 0
 
 
 @pytest.mark.parametrize("first", [1, 20], ids=["at the start", "under the recorder"])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from tests.scenarios import objects
@@ -17,7 +18,10 @@ from dray.kube.ports import (
     PODS,
     POLICIES,
     POOLS,
+    PRIORITY_CLASSES,
+    QUEUES,
     TEMPLATES,
+    AlreadyExistsError,
     Kube,
     Object,
     RefusedError,
@@ -152,6 +156,10 @@ class StackScenario:
     async def _do(self, verb: str, what: Any) -> None:
         kube, namespace = self._kube, self._namespace
         match verb:
+            case "queue":
+                made = objects.queue(what)
+                await kube.create(QUEUES, made)
+                await self._set_queue(what["name"], made["status"]["state"])
             case "group":
                 await self._create(POD_GROUPS, objects.group(what))
             case "native":
@@ -161,7 +169,7 @@ class StackScenario:
             case "pods":
                 made = list(objects.pods(what, self._pool))
                 for pod in made:
-                    await self._create(PODS, pod)
+                    await self._create(PODS, await self._with_class(pod))
                 if what.get("gpus", 1) and not what.get("gate"):
                     await self._until_known([pod["metadata"]["name"] for pod in made])
             case "lift":
@@ -174,6 +182,12 @@ class StackScenario:
             case "delete":
                 for name in what:
                     await kube.delete(PODS, name, namespace, grace_period_s=0)
+            case "end":
+                for name, phase in what.items():
+                    ended = {"status": {"phase": phase}}
+                    await kube.patch(PODS, name, ended, namespace, subresource="status")
+            case "change" if "state" in what:
+                await self._set_queue(what["name"], what["state"])
             case "change" if what.get("deleted"):
                 await kube.delete(self._kind_of(what["name"]), what["name"], namespace)
             case "change":
@@ -181,6 +195,21 @@ class StackScenario:
                 await kube.patch(self._kind_of(what["name"]), what["name"], patch, namespace)
             case _:
                 raise ValueError(f"step {verb} is for pure decisions alone")
+
+    async def _set_queue(self, name: str, state: str) -> None:
+        """Open or close a Queue, as its administrator does; queues are the cluster's."""
+        status = {"status": {"state": state}}
+        await self._kube.patch(QUEUES, name, status, subresource="status")
+
+    async def _with_class(self, pod: Object) -> Object:
+        """The pod with a PriorityClass in the place of its priority."""
+        spec = dict(pod["spec"])
+        if (value := spec.pop("priority", None)) is None:
+            return pod
+        spec["priorityClassName"] = name = f"scenario-{value}"
+        with suppress(AlreadyExistsError):
+            await self._kube.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+        return pod | {"spec": spec}
 
     def _kind_of(self, group: str) -> Resource:
         """The kind of a group of the scenario."""

@@ -94,3 +94,8 @@ def simulate(
             simulation.lose_log()
         simulation.move()
     return simulation
+
+
+def simulate_groups() -> Simulation:
+    """The committed run with PodGroups: gangs start, lose pods and get successors."""
+    return simulate(6, before=100, moves=1500, groups=True)

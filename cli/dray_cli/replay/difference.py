@@ -1,6 +1,6 @@
 """The first difference between a replay and its recording, for people and for programs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from dray.api import json_codec
+from dray.api.pods import GroupKey
 from dray.messages.base import decode, subject_prefix, token
 from dray.messages.decisions import AnyRecord, Decided, NodeLeft, Released, Waiting
-from dray.messages.facts import Fact, PolicyObserved, PoolObserved
+from dray.messages.facts import Fact, GroupObserved, PodObserved, PolicyObserved, PoolObserved
 from dray.recording.lines import FactLine, RecordLine
 
 _MOST_FACTS = 8
@@ -44,7 +45,7 @@ class Divergence:
         return "\n".join(unified_diff(before, after, "recorded", "replayed", n=4, lineterm=""))
 
     def about(self) -> list[FactLine]:
-        """The newest facts, applied by then, of what either record names, of pool and policy."""
+        """The newest facts, applied by then, of what either record names; of groups and policy."""
         newest: dict[str, FactLine] = {}
         parts = {token(uid) for record in (self.recorded, self.made) for uid in _names(record)}
         for fact in self.facts:
@@ -53,7 +54,8 @@ class Divergence:
             if parts & set(fact.subject.split(".")):
                 newest[fact.subject] = fact
         found = sorted(newest.values(), key=_newest_first)[:_MOST_FACTS]
-        governing = [fact for fact in self._governing() if fact not in found]
+        more = [*self._governing(), *self._groups(newest.values())]
+        governing = [fact for fact in more if fact not in found]
         return sorted([*found, *governing], key=_newest_first)
 
     def _governing(self) -> list[FactLine]:
@@ -66,8 +68,20 @@ class Divergence:
         )
         return [pool] if policy is None else [policy, pool]
 
-    def _newest(self, kind: type[Fact], name: str) -> FactLine | None:
-        subject = f"{subject_prefix(kind)}.{token(name)}"
+    def _groups(self, facts: Iterable[FactLine]) -> Iterator[FactLine]:
+        """The PodGroups of the pods that are among these facts."""
+        groups: dict[GroupKey, None] = {}
+        for fact in facts:
+            if fact.subject.startswith(f"{subject_prefix(PodObserved)}."):
+                member = decode(bytes(fact.payload), PodObserved).pod.member
+                groups |= {member.group: None} if member is not None else {}
+        for key in groups:
+            group = self._newest(GroupObserved, key.api, key.namespace, key.name)
+            if group is not None:
+                yield group
+
+    def _newest(self, kind: type[Fact], *ids: str) -> FactLine | None:
+        subject = ".".join((subject_prefix(kind), *map(token, ids)))
         upto = self.recorded.facts_sequence
         found = (one for one in reversed(self.facts) if one.sequence <= upto)
         return next((one for one in found if one.subject == subject), None)

@@ -18,6 +18,7 @@ from tests.integration.controlplane.waiting import until
 from dray.kube.api import connect
 from dray.kube.ports import (
     CLAIMS,
+    POD_GROUPS,
     POLICIES,
     POOLS,
     SLICES,
@@ -46,6 +47,12 @@ POLICY: Object = {
     "kind": "SchedulingConfigTemplate",
     "metadata": {"name": "on"},
     "spec": {"dra": {"enable": True}},
+}
+GROUP: Object = {
+    "apiVersion": "scheduling.volcano.sh/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"name": "train"},
+    "spec": {"minMember": 2},
 }
 POD: Object = {
     "apiVersion": "v1",
@@ -181,6 +188,49 @@ async def test_the_doctor_names_a_claim_whose_status_was_edited_by_hand(
     finally:
         await kube.delete(PODS, "edited", "default")
         await kube.close()
+
+
+@pytest.mark.parametrize("stack", ["sandbox"], indirect=True)
+@pytest.mark.timeout(STARTS_WITHIN_S + 60)
+async def test_the_doctor_finds_replicas_equal_while_a_group_starts_and_loses_a_pod(
+    stack: dict[str, Any],
+) -> None:
+    """The decision on a group, and what is held for it, are the same for all who read the log."""
+    deep = ("doctor", "--deep", "--kubeconfig", stack["kubeconfig"])
+    kube = await connect_with_retries(stack["kubeconfig"], user_agent="test")
+
+    async def phase(wanted: str) -> None:
+        await until(kube, POD_GROUPS, "train", lambda obj: _phase(obj) == wanted)
+        assert (await asyncio.to_thread(dray_well, *deep))["differences"] == []
+
+    try:
+        await configured(kube)
+        await kube.create(POD_GROUPS, GROUP, "default")
+        await kube.create(PODS, _member("train-0"), "default")
+        await phase("Inqueue")
+        await kube.create(PODS, _member("train-1"), "default")
+        await phase("Running")
+        await kube.delete(PODS, "train-1", "default")
+        await phase("Unknown")
+        await kube.create(PODS, _member("train-2"), "default")
+        await phase("Running")
+    finally:
+        for name in ("train-0", "train-1", "train-2"):
+            with contextlib.suppress(NotFoundError):
+                await kube.delete(PODS, name, "default")
+        await kube.delete(POD_GROUPS, "train", "default")
+        await kube.close()
+
+
+def _member(name: str) -> Object:
+    """A pod of the group."""
+    joined = {"scheduling.k8s.io/group-name": "train"}
+    annotations = {**POD["metadata"]["annotations"], **joined}
+    return {**POD, "metadata": {"name": name, "annotations": annotations}}
+
+
+def _phase(group: Object) -> str:
+    return str((group.get("status") or {}).get("phase"))
 
 
 async def moved_by_hand(kube: Kube, name: str) -> tuple[str, str]:
