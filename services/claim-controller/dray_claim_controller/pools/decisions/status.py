@@ -110,6 +110,37 @@ def is_news(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     return bool(moved >= MOVED_FAR)
 
 
+@dataclass(frozen=True, slots=True)
+class _SelectorOverlap:
+    """Nodes that a pool and others select."""
+
+    lost: tuple[str, ...]
+    """Contested nodes that other pools have, as ``node (pool)``."""
+    kept: tuple[str, ...]
+    """Contested nodes that the pool has, as ``node (other pools)``."""
+
+    @property
+    def reason(self) -> str:
+        return (
+            NODES_IN_OTHER_POOLS if self.lost else "SelectorsOverlap" if self.kept else "NoOverlap"
+        )
+
+    @property
+    def message(self) -> str:
+        parts = []
+        if self.lost:
+            parts.append(
+                f"it selects nodes that other pools have: {name_list(self.lost)}; "
+                "change a spec.nodeSelector or the nodes' labels"
+            )
+        if self.kept:
+            parts.append(
+                "nodes of this pool are also selected by others, which don't get them: "
+                f"{name_list(self.kept)}"
+            )
+        return "; ".join(parts)
+
+
 def _conditions(
     cache: ObjectCache, pool: Pool, nodes: list[str], hands: OwnerChange, services: PoolServices
 ) -> list[dict[str, str]]:
@@ -144,32 +175,42 @@ def _conditions(
     if pool.owner == OWNER_DRAY and services.served_by is not None:
         why = (NOT_SERVED, _NOT_SERVED) if is_unserved else ("LeaseHeld", "")
         conditions.append(_condition("Served", not is_unserved, *why))
-    ready, reason, message = True, "Ready", ""
     if template_missing:
-        ready, reason, message = False, "TemplateMissing", conditions[0]["message"]
-    elif pool.owner == OWNER_KUBE_SCHEDULER and not hands.allocates:
-        ready, reason, message = False, "NoAllocatingScheduler", _NOBODY_ALLOCATES
-    elif pool.deleting:
-        pods = pods_of(cache, allocated_claims(cache, pool.name))
-        ready, reason = False, "Deleting"
-        held = "1 pod holds" if pods == 1 else f"{pods} pods hold"
-        message = f"it is being deleted: {held} its GPUs; it is gone after them"
-    elif not nodes and overlap.lost:
-        ready, reason = False, NODES_IN_OTHER_POOLS
-        message = f"no node is in this pool: {overlap.message}"
-    elif not nodes:
-        ready, reason, message = False, "NoNodes", "no node is in this pool"
-    elif hands.moving and former_owner(cache.plain[POOLS.plural][pool.name]) != pool.owner:
-        ready, reason, message = False, "OwnerChanging", _in_between(pool, hands)
-    elif is_unserved:
-        ready, reason, message = False, NOT_SERVED, _NOT_SERVED
-    elif overlap.lost:
-        reason, message = NODES_IN_OTHER_POOLS, overlap.message
-    elif pool.owner == OWNER_KUBE_SCHEDULER:
-        reason, message = "FirstFit", _FIRST_FIT
+        readiness = (False, "TemplateMissing", conditions[0]["message"])
     else:
-        message = overlap.message
-    return [_condition("Ready", ready, reason, message), *conditions]
+        readiness = _readiness(cache, pool, nodes, hands, overlap, is_unserved=is_unserved)
+    return [_condition("Ready", *readiness), *conditions]
+
+
+def _readiness(
+    cache: ObjectCache,
+    pool: Pool,
+    nodes: list[str],
+    hands: OwnerChange,
+    overlap: _SelectorOverlap,
+    *,
+    is_unserved: bool,
+) -> tuple[bool, str, str]:
+    """Whether pods can get GPUs of a pool that has its template, the reason and the message."""
+    if pool.owner == OWNER_KUBE_SCHEDULER and not hands.allocates:
+        return False, "NoAllocatingScheduler", _NOBODY_ALLOCATES
+    if pool.deleting:
+        pods = pods_of(cache, allocated_claims(cache, pool.name))
+        held = "1 pod holds" if pods == 1 else f"{pods} pods hold"
+        return False, "Deleting", f"it is being deleted: {held} its GPUs; it is gone after them"
+    if not nodes and overlap.lost:
+        return False, NODES_IN_OTHER_POOLS, f"no node is in this pool: {overlap.message}"
+    if not nodes:
+        return False, "NoNodes", "no node is in this pool"
+    if hands.moving and former_owner(cache.plain[POOLS.plural][pool.name]) != pool.owner:
+        return False, "OwnerChanging", _in_between(pool, hands)
+    if is_unserved:
+        return False, NOT_SERVED, _NOT_SERVED
+    if overlap.lost:
+        return True, NODES_IN_OTHER_POOLS, overlap.message
+    if pool.owner == OWNER_KUBE_SCHEDULER:
+        return True, "FirstFit", _FIRST_FIT
+    return True, "Ready", overlap.message
 
 
 NOT_SERVED = "NotServed"
@@ -185,37 +226,6 @@ def nodes_in_other_pools(status: Mapping[str, Any]) -> str:
         if (condition["type"], condition["reason"]) == (NODE_IN_TWO_POOLS, NODES_IN_OTHER_POOLS):
             return str(condition["message"])
     return ""
-
-
-@dataclass(frozen=True, slots=True)
-class _SelectorOverlap:
-    """Nodes that a pool and others select."""
-
-    lost: tuple[str, ...]
-    """Contested nodes that other pools have, as ``node (pool)``."""
-    kept: tuple[str, ...]
-    """Contested nodes that the pool has, as ``node (other pools)``."""
-
-    @property
-    def reason(self) -> str:
-        return (
-            NODES_IN_OTHER_POOLS if self.lost else "SelectorsOverlap" if self.kept else "NoOverlap"
-        )
-
-    @property
-    def message(self) -> str:
-        parts = []
-        if self.lost:
-            parts.append(
-                f"it selects nodes that other pools have: {name_list(self.lost)}; "
-                "change a spec.nodeSelector or the nodes' labels"
-            )
-        if self.kept:
-            parts.append(
-                "nodes of this pool are also selected by others, which don't get them: "
-                f"{name_list(self.kept)}"
-            )
-        return "; ".join(parts)
 
 
 def _overlap(cache: ObjectCache, pool: str) -> _SelectorOverlap:
