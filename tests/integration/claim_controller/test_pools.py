@@ -18,6 +18,7 @@ from dray.messages.rpc import (
     Overlap,
 )
 from dray.runtime.clock import ManualClock, SystemClock
+from dray_claim_controller.cache.object_texts import ObjectTexts
 from dray_claim_controller.pools.decisions.rules import PoolStatus
 from dray_claim_controller.pools.reconciler import PoolReconciler
 
@@ -162,13 +163,16 @@ async def test_a_pool_says_what_it_has_and_what_it_lacks(world: Any) -> None:
 class Forgetting:
     """Kubernetes in which a pool goes while a status is written."""
 
-    def __init__(self, kube: Any, pools: dict[str, Any], pool: str) -> None:
+    def __init__(self, kube: Any, pools: ObjectTexts, pool: str) -> None:
         self._kube = kube
         self._pools = pools
         self._pool = pool
+        self.written: list[str] = []
 
     async def patch(self, resource: Any, name: str, patch: Any, **more: Any) -> Any:
-        self._pools.pop(self._pool, None)
+        self.written.append(name)
+        if self._pool in self._pools:
+            self._pools.drop(self._pool)
         if name == self._pool:
             raise NotFoundError(f"gpupools {name!r} not found")
         patch["metadata"].pop("resourceVersion", None)
@@ -182,9 +186,12 @@ async def test_a_pool_that_goes_while_another_s_status_is_written_ends_nothing(
     for name in ("a-pool", "b-pool"):
         await world.kube.create(POOLS, {"metadata": {"name": name}, "spec": {}})
     pools = running.controller.informers.cache.plain[POOLS.plural]
-    await world.until(lambda: {"a-pool", "b-pool"} <= set(pools))
+    for name in ("a-pool", "b-pool"):
+        await world.until(lambda name=name: name in pools and pools[name].get("status"))
+        pools.put_object(name, {**pools[name], "status": {}})
+    kube = Forgetting(world.kube, pools, "b-pool")
     pool_reconciler = PoolReconciler(
-        Forgetting(world.kube, pools, "b-pool"),  # type: ignore[arg-type]
+        kube,  # type: ignore[arg-type]
         running.controller.informers,
         running.controller.term.publisher,
         SystemClock(),
@@ -192,10 +199,8 @@ async def test_a_pool_that_goes_while_another_s_status_is_written_ends_nothing(
         warn=lambda pool, reason, message: None,
         every_s=1.0,
     )
-    for name in ("a-pool", "b-pool"):
-        pools[name]["status"] = {}
     running_reconciler = asyncio.create_task(pool_reconciler.run())
-    await world.until(lambda: pools["a-pool"]["status"], "the other's status is written")
+    await world.until(lambda: "a-pool" in kube.written, "the other's status is written")
     await world.until(lambda: not pool_reconciler.backlog, "all are looked at")
     assert not running_reconciler.done()
     running_reconciler.cancel()
