@@ -11,7 +11,9 @@ from dray.api.pods import Pod
 from dray_allocator.cycle import ended_reservations
 from dray_allocator.state import pending_allocations
 from dray_claim_controller.execution.decisions import next_step as rules
+from dray_claim_controller.execution.decisions.joint_step import JointStep
 from dray_claim_controller.execution.writes import ExecutionWrites
+from dray_claim_controller.groups.decisions.rules import DueForGroup, GroupActions
 from tools.model_checker.bounds import (
     CHECKPOINTS,
     CRASH,
@@ -19,6 +21,8 @@ from tools.model_checker.bounds import (
     GANG_LAGGING_VOIDS,
     GANG_LAGGING_VOIDS_ONE,
     GANG_REPLACED_ONCE,
+    GROUP,
+    GROUP_LOSS,
     LAGGING_VOIDS,
     REFUSED,
     REFUSED_STATUS,
@@ -127,6 +131,22 @@ def checkpoints_without_reservations() -> AbstractContextManager[Any]:
     return mock.patch("dray_allocator.cycle.records._is_needed", return_value=False)
 
 
+def groups_bound_one_by_one() -> AbstractContextManager[Any]:
+    """Binds a pod of a group without waiting for the devices of the others."""
+    return mock.patch.object(JointStep, "answer", return_value=rules.GO)
+
+
+def groups_decided_one_by_one() -> AbstractContextManager[Any]:
+    """Gives each pod of a group what it fits."""
+    met = property(lambda _: True)
+    return mock.patch("dray_allocator.gangs.membership.Membership.is_met", met)
+
+
+def groups_without_deadline() -> AbstractContextManager[Any]:
+    """Lets what is left of a group run."""
+    return mock.patch.object(DueForGroup, "answer", return_value=GroupActions())
+
+
 def nothing() -> AbstractContextManager[Any]:
     """All of dray."""
     return nullcontext()
@@ -159,6 +179,9 @@ def nothing() -> AbstractContextManager[Any]:
         (pods_without_reasons, ModelBus(), TIME, "neither scheduled nor has an explanation"),
         (void_claims_not_released, ModelBus(), LAGGING_VOIDS, "is never released"),
         (checkpoints_without_reservations, ModelBus(), CHECKPOINTS, "is decided after"),
+        (groups_bound_one_by_one, ModelBus(), GROUP, "was never allocated"),
+        (groups_decided_one_by_one, ModelBus(), GROUP, "1 pods of the group run"),
+        (groups_without_deadline, ModelBus(), GROUP_LOSS, "1 pods of the group run"),
     ],
 )
 def test_a_missing_protection_is_noticed(

@@ -15,6 +15,9 @@ Reductions of the search, and their limits:
   a decision is evaluated for every combination of versions of its objects, and is taken if the
   server accepts the write. So any number of executors carries out every decision, each stopped at
   any step. All bind pods for dray: executors of gated pods and epochs are not modelled.
+- **A PodGroup does not change.** Executors may have found its verdict at any earlier time, from any
+  versions of its pods and claims. Its deadline counts from the decision and acts on the newest
+  objects. A decision counts once all of its parts are in the log.
 - **A record's writer is dropped** when all replicas have read the record, and so is the number of
   facts that the writer had read. This divides the number of states by ten.
 - **Commands without effect are dropped**: claims never lose void attempts.

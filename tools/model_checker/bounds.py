@@ -2,7 +2,7 @@
 
 All have two replicas (one if only executors matter), any number of executors, two nodes with one
 device each (one node if pods compete) and at most three attempts of a claim. A pod with two claims,
-which are decided and rolled back together, represents a group of pods.
+which are decided and rolled back together, is called a gang of claims; a PodGroup has several pods.
 """
 
 from dataclasses import dataclass, replace
@@ -18,6 +18,8 @@ class PodKind:
     claims: tuple[int, ...]
     late: bool = False
     """Created at any time instead of at the start."""
+    is_member: bool = False
+    """Whether it is in the PodGroup."""
 
 
 class PublicationMode(Enum):
@@ -53,6 +55,10 @@ class Bound:
     pods: tuple[PodKind, ...]
     nodes: tuple[str, ...] = ("n0", "n1")
     """Each with one device."""
+    group_minimum: int = 0
+    """``minMember`` of the PodGroup; 0: there is none."""
+    pods_in_parts: bool = False
+    """Whether each pod of a decision on the group is a record of its own."""
     replicas: int = 2
     crashes: int = 0
     """Restarts of replicas, which read the bus again."""
@@ -205,6 +211,67 @@ REFUSED_GANG_AGAIN = replace(
     REFUSED_GANG, name="one of two claims of one pod can't be written", permits=0, attempts=2
 )
 
+_MEMBERS = (PodKind("P", (WHOLE,), is_member=True), PodKind("R", (WHOLE,), is_member=True))
+_HALVES = (PodKind("P", (HALF,), is_member=True), PodKind("R", (HALF,), is_member=True))
+
+GROUP = Bound(
+    "a PodGroup of two pods, one executor",
+    (*_MEMBERS, _Q_LATER),
+    group_minimum=2,
+    late_executors=False,
+    ahead=0,
+)
+GROUP_CRASH = replace(
+    GROUP,
+    name="a PodGroup whose decision has two parts, an answer is lost, a replica dies, one executor",
+    pods=_MEMBERS,
+    pods_in_parts=True,
+    crashes=1,
+    lost_answers=1,
+)
+GROUP_TIME = replace(
+    GROUP,
+    name="a PodGroup, 31 s pass at any time, one executor",
+    pods=(*_HALVES, _Q_LATER),
+    nodes=("n0",),
+    early_ticks=1,
+    attempts=2,
+)
+GROUP_LOSS = replace(
+    GROUP_TIME,
+    name="a PodGroup that loses a pod, one executor",
+    pods=_HALVES,
+    replicas=1,
+    early_ticks=0,
+    deleted_pods=1,
+)
+GROUP_VOIDS = replace(
+    GROUP_TIME,
+    name="a replica behind the log has a pod of a PodGroup voided, one executor",
+    pods=_HALVES,
+    early_ticks=0,
+    lagging_voids=1,
+)
+GROUP_LATE = replace(
+    GROUP_TIME,
+    name="a PodGroup, any number of executors, no second try",
+    pods=_HALVES,
+    replicas=1,
+    early_ticks=1,
+    attempts=1,
+    late_executors=True,
+)
+GROUP_CHECKPOINTS = replace(
+    GROUP_CRASH,
+    name="a PodGroup, with checkpoints, a replica dies, 31 s pass at any time, one executor",
+    pods=_HALVES,
+    nodes=("n0",),
+    lost_answers=0,
+    checkpoints=True,
+    early_ticks=1,
+    attempts=2,
+)
+
 SMALL = (
     CRASH,
     GANG,
@@ -215,6 +282,10 @@ SMALL = (
     REFUSED_STATUS,
     FULL_ANNOTATIONS,
     REFUSED_GANG,
+    GROUP,
+    GROUP_LOSS,
+    GROUP_VOIDS,
+    GROUP_LATE,
 )
 FULL = (
     *SMALL,
@@ -231,4 +302,7 @@ FULL = (
     GANG_LAGGING_VOIDS,
     GANG_LAGGING_VOIDS_LATE,
     GANG_REPLACED,
+    GROUP_CRASH,
+    GROUP_TIME,
+    GROUP_CHECKPOINTS,
 )

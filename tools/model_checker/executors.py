@@ -16,8 +16,10 @@ from dray.kube.convert_claims import Consumer
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.abandoned_attempts import abandon_attempts
 from dray_claim_controller.cache.object_cache import ObjectCache
+from dray_claim_controller.execution.decisions.adoption import GroupRollbacks
 from dray_claim_controller.execution.decisions.in_flight_allocations import CommitCheck
 from dray_claim_controller.execution.decisions.next_step import (
+    WAIT,
     BindPod,
     Commit,
     Mark,
@@ -31,12 +33,14 @@ from dray_claim_controller.execution.decisions.rollback_rules import (
     VoidCheck,
     is_held,
 )
+from dray_claim_controller.groups.decisions.rules import DueForGroup
 from tools.model_checker.bounds import Bound, RefusedWrites
+from tools.model_checker.group_verdicts import GroupVerdicts, JointDecision, View
 from tools.model_checker.intern_table import Interned
 from tools.model_checker.replicas import EPOCH
 from tools.model_checker.server import ModelServer
 from tools.model_checker.state import ModelBus, State, newest_of
-from tools.model_checker.subjects import NONE, Subjects
+from tools.model_checker.subjects import GROUP, GROUP_TIMEOUT_S, NONE, Subjects
 
 Histories = tuple[tuple[int, ...], ...]
 """Versions by subject, from the first to the newest."""
@@ -86,6 +90,7 @@ class Executors:
         self._server = server
         self._caches: dict[tuple[object, ...], ObjectCache] = {}
         self._steps: dict[tuple[object, ...], Step] = {}
+        self._verdicts = GroupVerdicts(subjects, self.decisions, self._waiting_step)
         self._problems: dict[tuple[object, ...], str | None] = {}
         self._writes: dict[tuple[object, ...], tuple[Write, ...]] = {}
 
@@ -93,16 +98,27 @@ class Executors:
         """The decision's number."""
         return self.decisions.of(repr(decision), decision)
 
-    def writes(self, number: int, committed: tuple[str, ...], state: State) -> tuple[Write, ...]:
+    def writes(
+        self,
+        number: int,
+        committed: tuple[str, ...],
+        state: State,
+        joint: JointDecision | None = None,
+    ) -> tuple[Write, ...]:
         """Possible writes of any executor for a decision; ``committed``: the claims that the log
-        names as committed."""
+        names as committed; ``joint``: the decision on its group."""
         decision = self.decisions[number]
         pod = self._subjects.by_uid[decision.pod_uid]
         others = tuple(state.objects[claim] for claim in self._subjects.claims)
-        key = (number, committed, others, state.objects[pod], state.refused, state.given_up)
+        members = self._verdicts.siblings(number, joint)
+        key = (
+            *(number, committed, others, state.objects[pod], state.refused, state.given_up),
+            *(joint is not None and joint.is_late, members),
+            tuple(state.objects[one] for one in members),
+        )
         known = self._writes.get(key)
         if known is None:
-            found = dict.fromkeys(self._find(number, decision, committed, state))
+            found = dict.fromkeys(self._find(number, joint, committed, state))
             known = self._writes[key] = tuple(sorted(found))
         return known
 
@@ -149,17 +165,46 @@ class Executors:
         return _Observation({claim: state.objects[claim][-1]}, {claim: record}, state, leads=True)
 
     def _find(
-        self, number: int, decision: PodDecision, committed: tuple[str, ...], state: State
+        self,
+        number: int,
+        joint: JointDecision | None,
+        committed: tuple[str, ...],
+        state: State,
     ) -> Iterator[Write]:
+        decision = self.decisions[number]
         by_uid, histories = self._subjects.by_uid, state.objects
         pod = by_uid[decision.pod_uid]
         looked_at = [*self._subjects.all[pod].claims, pod]
+        siblings = self._verdicts.siblings(number, joint)
+        others = [self._visible(histories[one]) for one in siblings]
         for versions in product(*(self._visible(histories[subject]) for subject in looked_at)):
             view = dict(zip(looked_at, versions, strict=True))
+            verdicts = self._verdicts.of(number, joint, view, others)
             for observed in self._views(view, state):
                 for read_commits in subsets(committed):
                     if self._may_have_read(read_commits, view, histories):
-                        yield from self._write(number, decision, read_commits, observed)
+                        for verdict in verdicts:
+                            yield from self._write(number, verdict, read_commits, observed)
+
+    def group_ends(self, joints: dict[str, JointDecision], state: State) -> Iterator[Write]:
+        """The writes of a group's deadline, with the newest objects."""
+        newest = next(reversed(joints.values()), None)
+        if newest is None or not newest.is_late:
+            return
+        looked_at = (*self._subjects.claims, *self._subjects.pods)
+        view = {one: state.objects[one][-1] for one in looked_at}
+        cache = self._cached(view, newest_of(state))
+        due = DueForGroup(
+            group=GROUP,
+            below_s=newest.age_s,
+            timeout_s=GROUP_TIMEOUT_S,
+            grace_s=GROUP_TIMEOUT_S,
+        ).answer(cache)
+        for uid in due.evict:
+            yield Write("evict", self._subjects.by_uid[uid], self._subjects.gone)
+        for execution in GroupRollbacks(pods=due.roll_back).answer(cache):
+            observed = _Observation(view, newest_of(state), state, leads=True)
+            yield from self._roll_back(execution.decision, observed, "the group ends")
 
     def _views(self, view: dict[int, int], state: State) -> Iterator[_Observation]:
         """The possible knowledge of given-up attempts with this cache.
@@ -190,12 +235,13 @@ class Executors:
     def _write(
         self,
         number: int,
-        decision: PodDecision,
+        verdict: str,
         read_commits: tuple[str, ...],
         observed: _Observation,
     ) -> Iterator[Write]:
+        decision = self.decisions[number]
         by_uid, pod = self._subjects.by_uid, self._subjects.by_uid[decision.pod_uid]
-        step = self._step(number, decision, read_commits, observed)
+        step = self._step(number, read_commits, observed.view, observed.given_up, verdict)
         match step:
             case Mark(claim):
                 yield from self._mark(by_uid[claim.uid], claim.attempt, observed, decision)
@@ -237,18 +283,25 @@ class Executors:
     def _allocation(self, version: int) -> object:
         return (self._subjects.versions[version].get("status") or {}).get("allocation")
 
+    def _waiting_step(self, number: int, view: View) -> Step:
+        """The step of an executor that waits for its group."""
+        return self._step(number, (), view, {}, WAIT)
+
     def _step(
         self,
         number: int,
-        decision: PodDecision,
         read_commits: tuple[str, ...],
-        observed: _Observation,
+        view: View,
+        given_up: View,
+        verdict: str,
     ) -> Step:
-        key = (number, read_commits, *observed.view.items(), *observed.given_up.items())
+        key = (number, verdict, read_commits, *view.items(), *given_up.items())
         known = self._steps.get(key)
         if known is None:
-            question = NextStep(decision=decision, epoch=EPOCH, committed=read_commits)
-            known = self._steps[key] = question.answer(self._cache(observed))
+            question = NextStep(
+                decision=self.decisions[number], epoch=EPOCH, committed=read_commits, joint=verdict
+            )
+            known = self._steps[key] = question.answer(self._cached(view, given_up))
         return known
 
     def _mark(
@@ -390,10 +443,13 @@ class Executors:
         return list(found.values())
 
     def _cache(self, observed: _Observation) -> ObjectCache:
-        key = (*observed.view.items(), "given up", *observed.given_up.items())
+        return self._cached(observed.view, observed.given_up)
+
+    def _cached(self, view: View, given_up: View) -> ObjectCache:
+        key = (*view.items(), "given up", *given_up.items())
         known = self._caches.get(key)
         if known is None:
-            known = self._caches[key] = self._subjects.cache(observed.view, observed.given_up)
+            known = self._caches[key] = self._subjects.cache(view, given_up)
         return known
 
 

@@ -1,14 +1,16 @@
 """Invariants of Kubernetes' objects and of the log's records."""
 
 from collections.abc import Iterator
+from itertools import chain, product
 
 from dray.api.claims import Claim
 from dray.api.names import VIRTUAL_TFLOPS
 from dray.api.pods import Pod
 from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, pod_from
-from dray.messages.decisions import Decided
+from dray.messages.decisions import ClaimDecision, Decided
 from dray_allocator.state.domain import LogFold, Stage
+from dray_claim_controller.execution.decisions.next_step import same_allocation
 from tools.model_checker.state import Next, State
 from tools.model_checker.subjects import TFLOPS
 from tools.model_checker.world import ModelWorld
@@ -32,7 +34,9 @@ class ModelInvariants:
             return next(self._decided_again(before, step.action.what), "")
         if kind == "commit":
             return next(self._committed(before, step), "")
-        if kind in ("bind", "roll back: clear"):
+        if kind == "bind":
+            return next(chain(self._bound(step.state), self._bound_alone(step)), "")
+        if kind == "roll back: clear":
             return next(self._bound(step.state), "")
         return ""
 
@@ -110,6 +114,24 @@ class ModelInvariants:
                 elif claim.reserved_for != (pod.uid,):
                     yield f"pod {pod.uid} is bound, but {claim.uid} is not reserved for it"
 
+    def _bound_alone(self, step: Next) -> Iterator[str]:
+        """A pod of a group is bound only after all of its decision were allocated."""
+        decisions = self._world.executors.decisions
+        group = decisions[step.action.what].group
+        if group is None:
+            return
+        for one in map(decisions.__getitem__, self._world.decided(step.state)):
+            for made in one.claims if one.group == group else ():
+                versions = step.state.objects[self._subjects.by_uid[made.uid]]
+                if not any(self._is_allocated(version, made) for version in versions):
+                    yield f"a pod of the group is bound, and claim {made.uid} was never allocated"
+
+    def _is_allocated(self, version: int, made: ClaimDecision) -> bool:
+        if version == self._subjects.gone:
+            return False
+        allocation = self._subjects.claim(version).allocation
+        return allocation is not None and same_allocation(allocation, made.allocation)
+
     def _decided_again(self, before: State, record: int) -> Iterator[str]:
         """A claim is decided again only after all earlier attempts are void, or it is deleted."""
         read = self._world.replicas.records[record]
@@ -157,10 +179,47 @@ class ModelInvariants:
                 and not self._may_commit(state, number)
             ):
                 yield f"the reservation of {reservation.claim_uid} is never released"
+        yield from self._half_a_group(state)
         for subject in self._subjects.pods:
             pod = self.pod(state, subject)
             if pod is not None and not pod.node:
                 yield from self._waiting(state, subject, log)
+
+    def _half_a_group(self, state: State) -> Iterator[str]:
+        """Once everything is done, enough pods of the group run, or none does; if none does, they
+        do not fit."""
+        minimum = self._world.bound.group_minimum
+        pods = [pod for subject in self._members() if (pod := self.pod(state, subject)) is not None]
+        running = [pod for pod in pods if pod.node]
+        if 0 < len(running) < minimum:
+            yield f"{len(running)} pods of the group run, and its minimum is {minimum}"
+        if minimum and not running and len(pods) >= minimum and not state.refused:
+            sizes = [sum(self._sizes(subject)) for subject in self._members()]
+            if self._fit(state, sorted(sizes)[:minimum]):
+                yield "the group waits, although it fits"
+
+    def _members(self) -> list[int]:
+        kinds = self._world.bound.pods
+        return [pod for pod, kind in zip(self._subjects.pods, kinds, strict=True) if kind.is_member]
+
+    def _sizes(self, subject: int) -> tuple[int, ...]:
+        return self._world.bound.pods[self._subjects.pods.index(subject)].claims
+
+    def _fit(self, state: State, sizes: list[int]) -> bool:
+        """Whether pods of these sizes fit the nodes together."""
+        taken = self._allocated(state)
+        free = []
+        for node in self._subjects.nodes:
+            name = self._subjects.all[node].name
+            if self._subjects.versions[state.objects[node][-1]]["pool"]:
+                free.append(TFLOPS - sum(taken.get(f"{name}-device", {}).values()))
+        return any(
+            all(
+                sum(size for size, at in zip(sizes, chosen, strict=True) if at == node) <= room
+                for node, room in enumerate(free)
+            )
+            for chosen in product(range(len(free)), repeat=len(sizes))
+        )
 
     def _waiting(self, state: State, subject: int, log: LogFold) -> Iterator[str]:
         one = self._subjects.all[subject]
@@ -173,7 +232,7 @@ class ModelInvariants:
             yield f"pod {one.name} is neither scheduled nor has an explanation"
         if held and not refused:
             yield f"pod {one.name} waits and holds {', '.join(held)}"
-        if explained is None or held or refused:
+        if explained is None or held or refused or subject in self._members():
             return
         kept = self._reserved(state, log)
         if node := self._room_for(state, subject, kept):
@@ -199,8 +258,7 @@ class ModelInvariants:
         taken = self._allocated(state)
         for device, amounts in kept.items():
             taken[device] = amounts | taken.get(device, {})
-        index = self._subjects.pods.index(subject)
-        wanted = sum(self._world.bound.pods[index].claims)
+        wanted = sum(self._sizes(subject))
         for node in self._subjects.nodes:
             name = self._subjects.all[node].name
             used = sum(taken.get(f"{name}-device", {}).values())

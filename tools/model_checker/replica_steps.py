@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dray.api.claims import last_attempt_before
-from dray.messages.decisions import Decided
+from dray.messages.decisions import Decided, DecidedGroup
 from tools.model_checker.bounds import Bound, PublicationMode
 from tools.model_checker.executors import Executors
 from tools.model_checker.replicas import EPOCH, Appended, ModelReplicas
@@ -31,12 +31,15 @@ class ReplicaSteps:
     def __init__(
         self, bound: Bound, bus: ModelBus, subjects: Subjects, executors: Executors
     ) -> None:
-        self.replicas = ModelReplicas(subjects, checkpoints=bound.checkpoints)
+        self.replicas = ModelReplicas(
+            subjects, checkpoints=bound.checkpoints, pods_in_parts=bound.pods_in_parts
+        )
         self._bound = bound
         self._bus = bus
         self._subjects = subjects
         self._executors = executors
         self._decisions: dict[int, tuple[int, ...]] = {}
+        self._decided: dict[tuple[int, ...], tuple[tuple[int, float], ...]] = {}
 
     def decisions(self, state: State, index: int) -> Iterator[Next]:
         """A replica decides, if it has something to decide."""
@@ -221,6 +224,32 @@ class ReplicaSteps:
             for claim, attempt in sorted({*state.voids, *sent})
             if not self._executors.is_settled(state, claim, attempt)
         )
+
+    def decided(self, log: tuple[int, ...]) -> tuple[tuple[int, float], ...]:
+        """The decisions of a log, in order, with their times. Those on a group count with its last
+        part."""
+        known = self._decided.get(log)
+        if known is None:
+            known = self._decided[log] = tuple(self._whole_decisions(log))
+        return known
+
+    def _whole_decisions(self, log: tuple[int, ...]) -> Iterator[tuple[int, float]]:
+        parts: list[int] = []
+        last: DecidedGroup | None = None
+        for record in log:
+            read = self.replicas.records[record]
+            group = read if isinstance(read, DecidedGroup) else None
+            if group is None or not group.follows(last):
+                parts = []
+            last = group if group is not None and group.follows(last) else None
+            if group is not None and last is None:
+                continue
+            parts.append(record)
+            if group is None or group.part == group.parts:
+                for one in parts:
+                    for number in self.decisions_of(one):
+                        yield number, read.now_unix_s
+                parts, last = [], None
 
     def decisions_of(self, record: int) -> tuple[int, ...]:
         known = self._decisions.get(record)

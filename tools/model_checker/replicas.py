@@ -60,12 +60,16 @@ class ReplicaStep:
 class ModelReplicas:
     """Visited states of the core and their transitions."""
 
-    def __init__(self, subjects: Subjects, *, checkpoints: bool = False) -> None:
+    def __init__(
+        self, subjects: Subjects, *, checkpoints: bool = False, pods_in_parts: bool = False
+    ) -> None:
         self.records: Interned[AnyRecord] = Interned()
         self._subjects = subjects
         self._options = AllocatorOptions(writer=ME, exclusion_s=EXCLUSION_S)
         if checkpoints:
             self._options = replace(self._options, checkpoint_interval_s=CHECKPOINT_S)
+        if pods_in_parts:
+            self._options = replace(self._options, decided_bytes=1)
         self._configuration = subjects.configuration()
         self._locals: Interned[bytes] = Interned()
         self._copies = StateCopies()
@@ -215,5 +219,6 @@ def _domain(domain: SchedulingDomain) -> list[object]:
         list(domain.appended),
         [domain.serving, waits, domain.lost, domain.read, domain.ticked, domain.settle],
         domain.queue.snapshot(),
+        domain.groups.snapshot(domain.queue.capacity_version),
         sorted(domain.unsettled),
     ]

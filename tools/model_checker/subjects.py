@@ -10,14 +10,17 @@ from typing import Any
 from dray.api import names
 from dray.api.claims import Claim, GivenUp
 from dray.api.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
-from dray.api.pods import Node, Policy, Pool
+from dray.api.groups import GROUP_NAME_KEYS, VOLCANO
+from dray.api.pods import GroupKey, Node, Policy, Pool
 from dray.kube.convert import claim_from
-from dray.kube.ports import CLAIMS, PODS, Changed, Object
+from dray.kube.convert_groups import pod_group_from
+from dray.kube.ports import CLAIMS, POD_GROUPS, PODS, Changed, Object
 from dray.messages.facts import (
     ClaimObserved,
     DeviceClassObserved,
     DomainObserved,
     Fact,
+    GroupObserved,
     NodeObserved,
     PodObserved,
     PolicyObserved,
@@ -37,6 +40,9 @@ TFLOPS = 312
 """Capacity of a device."""
 TICK_S = 31.0
 """Longer than the timeout of uncommitted decisions."""
+GROUP_TIMEOUT_S = 30.0
+"""Shorter than a tick."""
+GROUP = GroupKey(VOLCANO, NAMESPACE, "g")
 START_UNIX_S = 1_000_000.0
 GONE: Object = {}
 """The last version of an object that was deleted."""
@@ -76,6 +82,8 @@ class Subjects:
         """Initial versions by subject."""
         self.created_versions: dict[int, int] = {}
         """Versions at creation of subjects that do not exist initially."""
+        self.group = _group(bound.group_minimum) if bound.group_minimum else None
+        """The PodGroup, which does not change."""
         for pod in bound.pods:
             self._add_pod(pod)
         for node in bound.nodes:
@@ -112,6 +120,7 @@ class Subjects:
             PoolObserved(revision=1, pool=Pool(POOL, "u-pool", template="policy")),
             DomainObserved(revision=1, domain=POOL, epoch=1),
             *(SliceObserved(revision=1, slice=one) for one in slices),
+            *(GroupObserved(revision=1, group=pod_group_from(one)) for one in self._groups()),
             *(
                 self.fact(index, first, first)
                 for index, first in enumerate(self.first)
@@ -120,12 +129,15 @@ class Subjects:
             Synced(revision=1, instance="c"),
         ]
 
+    def _groups(self) -> list[Object]:
+        return [] if self.group is None else [self.group]
+
     def claim(self, version: int) -> Claim:
         """The claim of a version."""
         return claim_from(self.versions[version])
 
     def cache(
-        self, versions: dict[int, int], given_up: Mapping[int, int] = MappingProxyType({})
+        self, versions: Mapping[int, int], given_up: Mapping[int, int] = MappingProxyType({})
     ) -> ObjectCache:
         """The cache of a claim-controller that has read these versions and records."""
         made = ObjectCache()
@@ -135,6 +147,8 @@ class Subjects:
         for node in self.nodes:
             one = slice_of(self.all[node].name)
             made.devices.keep(one.name, one, 1)
+        for group in self._groups():
+            made.apply(POD_GROUPS, Changed(group))
         for resource, kind in ((CLAIMS, SubjectKind.CLAIM), (PODS, SubjectKind.POD)):
             for subject, version in versions.items():
                 if self.all[subject].kind is kind and version != self.gone:
@@ -172,7 +186,7 @@ class Subjects:
             claims.append(self._add(claim, _claim(claim.name, pod.name, tflops), pod.late))
         uids = [self.all[claim].name for claim in claims]
         one = Subject(SubjectKind.POD, pod.name, claims=tuple(claims))
-        self._add(one, _pod(pod.name, uids), pod.late)
+        self._add(one, _pod(pod.name, uids, is_member=pod.is_member), pod.late)
 
     def _add(self, subject: Subject, obj: Object, late: bool = False) -> int:
         self.all.append(subject)
@@ -233,7 +247,23 @@ def _claim(uid: str, pod: str, tflops: int) -> Object:
     }
 
 
-def _pod(name: str, claims: list[str]) -> Object:
+def _group(minimum: int) -> Object:
+    return {
+        "apiVersion": POD_GROUPS.api_version,
+        "kind": POD_GROUPS.kind,
+        "metadata": {
+            "name": GROUP.name,
+            "namespace": NAMESPACE,
+            "uid": "u-g",
+            "resourceVersion": "1",
+            "annotations": {names.GANG_TIMEOUT: f"{GROUP_TIMEOUT_S:.0f}s"},
+        },
+        "spec": {"minMember": minimum},
+    }
+
+
+def _pod(name: str, claims: list[str], *, is_member: bool) -> Object:
+    joined = {GROUP_NAME_KEYS[0]: GROUP.name} if is_member else {}
     references = [
         {"name": f"{names.CLAIM_REFERENCE}{index or ''}", "resourceClaimName": claim}
         for index, claim in enumerate(claims)
@@ -246,7 +276,7 @@ def _pod(name: str, claims: list[str]) -> Object:
             "namespace": NAMESPACE,
             "uid": name,
             "resourceVersion": "1",
-            "annotations": {names.GPUPOOL: POOL, names.SHAPE: "{}"},
+            "annotations": {names.GPUPOOL: POOL, names.SHAPE: "{}", **joined},
         },
         "spec": {
             "containers": [{"name": "main", "image": "any"}],

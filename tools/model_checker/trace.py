@@ -64,6 +64,10 @@ def describe(
             return f"Kubernetes deletes claim {subject}: it is {kind}"
         case "lose":
             return f"node {subject} leaves the pool"
+        case "evict":
+            return f"the group of pod {subject} ends: it is evicted"
+        case _ if why == "the group ends":
+            return f"the group ends: {kind} {subject}"
         case "tick":
             return "31 s pass"
         case _:

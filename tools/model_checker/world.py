@@ -7,6 +7,7 @@ from dray.kube.ports import Object
 from dray.messages.decisions import Released
 from tools.model_checker.bounds import Bound
 from tools.model_checker.executors import Executors, Write
+from tools.model_checker.group_verdicts import JointDecision
 from tools.model_checker.replica_steps import ReplicaSteps
 from tools.model_checker.server import ModelServer
 from tools.model_checker.state import (
@@ -49,6 +50,7 @@ class ModelWorld:
             return [*islice(self._fair_steps(state), 1)]
         found = [
             *self._executions(state),
+            *self._group_ends(state),
             *self._void_commands(state),
             *self._repeated_voids(state),
             *self._creations(state),
@@ -73,6 +75,7 @@ class ModelWorld:
         yield from self._void_commands(state)
         yield from self._repeated_voids(state)
         yield from self._executions(state)
+        yield from self._group_ends(state)
         yield from self._collections(state)
         yield from self._replica_steps.publications(state)
         yield from self._replica_steps.decisions(state, 0)
@@ -81,11 +84,31 @@ class ModelWorld:
     # --- executors and the server --------------------------------------------------------
 
     def _executions(self, state: State) -> Iterator[Next]:
+        joints = self._joint_decisions(state)
         for number in self.decided(state):
             committed = self._logged_commits(state, number)
-            for write in self.executors.writes(number, committed, state):
+            group = self.executors.decisions[number].group
+            joint = None if group is None else joints[group.id]
+            for write in self.executors.writes(number, committed, state, joint):
                 action = Action(write.what, write.subject, number, write.why)
                 yield Next(action, self._after(state, write), False)
+
+    def _group_ends(self, state: State) -> Iterator[Next]:
+        """Too few pods of the group have run for too long."""
+        for write in self.executors.group_ends(self._joint_decisions(state), state):
+            action = Action(write.what, write.subject, why=write.why)
+            yield Next(action, self._after(state, write), False)
+
+    def _joint_decisions(self, state: State) -> dict[str, JointDecision]:
+        """The decisions on the group, by their ids, in order."""
+        now = self.subjects.versions[state.objects[self.subjects.time][-1]]["now_unix_s"]
+        found: dict[str, JointDecision] = {}
+        for number, since_unix_s in self._replica_steps.decided(state.log):
+            group = self.executors.decisions[number].group
+            if group is not None:
+                others = found[group.id].members if group.id in found else ()
+                found[group.id] = JointDecision((*others, number), now - since_unix_s)
+        return found
 
     def _after(self, state: State, write: Write) -> State:
         if write.record != NONE:
@@ -94,9 +117,7 @@ class ModelWorld:
 
     def decided(self, state: State) -> list[int]:
         """All decisions in the log, in order."""
-        return [
-            number for record in state.log for number in self._replica_steps.decisions_of(record)
-        ]
+        return [number for number, _ in self._replica_steps.decided(state.log)]
 
     def _logged_commits(self, state: State, number: int) -> tuple[str, ...]:
         logged = {one for record in state.log for one in self._commits_of(record)}

@@ -133,3 +133,15 @@ class PendingGroups:
     def pop(self) -> GroupKey:
         """The first active group, see ``first``."""
         return heapq.heappop(self.active)[1]
+
+    def snapshot(self, capacity_version: int) -> list[object]:
+        """What decides which group is tried when, for comparisons of states."""
+        active = [order for order, key in self.active if self.pending.get(key) == order]
+        return [
+            [[str(key) for key in keys] for keys in (self.touched, self.postponed, self.starting)],
+            [(str(key), order) for key, order in self.pending.items()],
+            [(str(key), hint.signature.hex()) for key, hint in self.unschedulable.items()],
+            [self.scanned == capacity_version, sorted(active)],
+            [(str(key), backoff) for key, backoff in self.backoffs.items()],
+            [(str(key), running) for key, running in self.running.items()],
+        ]
