@@ -5,7 +5,7 @@ kube-scheduler with one claim per pod, dray with the same claims on dedicated no
 kube-scheduler with no claims at all, which is what the API server can do. Nodes are Node
 objects and ResourceSlices; nothing runs on them, so that only the binding is measured. Other
 work on the machine moves pods per second; CPU time per pod, and the rows among each other, it
-moves less.
+moves less. ``--gang 4``: the same pods in PodGroups of Kubernetes of four.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from dray_sandbox.controlplane.build import wanted_minor
 
 _LEAST_WRITES = 0.005
 """Per pod; what is rarer is no work per pod."""
+_FIRST_WITH_GROUPS = 37
 
 
 @click.command()
@@ -47,6 +48,13 @@ _LEAST_WRITES = 0.005
     show_default=True,
     help="Seconds for a row's pods; of a slower row, what is bound by then is measured.",
 )
+@click.option(
+    "--gang",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Pods of each PodGroup of Kubernetes (1.37 and newer); 0: no groups.",
+)
 @click.option("--rows", default="a,b,c", show_default=True, help="Which rows, in which order.")
 @click.option("--profile", is_flag=True, help="Also sample dray's services (row b).")
 @click.option(
@@ -61,13 +69,19 @@ def main(
     pods: int,
     full: float,
     within_s: float,
+    gang: int,
     rows: str,
     profile: bool,
     stacks: Path | None,
     output: str,
 ) -> None:
     """Bind pods by kube-scheduler and by dray on real control planes, and say what it took."""
-    size = Size(nodes, gpus, pods, full, within_s)
+    if gang and int(wanted_minor().split(".")[1]) < _FIRST_WITH_GROUPS:
+        raise click.UsageError(
+            f"Kubernetes {wanted_minor()} has no such PodGroups: set DRAY_KUBERNETES=1."
+            f"{_FIRST_WITH_GROUPS}"
+        )
+    size = Size(nodes, gpus, pods, full, within_s, gang)
     chosen = _chosen(rows)
     with tempfile.TemporaryDirectory() as folder:
         kept = (stacks or Path(folder)) if profile or stacks else None
@@ -85,6 +99,7 @@ def main(
             "gpusPerNode": gpus,
             "pods": pods,
             "full": full,
+            "gang": gang,
             "rows": found,
         }
     click.echo(json.dumps(result, indent=2) if output == "json" else in_words(result))
@@ -129,7 +144,7 @@ def in_words(result: dict[str, Any]) -> str:
     lines = [
         result["machine"],
         f"Kubernetes {result['kubernetes']}; {result['nodes']} nodes × {result['gpusPerNode']} "
-        f"GPUs, {result['full']:.0%} full; {result['pods']} pods",
+        f"GPUs, {result['full']:.0%} full; {result['pods']} pods{_in_groups(result['gang'])}",
         "",
     ]
     lines += [_line(row) for row in rows]
@@ -148,6 +163,10 @@ def in_words(result: dict[str, Any]) -> str:
                 lines.append(f"  by {view}")
                 lines += [f"    {share:6.1%}  {name}" for name, share in profile[view].items()]
     return "\n".join(lines)
+
+
+def _in_groups(gang: int) -> str:
+    return f" in PodGroups of {gang}" if gang else ""
 
 
 def _line(row: dict[str, Any]) -> str:

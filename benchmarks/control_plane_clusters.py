@@ -34,6 +34,9 @@ NAME = "bench"
 PROFILED = ("claim-controller", "allocator", "webhook")
 _SAMPLED = 0.01
 """Share of pods with a trace, as an installation of this size would have it."""
+GROUPS_SERVED = ("scheduling.k8s.io/v1beta1",)
+GROUP_GATES = ("GenericWorkload", "DRAWorkloadResourceClaims")
+"""PodGroups of Kubernetes, which 1.37 has and does not serve by default."""
 Progress = Callable[[str], None]
 
 
@@ -89,7 +92,13 @@ async def _without_dray(size: Size, progress: Progress) -> AsyncIterator[Cluster
         credentials = make_credentials(folder / "access")
         binary = await build(progress)
         endpoint = await start_control_plane(
-            runner, binary, folder / "kubernetes", credentials, context=NAME
+            runner,
+            binary,
+            folder / "kubernetes",
+            credentials,
+            context=NAME,
+            serve=GROUPS_SERVED if size.gang else (),
+            feature_gates=GROUP_GATES if size.gang else (),
         )
         chart = checkout() / "deploy" / "helm" / "dray" / "files" / "deviceclass.yaml"
         async with Installer(endpoint) as installer:
@@ -108,7 +117,14 @@ async def _with_dray(
     size: Size, progress: Progress, profile: Path | None
 ) -> AsyncIterator[Cluster]:
     settings = {"DRAY_WEBHOOK__SAMPLING_RATIO": str(_SAMPLED)}
-    options = StackOptions(name=NAME, control_plane="real", workloads=False, settings=settings)
+    options = StackOptions(
+        name=NAME,
+        control_plane="real",
+        workloads=False,
+        settings=settings,
+        serve=GROUPS_SERVED if size.gang else (),
+        feature_gates=GROUP_GATES if size.gang else (),
+    )
     running = Stack(options, progress)
     running.runner = _Programs(running.directory / "logs", profile)
     async with contextlib.AsyncExitStack() as stack:

@@ -21,7 +21,7 @@ from dray.api.names import (
     VRAM_REQUEST,
 )
 from dray.api.pods import Pool
-from dray.kube.ports import CLAIMS, TEMPLATES, Object
+from dray.kube.ports import CLAIMS, NATIVE_POD_GROUPS, TEMPLATES, Object
 from dray.messages.facts import TemplateObserved
 from dray_node_agent.decisions.inventory import NodeState, slices
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
@@ -73,6 +73,8 @@ class Size:
     """Share of the cards that are held before the first pod comes."""
     within_s: float = 600.0
     """How long a row may bind its pods."""
+    gang: int = 0
+    """Pods of each PodGroup of Kubernetes; 0: pods are in no group."""
 
     def simulated(self) -> tuple[SimulatedNode, ...]:
         """The nodes, all in one pool."""
@@ -119,8 +121,19 @@ def derived_template() -> Object:
     }
 
 
-def pod(name: str, *, annotated: bool = False, claims: bool = False) -> Object:
-    """A pod with dray's annotations, or with a claim, or with neither."""
+def pod_group(name: str, pods: int) -> Object:
+    """A PodGroup that starts with so many pods."""
+    policy = {"gang": {"minCount": pods}}
+    return {
+        "apiVersion": NATIVE_POD_GROUPS.api_version,
+        "kind": NATIVE_POD_GROUPS.kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"schedulingPolicy": policy},
+    }
+
+
+def pod(name: str, *, annotated: bool = False, claims: bool = False, group: str = "") -> Object:
+    """A pod with dray's annotations, or with a claim, or with neither; ``group``: its PodGroup."""
     container: Object = {"name": "app", "image": "app", "resources": {"requests": {"cpu": "10m"}}}
     spec: Object = {"containers": [container], "terminationGracePeriodSeconds": 0}
     metadata: Object = {"name": name, "namespace": NAMESPACE}
@@ -130,6 +143,8 @@ def pod(name: str, *, annotated: bool = False, claims: bool = False) -> Object:
         container["resources"]["claims"] = [{"name": CLAIM_REFERENCE}]
         reference = {"name": CLAIM_REFERENCE, "resourceClaimTemplateName": "derived"}
         spec["resourceClaims"] = [reference]
+    if group:
+        spec["schedulingGroup"] = {"podGroupName": group}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from benchmarks.control_plane_bound import Bound
 from benchmarks.control_plane_clusters import NAME, PROFILED, Cluster, Progress, cluster_of
-from benchmarks.control_plane_fleet import NAMESPACE, Size, pod
+from benchmarks.control_plane_fleet import NAMESPACE, Size, pod, pod_group
 from benchmarks.control_plane_meter import Meter, Reading
 from benchmarks.node_fleet import run_limited
 from dray.api.errors import PermanentError
-from dray.kube.ports import PODS, Kube, Object
+from dray.kube.ports import NATIVE_POD_GROUPS, PODS, Kube, Object
 from dray_sandbox.paths import stack_directory
 
 WARM_UP = 16
@@ -69,7 +69,7 @@ async def run_row(row: Row, size: Size, progress: Progress, profile: Path | None
         bound = Bound(cluster.kube)
         watching = asyncio.create_task(bound.run(), name="bound")
         try:
-            await _create(cluster.kube, row, "warm-up", WARM_UP)
+            await _create(cluster.kube, row, "warm-up", WARM_UP, size.gang)
             if not await bound.until(WARM_UP, size.within_s):
                 raise PermanentError(
                     f"{bound.count} of the first {WARM_UP} pods were bound within "
@@ -97,7 +97,7 @@ async def _measure(
     _toggle(profiled if profile else {})
     before = await meter.read()
     began_s = time.monotonic()
-    creating = asyncio.create_task(_create(cluster.kube, row, "pod", size.pods))
+    creating = asyncio.create_task(_create(cluster.kube, row, "pod", size.pods, size.gang))
     in_time = await bound.until(
         WARM_UP + size.pods,
         size.within_s,
@@ -119,9 +119,21 @@ async def _measure(
     return Outcome(row, pods, size.pods, bound_s, before, after, quiet, stacks)
 
 
-async def _create(kube: Kube, row: Row, name: str, count: int) -> None:
+async def _create(kube: Kube, row: Row, name: str, count: int, gang: int) -> None:
+    """Create the pods, and before them their groups of ``gang`` pods."""
+    groups = []
+    for first in range(0, count, gang) if gang else ():
+        groups.append(f"{name}-{first}")
+        made = pod_group(groups[-1], min(gang, count - first))
+        await kube.create(NATIVE_POD_GROUPS, made, NAMESPACE)
     pods = [
-        pod(f"{name}-{number}", annotated=row.dray, claims=row.claims) for number in range(count)
+        pod(
+            f"{name}-{number}",
+            annotated=row.dray,
+            claims=row.claims,
+            group=groups[number // gang] if gang else "",
+        )
+        for number in range(count)
     ]
 
     async def one(obj: Object) -> None:
