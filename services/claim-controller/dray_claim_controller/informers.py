@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -64,9 +64,9 @@ class Informers:
         while not self.cache.synced:
             await self.changed()
 
-    async def relist(self) -> None:
-        """List all kinds again, because watches may be behind."""
-        for resource in WATCHED:
+    async def relist(self, kinds: Iterable[Resource] = WATCHED) -> None:
+        """List kinds again, because their watches may be behind."""
+        for resource in kinds:
             is_optional = resource.plural in OPTIONAL
             served = self._served.get(resource.plural) if is_optional else resource
             if served is not None:

@@ -408,15 +408,14 @@ def header_block(headers: Mapping[str, str]) -> bytes:
     if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
         plain = {name: value.translate(_WITHOUT_BREAKS) for name, value in headers.items()}
         lines = "".join([f"{name}: {value}\r\n" for name, value in plain.items()])
-    for name in headers:
-        if not _is_header_name(name):
-            raise nats.errors.BadHeaderError(name)
+    if (name := _bad_header_name(tuple(headers))) is not None:
+        raise nats.errors.BadHeaderError(name)
     return f"NATS/1.0\r\n{lines}\r\n".encode()
 
 
 @lru_cache(1024)
-def _is_header_name(name: str) -> bool:
-    return _HEADER_NAME.fullmatch(name) is not None
+def _bad_header_name(names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if _HEADER_NAME.fullmatch(name) is None), None)
 
 
 async def unsubscribe(subscription: Subscription) -> None:

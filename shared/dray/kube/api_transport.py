@@ -331,9 +331,8 @@ class PageReader:
         time_slice = TimeSlice()
         for text in texts:
             await time_slice.pause()
-            is_small = json_codec.containers(text) <= json_codec.MOST_CONTAINERS
-            is_shallow = is_small or json_codec.is_shallow(text)
-            if is_shallow and (made := self._transformed(text, is_small=is_small)) is not None:
+            is_shallow = json_codec.is_shallow(text)
+            if is_shallow and (made := self._transformed(text)) is not None:
                 page.made[len(items)] = made
                 items.append(None)
                 continue
@@ -347,7 +346,7 @@ class PageReader:
             items.append(obj)
         return page
 
-    def _transformed(self, text: bytes, *, is_small: bool) -> Any:
+    def _transformed(self, text: bytes) -> Any:
         if self.transform is None:
             return None
         if self.transform.knows_any():
@@ -355,8 +354,6 @@ class PageReader:
                 return None
             if (known := self.transform.known(version)) is not None:
                 return known
-        if not is_small:
-            return None
         if self.head and text.startswith(b'{"metadata"'):
             text = self.head + text[1:]
         return self.transform.read(text)

@@ -215,7 +215,7 @@ def _shared_capacity(
 
 def _capacity(value: Mapping[str, Any]) -> Capacity:
     policy = value.get("requestPolicy")
-    return Capacity(str(value["value"]), _policy(policy) if policy else None)
+    return Capacity(str(value["value"]), None if policy is None else _policy(policy))
 
 
 def _policy(policy: Mapping[str, Any]) -> RequestPolicy:

@@ -59,12 +59,16 @@ def is_owned(key: GroupKey) -> bool:
 def group_key(obj: Object) -> GroupKey | None:
     """The PodGroup that a pod belongs to; Kubernetes' own field comes before annotations. A pod
     with an invalid PodGroup name is in none."""
-    namespace = obj["metadata"].get("namespace") or ""
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace") or ""
     native = str((obj["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
     if native:
         return GroupKey(KUBERNETES, namespace, native) if is_group_name(native) else None
-    names = (annotation(obj, key) or label(obj, key) for key in GROUP_NAME_KEYS)
-    name = next(filter(None, names), "")
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    name = ""
+    for key in GROUP_NAME_KEYS:
+        if name := str(annotations.get(key, "")) or str(labels.get(key, "")):
+            break
     return GroupKey(VOLCANO, namespace, name) if is_group_name(name) else None
 
 

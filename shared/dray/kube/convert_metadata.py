@@ -20,7 +20,7 @@ def time_from(text: str | None) -> float:
     """Seconds since 1970 of an RFC 3339 time; 0 where there is none."""
     if not text:
         return 0.0
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    return datetime.fromisoformat(text).timestamp()
 
 
 def time_to(unix_s: float) -> str:

@@ -1,8 +1,12 @@
 """A pod's requirements on its node: those that dray's node fit reads, and names of the others."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
+
+from dray.api import json_codec
 from dray.api.devices import IMPLICIT_RESOURCE, DeviceClass
 from dray.api.names import CLAIM_REFERENCE
 from dray.api.pods import ANY_ADDRESS, HostPort, NodeExpression, NodeTerm, PodNeeds
@@ -21,8 +25,52 @@ _PLAIN_VOLUMES: Final = (
 """Volume sources that every node has; others may restrict the pod to some nodes."""
 
 
+_SHARED: Final = 4096
+"""Different requirements that are kept for further pods."""
+_SHARED_BYTES: Final = 4096
+"""Longest text of requirements that are kept."""
+_READ: Final = (
+    "affinity",
+    "hostNetwork",
+    "hostUsers",
+    "nodeSelector",
+    "overhead",
+    "resources",
+    "tolerations",
+    "topologySpreadConstraints",
+    "workloadRef",
+)
+_READ_OF_CONTAINERS: Final = ("ports", "resources", "restartPolicy", "restartPolicyRules")
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+
+
 def pod_needs(spec: Spec) -> PodNeeds:
-    """The pod's requirements on a node; ``unread`` names those that dray's node fit ignores."""
+    """The pod's requirements on a node; ``unread`` names those that dray's node fit ignores. Pods
+    with equal requirements, as those of one template have, share one object."""
+    text = msgspec.json.encode(_read_of(spec))
+    return _shared_needs(text) if len(text) <= _SHARED_BYTES else _needs(text)
+
+
+def _read_of(spec: Spec) -> dict[str, Any]:
+    """The part of a pod's spec that its requirements depend on."""
+    found = {name: value for name in _READ if (value := spec.get(name)) is not None}
+    for kind in ("containers", "initContainers"):
+        if containers := spec.get(kind):
+            found[kind] = [_read_of_container(one) for one in containers]
+    if volumes := [one for one in spec.get("volumes") or () if _is_unread(one)]:
+        found["volumes"] = volumes
+    if claims := spec.get("resourceClaims"):
+        found["resourceClaims"] = [{"name": one["name"]} for one in claims]
+    return found
+
+
+def _read_of_container(container: Spec) -> dict[str, Any]:
+    get = container.get
+    return {name: value for name in _READ_OF_CONTAINERS if (value := get(name)) is not None}
+
+
+def _needs(text: bytes) -> PodNeeds:
+    spec = json_codec.decode(text, _OBJECT)
     asked = requests_of(spec)
     affinity = spec.get("affinity") or {}
     return PodNeeds(
@@ -35,6 +83,9 @@ def pod_needs(spec: Spec) -> PodNeeds:
         resources=asked.resources,
         ports=host_ports(spec),
     )
+
+
+_shared_needs = lru_cache(_SHARED)(_needs)
 
 
 def host_ports(spec: Spec) -> tuple[HostPort, ...]:
@@ -95,7 +146,7 @@ def _unread(spec: Spec, affinity: Mapping[str, Any]) -> Iterator[str]:
         for entry in spec.get("topologySpreadConstraints") or ()
     ):
         yield "topology spread"
-    yield from _unread_volumes(spec)
+    yield from (f"volume {one['name']}" for one in spec.get("volumes") or ())
     for entry in spec.get("resourceClaims") or ():
         if entry["name"] != CLAIM_REFERENCE:
             yield f"resource claim {entry['name']}"
@@ -114,8 +165,8 @@ def _unread_features(spec: Spec) -> Iterator[str]:
         yield "restart of all containers"
 
 
-def _unread_volumes(spec: Spec) -> Iterator[str]:
-    for volume in spec.get("volumes") or ():
-        kinds = [kind for kind in volume if kind != "name" and volume[kind] is not None]
-        if any(kind not in _PLAIN_VOLUMES for kind in kinds):
-            yield f"volume {volume['name']}"
+def _is_unread(volume: Mapping[str, Any]) -> bool:
+    return any(
+        kind != "name" and kind not in _PLAIN_VOLUMES and volume[kind] is not None
+        for kind in volume
+    )

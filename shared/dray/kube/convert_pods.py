@@ -21,7 +21,6 @@ from dray.api.pods import Node, Pod, PodClaim, accounting_claim
 from dray.api.quantities import parse_quantity
 from dray.kube.convert_groups import group_member
 from dray.kube.convert_metadata import (
-    annotation,
     is_deleting,
     label,
     revision_of,
@@ -38,24 +37,25 @@ def pod_from(obj: Object) -> Pod:
     metadata = obj["metadata"]
     spec = obj["spec"]
     status = obj.get("status") or {}
+    annotations = metadata.get("annotations") or {}
     gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     return Pod(
         uid=metadata["uid"],
         namespace=metadata["namespace"],
         name=metadata["name"],
         resource_version=revision_of(obj),
-        pool=annotation(obj, GPUPOOL),
+        pool=str(annotations.get(GPUPOOL, "")),
         scheduler=spec.get("schedulerName") or DEFAULT_SCHEDULER,
         gated=ALLOCATION_GATE in gates,
-        other_gates=any(gate != ALLOCATION_GATE for gate in gates),
+        other_gates=bool(gates) and any(gate != ALLOCATION_GATE for gate in gates),
         node=spec.get("nodeName") or "",
         phase=status.get("phase") or "Pending",
         deleting=is_deleting(obj),
         priority=int(spec.get("priority") or 0),
         needs=pod_needs(spec),
         claims=_claims(obj),
-        request_id=annotation(obj, REQUEST_ID),
-        traceparent=annotation(obj, TRACEPARENT),
+        request_id=str(annotations.get(REQUEST_ID, "")),
+        traceparent=str(annotations.get(TRACEPARENT, "")),
         created_unix_s=time_from(metadata.get("creationTimestamp")),
         member=group_member(obj),
     )

@@ -10,7 +10,8 @@ from typing import Any, Final, Required, TypedDict
 
 import msgspec
 
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, Object, Resource
+from dray.api.json_codec import MOST_CONTAINERS, containers
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, NODES, PODS, SLICES, Object, Resource
 
 Texts = dict[str, str] | None
 
@@ -111,7 +112,7 @@ class TermFields(TypedDict, total=False):
     matchFields: list[RequirementFields] | None
 
 
-class NodeSelectorFields(TypedDict, total=False):
+class NodeSelectorFields(TypedDict):
     """``v1.NodeSelector``."""
 
     nodeSelectorTerms: list[TermFields] | None
@@ -340,6 +341,144 @@ class ClaimFields(TypedDict, total=False):
     status: ClaimStatusFields | None
 
 
+AttributeFields = TypedDict(  # noqa: UP013 - in a class its field would hide the type ``bool``
+    "AttributeFields",
+    {
+        "bool": bool | None,
+        "bools": list[bool] | None,
+        "int": int | None,
+        "ints": list[int] | None,
+        "string": str | None,
+        "strings": list[str] | None,
+        "version": str | None,
+        "versions": list[str] | None,
+    },
+    total=False,
+)
+"""``resource.DeviceAttribute``."""
+
+
+class RangeFields(TypedDict, total=False):
+    """``resource.CapacityRequestPolicyRange``."""
+
+    min: str | None
+    max: str | None
+    step: str | None
+
+
+class RequestPolicyFields(TypedDict, total=False):
+    """``resource.CapacityRequestPolicy``."""
+
+    default: str | None
+    validRange: RangeFields | None
+    validValues: list[str] | None
+
+
+class DeviceCapacityFields(TypedDict, total=False):
+    """``resource.DeviceCapacity``."""
+
+    value: Required[str]
+    requestPolicy: RequestPolicyFields | None
+
+
+class CounterFields(TypedDict):
+    """``resource.Counter``."""
+
+    value: str
+
+
+class CounterSetFields(TypedDict, total=False):
+    """``resource.CounterSet``."""
+
+    name: Required[str]
+    counters: dict[str, CounterFields] | None
+
+
+class CounterConsumptionFields(TypedDict, total=False):
+    """``resource.DeviceCounterConsumption``."""
+
+    counterSet: Required[str]
+    counters: dict[str, CounterFields] | None
+    compatibilityGroups: list[str] | None
+
+
+class TaintFields(TypedDict, total=False):
+    """``v1.Taint`` and ``resource.DeviceTaint``."""
+
+    key: Required[str]
+    value: str | None
+    effect: Required[str]
+
+
+class DeviceFields(TypedDict, total=False):
+    """``resource.Device``."""
+
+    name: Required[str]
+    allNodes: bool | None
+    allowMultipleAllocations: bool | None
+    attributes: dict[str, AttributeFields] | None
+    bindingConditions: list[str] | None
+    bindingFailureConditions: list[str] | None
+    bindsToNode: bool | None
+    capacity: dict[str, DeviceCapacityFields] | None
+    consumesCounters: list[CounterConsumptionFields] | None
+    nodeAllocatableResources: dict[str, Any] | None
+    nodeName: str | None
+    nodeSelector: NodeSelectorFields | None
+    taints: list[TaintFields] | None
+
+
+class PoolFields(TypedDict, total=False):
+    """``resource.ResourcePool``."""
+
+    name: Required[str]
+    generation: int
+    resourceSliceCount: int
+
+
+class SliceSpecFields(TypedDict, total=False):
+    """``resource.ResourceSliceSpec``."""
+
+    allNodes: bool | None
+    devices: list[DeviceFields] | None
+    driver: Required[str]
+    nodeName: str | None
+    nodeSelector: NodeSelectorFields | None
+    perDeviceNodeSelection: bool | None
+    pool: Required[PoolFields]
+    sharedCounters: list[CounterSetFields] | None
+
+
+class SliceFields(TypedDict):
+    """``resource.ResourceSlice``."""
+
+    metadata: MetadataFields
+    spec: SliceSpecFields
+
+
+class NodeSpecFields(TypedDict, total=False):
+    """``v1.NodeSpec``."""
+
+    taints: list[TaintFields] | None
+    unschedulable: bool | None
+
+
+class NodeStatusFields(TypedDict, total=False):
+    """``v1.NodeStatus``."""
+
+    allocatable: Texts
+    capacity: Texts
+    conditions: list[ConditionFields] | None
+
+
+class NodeFields(TypedDict, total=False):
+    """``v1.Node``."""
+
+    metadata: Required[MetadataFields]
+    spec: NodeSpecFields | None
+    status: NodeStatusFields | None
+
+
 class BareFields(TypedDict):
     """An object of which nothing else is read."""
 
@@ -351,18 +490,24 @@ _DECODERS: Final = {
     for resource, fields in (
         (PODS, PodFields),
         (CLAIMS, ClaimFields),
+        (SLICES, SliceFields),
+        (NODES, NodeFields),
         (BIND_REQUESTS, BareFields),
     )
 }
 HAS_FIELDS: Final = frozenset(_DECODERS)
 """Plurals of the kinds with such types."""
+_MAY_BE_OPAQUE: Final = (CLAIMS.plural,)
+"""Of these, kinds of which opaque parameters are read."""
 _CLAIM_SPEC: Final = msgspec.json.Decoder(ClaimSpecFields | None)
 _MANAGED: Final = b'"managedFields":'
 
 
 def fields_of(resource: Resource, text: bytes) -> Object | None:
-    """The fields of an object of ``HAS_FIELDS``; None: it is not ordinary. The text has
-    ``MOST_CONTAINERS`` containers at most."""
+    """The fields of an object of ``HAS_FIELDS``; None: it is not ordinary. Nothing in the text is
+    nested too deep."""
+    if resource.plural in _MAY_BE_OPAQUE and containers(text) > MOST_CONTAINERS:
+        return None
     try:
         found: Object = _DECODERS[resource.plural].decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -381,10 +526,11 @@ def text_without_managed_fields(text: bytes, metadata: Mapping[str, Any]) -> byt
     """An object's text without ``managedFields``, which nobody reads; None: they can't be found."""
     if (managed := metadata.get("managedFields")) is None:
         return text
-    entry = _MANAGED + bytes(managed)
-    begin = text.find(entry)
-    end = begin + len(entry)
-    if begin < 0 or text.find(entry, end) >= 0:
+    # Found by the name alone: Python prepares the search for a long text longer than it searches.
+    begin = text.find(_MANAGED)
+    value, value_at = bytes(managed), begin + len(_MANAGED)
+    end = value_at + len(value)
+    if begin < 0 or text[value_at:end] != value or text.find(_MANAGED, end) >= 0:
         return None
     # One of the commas around it goes, too.
     if text[begin - 1 : begin] == b",":

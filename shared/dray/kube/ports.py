@@ -201,8 +201,8 @@ class Transform:
     convert: Callable[[Object], Any]
     """What stands for any other object. Raises nothing."""
     read: Callable[[bytes], Any] = lambda _: None
-    """The same, made of an object's text, which has ``MOST_CONTAINERS`` containers at most; None:
-    the object is to be decoded and converted."""
+    """The same, made of an object's text, in which nothing is nested too deep; None: the object is
+    to be decoded and converted."""
     knows_any: Callable[[], bool] = lambda: True
     """Whether the caller has any object of the list's kind."""
 

@@ -163,12 +163,12 @@ def encode(
         "ce-time": f"{_second(int(moment // 1))}.{int(moment % 1 * 1e6):06d}Z",
         "ce-datacontenttype": "application/json",
     }
-    optional = {
-        "ce-correlationid": correlation_id,
-        "ce-causationid": causation_id,
-        "traceparent": traceparent,
-    }
-    headers.update({name: value for name, value in optional.items() if value})
+    if correlation_id:
+        headers["ce-correlationid"] = correlation_id
+    if causation_id:
+        headers["ce-causationid"] = causation_id
+    if traceparent:
+        headers["traceparent"] = traceparent
     if (expires_s := message.expires_s()) is not None:
         headers["Nats-TTL"] = f"{expires_s}s"
     return Outgoing(subject_of(message), msgspec.json.encode(message), headers)

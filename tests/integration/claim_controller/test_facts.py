@@ -8,7 +8,7 @@ import msgspec
 
 from dray.api.pods import Pool
 from dray.bus.topology import FACTS_STREAM
-from dray.kube.ports import NODES, PODS, SLICES, TEMPLATES
+from dray.kube.ports import CLAIMS, NODES, PODS, SLICES, TEMPLATES
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
 
 
@@ -154,6 +154,51 @@ async def test_a_new_leader_whose_watches_are_behind_writes_no_tombstones(world:
     claim = await world.newest("claim", "workload-tensor-fusion-gpu-claim")
     assert not claim.get("deleted")
     assert claim["claim"]["uid"] in second.controller.informers.cache.claims
+
+
+async def test_a_new_leader_whose_watches_are_behind_restores_nothing(world: Any) -> None:
+    """Its standby picture has what its predecessor has ended already."""
+    first = await world.ready(await world.start("first"))
+    behind = world.kube.peer()
+    second = await world.start("second", kube=behind)
+    name = "workload-tensor-fusion-gpu-claim"
+    await world.pod()
+    await world.until(lambda: world.newest("claim", name), "a fact")
+    uid = (await world.newest("claim", name))["claim"]["uid"]
+    await world.until(lambda: uid in second.controller.informers.cache.claims, "the second sees it")
+    behind.hold_watches()
+    await world.kube.delete(PODS, "workload", "default")
+    await world.kube.delete(CLAIMS, name, "default")
+
+    async def ended() -> bool:
+        return bool((await world.newest("claim", name)).get("deleted"))
+
+    await world.until(ended, "a tombstone")
+    await first.stop()
+    await world.ready(second)
+
+    assert await ended()
+    assert uid not in second.controller.informers.cache.claims
+
+
+async def test_a_new_leader_whose_watches_are_not_behind_lists_nothing_again(world: Any) -> None:
+    first = await world.ready(await world.start("first"))
+    kube, lists = world.kube.peer(), []
+    list_ = kube.list
+    kube.list = lambda resource, *args, **kwargs: (
+        lists.append(resource.plural) or list_(resource, *args, **kwargs)
+    )
+    second = await world.start("second", kube=kube)
+    await world.pod()
+    name = "workload-tensor-fusion-gpu-claim"
+    await world.until(lambda: world.newest("claim", name), "a fact")
+    known = second.controller.informers.cache
+    await world.until(lambda: known.synced and known.claim_named("default", name), "it is seen")
+    lists.clear()
+    await first.stop()
+    await world.ready(second)
+
+    assert {CLAIMS.plural, PODS.plural} & set(lists) == set()
 
 
 async def test_a_decision_about_a_pod_not_seen_yet_is_carried_out(world: Any) -> None:

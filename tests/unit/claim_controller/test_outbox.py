@@ -3,16 +3,26 @@
 import itertools
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.api.claims import Claim, ClaimSpec
 from dray.api.devices import Device, ResourceSlice
 from dray.api.pods import Node
+from dray.kube.ports import CLAIMS, NODES, Changed, Listed, Object, Resource
 from dray.messages.base import message_id, subject_of
-from dray.messages.facts import ClaimObserved, Fact, NodeObserved, SliceObserved
+from dray.messages.facts import (
+    ClaimObserved,
+    DomainObserved,
+    Fact,
+    InventoryObserved,
+    NodeObserved,
+    SliceObserved,
+)
+from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import key_of
-from dray_claim_controller.facts.outbox import Outbox
+from dray_claim_controller.facts.outbox import Outbox, kind_behind
 
 
 def claim(revision: int, pool: str = "a") -> ClaimObserved:
@@ -23,6 +33,10 @@ def claim(revision: int, pool: str = "a") -> ClaimObserved:
 
 def node(revision: int, cpu: int = 0) -> NodeObserved:
     return NodeObserved(revision=revision, node=Node("n", "u", used_cpu_milli=cpu))
+
+
+def gone(fact: Fact, revision: int) -> Fact:
+    return msgspec.structs.replace(fact, deleted=True, revision=revision)
 
 
 def published(*facts: Fact) -> Outbox:
@@ -151,3 +165,74 @@ def test_what_may_be_stored_is_corrected(is_claim: bool, changes: list[tuple[int
     living = [one for one in bus.values() if not one.deleted]
     expected = [] if fact is None else [msgspec.structs.replace(fact, revision=0)]
     assert [msgspec.structs.replace(one, revision=0) for one in living] == expected
+
+
+def listed(resource: Resource, revision: int, *objects: Object) -> ObjectCache:
+    """A cache whose watch of a kind has shown everything up to a revision."""
+    cache = ObjectCache()
+    cache.apply(resource, Listed(objects, revision))
+    return cache
+
+
+def claim_object(revision: int) -> Object:
+    metadata = {"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": str(revision)}
+    return {"metadata": metadata, "spec": {}}
+
+
+@pytest.mark.parametrize(
+    ("cache", "fact", "is_behind"),
+    [
+        (listed(CLAIMS, 5), claim(5), False),
+        (listed(CLAIMS, 4), claim(5), True),
+        (listed(CLAIMS, 4, claim_object(3)), claim(5), True),
+        (listed(CLAIMS, 4, claim_object(5)), claim(5), False),
+        (listed(CLAIMS, 4, claim_object(3)), gone(claim(3), 5), True),
+        (listed(CLAIMS, 5, claim_object(3)), gone(claim(3), 5), False),
+        (listed(CLAIMS, 4), gone(claim(3), 5), False),
+    ],
+    ids=[
+        "deleted since",
+        "not shown yet",
+        "an older version",
+        "a response to an own write",
+        "deleted meanwhile",
+        "made again",
+        "gone here, too",
+    ],
+)
+def test_a_watch_is_behind_what_was_published(cache, fact, is_behind) -> None:
+    assert kind_behind(cache, key_of(fact), fact) == (CLAIMS if is_behind else None)
+
+
+def test_a_fact_of_several_objects_may_be_newer_than_its_own() -> None:
+    obj = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "3"}}
+    assert kind_behind(listed(NODES, 4, obj), key_of(node(9)), node(9)) is None
+    assert kind_behind(listed(NODES, 4), key_of(node(9)), node(9)) == NODES
+
+
+def test_the_watch_of_nodes_is_behind_if_an_agent_has_reported_about_a_new_one() -> None:
+    report = InventoryObserved(revision=1, node="n", driver="d")
+    obj = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "3"}}
+    assert kind_behind(listed(NODES, 4), key_of(report), report) == NODES
+    assert kind_behind(listed(NODES, 4, obj), key_of(report), report) is None
+    ended = gone(report, 2)
+    assert kind_behind(listed(NODES, 4), key_of(ended), ended) is None
+
+
+def test_no_watch_is_behind_a_fact_without_an_object() -> None:
+    fact = DomainObserved(revision=9, domain="d", epoch=1)
+    assert kind_behind(ObjectCache(), key_of(fact), fact) is None
+
+
+def test_events_of_the_watch_count_like_a_list() -> None:
+    cache = listed(CLAIMS, 4, claim_object(3))
+    cache.apply(CLAIMS, Changed(claim_object(6)))
+    assert kind_behind(cache, key_of(claim(6)), claim(6)) is None
+    other = msgspec.structs.replace(claim(5), claim=Claim("v", "ns", "d", 5, "a", ClaimSpec()))
+    assert kind_behind(cache, key_of(other), other) is None
+    cache.apply_response(CLAIMS, claim_object(9))
+    newer = msgspec.structs.replace(other, revision=8)
+    newer = msgspec.structs.replace(
+        newer, claim=msgspec.structs.replace(other.claim, resource_version=8)
+    )
+    assert kind_behind(cache, key_of(newer), newer) == CLAIMS

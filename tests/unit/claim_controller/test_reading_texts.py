@@ -21,9 +21,16 @@ from dray.api.names import (
     SHAPE,
 )
 from dray.kube.api_transport import PageReader
-from dray.kube.object_fields import BareFields, ClaimFields, ClaimSpecFields, PodFields
+from dray.kube.object_fields import (
+    BareFields,
+    ClaimFields,
+    ClaimSpecFields,
+    NodeFields,
+    PodFields,
+    SliceFields,
+)
 from dray.kube.object_text import object_from
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, Object, Resource
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, NODES, PODS, SLICES, Object, Resource
 from dray_claim_controller.cache.converted_objects import convert, convert_text
 from dray_claim_controller.cache.object_cache import ObjectCache
 
@@ -169,9 +176,75 @@ BIND_REQUEST: Object = {
     "spec": {"podUID": "u"},
     "status": {"phase": "Succeeded"},
 }
+COUNTERS = {"counters": {"c": {"value": "1"}}}
+DEVICE: Object = {
+    "name": "gpu-0",
+    "allNodes": True,
+    "allowMultipleAllocations": True,
+    "attributes": {
+        "a": {"string": "s"},
+        "b": {"bool": False},
+        "c": {"int": 7},
+        "d": {"version": "1.2.3"},
+        "e": {"strings": ["s"]},
+        "f": {"bools": [True]},
+        "g": {"ints": [1]},
+        "h": {"versions": ["1.2.3"]},
+    },
+    "bindingConditions": ["c"],
+    "bindingFailureConditions": ["f"],
+    "bindsToNode": True,
+    "capacity": {
+        "vram": {
+            "value": "40Gi",
+            "requestPolicy": {
+                "default": "1Gi",
+                "validRange": {"min": "1Gi", "max": "40Gi", "step": "1Gi"},
+                "validValues": ["1Gi"],
+            },
+        }
+    },
+    "consumesCounters": [{"counterSet": "s", "compatibilityGroups": ["g"], **COUNTERS}],
+    "nodeAllocatableResources": {"r": {"quantity": "1"}},
+    "nodeName": "n1",
+    "nodeSelector": {"nodeSelectorTerms": TERMS},
+    "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}],
+}
+SLICE: Object = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": METADATA,
+    "spec": {
+        "allNodes": False,
+        "devices": [DEVICE, {"name": "gpu-1"}],
+        "driver": DRIVER,
+        "nodeSelector": {"nodeSelectorTerms": TERMS},
+        "perDeviceNodeSelection": True,
+        "pool": {"name": "n1", "generation": 3, "resourceSliceCount": 2},
+        "sharedCounters": [{"name": "s", **COUNTERS}],
+    },
+}
+NODE: Object = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": METADATA,
+    "spec": {
+        "podCIDR": "10.0.0.0/24",
+        "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}],
+        "unschedulable": True,
+    },
+    "status": {
+        "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "8"},
+        "capacity": {"cpu": "8"},
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        "images": [{"names": ["i"], "sizeBytes": 7}],
+    },
+}
 KINDS: dict[str, tuple[Resource, Object, Any]] = {
     "pod": (PODS, POD, PodFields),
     "claim": (CLAIMS, CLAIM, ClaimFields),
+    "slice": (SLICES, SLICE, SliceFields),
+    "node": (NODES, NODE, NodeFields),
     "bind request": (BIND_REQUESTS, BIND_REQUEST, BareFields),
 }
 each_kind = pytest.mark.parametrize(
@@ -361,6 +434,23 @@ def test_claims_with_equal_specs_share_one() -> None:
     first, second = (one.value.spec for one in made if one is not None)
     assert first is second
     assert first.requests
+
+
+def test_pods_with_equal_requirements_share_one() -> None:
+    """Those of one template differ in much else."""
+    made = []
+    for number in (1, 2):
+        volumes = [{"name": f"token-{number}", "projected": {}}, {"name": "d", "nfs": {}}]
+        container = CONTAINER | {"env": [{"name": "A", "value": str(number)}]}
+        spec = POD["spec"] | {"volumes": volumes, "nodeName": f"n{number}"}
+        text = msgspec.json.encode(POD | {"spec": spec | {"containers": [container]}})
+        made.append(convert_text(PODS, text))
+    first, second = (one.value.pod.needs for one in made if one is not None)
+    assert first is second
+    assert "volume d" in first.unread
+    other = convert_text(PODS, msgspec.json.encode(POD | {"spec": POD["spec"] | {"overhead": {}}}))
+    assert other is not None
+    assert other.value.pod.needs.cpu_milli < first.cpu_milli
 
 
 def test_long_specs_are_not_kept_for_other_claims() -> None:

@@ -28,7 +28,7 @@ from dray.kube.object_text import object_from, text_of
 from dray.kube.ports import CLAIMS, PODS, Object, Resource
 from dray_claim_controller.cache.cached_objects import cached_pod, checked_pod, unreadable_pod
 from dray_claim_controller.cache.object_texts import ObjectText
-from dray_claim_controller.cache.resources import name_of, read
+from dray_claim_controller.cache.resources import name_of, read, read_fields
 
 _SHARED_SPECS: Final = 4096
 _SHARED_SPEC_BYTES: Final = 4096
@@ -86,7 +86,7 @@ def convert(resource: Resource, obj: Object) -> ConvertedObject:
 
 def convert_text(resource: Resource, text: bytes) -> ConvertedObject | None:
     """The same of an object's text, at half the time; None: it has to be decoded, because
-    something in it is unusual. The text has ``MOST_CONTAINERS`` containers at most."""
+    something in it is unusual. Nothing in the text is nested too deep."""
     if resource.plural not in HAS_FIELDS or (fields := fields_of(resource, text)) is None:
         return None
     kept = text_without_managed_fields(text, fields["metadata"])
@@ -98,7 +98,7 @@ def convert_text(resource: Resource, text: bytes) -> ConvertedObject | None:
             pod = _pod_of_concern(fields)
             cached = cached_pod(fields, pod, revision, text=kept)
             return ConvertedObject(name, ObjectText(uid, revision, b""), cached)
-        value = _claim(fields) if resource is CLAIMS else None
+        value = _claim(fields) if resource is CLAIMS else read_fields(resource, fields)
     except UNREADABLE:
         return None
     return ConvertedObject(name, ObjectText(uid, revision, kept), value)

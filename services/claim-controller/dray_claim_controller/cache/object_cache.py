@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dray.api.claims import UNREAD, Claim, GivenUp
 from dray.api.groups import DEFAULT_QUEUE
-from dray.api.pods import GroupKey, Pod
+from dray.api.pods import GroupKey, Node, Pod
 from dray.kube.convert import pod_from, revision_of
 from dray.kube.ports import (
     CLAIMS,
@@ -56,6 +56,7 @@ from dray_claim_controller.cache.group_members import (
     ForeignMember,
     GroupMembers,
     fact_key,
+    key_from,
     resource_of,
 )
 from dray_claim_controller.cache.group_references import GroupReferences, QueueCounts, QueueShare
@@ -150,6 +151,8 @@ class ObjectCache:
             resource.plural: ObjectTexts() for resource in WATCHED
         }
         """Objects of the other kinds, by plural and ``namespace/name``."""
+        self.nodes: dict[str, Node] = {}
+        """Readable nodes, as ``node_from`` makes them."""
         self.pool_selectors = PoolSelectors()
         self.group_members = GroupMembers()
         self.group_references = GroupReferences()
@@ -185,8 +188,9 @@ class ObjectCache:
         self.node_revision: dict[str, int] = {}
         self.revision = 0
         """Highest resourceVersion of any object."""
-        self.listed: set[str] = set()
-        """Plurals that were listed at least once."""
+        self.listed: dict[str, int] = {}
+        """By plural of kinds that were listed at least once, the newest resourceVersion that a list
+        or an event of the watch has shown."""
         self.unreadable: dict[FactKey, ObjectProblem] = {}
         """Objects that exist and can't be read, by plural and identity."""
         self.is_published = True
@@ -210,8 +214,15 @@ class ObjectCache:
                     pass
             case Changed(obj):
                 self._put(resource, convert(resource, obj), watched=True)
+                self._show(resource, revision_of(obj))
             case Deleted(obj):
                 self._drop(resource, obj["metadata"]["uid"], name_of(obj), revision_of(obj))
+                self._show(resource, revision_of(obj))
+
+    def _show(self, resource: Resource, revision: int) -> None:
+        """The watch has shown everything of a kind up to a revision."""
+        if (known := self.listed.get(resource.plural)) is not None:
+            self.listed[resource.plural] = max(known, revision)
 
     def transform(self, resource: Resource) -> Transform:
         """Makes of listed objects what ``apply_list`` takes: those that the cache has are not
@@ -265,7 +276,8 @@ class ObjectCache:
             if is_first and number % _PUT_AT_ONCE == 0:
                 yield
         self.revision = max(self.revision, revision)
-        self.listed.add(resource.plural)
+        self.listed.setdefault(resource.plural, 0)
+        self._show(resource, revision)
 
     def apply_response(self, resource: Resource, obj: Object) -> None:
         """Apply the response to an own write, which the watch shows later."""
@@ -410,6 +422,21 @@ class ObjectCache:
             metadata = self.plain[resource.plural].get(key.identity, {}).get("metadata")
         return metadata and ObjectProblem.of(_RESOURCES[key.kind], metadata, why)
 
+    def object_of(self, key: FactKey) -> tuple[Resource, int | None] | None:
+        """The kind of a fact's object, and the resourceVersion in which it is cached, or None; None
+        for facts without an object."""
+        if key.kind == "group":
+            group = key_from(key)
+            resource = next(one for one in _GROUPS if one.group == group.api)
+            version = self.plain[resource.plural].version(f"{group.namespace}/{group.name}")
+            return resource, None if version is None else version.revision
+        if (found := _RESOURCES.get(key.kind)) is None:
+            return None
+        if found in (CLAIMS, PODS):
+            return found, self._known_revision(found, key.identity, "")
+        version = self.plain[found.plural].version(key.identity)
+        return found, None if version is None else version.revision
+
     def is_unreadable(self, key: FactKey) -> bool:
         """Whether the object of a fact exists and can't be read: its last fact stays."""
         resource = _RESOURCES.get(key.kind)
@@ -469,10 +496,17 @@ class ObjectCache:
             self.mark(FactKey(kind, name), revision)
 
     def _select(self, resource: Resource, new: ConvertedObject) -> list[str]:
-        """Note which pools select which nodes; the nodes whose pool may be another one by that."""
+        """Keep a node, and note which pools select which nodes; the nodes whose pool may be another
+        one by that."""
         if resource is POOLS:
             return self.pool_selectors.put_pool(new.name, new.value)
-        self.pool_selectors.put_node(new.name, new.object["metadata"].get("labels") or {})
+        node: Node | None = new.value
+        if node is None:
+            self.nodes.pop(new.name, None)
+            labels = new.object["metadata"].get("labels") or {}
+        else:
+            self.nodes[new.name], labels = node, node.labels
+        self.pool_selectors.put_node(new.name, labels)
         return []
 
     def _note_watched(self, uid: str, revision: int) -> None:
@@ -643,6 +677,7 @@ class ObjectCache:
         if resource.plural in kind:
             self.mark(FactKey(kind[resource.plural], name), revision)
         if resource is NODES:
+            self.nodes.pop(name, None)
             self.mark(FactKey("inventory", name), revision)
             self.pool_selectors.drop_node(name)
             self._forget_node(name)

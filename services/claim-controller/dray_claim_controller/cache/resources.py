@@ -103,6 +103,12 @@ def read(resource: Resource, obj: Object) -> tuple[Any, str]:
         return None, why_unreadable(error)
 
 
+def read_fields(resource: Resource, fields: Object) -> Any:
+    """What facts are made of, of fields whose types are those of the API. Raises ``UNREADABLE``."""
+    read_as = _READ_AS.get(resource.plural)
+    return None if read_as is None else read_as[0](fields)
+
+
 def name_of(obj: Object) -> str:
     """``namespace/name``, or the name of what has no namespace."""
     namespace = obj["metadata"].get("namespace")

@@ -219,11 +219,11 @@ def template_fact(obj: Object) -> TemplateObserved:
 
 
 def _node_fact(cache: ObjectCache, name: str, known: NodeHistory) -> NodeObserved | None:
-    obj = cache.plain[NODES.plural].get(name)
-    if obj is None:
+    version = cache.plain[NODES.plural].version(name)
+    if version is None:
         return None
     pools = cache.pool_selectors.pools()
-    bare: Node | None = read(NODES, obj)[0]
+    bare = cache.nodes.get(name)
     if _stays(cache, bare, pools, known.published):
         assert known.published is not None
         return _with_use(cache, known.published)
@@ -240,7 +240,7 @@ def _node_fact(cache: ObjectCache, name: str, known: NodeHistory) -> NodeObserve
         assigned_pool="" if wanted is None else wanted.name,
     )
     fact = NodeObserved(
-        revision=cache.node_revision.get(name, revision_of(obj)),
+        revision=cache.node_revision.get(name, version.revision),
         node=node,
         quarantined=where.quarantined,
         recalled_unix_s=where.recalled_unix_s,

@@ -10,9 +10,17 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from dray.api.equality import strictly_equal
+from dray.kube.ports import Resource
 from dray.messages.base import subject_of
-from dray.messages.facts import ClaimObserved, Fact, PodObserved
+from dray.messages.facts import (
+    ClaimObserved,
+    Fact,
+    InventoryObserved,
+    NodeObserved,
+    PodObserved,
+)
 from dray_claim_controller.cache.cached_objects import FactKey
+from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import key_of, uid_of
 
 _DERIVED = ("node", "slice", "cluster", "domain", "group")
@@ -70,9 +78,13 @@ class Outbox:
         """The last fact about ``key``, or None; it may be a tombstone."""
         return self._last.get(key)
 
+    def keys(self) -> tuple[FactKey, ...]:
+        """All keys, those of tombstones included."""
+        return tuple(self._last)
+
     def living(self) -> Iterator[FactKey]:
         """Keys whose last fact is no tombstone. Facts may come while it is read."""
-        return (key for key in tuple(self._last) if self.last(key) is not None)
+        return (key for key in self.keys() if self.last(key) is not None)
 
     def plan(self, key: FactKey, fact: Fact | None, revision: int) -> list[Fact]:
         """What to publish so that readers know ``fact`` (None: gone at ``revision``)."""
@@ -117,6 +129,23 @@ def _read_at(fact: Fact) -> int:
             return pod.resource_version
         case _:
             return fact.revision
+
+
+def kind_behind(cache: ObjectCache, key: FactKey, fact: Fact) -> Resource | None:
+    """The kind of a fact's object, if its watch has not shown yet what the fact was made of. Who
+    went by the cache would take back what an earlier term has published."""
+    is_of_agent = key.kind == InventoryObserved.NAME  # About a node, by revisions of its own.
+    about = FactKey(NodeObserved.NAME, key.identity) if is_of_agent else key
+    if (found := cache.object_of(about)) is None or (is_of_agent and fact.deleted):
+        return None
+    (resource, cached), revision = found, fact.revision if fact.deleted else _read_at(fact)
+    if cache.listed.get(resource.plural, 0) >= revision and not is_of_agent:
+        return None
+    if cached is None:
+        return None if fact.deleted else resource
+    # It is not known of which of several objects a fact was made.
+    is_shown = cached >= revision or (about.kind in _DERIVED and not fact.deleted)
+    return None if is_shown else resource
 
 
 def _plan_in_doubt(

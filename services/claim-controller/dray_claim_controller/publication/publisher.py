@@ -23,7 +23,7 @@ from dray.bus.ports import (
 )
 from dray.bus.topology import FACTS_STREAM
 from dray.kube.convert import UNREADABLE
-from dray.kube.ports import NODES
+from dray.kube.ports import NODES, Resource
 from dray.messages.base import (
     Outgoing,
     UndecodableMessageError,
@@ -56,7 +56,7 @@ from dray_claim_controller.facts.decisions import Publish
 from dray_claim_controller.facts.fact_queue import FactEntry, FactQueue
 from dray_claim_controller.facts.facts_time import FactsTime
 from dray_claim_controller.facts.handover import QuarantineTerms
-from dray_claim_controller.facts.outbox import Outbox
+from dray_claim_controller.facts.outbox import Outbox, kind_behind
 from dray_claim_controller.facts.size_limit import too_large
 from dray_claim_controller.tracing import is_traced, publishing
 
@@ -198,6 +198,17 @@ class Publisher:
                 self._remember(delivered.sequence, delivered.payload, kind)
             if delivered.pending == 0:
                 return
+
+    async def kinds_behind(self) -> list[Resource]:
+        """Kinds of which an earlier term has published what the watch has not shown yet."""
+        found: dict[str, Resource] = {}
+        for number, key in enumerate(self._outbox.keys(), start=1):
+            if number % _MARKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            fact = self._outbox.newest(key)
+            if fact is not None and (resource := kind_behind(self._cache, key, fact)) is not None:
+                found[resource.plural] = resource
+        return list(found.values())
 
     async def publish_everything(self) -> None:
         """Publish all facts, tombstones of deleted objects, then ``Synced``."""
