@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from dray.api.pods import Policy
-from dray.messages.facts import PolicyObserved
+from dray.messages.facts import PolicyObserved, PoolObserved
 from dray.messages.rpc import Lookup, LookupReply
 from dray_webhook.decisions.view import DEFAULT_POOL
 
@@ -90,7 +90,8 @@ def test_only_allowed_namespaces_are_admitted(cluster, pod):
 
 def test_a_pool_that_is_being_deleted_admits_no_pod(cluster, pod):
     known = cluster.view.pools["shared"]
-    cluster.view.pools["shared"] = msgspec.structs.replace(known, deleting=True)
+    ending = msgspec.structs.replace(known, deleting=True)
+    cluster.view.apply(PoolObserved(revision=2, pool=ending))
 
     assert 'GPUPool "shared" is being deleted' in cluster.errors({})
 

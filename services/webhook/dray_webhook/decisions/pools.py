@@ -4,8 +4,9 @@ Precedence: the pod's annotation, then the pool's SchedulingConfigTemplate, then
 A denial lists the objects that it depends on (``unresolved``), so that they can be looked up once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 from dray.api.names import (
     BASE_TEMPLATE,
@@ -130,8 +131,7 @@ class _Resolver:
         return pool
 
     def _default_pool(self) -> Pool | None:
-        pools = self.view.pools
-        defaults = {name: pool for name, pool in pools.items() if pool.default}
+        pools, defaults = self.view.pools, self.view.default_pools
         if len(defaults) == 1:
             return next(iter(defaults.values()))
         if defaults:
@@ -254,8 +254,8 @@ class _Resolver:
         return None
 
 
-def _names(known: dict[str, Pool]) -> str:
+def _names(known: Collection[str]) -> str:
     """At most MAX_LISTED_NAMES names, quoted."""
-    names = [f'"{name}"' for name in sorted(known)]
-    more = f" and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
-    return ", ".join(names[:MAX_LISTED_NAMES]) + more or "(there is no GPUPool yet)"
+    names = [f'"{name}"' for name in nsmallest(MAX_LISTED_NAMES, known)]
+    more = f" and {len(known) - len(names)} more" if len(known) > len(names) else ""
+    return ", ".join(names) + more or "(there is no GPUPool yet)"

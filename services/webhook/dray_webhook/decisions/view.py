@@ -1,7 +1,7 @@
 """The webhook's view of the cluster: pools, policies, templates, classes, server features."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -44,14 +44,47 @@ V = TypeVar("V")
 _MINOR = re.compile(r"v?(\d+)\.(\d+)")
 
 
+class Overlay(MutableMapping[K, V]):
+    """A map, with changes that it does not get itself; making it costs the same for any size."""
+
+    def __init__(self, of: Mapping[K, V]) -> None:
+        self._of = of
+        self._changed: dict[K, V | None] = {}
+        """None: removed."""
+
+    def __getitem__(self, key: K) -> V:
+        if key not in self._changed:
+            return self._of[key]
+        if (value := self._changed[key]) is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._changed[key] = value
+
+    def __delitem__(self, key: K) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._changed[key] = None
+
+    def __iter__(self) -> Iterator[K]:
+        yield from (key for key in self._of if key not in self._changed)
+        yield from (key for key, value in self._changed.items() if value is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 @dataclass(slots=True)
 class View:
     """The state from :data:`READ_FACTS`, and the look-ups of the current call."""
 
-    pools: dict[str, Pool] = field(default_factory=dict)
-    policies: dict[str, Policy] = field(default_factory=dict)
-    templates: dict[tuple[str, str], TemplateObserved] = field(default_factory=dict)
-    queues: dict[str, GroupQueue] = field(default_factory=dict)
+    pools: MutableMapping[str, Pool] = field(default_factory=dict)
+    default_pools: MutableMapping[str, Pool] = field(default_factory=dict)
+    """Those of ``pools`` that are marked as the default."""
+    policies: MutableMapping[str, Policy] = field(default_factory=dict)
+    templates: MutableMapping[tuple[str, str], TemplateObserved] = field(default_factory=dict)
+    queues: MutableMapping[str, GroupQueue] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClassObserved] = field(default_factory=dict)
     classes: dict[str, DeviceClass] = field(default_factory=dict)
     cluster: ClusterObserved = field(default_factory=lambda: ClusterObserved(revision=0))
@@ -76,7 +109,7 @@ class View:
         """Apply one fact; later facts of an object replace earlier ones."""
         match fact:
             case PoolObserved(pool=pool):
-                _put(self.pools, pool.name, None if fact.deleted else pool)
+                self._put_pool(pool.name, None if fact.deleted else pool)
             case PolicyObserved(policy=policy):
                 _put(self.policies, policy.name, None if fact.deleted else policy)
             case TemplateObserved():
@@ -97,9 +130,10 @@ class View:
         """A copy with the look-ups of one call; this view does not change."""
         view = replace(
             self,
-            pools=dict(self.pools),
-            policies=dict(self.policies),
-            templates=dict(self.templates),
+            pools=Overlay(self.pools),
+            default_pools=Overlay(self.default_pools),
+            policies=Overlay(self.policies),
+            templates=Overlay(self.templates),
             asked=self.asked | answers.keys(),
             unanswered={
                 **self.unanswered,
@@ -110,7 +144,7 @@ class View:
                 for lookup, reply in answers.items()
                 if reply.used_by is not None
             },
-            queues=dict(self.queues),
+            queues=Overlay(self.queues),
             queue_names={lookup: reply.queue_name for lookup, reply in answers.items()},
             overlaps={lookup: reply.overlap for lookup, reply in answers.items() if reply.overlap},
         )
@@ -124,15 +158,19 @@ class View:
             return
         if lookup == DEFAULT_POOL:
             if reply.pool is not None:
-                self.pools[reply.pool.name] = reply.pool
+                self._put_pool(reply.pool.name, reply.pool)
         elif lookup.kind == "pool":
-            _put(self.pools, lookup.name, reply.pool)
+            self._put_pool(lookup.name, reply.pool)
         elif lookup.kind == "queue":
             _put(self.queues, lookup.name, reply.queue)
         elif lookup.kind == "policy":
             _put(self.policies, lookup.name, reply.policy)
         else:
             _put(self.templates, (lookup.namespace, lookup.name), reply.template)
+
+    def _put_pool(self, name: str, pool: Pool | None) -> None:
+        _put(self.pools, name, pool)
+        _put(self.default_pools, name, pool if pool is not None and pool.default else None)
 
     def language(self, mode: Mode) -> Environment:
         """The CEL environment of the server's selectors."""
@@ -159,7 +197,7 @@ class View:
         return new or not self.cluster.consumable_capacity
 
 
-def _put(known: dict[K, V], key: K, value: V | None) -> None:
+def _put(known: MutableMapping[K, V], key: K, value: V | None) -> None:
     if value is None:
         known.pop(key, None)
     else:
