@@ -1,11 +1,17 @@
-"""What a fact costs an allocator that serves many pools: ``python -m benchmarks.many_pools``.
+"""What an allocator that serves many pools costs: ``python -m benchmarks.many_pools``.
 
 CPU time per fact of a new claim, and of the same claim once it is allocated, with one pool and with
-many. The facts concern one pool.
+many; the facts concern one pool. And the time in which the leases of all pools are renewed at once
+by a real nats-server that syncs every write: a replica renews a quarter at a time. Exits with 1
+where that takes more than a tenth of the leases' duration.
 """
 
+import asyncio
+import sys
+import tempfile
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import click
 from msgspec.structs import replace
@@ -14,12 +20,19 @@ from benchmarks.machine import machine
 from dray.api.claims import AllocatedDevice, Allocation, Claim, ClaimSpec, DeviceRequest
 from dray.api.devices import DeviceId
 from dray.api.names import DEVICE_CLASS, DRIVER, GPU_REQUEST
-from dray.messages.decisions import Opened
+from dray.bus import jetstream
+from dray.bus.ports import Bus
+from dray.bus.topology import ALLOCATOR, CLAIM_CONTROLLER, STREAMS
+from dray.messages.decisions import Opened, domain_lease
 from dray.messages.facts import ClaimObserved, DomainObserved, Fact, Synced, Tick
 from dray_allocator.core.handle import handle
+from dray_allocator.settings import Allocator
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import Continue, Event, FactSeen, RecordSeen, Serve
+from dray_sandbox.nats_server import NatsAccess, start_nats
+from dray_sandbox.processes import Runner
 
+_LEASE_S = Allocator().lease_ttl
 _SPEC = ClaimSpec((DeviceRequest(GPU_REQUEST, DEVICE_CLASS),))
 
 
@@ -67,6 +80,44 @@ def _cpu_us(replica: Replica, claims: Iterable[Claim], count: int) -> float:
     return (time.process_time() - began_s) * 1e6 / count
 
 
+async def _renewal_s(pools: int) -> float:
+    """The time in which the leases of all pools are renewed."""
+    with tempfile.TemporaryDirectory() as name:
+        runner = Runner(Path(name) / "logs")
+        try:
+            access = await start_nats(
+                runner, Path(name), sync_interval="always", name="nats-server"
+            )
+            owner = await _connect(access, CLAIM_CONTROLLER)
+            for spec in STREAMS:
+                await owner.ensure(spec)
+            bus = await _connect(access, ALLOCATOR)
+            leases = [domain_lease(f"pool-{number}") for number in range(pools)]
+            for _ in range(2):
+                began_s = time.monotonic()
+                async with asyncio.TaskGroup() as group:
+                    for lease in leases:
+                        group.create_task(bus.acquire(lease, "one", ttl_s=_LEASE_S))
+                took_s = time.monotonic() - began_s
+            await bus.close()
+            await owner.close()
+            return took_s
+        finally:
+            await runner.stop_all()
+
+
+async def _connect(access: NatsAccess, role: str) -> Bus:
+    given = access.environment(role)
+    return await jetstream.connect(
+        given["DRAY_NATS__URL"],
+        name="bench",
+        user=given.get("DRAY_NATS__USER", ""),
+        password=given.get("DRAY_NATS__PASSWORD", ""),
+        ca_file=None,
+        replicas=1,
+    )
+
+
 @click.command(help=__doc__)
 @click.option("--pools", default=1000, show_default=True)
 @click.option("--claims", default=1000, show_default=True)
@@ -80,6 +131,9 @@ def main(pools: int, claims: int) -> None:
         click.echo(
             f"{count:5} pools: {new_us:6.0f} us per new claim, {allocated_us:6.0f} us allocated"
         )
+    took_s, most_s = asyncio.run(_renewal_s(pools)), _LEASE_S / 10
+    click.echo(f"{pools:5} leases renewed at once: {took_s:.3f} s  (at most {most_s:g})")
+    sys.exit(1 if took_s > most_s else 0)
 
 
 if __name__ == "__main__":
