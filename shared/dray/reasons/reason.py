@@ -30,7 +30,8 @@ class Reason:
     evaluated), ``capacity`` (too little is left), ``taint``, ``in-use``, ``node`` (cpu, memory,
     pods, selector, taint …), ``count`` (too few devices on one node), ``pool``, ``namespace`` (the
     pool does not admit it), ``unsupported``, ``refused`` (Kubernetes keeps the claim from being
-    allocated). Where ``of`` is 0, nothing was counted, and ``what`` is a sentence by itself.
+    allocated), ``group`` (its PodGroup can't start). Where ``of`` is 0, nothing was counted, and
+    ``what`` is a sentence by itself.
     """
 
     kind: str

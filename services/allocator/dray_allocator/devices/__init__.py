@@ -1,6 +1,6 @@
 """Structured parameters: which devices claims get on one node, as kube-scheduler decides it.
 
-The search, for devices of any driver; it imports none of the modules of the second list:
+The search, for devices of any driver:
 
 allocate      the entry point         versions          differences between versions and gates
 pools         slices → pools          node_selection    whether a slice is for a node
@@ -11,6 +11,9 @@ counters      shared counters         constraints       attributes that must mat
 usage         what decided pods use   results           AllocationResults
 budget        limit of tried devices  links             how devices are connected
 amounts       quantities as in Go     ordered_search    best devices first; connected devices
+candidates    devices to try          devices_in_use    what allocated claims use
+errors        why an attempt ends     visible_pools, visible_devices   what a node can use
+node_equivalence, device_equivalence  nodes and devices with equal results
 
 The devices that the node table reads (cards), and the requests for them:
 

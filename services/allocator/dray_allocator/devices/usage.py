@@ -1,8 +1,8 @@
 """What decided pods use: devices per claim, and resources of nodes per pod.
 
 ``UsageLedger`` counts committed allocations and reservations that have not ended. ``AssumedPods``
-counts pods that the observed sums of their nodes do not contain yet. ``Usage`` is what the search
-on one node finds in use. Loads are whole numbers, for replay.
+counts pods that the observed sums of their nodes do not contain yet. Loads are whole numbers, for
+replay.
 """
 
 from collections.abc import Iterator, Mapping

@@ -57,7 +57,8 @@ class PodPattern(msgspec.Struct, frozen=True):
     is_aware: bool
     """Whether the placement is FragmentationAware, and so uses the workload model."""
     scoring: Scoring
-    """The placement's scoring. FragmentationAware uses it until there is a workload model."""
+    """The placement's scoring. FragmentationAware uses it until there is a workload model, and in
+    the search."""
     configs: tuple[tuple[OpaqueConfig, ...], ...]
     """Per claim: the configuration of its classes, each with its requests, then its own."""
     named_nodes: tuple[str, ...] | None
@@ -234,23 +235,23 @@ def _pattern(
     faulty = any(one.faults(placement) or one.missing for one in requirements)
     refusal = _refused_topology(placement, requirements) if in_full else ""
     return PodPattern(
-        asks,
-        search_plan(asks, len(requirements)),
-        tuple([ask for one in requirements for ask in one.weighed]),
-        signature,
-        needed + b"|" + signature,
-        placement,
-        placement.is_aware,
-        scoring_of(placement),
-        tuple([one.config for one in requirements]),
-        _named_nodes(pod.needs),
-        in_full,
-        alone,
-        any(ask.preference for ask in asks),
-        is_elsewhere or faulty or bool(refusal),
-        refusal,
-        requirements,
-        pod.needs,
+        asks=asks,
+        plan=search_plan(asks, len(requirements)),
+        weighed=tuple([ask for one in requirements for ask in one.weighed]),
+        devices_signature=signature,
+        signature=needed + b"|" + signature,
+        placement=placement,
+        is_aware=placement.is_aware,
+        scoring=scoring_of(placement),
+        configs=tuple([one.config for one in requirements]),
+        named_nodes=_named_nodes(pod.needs),
+        in_full=in_full,
+        alone=alone,
+        prefers=any(ask.preference for ask in asks),
+        is_refused=is_elsewhere or faulty or bool(refusal),
+        refused_topology=refusal,
+        requirements=requirements,
+        needs=pod.needs,
     )
 
 

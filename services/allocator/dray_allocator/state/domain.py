@@ -437,7 +437,7 @@ def subjects(record: AnyRecord) -> Changes:
         case Released(releases=releases, holds=holds):
             held = [claim.uid for hold in holds for claim in hold.claims]
             return Changes((*(release.claim_uid for release in releases), *held))
-        case Waiting(pod_uid=pod_uid):
-            return Changes(pods=(pod_uid,))
+        case Waiting():
+            return Changes(pods=tuple([one.pod_uid for one in record.by_pod()]))
         case _:
             return NOTHING
