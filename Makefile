@@ -121,9 +121,10 @@ e2e-helm: setup ## Install, upgrade and uninstall the chart on real kubelets, as
 	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m "packaging$(if $(SHORT), and not long)" \
 		$(or $(TESTS),tests/packaging/helm $(if $(SHORT),,tests/packaging/alerts))
 
-e2e-compose: setup ## Bring deploy/compose up with podman-compose and images made here, as root
+e2e-compose: setup ## Bring deploy/compose up by podman-compose with images made here, as root (SHORT=1)
 	$(BIN)/python -m tools.images --base debian --keep
-	$(BIN)/pytest -q -m packaging tests/packaging/compose
+	$(if $(SHORT),,DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.controlplane build)
+	$(BIN)/pytest -q -m "packaging$(if $(SHORT), and not long)" tests/packaging/compose
 
 chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS=500, FIRST=0)
 	DRAY_CHAOS_SEEDS=$(SEEDS) DRAY_CHAOS_FIRST=$(FIRST) \

@@ -39,7 +39,7 @@ STAGES: Final = (
     CiStage("make packaging-packages", 60),
     CiStage("make images BASE=debian", 260),
     CiStage("make e2e-helm SHORT=1", 140),
-    CiStage("make e2e-compose", 80),
+    CiStage("make e2e-compose SHORT=1", 120),
     # `make test` has run what needs no real control plane.
     CiStage("make conformance REAL_ONLY=1 PAIRS=4000 CASES=1000", 930),
 )

@@ -1,152 +1,122 @@
-"""`docker compose up` on a laptop, by podman-compose and images made here.
+"""`docker compose up` with the local API, in a network of its own.
 
 The tests are steps of one story, in their order.
 """
 
 import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from urllib.request import urlopen
 
 import pytest
-import yaml
+from tests.packaging.compose.project import (
+    KUBECONFIG,
+    Project,
+    build_prometheus,
+    containers,
+    kubectl,
+    objects,
+    podman,
+    runs,
+    services,
+)
 from tests.packaging.helm.installation import gpu_pod
-
-from dray_sandbox.controlplane.build import find_kubectl
 
 pytestmark = [pytest.mark.packaging, pytest.mark.timeout(300)]
 
-HERE = Path(__file__).parent
-FOLDER = HERE.parents[2] / "deploy" / "compose"
-KUBECONFIG = FOLDER / "run" / "kubeconfig"
-PATIENCE_S = 120.0
-
-
-def compose(*arguments: str) -> str:
-    """What podman-compose prints."""
-    program = Path(sys.executable).with_name("podman-compose")
-    files = ("-f", str(FOLDER / "compose.yaml"), "-f", str(HERE / "override.yaml"))
-    environment = {"CONTAINERS_CONF": str(HERE / "containers.conf"), "COMPOSE_PROFILES": "sandbox"}
-    done = subprocess.run(
-        [sys.executable, str(program), "--profile", "sandbox", *files, *arguments],
-        env=os.environ | environment,
-        cwd=FOLDER,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, f"podman-compose {arguments}: {done.stderr}{done.stdout}"
-    return done.stdout
-
-
-def kubectl(*arguments: str, stdin: str = "") -> str:
-    """What kubectl prints with the kubeconfig that compose has written."""
-    program = find_kubectl()
-    assert program is not None
-    done = subprocess.run(
-        [program, "--kubeconfig", str(KUBECONFIG), *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, f"kubectl {arguments}: {done.stderr}{done.stdout}"
-    return done.stdout
-
-
-def objects(*arguments: str) -> list[Any]:
-    found = json.loads(kubectl("get", *arguments, "-o", "json"))
-    return list(found["items"]) if "items" in found else [found]
-
-
-def until(holds: Callable[[], Any], what: str) -> Any:
-    """Wait for a condition; its value."""
-    end_s = time.monotonic() + PATIENCE_S
-    why: object = ""
-    while time.monotonic() < end_s:
-        try:
-            if value := holds():
-                return value
-        except (AssertionError, KeyError) as error:
-            why = error
-        time.sleep(0.3)
-    raise AssertionError(f"not within {PATIENCE_S:g} s: {what}; {why}\n{compose('logs')[-6000:]}")
-
-
-def down(*options: str) -> None:
-    """Stop everything; podman-compose forgets the replicas of --scale."""
-    compose("down", *options)
-    names = [name for name in containers() if name.startswith("dray_")]
-    if names:
-        subprocess.run(
-            ["podman", "rm", "--force", "--depend", *names], check=True, capture_output=True
-        )
-
-
-def containers() -> list[str]:
-    """Names of all containers, ended ones too."""
-    command = ["podman", "ps", "--all", "--format", "{{.Names}}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+PROJECT = Project(["sandbox"])
+PROMETHEUS = "http://127.0.0.1:9090/api/v1"
+ALLOCATORS = 3
+SCRAPED = ("webhook", "claim-controller", *["allocator"] * ALLOCATORS, "sim-1", "sim-2", "sim-3")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def stopped() -> Iterator[None]:
     """Nothing of an earlier run is there, and nothing is left."""
-    down("--volumes")
+    with PROJECT.clean():
+        yield
+
+
+@pytest.fixture
+def prometheus() -> Iterator[None]:
+    """That of the profile `observability`."""
+    build_prometheus()
+    Project(["sandbox", "observability"]).compose("up", "--no-build", "--detach", "prometheus")
     yield
-    down("--volumes")
-    KUBECONFIG.unlink(missing_ok=True)
+    podman("rm", "--force", "dray_prometheus_1")
+    podman("rmi", services()["prometheus"]["image"])
 
 
 def test_one_command_brings_a_working_system_up() -> None:
-    compose("up", "--no-build", "--detach", "--scale", "allocator=3")
+    PROJECT.up("--scale", f"allocator={ALLOCATORS}")
 
-    until(KUBECONFIG.exists, "a kubeconfig")
-    until(lambda: len(objects("nodes")) == 3, "three nodes")
-    until(lambda: objects("gpupool", "default")[0]["status"]["nodes"] == 3, "nodes in the pool")
-
-    def is_registered() -> bool:
-        return bool(objects("mutatingwebhookconfigurations"))
-
-    until(is_registered, "the webhook registered")
+    PROJECT.until(KUBECONFIG.exists, "a kubeconfig")
+    PROJECT.until(lambda: len(objects("nodes")) == 3, "three nodes")
+    PROJECT.until(lambda: _nodes_of("default") == 3, "nodes in the pool")
+    PROJECT.until(lambda: objects("mutatingwebhookconfigurations"), "the webhook registered")
 
 
 def test_a_pod_gets_its_gpu() -> None:
-    def applied() -> bool:
-        return bool(kubectl("apply", "-f", "-", stdin=gpu_pod("first")))
-
-    until(applied, "the webhook answers")
-    until(lambda: objects("pod", "first")[0]["status"]["phase"] == "Running", "the pod runs")
+    PROJECT.until(lambda: kubectl("apply", "-f", "-", stdin=gpu_pod("first")), "webhook answers")
+    PROJECT.until(lambda: runs("first"), "the pod runs")
     (claim,) = objects("resourceclaims")
     assert claim["status"]["allocation"]["devices"]["results"]
 
 
-def test_three_allocators_are_connected() -> None:
-    replicas = [name for name in containers() if "allocator" in name]
+def test_allocators_share_the_pools() -> None:
+    for node, pool in (("sim-2", "second"), ("sim-3", "third")):
+        kubectl("label", "node", node, f"tensor-fusion.ai/gpupool={pool}")
+        spec = {"schedulingConfigTemplate": "default-scheduling-config"}
+        made = {"apiVersion": "tensor-fusion.ai/v1", "kind": "GPUPool", "spec": spec}
+        kubectl("apply", "-f", "-", stdin=json.dumps(made | {"metadata": {"name": pool}}))
 
-    assert len(replicas) == 3
-    for name in replicas:
-        logged = subprocess.run(["podman", "logs", name], capture_output=True, text=True).stderr
-        assert "can't connect" not in logged.splitlines()[-1]
+    def serve_one_each() -> bool:
+        served_by = {pool["status"].get("servedBy") for pool in objects("gpupools")} - {None}
+        return len(served_by) == ALLOCATORS
+
+    PROJECT.until(serve_one_each, f"{ALLOCATORS} allocators serve a pool each")
+    for pool in ("second", "third"):
+        PROJECT.until(lambda name=pool: _nodes_of(name) == 1, f"the node in {pool}")
+        kubectl(
+            "apply",
+            "-f",
+            "-",
+            stdin=gpu_pod(pool).replace('gpupool: "default"', f"gpupool: {pool}"),
+        )
+        PROJECT.until(lambda name=pool: runs(name), f"the pod of {pool} runs")
+
+
+def test_prometheus_finds_every_service(prometheus: None) -> None:
+    def are_scraped() -> bool:
+        try:
+            with urlopen(f"{PROMETHEUS}/targets") as answer:
+                targets = json.load(answer)["data"]["activeTargets"]
+        except OSError:
+            return False
+        return [one["health"] for one in targets] == ["up"] * len(SCRAPED)
+
+    PROJECT.until(are_scraped, f"{SCRAPED} are scraped")
+    with urlopen(f"{PROMETHEUS}/rules") as answer:
+        (group,) = json.load(answer)["data"]["groups"]
+    assert {rule["health"] for rule in group["rules"]} <= {"ok", "unknown"}
 
 
 def test_everything_is_kept_from_one_start_to_the_next() -> None:
-    down()
-    compose("up", "--no-build", "--detach")
+    PROJECT.down()
+    PROJECT.up()
 
-    until(lambda: objects("pod", "first")[0]["status"]["phase"] == "Running", "the pod is there")
-    until(lambda: kubectl("apply", "-f", "-", stdin=gpu_pod("second")), "the webhook answers")
-    until(lambda: objects("pod", "second")[0]["status"]["phase"] == "Running", "another one runs")
+    PROJECT.until(lambda: runs("first"), "the pod is there")
+    PROJECT.until(lambda: kubectl("apply", "-f", "-", stdin=gpu_pod("again")), "webhook answers")
+    PROJECT.until(lambda: runs("again"), "another one runs")
+
+
+def test_no_container_restarted() -> None:
+    restarts = {name: _restarts(name) for name in containers() if name.startswith("dray_")}
+
+    assert {name: count for name, count in restarts.items() if count != "0"} == {}
 
 
 def test_ports_are_of_this_machine_alone_and_containers_have_bounds() -> None:
-    services = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
-
-    for name, service in services.items():
+    for name, service in services().items():
         for port in service.get("ports", ()):
             assert port.startswith("127.0.0.1:"), name
         limits = service.get("deploy", {}).get("resources", {}).get("limits", {})
@@ -155,3 +125,11 @@ def test_ports_are_of_this_machine_alone_and_containers_have_bounds() -> None:
         assert service["read_only"], name
         assert not service["image"].endswith(":latest"), name
         assert ":" in service["image"], name
+
+
+def _nodes_of(pool: str) -> int:
+    return int(objects("gpupool", pool)[0]["status"]["nodes"])
+
+
+def _restarts(container: str) -> str:
+    return podman("inspect", "--format", "{{.RestartCount}}", container).strip()

@@ -86,6 +86,10 @@ async def test_a_pod_that_asks_for_nothing_of_dray_never_waits_for_it(empty: Clu
     await empty.running("plain")
     with pytest.raises(CommandError, match=r"failed calling webhook \"pods\.webhook\.dray"):
         await empty.apply(gpu_pod("refused"))
+    system = ("-n", "kube-system")
+    await empty.kubectl("apply", *system, "-f", "-", stdin=gpu_pod("of-the-cluster"))
+    await empty.kubectl("wait", *system, "--for=condition=Ready", "pod/of-the-cluster")
+    await empty.kubectl("delete", *system, "pod", "of-the-cluster")
 
     await empty.kubectl("scale", "deployment/dray-webhook", "--replicas=2", "-n", NAMESPACE)
     await empty.ready()

@@ -254,6 +254,9 @@ async def test_all_pods_but_node_agents_are_restricted(server: Cluster, tmp_path
             pods.append(one)
     assert len(pods) >= 9
     for pod in pods:
+        assert all(
+            one["securityContext"]["readOnlyRootFilesystem"] for one in pod["spec"]["containers"]
+        )
         await server.kubectl(
             "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(pod)
         )
