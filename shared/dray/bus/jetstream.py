@@ -25,6 +25,7 @@ from dray.bus.jetstream_api import (
     stream_info,
 )
 from dray.bus.jetstream_consumer import consume
+from dray.bus.jetstream_fences import FencedPublication
 from dray.bus.jetstream_leases import Leases
 from dray.bus.jetstream_reader import JetStreamReader
 from dray.bus.jetstream_readings import Readings, make
@@ -118,6 +119,7 @@ class JetStreamBus:
         self._is_owner = not readings
         self._readings = Readings(readings)
         self._streams = JetStreamStreams(replicas)
+        self._fenced_publication = FencedPublication(self._store, self._store_all)
 
     @property
     def connected(self) -> bool:
@@ -175,27 +177,18 @@ class JetStreamBus:
 
     async def publish(self, message: Outgoing, *, fence: Fence | None = None) -> int:
         """See ``Bus.publish``."""
-        return await self._store(_fenced(message, fence))
+        if fence is None:
+            return await self._store(message)
+        return await self._fenced_publication.publish(_fenced(message, fence))
 
     async def publish_all(
         self, batches: Iterable[Sequence[Outgoing]], *, fence: Fence | None = None
     ) -> list[int | DrayError]:
         """See ``Bus.publish_all``."""
-        try:
-            session = self._connection.session()
-        except BusUnavailableError as error:
-            return [error for _ in next(iter(batches), ())]
+        if fence is None:
+            return await self._store_all(batches)
         fenced = ([_fenced(message, fence) for message in batch] for batch in batches)
-        outcomes = await session.request_all(
-            fenced, stored_sequence, most=_MOST_DUE, timeout_s=TIMEOUT_S
-        )
-        found: list[int | DrayError] = []
-        for one in outcomes:
-            if isinstance(one, NoRespondersError):
-                found.append(await self._not_taken(session, str(one)))
-            else:
-                found.append(one)
-        return found
+        return await self._fenced_publication.publish_all(fenced)
 
     async def append(
         self, message: Outgoing, *, expected_last: int, identity: str = "", after: str = ""
@@ -308,6 +301,22 @@ class JetStreamBus:
         except NoRespondersError:
             raise await self._not_taken(session, message.subject) from None
 
+    async def _store_all(self, batches: Iterable[Sequence[Outgoing]]) -> list[int | DrayError]:
+        try:
+            session = self._connection.session()
+        except BusUnavailableError as error:
+            return [error for _ in next(iter(batches), ())]
+        outcomes = await session.request_all(
+            batches, stored_sequence, most=_MOST_DUE, timeout_s=TIMEOUT_S
+        )
+        found: list[int | DrayError] = []
+        for one in outcomes:
+            if isinstance(one, NoRespondersError):
+                found.append(await self._not_taken(session, str(one)))
+            else:
+                found.append(one)
+        return found
+
     async def _not_taken(self, session: Session, subject: str) -> DrayError:
         """Why no stream takes messages of a subject."""
         # While a cluster elects the stream's leader, no server answers, either. Taken for a lost
@@ -324,9 +333,7 @@ class JetStreamBus:
         await self._connection.close(CLOSE_BUDGET_S)
 
 
-def _fenced(message: Outgoing, fence: Fence | None) -> Outgoing:
-    if fence is None:
-        return message
+def _fenced(message: Outgoing, fence: Fence) -> Outgoing:
     expected = {_EXPECTED_OF: str(fence.last_sequence), _OF_SUBJECT: fence.subject}
     return Outgoing(message.subject, message.payload, {**message.headers, **expected})
 

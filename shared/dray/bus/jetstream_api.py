@@ -35,7 +35,9 @@ Without it and without a setting, the replicas are an administrator's choice."""
 NO_CLUSTER: Final = 10074
 TOO_FEW_SERVERS: Final = (10005, 10023, NO_CLUSTER)
 """No suitable peers, insufficient resources, and replicas without a cluster."""
-WRONG_LAST: Final = (10070, 10071, 10164)
+FENCE_IN_USE: Final = 10164
+"""A message of the same fence is on its way; the fence itself was not looked at."""
+WRONG_LAST: Final = (10070, 10071, FENCE_IN_USE)
 """Another last message id, or another last sequence, than was expected."""
 _SERVER_FAULTS: Final = 500
 """From this code on the server is at fault: a full disk, a failed store, a start in progress."""
@@ -116,6 +118,10 @@ def _nonsense(what: str, error: Exception) -> BusUnavailableError:
     return BusUnavailableError(f"NATS answered {what} with nonsense: {error!r}")
 
 
+class FenceInUseError(StaleSequenceError):
+    """The message was not stored: another one, whose fence has the same subject, is on its way."""
+
+
 class JetStreamRefusedError(PermanentError):
     """JetStream refused a request for a reason the port has no name for."""
 
@@ -137,7 +143,8 @@ def error_of(problem: dict[str, Any], what: str) -> DrayError:
     code = int(problem.get("err_code") or 0)
     description = str(problem.get("description") or problem)
     if code in WRONG_LAST:
-        return StaleSequenceError(
+        kind = FenceInUseError if code == FENCE_IN_USE else StaleSequenceError
+        return kind(
             f"{what}: {description}: another writer appended; fold what is new and decide again"
         )
     if code == STREAM_NOT_FOUND:

@@ -17,7 +17,8 @@ from tests.integration.nats_cluster.servers import NatsCluster, start_nats_clust
 
 from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import JetStreamBus, connect
-from dray.bus.ports import BusUnavailableError, NoRoomError, StaleSequenceError
+from dray.bus.jetstream_api import FenceInUseError
+from dray.bus.ports import BusUnavailableError, Fence, NoRoomError, StaleSequenceError
 from dray.bus.topology import (
     ALLOCATOR,
     CLAIM_CONTROLLER,
@@ -389,3 +390,38 @@ async def configure(owner: JetStreamBus, stream: str, replicas: int) -> None:
         return "error" not in answer and answer["config"]["num_replicas"] == replicas
 
     await until(done)
+
+
+async def test_facts_of_a_term_are_stored_though_they_share_a_fence(servers) -> None:
+    _, cluster = servers
+    owner, other = await connect_as(cluster, ADMIN), await connect_as(cluster, ADMIN)
+    await make_streams(owner)
+    tick = encode(Tick(revision=1, now_unix_s=1.0), source="test")
+    fence = Fence(tick.subject, await owner.publish(tick))
+    batches = [[fact(f"{batch}-{one}") for one in range(64)] for batch in range(4)]
+
+    stored: list[Any] = []
+    left = iter(batches)
+    while some := await owner.publish_all(left, fence=fence):
+        stored += some
+    overlapping = [owner.publish(fact(f"single-{number}"), fence=fence) for number in range(8)]
+    stored += await asyncio.gather(*overlapping)
+
+    assert all(isinstance(one, int) for one in stored), stored
+    assert len(stored) == len(set(stored)) == 4 * 64 + 8
+    again = await owner.publish_all(batches, fence=fence)
+    assert again == sorted(again)
+
+    await other.publish(encode(Tick(revision=2, now_unix_s=2.0), source="test"))
+    with pytest.raises(StaleSequenceError):
+        await owner.publish(fact("late"), fence=fence)
+    refused = await owner.publish_all(batches, fence=fence)
+    assert len(refused) == 64
+    assert all(isinstance(one, StaleSequenceError) for one in refused)
+    assert not any(isinstance(one, FenceInUseError) for one in refused)
+    await owner.close()
+    await other.close()
+
+
+def fact(name: str) -> Outgoing:
+    return Outgoing(f"dray.state.pod.v1.n.{name}", b"{}")

@@ -1,6 +1,7 @@
 """Pods that come and go all the time, as users make them, and what must hold for each."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from tests.packaging.helm.installation import PATIENCE_S, Cluster
 from dray.kube.ports import CLAIMS, PODS, KubeError, Object
 from tools.faults.history import StackHistory, watch_history
 
+PODS_PER_S = float(os.environ.get("DRAY_LOAD_PODS_PER_S", "5"))
 NAMESPACE = "default"
 PREFIX = "load-"
 
