@@ -31,8 +31,8 @@ STAGES: Final = (
     # `make test` has run seeds 0 and 1 already, `make test-real` three on the real control plane.
     CiStage("make faults FIRST=2 SEEDS=8", 180),
     CiStage("make chaos SEEDS=60", 150),
-    CiStage("make test-real", 300),
-    CiStage("make demo CONTROL_PLANE=real", 60),
+    CiStage("make test-real", 340),
+    CiStage("make demo CONTROL_PLANE=real", 30),
     CiStage("make node-packages", 60),
     CiStage("make test-node SHORT=1", 300),
     CiStage("make demo KUBELET=real", 30),
@@ -41,7 +41,7 @@ STAGES: Final = (
     CiStage("make e2e-helm SHORT=1", 140),
     CiStage("make e2e-compose SHORT=1", 120),
     # `make test` has run what needs no real control plane.
-    CiStage("make conformance REAL_ONLY=1 PAIRS=4000 CASES=1000", 930),
+    CiStage("make conformance REAL_ONLY=1 PAIRS=4000 CASES=1000", 880),
 )
 TOTAL_S: Final = 58 * 60
 """What all stages may take together, on a machine that no one shares."""
