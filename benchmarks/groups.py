@@ -3,7 +3,7 @@
 gang         the last pod of a gang of 512 pods × 8 GPUs in, its decision out, on 10 000 nodes
 impossible   the same for a gang that is larger than the pool: the record that says so
 event        1 000 gangs wait on a full pool; a claim ends, and the step that follows, with all
-             groups that it concerns
+             groups that it concerns; gangs that wait for room, for pods, for minResources
 single       one pod's decision, where no group exists and where 1 000 wait
 
 All times are of the replica's core, from the fact in to the effects out, without a bus, by the
@@ -14,8 +14,9 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 import click
 from msgspec.structs import replace
@@ -50,10 +51,13 @@ def cards(count: int) -> ClaimSpec:
 class Fleet(decision.Fleet):
     """A pool whose pods are in groups."""
 
-    def group(self, name: str, minimum: int) -> GroupKey:
-        """A PodGroup."""
+    def group(
+        self, name: str, minimum: int, resources: Mapping[str, str] = MappingProxyType({})
+    ) -> GroupKey:
+        """A PodGroup; ``resources``: its minResources."""
         key = GroupKey(VOLCANO, "ns", name)
-        group = PodGroup(key=key, uid=f"group-{name}", minimum=minimum)
+        uid = f"group-{name}"
+        group = PodGroup(key=key, uid=uid, minimum=minimum, min_resources=dict(resources))
         self.see(GroupObserved(revision=1, group=group))
         return key
 
@@ -139,18 +143,25 @@ def gangs(sizes: Sizes) -> Iterator[Figure]:
 def events(sizes: Sizes) -> Iterator[Figure]:
     """A claim ends while many gangs wait, and is used again."""
     nodes = sizes.nodes // 10
-    fleet = Fleet(nodes)
-    fleet.occupy(nodes)
-    for number in range(sizes.waiting):
-        fleet.gang(f"waits-{number}", 4, cards(1))
-    took = []
-    for number in range(sizes.samples):
-        took.append(fleet.claim(number, ended=True))
-        fleet.claim(number)
-    found = percentiles(took)
-    what = f"one event while {sizes.waiting} gangs of 4 wait, {nodes} nodes"
-    yield Figure(f"{what}, p50", names.COMPACT_FIRST, found["p50"], "ms", 1.0)
-    yield Figure(f"{what}, p99", names.COMPACT_FIRST, found["p99"], "ms", 10.0)
+    for waits_for, created, resources in (
+        ("room", 4, {}),
+        ("pods", 3, {}),
+        ("minResources", 4, {"cpu": "1000000"}),
+    ):
+        fleet = Fleet(nodes)
+        fleet.occupy(nodes)
+        for number in range(sizes.waiting):
+            key = fleet.group(f"waits-{number}", 4, resources)
+            for fact in fleet.members(key, created, cards(1)):
+                fleet.see(fact)
+        took = []
+        for number in range(sizes.samples):
+            took.append(fleet.claim(number, ended=True))
+            fleet.claim(number)
+        found = percentiles(took)
+        what = f"one event while {sizes.waiting} gangs wait for {waits_for}, {nodes} nodes"
+        yield Figure(f"{what}, p50", names.COMPACT_FIRST, found["p50"], "ms", 1.0)
+        yield Figure(f"{what}, p99", names.COMPACT_FIRST, found["p99"], "ms", 10.0)
 
 
 def singles(sizes: Sizes) -> Iterator[Figure]:

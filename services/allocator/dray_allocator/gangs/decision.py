@@ -67,6 +67,11 @@ def undecidable(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) 
     return ()
 
 
+def lacking_pods(domain: SchedulingDomain, found: Membership) -> Reasons:
+    """Which pods a group lacks for its minimum, whatever is free; empty if there are enough."""
+    return () if found.available().is_met else (_too_few(domain, found),)
+
+
 def decide_group(
     state: AllocatorState, domain: SchedulingDomain, key: GroupKey, *, charges: bool = False
 ) -> GroupStarts | GroupWaits | None:
@@ -77,8 +82,8 @@ def decide_group(
     found = membership(state, state.facts.groups.groups[key])
     if found.is_met or found.in_flight or not found.candidates:
         return None
-    if not found.available().is_met:
-        return GroupWaits((_too_few(domain, found),))
+    if lacking := lacking_pods(domain, found):
+        return GroupWaits(lacking)
     if not domain.current.holds:
         return _decide(state, domain, found, charges=charges)
     with usable(state, domain, key, priority_of(found.group, found.candidates)):
@@ -90,7 +95,8 @@ def _decide(
 ) -> GroupStarts | GroupWaits:
     """The decision on a group that has enough pods."""
     if not found.nodes and (missing := missing_resources(state, domain, found.group)):
-        return GroupWaits(missing)
+        hint = Hint(resource=missing[0].resource, resource_nano=missing[0].asked_nano)
+        return GroupWaits(tuple([one.reason for one in missing]), hint)
     members, refused = _members(state, domain, found)
     if refused and not members:
         return GroupWaits(refused)

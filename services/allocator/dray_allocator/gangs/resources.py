@@ -1,28 +1,43 @@
 """What a group asks to be free before any of its pods starts: ``minResources``."""
 
 from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from dray.api.groups import PodGroup
 from dray.api.names import DEVICE_CLASS, GPU_RESOURCE
 from dray.api.quantities import NANO, InvalidQuantityError, Quantity, parse_quantity
 from dray.reasons import Reason
+from dray_allocator.nodes.columns import Whole
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 _DEVICES = "deviceclass/"
 _DIMENSION = f".{_DEVICES}"
+_ROUNDED: Final = 1 + 1e-9
 _QUOTAS = ("count/", "requests.", "limits.")
 """Names of quotas. Volcano writes amounts under both, and its scheduler reads the others alone."""
 
 
+class Shortage(NamedTuple):
+    """A resource of which less is free than a group asks for."""
+
+    resource: str
+    asked_nano: int
+    reason: Reason
+
+
 def missing_resources(
     state: AllocatorState, domain: SchedulingDomain, group: PodGroup
-) -> tuple[Reason, ...]:
+) -> tuple[Shortage, ...]:
     """The resources of which the pool's nodes have less free, in the order of their names."""
     return tuple(_missing(state, domain, group)) if group.min_resources else ()
 
 
-def _missing(state: AllocatorState, domain: SchedulingDomain, group: PodGroup) -> Iterator[Reason]:
+def _missing(
+    state: AllocatorState, domain: SchedulingDomain, group: PodGroup
+) -> Iterator[Shortage]:
     for name, text in sorted(group.min_resources.items()):
         if name.startswith(_QUOTAS):
             continue
@@ -34,7 +49,55 @@ def _missing(state: AllocatorState, domain: SchedulingDomain, group: PodGroup) -
         if free < asked:
             what = f"PodGroup {group.key} asks for {name} {text} (minResources)"
             detail = f"the nodes of the pool have {Quantity(free)} free"
-            yield Reason("group", what, 0, 0, "group", detail)
+            yield Shortage(name, asked, Reason("group", what, 0, 0, "group", detail))
+
+
+class FreeResources:
+    """Upper bounds of what a pool's nodes have free, for many groups at once. Groups may name any
+    resource, and each would cost a look at all nodes."""
+
+    def __init__(self, state: AllocatorState, domain: SchedulingDomain) -> None:
+        self._state = state
+        self._domain = domain
+        self._known: dict[str, int] = {}
+        self._named: dict[str, None] | None = None
+        """Names that nodes or cards have; None: not looked at yet."""
+
+    def most_nano(self, name: str) -> int:
+        """What is free of a resource at most, in billionths."""
+        if name not in self._known:
+            self._known[name] = self._most_nano(name)
+        return self._known[name]
+
+    def _most_nano(self, name: str) -> int:
+        table = self._state.tables.of(self._domain.name)
+        match name:
+            case "cpu":
+                return _sum_of(table.cpu_milli[table.present]) * (NANO // 1000)
+            case "memory":
+                return _sum_of(table.memory_bytes[table.present]) * NANO
+            case "pods":
+                return _sum_of(table.pods[table.present]) * NANO
+            case _ if name in (GPU_RESOURCE, _DEVICES + DEVICE_CLASS):
+                return int((table.has_card & (table.load == 0)).sum()) * NANO
+        if name.partition(_DIMENSION)[0] not in self._names():
+            return 0
+        return _free_nano(self._state, self._domain, name)
+
+    def _names(self) -> dict[str, None]:
+        if self._named is None:
+            self._named = {}
+            for node in self._state.facts.served_nodes(self._domain.name):
+                self._named |= dict.fromkeys(self._state.facts.nodes[node].node.resources)
+                for card in self._state.published.of(node).cards:
+                    for key in card.shape.totals:
+                        self._named |= {key: None, key.rpartition("/")[2]: None}
+        return self._named
+
+
+def _sum_of(column: Whole) -> int:
+    """The sum of what is above zero, or a little more: it is rounded."""
+    return int(np.maximum(column, 0).sum(dtype=np.float64) * _ROUNDED) + 1
 
 
 def _free_nano(state: AllocatorState, domain: SchedulingDomain, name: str) -> int:

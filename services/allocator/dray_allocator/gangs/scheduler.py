@@ -6,9 +6,16 @@ import msgspec
 
 from dray.api.pods import GroupKey, Pod
 from dray_allocator.cycle.step import Step
-from dray_allocator.gangs.decision import GroupStarts, GroupWaits, decide_group, undecidable
+from dray_allocator.gangs.decision import (
+    GroupStarts,
+    GroupWaits,
+    decide_group,
+    lacking_pods,
+    undecidable,
+)
 from dray_allocator.gangs.lost_members import held_now, hold_for, running_members
 from dray_allocator.gangs.membership import Membership, membership, order, priority_of
+from dray_allocator.gangs.resources import FreeResources
 from dray_allocator.placement.group_holds import changed_holds, may_use
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.scheduling_queue import QueueKey
@@ -78,6 +85,7 @@ class GroupScheduler:
     def _look(self, step: Step, key: GroupKey) -> None:
         """Find out whether a group is pending, or its pods are decided one by one."""
         domain, groups = self._domain, self._domain.groups
+        groups.incomplete.pop(key, None)
         if domain.name not in self._state.facts.groups.pools(key):
             groups.starting.pop(key, None)
             groups.remove(key)
@@ -99,6 +107,11 @@ class GroupScheduler:
         elif found.in_flight or not found.candidates:
             groups.remove(key)
             self._dequeue(found.candidates)
+        elif reasons := lacking_pods(domain, found):
+            groups.remove(key)
+            groups.incomplete[key] = None
+            self._dequeue(found.candidates)
+            step.wait(self._pods_that_wait(key), reasons)
         else:
             self._dequeue(found.candidates)
             groups.add(key, self._place(found))
@@ -107,6 +120,7 @@ class GroupScheduler:
         """Try the groups that may fit after a change of capacity."""
         groups, counters = self._domain.groups, self._domain.groups.counters
         totals: dict[bytes, int] = {}
+        free = FreeResources(self._state, self._domain)
         for key, hint in tuple(groups.unschedulable.items()):
             counter = counters.get(hint.signature) if hint.signature else None
             if counter is not None and hint.signature not in totals:
@@ -115,6 +129,8 @@ class GroupScheduler:
                     counter.catch_up(self._state.selectors) if is_current else hint.slots
                 )
             is_enough = counter is None or totals[hint.signature] >= hint.slots
+            if hint.resource:
+                is_enough = free.most_nano(hint.resource) >= hint.resource_nano
             if is_enough or self._may_use_holds(key):
                 groups.activate(key)
 
@@ -146,6 +162,7 @@ class GroupScheduler:
             left = held_now(self._state, self._domain, hold)
             if not left.claims:
                 self._domain.groups.running.pop(hold.group, None)
+                self._domain.groups.touch(hold.group)  # Its reasons name the hold.
             if left != hold:
                 step.put_holds((left,))
 

@@ -24,6 +24,10 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
     """The signature of the pods that find no node; empty: any change may help."""
     slots: int = _NOTHING_NEEDED
     """How many such pods the pool must have room for."""
+    resource: str = ""
+    """A resource of which less is free than the group asks for (``minResources``); empty: none."""
+    resource_nano: int = 0
+    """How much of it must be free, in billionths."""
 
 
 NO_HINT: Final = Hint()
@@ -49,6 +53,8 @@ class PendingGroups:
     starting: dict[GroupKey, None] = field(default_factory=dict)
     """Groups below their minimum with pods that had devices, and did not run, when they were looked
     at last."""
+    incomplete: dict[GroupKey, None] = field(default_factory=dict)
+    """Groups that lack pods for their minimum: no capacity helps them, only a touch does."""
     pending: dict[GroupKey, QueueKey] = field(default_factory=dict)
     """Groups below their minimum, with enough pods for it."""
     unschedulable: dict[GroupKey, Hint] = field(default_factory=dict)
@@ -118,7 +124,7 @@ class PendingGroups:
         """Have all groups looked at again; what was known of those that run is old."""
         self.active.clear()
         self.backoffs.clear()
-        self.touched |= dict.fromkeys((*self.pending, *self.running))
+        self.touched |= dict.fromkeys((*self.pending, *self.incomplete, *self.running))
         self.running.clear()
 
     def first(self) -> QueueKey | None:
@@ -138,7 +144,8 @@ class PendingGroups:
         """What decides which group is tried when, for comparisons of states."""
         active = [order for order, key in self.active if self.pending.get(key) == order]
         return [
-            [[str(key) for key in keys] for keys in (self.touched, self.postponed, self.starting)],
+            [[str(key) for key in keys] for keys in (self.touched, self.postponed)],
+            [[str(key) for key in keys] for keys in (self.starting, self.incomplete)],
             [(str(key), order) for key, order in self.pending.items()],
             [(str(key), hint.signature.hex()) for key, hint in self.unschedulable.items()],
             [self.scanned == capacity_version, sorted(active)],

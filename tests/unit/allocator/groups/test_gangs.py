@@ -22,6 +22,7 @@ from dray.api.groups import PodGroup, SubGroupPolicy
 from dray.api.pods import GroupKey
 from dray.messages.facts import PodObserved
 from dray_allocator.core.handle import handle, reasons, recompute
+from dray_allocator.gangs.decision import decide_group
 from dray_allocator.gangs.membership import Membership, membership
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen
@@ -81,6 +82,36 @@ def test_a_large_gang_is_looked_at_with_ticks_until_it_has_its_pods(
     assert "above" not in world.decisions()
     world.tick()
     assert "above" in world.decisions()
+
+
+@pytest.mark.parametrize(
+    ("pods", "spec"),
+    [(2, {}), (3, {"min_resources": {"cpu": "1000"}}), (3, {"min_resources": {"a.b/c": "1"}})],
+    ids=["too few pods", "less cpu", "a resource that no node has"],
+)
+def test_capacity_that_helps_no_group_costs_no_decision_on_it(
+    four: Any, monkeypatch: pytest.MonkeyPatch, pods: int, spec: dict[str, Any]
+) -> None:
+    """Else many groups, which any user may create, would delay all others with each change."""
+    decided: list[object] = []
+
+    def counted(*about: Any, **more: Any) -> Any:
+        decided.append(about)
+        return decide_group(*about, **more)
+
+    four.submit(four.a_pod("single"))
+    see_group(four, 3, **spec)
+    for number in range(pods):
+        member(four, f"p{number}")
+    monkeypatch.setattr("dray_allocator.gangs.scheduler.decide_group", counted)
+    before = four.state.domains["pool"].queue.capacity_version
+    single = four.decisions()["single"]
+    four.commit(single)
+    four.clear(single.claims[0].uid)
+    four.node(four.a_node("more"))
+    assert four.state.domains["pool"].queue.capacity_version > before
+    assert decided == []
+    assert all(four.waits(f"p{number}") for number in range(pods))
 
 
 def test_too_few_pods_wait_with_a_sentence(four: Any) -> None:
