@@ -1,12 +1,22 @@
 """``dray gpus``: one line per GPU with its health, its fill and who holds which share."""
 
 import asyncio
+from collections.abc import Mapping
 
 import click
 
 from dray.kube.ports import Kube
+from dray.messages.usage import UsedGpu
 from dray_cli.cluster_names import node_option, pool_option
 from dray_cli.gpu_inventory import GpuState, percent, read_gpus
+from dray_cli.gpu_usage import (
+    TITLES,
+    read_usage,
+    usage_as_json,
+    usage_bus,
+    usage_cells,
+    usage_option,
+)
 from dray_cli.output import print_json
 from dray_cli.tables import Cell, echo_table, fill_cell
 from dray_cli.target import connect_kube, kubeconfig_option
@@ -18,6 +28,7 @@ _WIDE = ("NAME", "POOL", "MODEL", "HEALTH", "FILL", "TFLOPS", "VRAM", "UUID", "H
 @click.command()
 @pool_option
 @node_option
+@usage_option
 @kubeconfig_option
 @click.option(
     "-o",
@@ -27,15 +38,15 @@ _WIDE = ("NAME", "POOL", "MODEL", "HEALTH", "FILL", "TFLOPS", "VRAM", "UUID", "H
     show_default=True,
     help="Print for people, with amounts and UUIDs, or as JSON for programs.",
 )
-def gpus(pool: str, node: str, kubeconfig: str | None, output: str) -> None:
+def gpus(pool: str, node: str, with_usage: bool, kubeconfig: str | None, output: str) -> None:
     """List the GPUs: model, health, fill, and who holds which share.
 
     A GPU is named by its node and its place in the order of PCI addresses, as nvidia-smi
     numbers them.
     """
-    found = asyncio.run(_read(kubeconfig, pool, node))
+    found, usage = asyncio.run(_read(kubeconfig, pool, node, with_usage=with_usage))
     if output == "json":
-        print_json({"gpus": [gpu.as_json() for gpu in found]})
+        print_json({"gpus": [gpu.as_json() | usage_as_json(usage.get(gpu.uuid)) for gpu in found]})
         return
     if not found:
         asked = {"pool": pool, "node": node}
@@ -43,13 +54,25 @@ def gpus(pool: str, node: str, kubeconfig: str | None, output: str) -> None:
         click.echo(f"no GPU is published{' in ' if where else ''}{' on '.join(where)}", err=True)
         return
     is_wide = output == "wide"
-    echo_table(_WIDE if is_wide else _TITLES, [_row(gpu, is_wide=is_wide) for gpu in found])
+    titles, rows = (
+        list(_WIDE if is_wide else _TITLES),
+        [_row(gpu, is_wide=is_wide) for gpu in found],
+    )
+    if with_usage:
+        titles[-1:-1] = TITLES
+        for gpu, row in zip(found, rows, strict=True):
+            row[-1:-1] = usage_cells(usage.get(gpu.uuid))
+    echo_table(titles, rows)
 
 
-async def _read(kubeconfig: str | None, pool: str, node: str) -> list[GpuState]:
+async def _read(
+    kubeconfig: str | None, pool: str, node: str, *, with_usage: bool
+) -> tuple[list[GpuState], Mapping[str, UsedGpu]]:
     kube: Kube = await connect_kube(kubeconfig)
     try:
-        return await read_gpus(kube, pool=pool, node=node)
+        found = await read_gpus(kube, pool=pool, node=node)
+        async with usage_bus(kubeconfig, with_usage=with_usage) as bus:
+            return found, await read_usage(bus)
     finally:
         await kube.close()
 

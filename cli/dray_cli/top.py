@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 import click
 
+from dray.bus.ports import Bus, BusUnavailableError
 from dray.kube.ports import Kube, KubeUnavailableError
 from dray_cli.cluster_names import node_option, pool_option
 from dray_cli.fleet import GpuFleet, NodeGpus, Order, holders_of, mean_fill, read_fleet
 from dray_cli.gpu_inventory import GpuState, percent
+from dray_cli.gpu_usage import TITLES, read_usage, sum_of, usage_bus, usage_cells, usage_option
 from dray_cli.output import output_option, print_json
 from dray_cli.tables import Cell, Row, fill_cell, is_terminal, plain_lines, rich_table
 from dray_cli.target import connect_kube, kubeconfig_option
@@ -49,6 +52,7 @@ Section = tuple[Sequence[str], Sequence[Row]]
     metavar="SECONDS",
     help="Time between two readings.",
 )
+@usage_option
 @kubeconfig_option
 @output_option
 def top(
@@ -57,6 +61,7 @@ def top(
     order: Order,
     once: bool,
     interval_s: float,
+    with_usage: bool,
     kubeconfig: str | None,
     output: str,
 ) -> None:
@@ -65,34 +70,45 @@ def top(
     One sign per GPU shows how full it is, ✗ an unhealthy one. Ctrl-C ends it.
     """
     live = output == "text" and not once and is_terminal()
-    asyncio.run(_top(kubeconfig, pool, node, order, output, interval_s if live else None))
+    shown = Shown(pool, node, order)
+    asyncio.run(_top(kubeconfig, shown, output, interval_s if live else None, with_usage))
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Which nodes are shown, and in which order."""
+
+    pool: str
+    node: str
+    order: Order
+
+    async def read(self, kube: Kube, bus: Bus | None) -> GpuFleet:
+        """The nodes now, with the use of their GPUs if there is a bus."""
+        fleet = await read_fleet(kube, pool=self.pool, node=self.node, order=self.order)
+        return fleet if bus is None else replace(fleet, usage=await read_usage(bus))
 
 
 async def _top(
-    kubeconfig: str | None,
-    pool: str,
-    node: str,
-    order: Order,
-    output: str,
-    interval_s: float | None,
+    kubeconfig: str | None, shown: Shown, output: str, interval_s: float | None, with_usage: bool
 ) -> None:
     kube: Kube = await connect_kube(kubeconfig)
     try:
-        fleet = await read_fleet(kube, pool=pool, node=node, order=order)
-        if output == "json":
-            print_json(fleet.as_json())
-        elif interval_s is None:
-            echo_fleet(fleet)
-        else:
-            await _live(kube, fleet, pool, node, order, interval_s)
+        async with usage_bus(kubeconfig, with_usage=with_usage) as bus:
+            fleet = await shown.read(kube, bus)
+            if output == "json":
+                print_json(fleet.as_json())
+            elif interval_s is None:
+                echo_fleet(fleet)
+            else:
+                await _live(kube, bus, fleet, shown, interval_s)
     finally:
         await kube.close()
 
 
 async def _live(
-    kube: Kube, fleet: GpuFleet, pool: str, node: str, order: Order, interval_s: float
+    kube: Kube, bus: Bus | None, fleet: GpuFleet, shown: Shown, interval_s: float
 ) -> None:
-    """Show until Ctrl-C; wait if the API server does not answer."""
+    """Show until Ctrl-C; wait if the API server or the bus does not answer."""
     from rich.console import Console
     from rich.live import Live
 
@@ -102,8 +118,8 @@ async def _live(
                 await asyncio.sleep(interval_s)
                 trouble = ""
                 try:
-                    fleet = await read_fleet(kube, pool=pool, node=node, order=order)
-                except KubeUnavailableError as error:
+                    fleet = await shown.read(kube, bus)
+                except (KubeUnavailableError, BusUnavailableError) as error:
                     trouble = f"not current: {error}"
                 live.update(_shown(fleet, trouble), refresh=True)
         except asyncio.CancelledError:
@@ -138,7 +154,7 @@ def sections(fleet: GpuFleet) -> list[Section]:
     """The tables below the headline; one without rows is left out."""
     return [
         (_POOL_TITLES, _pool_rows(fleet)),
-        (_NODE_TITLES, [_node_row(node) for node in fleet.nodes]),
+        _node_section(fleet),
         (_HOLDER_TITLES, _holder_rows(fleet.gpus)),
         (_REASON_TITLES, _reason_rows(fleet)),
     ]
@@ -170,6 +186,17 @@ def _pool_rows(fleet: GpuFleet) -> list[Row]:
         ]
         for pool in fleet.pools
     ]
+
+
+def _node_section(fleet: GpuFleet) -> Section:
+    titles = list(_NODE_TITLES)
+    rows = [[*_node_row(node)] for node in fleet.nodes]
+    if fleet.usage is not None:
+        titles[-1:-1] = TITLES
+        for node, row in zip(fleet.nodes, rows, strict=True):
+            gpus = [fleet.usage[gpu.uuid] for gpu in node.gpus if gpu.uuid in fleet.usage]
+            row[-1:-1] = usage_cells(sum_of(gpus))
+    return titles, rows
 
 
 def _node_row(node: NodeGpus) -> Row:

@@ -95,7 +95,8 @@ async def test_programs_of_one_gpu_share_its_daemon_and_a_tenant_undoes_its_own_
     await mps.shell("first", "echo shared > /dev/shm/dray-test")
     assert await mps.shell("second", "cat /dev/shm/dray-test") == "shared"
     mounts = await mps.shell("second", "grep ' /dev/shm ' /proc/mounts")
-    assert "tmpfs" in mounts and "size=65536k" in mounts
+    assert "tmpfs" in mounts
+    assert "size=65536k" in mounts
     pid = await mps.shell("second", "cat /tmp/nvidia-mps/nvidia-cuda-mps-control.pid")
     assert pid.isdigit()
     # What the tenant can undo, and what the daemon still says then.

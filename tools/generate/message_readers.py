@@ -40,6 +40,7 @@ from dray.messages.facts import (
     Tick,
 )
 from dray.messages.inputs import AgentNoted, ControllerNoted, Reviewed
+from dray.messages.usage import GpusUsed
 
 READERS: Mapping[type[Message], tuple[str, ...]] = {
     ClaimObserved: ("allocator",),
@@ -66,6 +67,7 @@ READERS: Mapping[type[Message], tuple[str, ...]] = {
     Reviewed: ("dray record",),
     ControllerNoted: ("dray record",),
     AgentNoted: ("dray record",),
+    GpusUsed: ("dray top", "dray gpus"),
     VoidClaim: ("claim-controller",),
     Opened: ("allocator", "claim-controller"),
     Decided: ("allocator", "claim-controller", "dray demo", "dray trace"),

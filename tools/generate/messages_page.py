@@ -25,6 +25,7 @@ from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS, TOMBSTONE_S, Fact
 from dray.messages.inputs import INPUTS
 from dray.messages.rpc import QUESTIONS, Question
+from dray.messages.usage import USAGE
 from tools.generate.message_readers import READERS, RECORD_WRITERS
 from tools.generate.output import Output
 
@@ -57,6 +58,7 @@ flowchart LR
   C -- facts --> F[(DRAY_FACTS)]
   N[node-agent] -- dray.rpc.inventory --> C
   N -- events --> E
+  N -- usage --> U[(DRAY_USAGE)]
   C -- events --> E
   C -- opened --> L[(decision log of a pool)]
   F --> A[allocator]
@@ -90,6 +92,7 @@ def rendered() -> str:
         _section("Records of a decision log", Record, [_record(record) for record in RECORDS]),
         _section("Commands: `DRAY_COMMANDS`", None, [_message(one) for one in COMMANDS]),
         _section("Events: `DRAY_EVENTS`", None, [_message(one) for one in EVENTS]),
+        _section("Usage: `DRAY_USAGE`", None, [_message(one) for one in USAGE]),
         _section("Inputs: `DRAY_INPUTS`", None, [_message(one) for one in INPUTS]),
         _section("Questions", None, [text for one in QUESTIONS for text in _question(one)]),
         _section("Values inside messages", None, [_entry(one) for one in values()]),
@@ -109,7 +112,7 @@ def fields_of(kind: type[Any]) -> list[FieldRow]:
 def values() -> list[type[Any]]:
     """The types of fields, and of theirs, in order of their names."""
     known: dict[str, type[Any]] = {}
-    todo: list[type[Any]] = [*FACTS, *RECORDS, *COMMANDS, *EVENTS, *INPUTS]
+    todo: list[type[Any]] = [*FACTS, *RECORDS, *COMMANDS, *EVENTS, *USAGE, *INPUTS]
     todo += [kind for one in QUESTIONS for kind in (one.asked, one.reply)]
     wire = set(todo)
     while todo:

@@ -13,6 +13,7 @@ from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS
 from dray.messages.inputs import INPUTS
 from dray.messages.rpc import QUESTIONS
+from dray.messages.usage import USAGE
 from tools.generate.output import Output
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -29,7 +30,7 @@ def rendered(schema: dict[str, Any]) -> str:
 
 
 def _schemas() -> Iterator[tuple[str, dict[str, Any]]]:
-    for message in (*FACTS, *EVENTS, *COMMANDS, *INPUTS):
+    for message in (*FACTS, *EVENTS, *COMMANDS, *INPUTS, *USAGE):
         name = f"{message.KIND}.{message.NAME}.v{message.VERSION}.json"
         yield name, _schema(message, ce_type(message), f"{subject_prefix(message)}.*")
     for record in RECORDS:

@@ -142,7 +142,13 @@ def open_gpus(node: NodeGroup) -> GpuReader:
         health_file = node.health_file or node.state_dir / "unhealthy"
         return GpuReader(
             SimulatedGpus(
-                node.name, node.model, node.count, health_file, node.stand_in_device, node.mig
+                node.name,
+                node.model,
+                node.count,
+                health_file,
+                node.stand_in_device,
+                node.mig,
+                node.load,
             )
         )
 
@@ -203,6 +209,7 @@ def assemble(
         "sweep": partial(agent.sweep, preparer),
         "inventory": reporter.report_inventory,
         "events": reporter.report_events,
+        "usage-report": partial(reporter.report_usage, lambda: agent.usage),
     }
 
 

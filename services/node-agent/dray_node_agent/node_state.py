@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -16,8 +16,10 @@ from dray.messages.base import UndecodableMessageError, decode, encode, subject_
 from dray.messages.events import ClaimPrepared
 from dray.messages.facts import ClusterObserved, Fact, InventoryObserved, NodeObserved
 from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
+from dray.messages.usage import GpusUsed, UsedGpu
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock, SystemClock
+from dray_node_agent.decisions.gpus import GpuUsage
 from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.kubelet.preparer import CompletedPreparation
 
@@ -27,6 +29,8 @@ REPORT_TIMEOUT_S = 5.0
 """Time-out of a report's answer."""
 REPEAT_S = 10.0
 """After this time a report is repeated."""
+USAGE_EVERY_S = 15.0
+"""How often the use of the GPUs is published."""
 MAX_QUEUED_EVENTS = 1000
 """Events kept while the bus is unavailable; older ones are dropped. They are for timelines only."""
 
@@ -190,6 +194,18 @@ class NodeReporter:
             event = await self._events.get()
             await self._until_done(partial(self._store_event, event))
 
+    async def report_usage(self, usage: Callable[[], Sequence[GpuUsage]]) -> None:
+        """Loop: publish the use of the GPUs; while the bus is away, or has no stream for it, what
+        is old by then is not published."""
+        while True:
+            if gpus := tuple(_used(one) for one in usage()):
+                now = GpusUsed(node=self._node, now_unix_s=self._clock.now_unix_s(), gpus=gpus)
+                with contextlib.suppress(
+                    BusUnavailableError, StreamMissingError, MessageTooLargeError
+                ):
+                    await self._bus.publish(encode(now, source=self._source))
+            await self._clock.sleep(USAGE_EVERY_S if gpus else 1.0)
+
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         backoff, known = Backoff(most_s=MAX_RETRY_DELAY_S), ""
         while True:
@@ -232,3 +248,17 @@ class NodeReporter:
             self.on_generation(reply.known_generation)
         elif not reply.accepted:
             raise InventoryRefusedError(f"the leader refused the report: {reply.error}")
+
+
+def _used(usage: GpuUsage) -> UsedGpu:
+    return UsedGpu(
+        uuid=usage.uuid,
+        memory_used_bytes=usage.memory_used_bytes,
+        gpu_percent=usage.gpu_percent,
+        memory_percent=usage.memory_percent,
+        temperature_c=usage.temperature_c,
+        power_w=usage.power_w,
+        xid=usage.xid,
+        ecc_corrected=usage.ecc_corrected,
+        ecc_uncorrected=usage.ecc_uncorrected,
+    )

@@ -22,6 +22,9 @@ class NodeGroup(SettingsGroup):
     mig: str = ""
     """MIG profile of the instances that simulated GPUs are divided in, such as ``1g.10gb``; empty:
     they are not divided."""
+    load: str = ""
+    """How busy simulated GPUs are, such as ``20-90/300s``: between 20 and 90 percent, in waves of
+    300 s; empty: they are idle."""
     driver_root: Path | None = None
     """Where the file system is mounted in which NVIDIA's driver is installed; absent: this one."""
     driver_host_root: Path = Path("/")

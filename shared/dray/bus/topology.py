@@ -34,12 +34,14 @@ from dray.messages.rpc import (
     READING_SUBJECT,
     SCORES_SUBJECT,
 )
+from dray.messages.usage import GpusUsed
 
 FACTS_STREAM = "DRAY_FACTS"
 EVENTS_STREAM = "DRAY_EVENTS"
 COMMANDS_STREAM = "DRAY_COMMANDS"
 INPUTS_STREAM = "DRAY_INPUTS"
 DEAD_STREAM = "DRAY_DEAD"
+USAGE_STREAM = "DRAY_USAGE"
 LEASES_STREAM = "DRAY_LEASES"
 LEASE_PREFIX = "dray.lease."
 """Subjects of leases: one per key, used only inside the adapter."""
@@ -75,6 +77,13 @@ STREAMS: tuple[StreamSpec, ...] = (
         max_age_s=HOUR_S,
         max_bytes=256 * MIB,
         purpose="what services consumed while their recording is on, for `dray record`",
+    ),
+    StreamSpec(
+        USAGE_STREAM,
+        ("dray.usage.>",),
+        last_per_subject=True,
+        max_age_s=120.0,
+        purpose="how GPUs are used now, for `dray top` and `dray gpus`",
     ),
     StreamSpec(
         DEAD_STREAM,
@@ -211,7 +220,9 @@ def reading_subject(role: str, node: str = "") -> str:
 
 _FACTS_WHOLE = Readable(FACTS_STREAM)
 _LOGS = Readable(DECISION_LOGS)
-_FOR_PEOPLE = (_FACTS_WHOLE, _LOGS, Readable(EVENTS_STREAM), Readable(DEAD_STREAM))
+_FOR_PEOPLE = (
+    *(_FACTS_WHOLE, _LOGS, Readable(EVENTS_STREAM), Readable(USAGE_STREAM), Readable(DEAD_STREAM)),
+)
 
 ACCESS: tuple[Access, ...] = (
     Access(
@@ -267,6 +278,7 @@ ACCESS: tuple[Access, ...] = (
         (
             f"{subject_prefix(ClaimPrepared)}.{NODE}.*",
             f"{subject_prefix(AgentNoted)}.{NODE}",
+            f"{subject_prefix(GpusUsed)}.{NODE}",
             f"{INVENTORY_SUBJECT}.{NODE}",
             f"{reading_subject(NODE_AGENT)}.{NODE}",
         ),

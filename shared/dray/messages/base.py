@@ -18,7 +18,7 @@ import msgspec
 from dray.api import json_codec
 from dray.api.errors import PermanentError
 
-Kind = Literal["state", "evt", "cmd", "rpc", "decision", "input"]
+Kind = Literal["state", "evt", "cmd", "rpc", "decision", "input", "usage"]
 _HEADERS_BYTES = len(b"NATS/1.0\r\n\r\n")
 _HEADER_BYTES = len(b": \r\n")
 _NAMESPACE = UUID("6f0f2d0e-6a0b-5b1c-9a1e-0d7c5f3b2a11").bytes

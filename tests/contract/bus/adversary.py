@@ -39,6 +39,8 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
     "dray.input.claim-controller.v1.c": (),
     "dray.input.node-agent.v1.n1": ("n1",),
     "dray.input.node-agent.v1.n2": (),
+    "dray.usage.gpus.v1.n1": ("n1",),
+    "dray.usage.gpus.v1.n2": (),
     "dray.dead.x": (),
     "dray.rpc.lookup": ("webhook",),
     "dray.rpc.derive": ("webhook",),

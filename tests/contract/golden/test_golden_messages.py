@@ -16,12 +16,13 @@ from dray.messages.decisions import RECORDS, decode_record, encode_record, log_s
 from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS
 from dray.messages.inputs import INPUTS
+from dray.messages.usage import USAGE
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*/*.json"))
 TYPES: dict[str, type[Message]] = {
     f"{message.KIND}.{message.NAME}.v{message.VERSION}": message
-    for message in (*FACTS, *EVENTS, *COMMANDS, *INPUTS)
+    for message in (*FACTS, *EVENTS, *COMMANDS, *INPUTS, *USAGE)
 }
 RECORD_TYPES = {
     f"decision.{record.__struct_config__.tag}.v{record.VERSION}": record for record in RECORDS

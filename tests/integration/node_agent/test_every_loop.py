@@ -51,6 +51,7 @@ CALLS: dict[str, set[tuple[str, str]]] = {
     "sweep": {("get", "resourceclaims")},
     "inventory": set(),
     "events": set(),
+    "usage-report": set(),
     "journal": set(),
 }
 ERRORS: list[KubeError] = [

@@ -7,11 +7,12 @@ import msgspec
 
 from dray.api.names import DRIVER
 from dray.bus.ports import StreamMissingError
-from dray.bus.topology import FACTS_STREAM, STREAMS
+from dray.bus.topology import FACTS_STREAM, STREAMS, USAGE_STREAM
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import PODS, SLICES
 from dray.messages.base import decode, encode, subject_of, subject_prefix
 from dray.messages.facts import ClusterObserved, InventoryObserved
+from dray.messages.usage import GpusUsed
 from dray_node_agent.decisions.gpus import GpuProcess, GpuUsage
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.node_state import NodeReporter
@@ -287,3 +288,16 @@ async def test_processes_without_a_claim_show_once_they_stay(stand, eventually, 
             return set((await used_by()).values()) == {""}
 
         await eventually(gone)
+
+
+async def test_the_use_of_gpus_is_on_the_bus(stand, eventually):
+    await stand.tell_node()
+    subject = f"{subject_prefix(GpusUsed)}.{stand.node}"
+
+    async def reported():
+        return await stand.bus.last(USAGE_STREAM, subject)
+
+    async with stand.agent():
+        used = decode(await eventually(reported), GpusUsed)
+    assert (used.node, len(used.gpus)) == (stand.node, 4)
+    assert used.gpus[0].memory_used_bytes == 0

@@ -21,6 +21,7 @@ from dray.messages.decisions import log_subject
 from dray.messages.events import EVENTS, ClaimPrepared, PodRequested
 from dray.messages.facts import FACTS, ClusterObserved
 from dray.messages.rpc import QUESTIONS, Question, Reading
+from dray.messages.usage import USAGE, GpusUsed
 from tools.generate.message_readers import READERS, RECORD_WRITERS
 
 ROLES_OF = {
@@ -29,6 +30,8 @@ ROLES_OF = {
     "dray explain": ("reader",),
 }
 VERB_ROLES = {
+    "dray top": "reader",
+    "dray gpus": "reader",
     "dray demo": CLAIM_CONTROLLER,  # as the administrator of its own stack
     "dray trace": "reader",
     "dray record": "recorder",
@@ -47,7 +50,7 @@ def subjects(message: type[Message]) -> tuple[str, str]:
     return subject_prefix(message), f"{subject_prefix(message)}.a.b"
 
 
-@pytest.mark.parametrize("message", [*FACTS, *EVENTS, *COMMANDS])
+@pytest.mark.parametrize("message", [*FACTS, *EVENTS, *COMMANDS, *USAGE])
 def test_every_message_is_kept_by_one_stream(message: type[Message]) -> None:
     for subject in subjects(message):
         owners = [
@@ -74,6 +77,7 @@ def test_every_message_has_one_kind_of_writer(message: type[Message]) -> None:
         ClaimPrepared: ["node-agent"],
         PodRequested: ["webhook"],
         VoidClaim: ["allocator"],
+        GpusUsed: ["node-agent"],
     }
     assert writers == expected.get(message, ["claim-controller"])
 

@@ -13,7 +13,7 @@ from dray.kube.ports import SLICES, KubeUnavailableError
 from dray_cli import top as module
 from dray_cli.fleet import GpuFleet, Order, fleet_of, wait_reasons
 from dray_cli.gpu_inventory import gpus_of
-from dray_cli.top import headline, sections, top
+from dray_cli.top import Shown, headline, sections, top
 
 SLICES_OF_TWO = [
     slice_of("n1", device("a", "01"), device("b", "02", taint="xid-79")),
@@ -173,7 +173,9 @@ async def test_live_it_goes_on_while_the_server_is_away_and_ends_by_ctrl_c(
     monkeypatch.setattr(module, "read_fleet", read)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    live = asyncio.create_task(module._live(MemoryKube(), fleet(), "", "", "name", 0.0))
+    live = asyncio.create_task(
+        module._live(MemoryKube(), None, fleet(), Shown("", "", "name"), 0.0)
+    )
     await asyncio.wait_for(read_all.wait(), 60)
     live.cancel()
 

@@ -317,3 +317,24 @@ def test_only_nvmls_library_is_loaded_from_a_drivers_folder(tmp_path):
     (folder / LIBRARY).write_bytes(b"no library")
     with pytest.raises(OSError, match=LIBRARY):
         load_library(tmp_path)
+
+
+def test_simulated_gpus_are_busy_in_waves():
+    now = 0.0
+    gpus = SimulatedGpus("n1", "A100", 4, load="20-90/100s", clock_s=lambda: now)
+    first = [one.gpu_percent for one in gpus.read_usage()]
+    now = 25.0
+    second = [one.gpu_percent for one in gpus.read_usage()]
+    now = 50.0
+    assert first == [20, 55, 90, 55]
+    assert second == [55, 20, 55, 90]
+    busiest = gpus.read_usage()[0]
+    assert (busiest.gpu_percent, busiest.temperature_c) == (90, 76)
+    assert busiest.memory_used_bytes == int(gpus.read().gpus[0].memory_bytes * 0.9)
+    assert busiest.power_w == 367.0
+
+
+@pytest.mark.parametrize("load", ["90-20/100s", "20-120/100s", "busy", "20-90/0s"])
+def test_a_load_of_another_form_is_refused(load):
+    with pytest.raises(InvalidInputError, match="such as 20-90/300s"):
+        SimulatedGpus("n1", "A100", 1, load=load)

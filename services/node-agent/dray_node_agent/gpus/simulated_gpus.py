@@ -4,8 +4,11 @@ Their uuids are derived from the node's name and stay the same after a restart. 
 GPUs unhealthy: one line per GPU with its index or uuid, and a reason (``3 xid-79``).
 """
 
+import math
 import re
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid5
 
@@ -32,6 +35,9 @@ _LINKED = ("A100", "H100", "H200", "B200", "GB200", "V100")
 """Models whose GPUs are all connected by NVLink."""
 SLICES = 7
 """Compute slices of a card that MIG divides."""
+_LOAD = re.compile(r"([0-9]{1,3})-([0-9]{1,3})/([1-9][0-9]{0,5})s")
+_IDLE_C, _WARMER_C = 35, 45
+_IDLE_W, _MORE_W = 70, 330
 _PROFILE = re.compile(r"(?P<slices>[1-7])g\.(?P<gib>[1-9][0-9]{0,2})gb")
 MODELS = tuple(_PRODUCTS)
 """Models that can be simulated."""
@@ -42,10 +48,13 @@ class SimulatedGpus:
 
     ``stand_in``: path of a device file that containers see as ``/dev/nvidia0`` and so on; without
     it they see none. ``mig``: the profile of the instances that all GPUs are divided in, such as
-    ``1g.10gb``; empty: they are not divided.
+    ``1g.10gb``; empty: they are not divided. ``load``: how busy they are, such as ``20-90/300s``:
+    between 20 and 90 percent, in waves of 300 s, each GPU a bit later than the one before it;
+    empty: they are idle.
 
     Raises:
-        InvalidInputError: the model is unknown, or a GPU has no room for an instance.
+        InvalidInputError: the model is unknown, a GPU has no room for an instance, or the load has
+            another form.
     """
 
     def __init__(
@@ -56,6 +65,8 @@ class SimulatedGpus:
         health_file: Path | None = None,
         stand_in: Path | None = None,
         mig: str = "",
+        load: str = "",
+        clock_s: Callable[[], float] = time.time,
     ) -> None:
         if model not in _PRODUCTS:
             raise InvalidInputError(
@@ -63,6 +74,8 @@ class SimulatedGpus:
             )
         product, memory_gib = _PRODUCTS[model]
         half = (count + 1) // 2
+        self._load = _Load.parsed(load)
+        self._clock_s = clock_s
         self._health_file = health_file
         cards = tuple(
             Gpu(
@@ -96,8 +109,12 @@ class SimulatedGpus:
         return GpuSnapshot(tuple(gpus), driver_version="simulated")
 
     def read_usage(self) -> tuple[GpuUsage, ...]:
-        """Nothing runs on them."""
-        return tuple(GpuUsage(gpu.uuid, memory_used_bytes=0) for _, gpu in self._gpus)
+        """As the load says; no process runs on them."""
+        if self._load is None:
+            return tuple(GpuUsage(gpu.uuid, memory_used_bytes=0) for _, gpu in self._gpus)
+        now_s, count = self._clock_s(), len(self._gpus)
+        shares = (self._load.at(now_s, place / count) for place in range(count))
+        return tuple(_usage(gpu, share) for (_, gpu), share in zip(self._gpus, shares, strict=True))
 
     def set_time_slice(self, uuid: str, number: int) -> None:
         """Nothing runs on them."""
@@ -117,6 +134,44 @@ class SimulatedGpus:
             return {}
         entries = [line.split(maxsplit=1) for line in lines if line.strip()]
         return {entry[0]: entry[1].strip() if len(entry) > 1 else "unhealthy" for entry in entries}
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A wave between two percents."""
+
+    least: int
+    most: int
+    period_s: int
+
+    @classmethod
+    def parsed(cls, text: str) -> "_Load | None":
+        """Raises InvalidInputError."""
+        if not text:
+            return None
+        form = _LOAD.fullmatch(text)
+        if form is None or not int(form[1]) <= int(form[2]) <= 100:
+            raise InvalidInputError(
+                f"load {text!r} of simulated GPUs: expected two percents and a period in seconds, "
+                "such as 20-90/300s"
+            )
+        return cls(int(form[1]), int(form[2]), int(form[3]))
+
+    def at(self, now_s: float, phase: float) -> float:
+        """The busy part, from 0 to 1. ``phase``: how far behind, in periods."""
+        wave = (1 - math.cos(2 * math.pi * (now_s / self.period_s - phase))) / 2
+        return (self.least + (self.most - self.least) * wave) / 100
+
+
+def _usage(gpu: Gpu, share: float) -> GpuUsage:
+    return GpuUsage(
+        gpu.uuid,
+        memory_used_bytes=int(gpu.memory_bytes * share),
+        gpu_percent=round(share * 100),
+        memory_percent=round(share * 60),
+        temperature_c=round(_IDLE_C + _WARMER_C * share),
+        power_w=round(_IDLE_W + _MORE_W * share, 1),
+    )
 
 
 def _instances(card: Gpu, profile: str) -> Iterator[Gpu]:
