@@ -32,7 +32,7 @@ from dray.api.names import (
 from dray.bus.jetstream import connect as connect_bus
 from dray.bus.ports import Bus
 from dray.bus.topology import EVENTS_STREAM
-from dray.kube.ports import PODS, SLICES, Changed, Kube, Object
+from dray.kube.ports import NODES, PODS, SLICES, Changed, Kube, Object
 from dray.messages.base import decode, subject_prefix
 from dray.messages.events import ClaimPrepared
 from dray_sandbox.layout import SimulatedNode, StackOptions
@@ -55,6 +55,10 @@ class Bench:
     bus: Bus
     started_s: dict[str, float] = field(default_factory=dict)
     """When a pod's container was seen to run, by name."""
+    runs: dict[str, str] = field(default_factory=dict)
+    """Which container of a pod that is, by the pod's name."""
+    published_s: float = 0.0
+    """When a slice of the node was seen to come or change."""
     prepared_ms: dict[str, float] = field(default_factory=dict)
     """What the preparation of a claim took, by the claim's name, which begins with its pod's."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -72,9 +76,18 @@ class Bench:
             if isinstance(event, Changed):
                 statuses = event.object.get("status", {}).get("containerStatuses") or ()
                 if statuses and "running" in statuses[0].get("state", {}):
-                    name = event.object["metadata"]["name"]
-                    self.started_s.setdefault(name, time.monotonic())
-                    self.changed.set()
+                    name, container = event.object["metadata"]["name"], statuses[0]["containerID"]
+                    if self.runs.get(name) != container:
+                        self.runs[name] = container
+                        self.started_s[name] = time.monotonic()
+                        self.changed.set()
+
+    async def watch_slices(self) -> None:
+        """Loop: note when the node's slices change."""
+        async for event in self.kube.watch(SLICES, field_selector=f"spec.nodeName={NODE}"):
+            if isinstance(event, Changed):
+                self.published_s = time.monotonic()
+                self.changed.set()
 
     async def read_events(self) -> None:
         """Loop: note how long preparations took."""
@@ -146,12 +159,20 @@ def pod(name: str, gpus: int) -> Object:
     return {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
 
 
+def real_node() -> SimulatedNode:
+    """The node."""
+    return SimulatedNode(NODE, "A100", GPUS, {POOL_LABEL: POOL})
+
+
 @asynccontextmanager
 async def bench() -> AsyncIterator[Bench]:
     """A stack of one real node."""
-    node = SimulatedNode(NODE, "A100", GPUS, {POOL_LABEL: POOL})
     options = StackOptions(
-        name="bench-node", control_plane="real", kubelet="real", nodes=(node,), log_level="warning"
+        name="bench-node",
+        control_plane="real",
+        kubelet="real",
+        nodes=(real_node(),),
+        log_level="warning",
     )
     async with Stack(options) as stack:
         record = stack.record
@@ -159,7 +180,10 @@ async def bench() -> AsyncIterator[Bench]:
         password = record.nats_passwords["admin"]
         bus = await connect_bus(record.nats_url, name="bench", user="admin", password=password)
         made = Bench(stack, kube, bus)
-        watching = [asyncio.create_task(loop()) for loop in (made.watch_pods, made.read_events)]
+        watching = [
+            asyncio.create_task(loop())
+            for loop in (made.watch_pods, made.watch_slices, made.read_events)
+        ]
         try:
             await configure(kube)
             yield made
@@ -198,6 +222,9 @@ async def measure(samples: int, burst: int, idle_s: float) -> dict[str, Any]:
         found["agent, MiB at most"] = made.agent_mib("VmHWM")
         found["health event → taint, ms"] = percentiles([await _health(made) for _ in range(5)])
         found |= await _restart(made)
+        found |= await _born_meanwhile(made)
+        found |= await _reboot(made)
+        found |= await _join(made)
     return found
 
 
@@ -231,6 +258,60 @@ async def _restart(made: Bench) -> Mapping[str, float]:
     return {
         "agent started → socket, ms": socket_ms,
         "agent started → ready, ms": (time.monotonic() - began_s) * 1000,
+    }
+
+
+async def _born_meanwhile(made: Bench) -> Mapping[str, float]:
+    """A pod that is created while the node has no agent: the old one has ended, as at an update
+    without overlap, and the new one starts."""
+    await made.stack.runner.stop(AGENT)
+    created_s = time.monotonic()
+    await made.kube.create(PODS, pod("meanwhile", 1), "default")
+    await made.stack.restart(AGENT)
+    await made.until(lambda: "meanwhile" in made.started_s)
+    await made.kube.delete(PODS, "meanwhile", "default", grace_period_s=0)
+    took_ms = (made.started_s["meanwhile"] - created_s) * 1000
+    return {"created while the agent is replaced → started, ms": took_ms}
+
+
+async def _reboot(made: Bench) -> Mapping[str, float]:
+    """Cut the node's power under pods, and start it again."""
+    names = [f"reboot-{number}" for number in range(GPUS)]
+    for name in names:
+        await made.kube.create(PODS, pod(name, 1), "default")
+    await made.until(lambda: all(name in made.started_s for name in names))
+    before = dict(made.runs)
+    await made.stack.stop_node(NODE)
+    began_s = time.monotonic()
+    await made.stack.start_node(real_node())
+    registered_s = time.monotonic()
+    await made.until(lambda: all(made.runs[name] != before[name] for name in names))
+    last_s = max(made.started_s[name] for name in names)
+    for name in names:
+        await made.kube.delete(PODS, name, "default", grace_period_s=0)
+    return {
+        "reboot: node started → agent registered, ms": (registered_s - began_s) * 1000,
+        "reboot: agent registered → last of 8 pods started, ms": (last_s - registered_s) * 1000,
+    }
+
+
+async def _join(made: Bench) -> Mapping[str, float]:
+    """Add the node while a pod waits for it."""
+    await made.stack.runner.stop(AGENT)
+    await made.stack.runner.stop(f"kubelet-{NODE}")
+    await made.kube.delete(NODES, NODE)
+    await made.kube.create(PODS, pod("joins", 1), "default")
+    await made.stack.restart(f"kubelet-{NODE}")
+    made.published_s = 0.0
+    await made.stack.restart(AGENT)
+    registered_s = time.monotonic()
+    await made.until(lambda: made.published_s > 0.0 and "joins" in made.started_s)
+    return {
+        "joining node: agent registered → published, ms": (made.published_s - registered_s) * 1000,
+        "joining node: agent registered → first pod started, ms": (
+            made.started_s["joins"] - registered_s
+        )
+        * 1000,
     }
 
 

@@ -102,7 +102,7 @@ class NodeFollower:
                 if self._tombstone is not None:
                     self._on_generation(self._tombstone.revision)
                     self._tombstone = None
-                self._on_state(NodeState.of(node))
+                self._on_state(NodeState.of(node, fact.device_order))
 
 
 class InventoryRefusedError(TemporaryError):

@@ -99,6 +99,9 @@ class NodeObserved(Fact, frozen=True, kw_only=True):
     """Other pools whose claims hold its devices, or may yet: mostly pools that it left."""
     also_selected_by: tuple[str, ...] = ()
     """Pools that select the node, but it is assigned to ``node.assigned_pool``."""
+    device_order: str = ""
+    """``binpack`` or ``spread``: the order in which its agent publishes devices that kube-scheduler
+    allocates, the first that fit; empty: that of their indexes."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.node.name,)

@@ -319,6 +319,17 @@ def test_only_nvmls_library_is_loaded_from_a_drivers_folder(tmp_path):
         load_library(tmp_path)
 
 
+def test_a_change_of_the_health_file_is_an_event(tmp_path):
+    file, changed = tmp_path / "unhealthy", threading.Event()
+    gpus = SimulatedGpus("n1", "A100", 2, file)
+    gpus.listen(changed.set)
+    for change in (lambda: file.write_text("0 xid-79\n"), file.unlink):
+        changed.clear()
+        change()
+        assert changed.wait(60)
+    gpus.close()
+
+
 def test_simulated_gpus_are_busy_in_waves():
     now = 0.0
     gpus = SimulatedGpus("n1", "A100", 4, load="20-90/100s", clock_s=lambda: now)

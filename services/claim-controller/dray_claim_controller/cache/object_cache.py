@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dray.api.claims import UNREAD, Claim, GivenUp
 from dray.api.groups import DEFAULT_QUEUE
+from dray.api.names import OWNER_KUBE_SCHEDULER
 from dray.api.pods import GroupKey, Node, Pod
 from dray.kube.convert import pod_from, revision_of
 from dray.kube.ports import (
@@ -482,6 +483,8 @@ class ObjectCache:
             self.group_references.put(_group_named(resource, name), new.value)
         if resource is POOLS and (known is None or spec != new.object.get("spec")):
             self._touch_nodes(concerned, revision)
+        if resource is POLICIES:
+            self._touch_nodes(self._ordered_by(name), revision)
         if resource is not POLICIES or known is None:
             self._tell_plain(resource, name, revision)
         if why:
@@ -508,6 +511,16 @@ class ObjectCache:
             self.nodes[new.name], labels = node, node.labels
         self.pool_selectors.put_node(new.name, labels)
         return []
+
+    def _ordered_by(self, policy: str) -> list[str]:
+        """The nodes whose order of devices a SchedulingConfigTemplate says."""
+        pools = self.pool_selectors.pools().values()
+        names = [
+            one.name
+            for one in pools
+            if one.template == policy and one.owner == OWNER_KUBE_SCHEDULER
+        ]
+        return [node for pool in names for node in self.pool_selectors.selected_by(pool)]
 
     def _note_watched(self, uid: str, revision: int) -> None:
         """The watch has shown this version of a claim."""
@@ -685,6 +698,8 @@ class ObjectCache:
             self.group_references.put(_group_named(resource, name), None)
         if resource is POOLS:
             self._touch_nodes(self.pool_selectors.drop_pool(name), revision)
+        if resource is POLICIES:
+            self._touch_nodes(self._ordered_by(name), revision)
         self._tell_plain(resource, name, revision)
 
     def _touch_node(self, name: str, revision: int) -> None:

@@ -13,10 +13,12 @@ from dray.api.names import (
     DEDICATED_TAINT,
     DERIVED_FROM_LABEL,
     OWNER_DRAY,
+    OWNER_KUBE_SCHEDULER,
     QOS_LABEL,
     QOS_LEVELS,
     TEMPLATE_LABEL,
 )
+from dray.api.placement import BINPACK, policy_placement
 from dray.api.pods import Node, Policy, Pool
 from dray.kube.convert import revision_of
 from dray.kube.ports import (
@@ -244,6 +246,7 @@ def _node_fact(cache: ObjectCache, name: str, known: NodeHistory) -> NodeObserve
         node=node,
         quarantined=where.quarantined,
         recalled_unix_s=where.recalled_unix_s,
+        device_order=_device_order(cache, pools.get(where.pool)),
         former=former_pools(cache, node, known.published or known.tombstone),
         also_selected_by=tuple(
             one for one in cache.pool_selectors.of_node(name) if one != node.assigned_pool
@@ -305,6 +308,15 @@ def _between_owners(node: Node, wanted: Pool | None, where: NodeMembership) -> N
     if wanted is None or where.pool or not (where.quarantined or where.leaving == wanted.name):
         return None
     return replace(_in_pool(node, wanted), pool="", owner=OWNER_DRAY)
+
+
+def _device_order(cache: ObjectCache, pool: Pool | None) -> str:
+    """By which order of devices kube-scheduler comes close to the pool's placement."""
+    if pool is None or pool.owner != OWNER_KUBE_SCHEDULER:
+        return ""
+    obj = cache.plain[POLICIES.plural].get(pool.template)
+    placement = policy_placement(None if obj is None else read(POLICIES, obj)[0])
+    return BINPACK if placement.is_aware else placement.gpu
 
 
 def _in_pool(node: Node, pool: Pool | None) -> Node:

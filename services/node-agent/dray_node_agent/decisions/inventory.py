@@ -71,7 +71,7 @@ class NodeState:
     """``binpack``, ``spread``, or empty: the order of indexes."""
 
     @classmethod
-    def of(cls, node: Node) -> "NodeState":
+    def of(cls, node: Node, device_order: str = "") -> "NodeState":
         """From the claim-controller's fact."""
         return cls(
             node.name,
@@ -85,6 +85,7 @@ class NodeState:
             node.enforcement,
             node.unhealthy_effect,
             node.unschedulable,
+            device_order,
         )
 
 

@@ -6,9 +6,11 @@ GPUs unhealthy: one line per GPU with its index or uuid, and a reason (``3 xid-7
 
 import math
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid5
 
@@ -36,6 +38,7 @@ _LINKED = ("A100", "H100", "H200", "B200", "GB200", "V100")
 SLICES = 7
 """Compute slices of a card that MIG divides."""
 _LOAD = re.compile(r"([0-9]{1,3})-([0-9]{1,3})/([1-9][0-9]{0,5})s")
+_LOOK_EVERY_S = 0.1
 _IDLE_C, _WARMER_C = 35, 45
 _IDLE_W, _MORE_W = 70, 330
 _PROFILE = re.compile(r"(?P<slices>[1-7])g\.(?P<gib>[1-9][0-9]{0,2})gb")
@@ -74,6 +77,9 @@ class SimulatedGpus:
             )
         product, memory_gib = _PRODUCTS[model]
         half = (count + 1) // 2
+        self._on_event: Callable[[], None] = lambda: None
+        self._watcher: threading.Thread | None = None
+        self._closed = threading.Event()
         self._load = _Load.parsed(load)
         self._clock_s = clock_s
         self._health_file = health_file
@@ -120,10 +126,22 @@ class SimulatedGpus:
         """Nothing runs on them."""
 
     def listen(self, on_event: Callable[[], None]) -> None:
-        """Nothing happens between two reads."""
+        """Have ``on_event`` called when the health file changes, as NVML does at an XID."""
+        self._on_event = on_event
+        if self._health_file is not None and self._watcher is None:
+            watch = partial(self._watch, self._health_file, _version(self._health_file))
+            self._watcher = threading.Thread(target=watch, name="health file", daemon=True)
+            self._watcher.start()
 
     def close(self) -> None:
-        """Nothing to release."""
+        """End the thread that watches the health file."""
+        self._closed.set()
+
+    def _watch(self, file: Path, seen: tuple[int, int]) -> None:
+        while not self._closed.wait(_LOOK_EVERY_S):
+            if (now := _version(file)) != seen:
+                seen = now
+                self._on_event()
 
     def _unhealthy(self) -> dict[str, str]:
         if self._health_file is None:
@@ -134,6 +152,15 @@ class SimulatedGpus:
             return {}
         entries = [line.split(maxsplit=1) for line in lines if line.strip()]
         return {entry[0]: entry[1].strip() if len(entry) > 1 else "unhealthy" for entry in entries}
+
+
+def _version(file: Path) -> tuple[int, int]:
+    """Another one after each change of a file; of a file that is not there."""
+    try:
+        status = file.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_ino
 
 
 @dataclass(frozen=True, slots=True)
