@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from dray.api.claims import last_attempt_before
 from dray.messages.decisions import Decided, DecidedGroup
+from dray.messages.group_parts import NO_GROUP_PARTS
 from tools.model_checker.bounds import Bound, PublicationMode
 from tools.model_checker.executors import Executors
 from tools.model_checker.replicas import EPOCH, Appended, ModelReplicas
@@ -234,22 +235,17 @@ class ReplicaSteps:
         return known
 
     def _whole_decisions(self, log: tuple[int, ...]) -> Iterator[tuple[int, float]]:
-        parts: list[int] = []
-        last: DecidedGroup | None = None
+        parts = NO_GROUP_PARTS
         for record in log:
             read = self.replicas.records[record]
-            group = read if isinstance(read, DecidedGroup) else None
-            if group is None or not group.follows(last):
-                parts = []
-            last = group if group is not None and group.follows(last) else None
-            if group is not None and last is None:
-                continue
-            parts.append(record)
-            if group is None or group.part == group.parts:
-                for one in parts:
-                    for number in self.decisions_of(one):
-                        yield number, read.now_unix_s
-                parts, last = [], None
+            parts = parts.followed_by(read)
+            if not isinstance(read, DecidedGroup):
+                numbers = self.decisions_of(record)
+            else:
+                pods = parts.pods if parts.is_complete else ()
+                numbers = tuple(map(self._executors.number, pods))
+            for number in numbers:
+                yield number, read.now_unix_s
 
     def decisions_of(self, record: int) -> tuple[int, ...]:
         known = self._decisions.get(record)

@@ -140,12 +140,6 @@ class DecidedGroup(Decided, frozen=True, kw_only=True, tag="decided-group"):
     part: int = 1
     parts: int = 1
 
-    def follows(self, before: "DecidedGroup | None") -> bool:
-        """Whether it is the next part after ``before``, or a first part."""
-        if before is None or self.part == 1:
-            return self.part == 1
-        return (self.part, self.parts) == (before.part + 1, before.parts)
-
 
 class WaitingPeer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Another pod that waits for the reasons of a record."""

@@ -28,6 +28,7 @@ from dray.messages.decisions import (
     ReservedClaim,
     Waiting,
 )
+from dray.messages.group_parts import NO_GROUP_PARTS, GroupParts
 from dray_allocator.scoring.fragmentation.score import NodeWorths
 from dray_allocator.scoring.fragmentation.workload_model import WorkloadModel
 from dray_allocator.state.facts import NOTHING, Changes
@@ -89,7 +90,7 @@ class LogFold:
     """The workload model of the last decisions, if the policy learns."""
     parts: CheckpointParts = NO_PARTS
     """Parts of a checkpoint of which further ones are to come."""
-    group_parts: tuple[DecidedGroup, ...] = ()
+    group_parts: GroupParts = NO_GROUP_PARTS
     """The same of a decision on a group."""
     is_whole: bool = True
     """Whether everything up to ``sequence`` is known: the reader began with the first record, or
@@ -138,17 +139,12 @@ class LogFold:
 
     def _decided_group(self, record: DecidedGroup) -> Changes:
         """Count a decision once its last part is read."""
-        last = self.group_parts[-1] if self.group_parts else None
-        if not record.follows(last):
-            return NOTHING  # Its first parts are trimmed, or were never written.
-        parts = (record,) if record.part == 1 else (*self.group_parts, record)
-        if record.part < record.parts:
-            self.group_parts = parts
+        parts = self.group_parts = self.group_parts.followed_by(record)
+        if not parts.is_complete:
             return NOTHING
-        self.group_parts = ()
+        self.group_parts = NO_GROUP_PARTS
         self.learned = record.learned or self.learned
-        pods = tuple(pod for part in parts for pod in part.pods)
-        return self.count(pods, record.now_unix_s)
+        return self.count(parts.pods, record.now_unix_s)
 
     def _advance(self, sequence: int, record: AnyRecord) -> None:
         if self.sequence == 0:
@@ -157,7 +153,7 @@ class LogFold:
         self.sequence = sequence
         self.parts = self.parts.followed_by(record)
         if not isinstance(record, DecidedGroup):
-            self.group_parts = ()
+            self.group_parts = NO_GROUP_PARTS
         self.facts_sequence = max(self.facts_sequence, record.facts_sequence)
         self.since_checkpoint += 1
 

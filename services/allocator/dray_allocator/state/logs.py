@@ -86,7 +86,7 @@ def forget_appended(state: AllocatorState, domain: SchedulingDomain) -> None:
     forgotten = domain.forget_appended() if domain.appended else []
     state.index.appending.pop(domain.name, None)
     # Parts of a decision that were read back count no longer without the others.
-    for record in (*forgotten, *(domain.current.group_parts if forgotten else ())):
+    for record in (*forgotten, *(domain.current.group_parts.parts if forgotten else ())):
         state.requeue(subjects(record), domain)
         if isinstance(record, Released):  # Its reservations are assumed again.
             claims = (domain.current.claims.get(one.claim_uid) for one in record.releases)

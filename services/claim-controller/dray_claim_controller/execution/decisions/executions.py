@@ -14,6 +14,7 @@ from dray.messages.decisions import (
     Waiting,
 )
 from dray.messages.facts import CheckpointPosition
+from dray.messages.group_parts import NO_GROUP_PARTS, GroupParts
 
 COMMITTED = "committed"
 
@@ -74,7 +75,7 @@ class OpenExecutions:
     """Complete checkpoints of the log, oldest first: where readers may begin."""
     decided: tuple[str, ...] = ()
     """UIDs of the pods that the last record has decided."""
-    _group_parts: tuple[DecidedGroup, ...] = ()
+    _group_parts: GroupParts = NO_GROUP_PARTS
     """Parts of a decision on a group of which further ones are to come."""
     _pod_of_claim: dict[str, str] = field(default_factory=dict)
     _parts: CheckpointParts = NO_PARTS
@@ -96,17 +97,11 @@ class OpenExecutions:
             self._begin_again()
         self.sequence = sequence
         self.decided = ()
-        group_parts, self._group_parts = self._group_parts, ()
+        group_parts = self._group_parts = self._group_parts.followed_by(record)
         match record:
-            case DecidedGroup() if record.follows(group_parts[-1] if group_parts else None):
-                parts = (record,) if record.part == 1 else (*group_parts, record)
-                if record.part < record.parts:
-                    self._group_parts = parts
-                else:
-                    pods = tuple(pod for part in parts for pod in part.pods)
-                    self._decide_all(record, pods, traceparent, cause)
             case DecidedGroup():
-                pass  # Its first parts are trimmed, or were never written.
+                if group_parts.is_complete:
+                    self._decide_all(record, group_parts.pods, traceparent, cause)
             case Decided(pods=pods):
                 self._decide_all(record, pods, traceparent, cause)
             case Waiting():

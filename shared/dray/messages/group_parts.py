@@ -1,0 +1,37 @@
+"""Decisions on groups in several records of a log, as their readers put them together. Pure."""
+
+from dataclasses import dataclass
+
+from dray.messages.decisions import AnyRecord, DecidedGroup, PodDecision
+
+
+@dataclass(frozen=True, slots=True)
+class GroupParts:
+    """The parts of a decision on a group that were read, in their order."""
+
+    parts: tuple[DecidedGroup, ...] = ()
+
+    def followed_by(self, record: AnyRecord) -> "GroupParts":
+        """After the next record: a record that is not the next part ends a decision of which the
+        first parts are trimmed, or the last ones were never written."""
+        if not isinstance(record, DecidedGroup):
+            return NO_GROUP_PARTS
+        if record.part == 1:
+            return GroupParts((record,))
+        last = self.parts[-1] if self.parts else None
+        if last is None or (record.part, record.parts) != (last.part + 1, last.parts):
+            return NO_GROUP_PARTS
+        return GroupParts((*self.parts, record))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all parts were read."""
+        return bool(self.parts) and self.parts[-1].part == self.parts[-1].parts
+
+    @property
+    def pods(self) -> tuple[PodDecision, ...]:
+        """The decisions of all parts."""
+        return tuple([pod for part in self.parts for pod in part.pods])
+
+
+NO_GROUP_PARTS = GroupParts()
