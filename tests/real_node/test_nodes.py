@@ -41,6 +41,11 @@ async def test_a_drained_node_keeps_no_gpu_and_serves_again_when_it_may(
     await real_cluster.kubectl("drain", node, "--timeout=60s")
     assert real_cluster.cdi_files(node) == []
     assert before not in await real_cluster.pods()
+
+    async def has_no_slices() -> bool:
+        return await real_cluster.slice_generation(node) == 0
+
+    await real_cluster.until(has_no_slices, f"slices of {node} deleted")
     await real_cluster.kubectl("uncordon", node)
     await real_cluster.kubectl("rollout", "status", "deployment/drained", "--timeout=60s")
 

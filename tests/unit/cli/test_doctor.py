@@ -404,7 +404,8 @@ async def test_the_bytes_of_the_store_are_shown() -> None:
         await bus.ensure(spec)
     await bus.append(Outgoing("dray.decision.fast.1", b"x" * 3 * 2**20), expected_last=0)
     store = await on_bus.store_finding(bus, (a_pool(),))
-    taken = "3.0 MiB in 7 streams; the largest is DRAY_DECISIONS_fast_1 with 3.0 MiB"
+    streams = len(STREAMS) + 1
+    taken = f"3.0 MiB in {streams} streams; the largest is DRAY_DECISIONS_fast_1 with 3.0 MiB"
     assert store.text == f"{taken}; its limit is not known (DRAY_STREAMS__STORE)"
     for used_mib, grade, text in ((7, "ok", "7.0 MiB of 10.0 MiB are"), (8, "lesser", "is full")):
         await bus.publish(a_tick(used_mib, store_bytes=used_mib * MIB, store_limit_bytes=10 * MIB))
