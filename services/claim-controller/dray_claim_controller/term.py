@@ -82,66 +82,18 @@ class LeaderTerm:
         self._unlimited: dict[str, None] = {}
         """Streams of which it was logged that they are kept without a limit in bytes."""
         self._dependencies = dependencies
-        settings, informers, clock = (
-            dependencies.settings,
-            dependencies.informers,
-            dependencies.clock,
-        )
-        bus, kube, instance = dependencies.bus, dependencies.kube, dependencies.settings.instance
+        bus, kube, informers = dependencies.bus, dependencies.kube, dependencies.informers
+        clock, settings = dependencies.clock, dependencies.settings
         writes = self._writes = ExecutionWrites(kube, dependencies.timeout_s)
-        self.publisher = Publisher(
-            bus,
-            informers.cache,
-            clock,
-            instance=instance,
-            node_moves=NodeMoves(
-                self._left_at, self._closing, settings.owner.quarantine, self._keeps_taints
-            ),
-            tick_s=settings.publishing.tick,
-            evaluate=informers.evaluate,
-            cause_of=informers.cause_of,
-        )
-        self.feature_gates = FeatureGateReconciler(
-            kube,
-            self.publisher,
-            clock,
-            namespace=settings.namespace,
-            look_every_s=settings.probing.look_every,
-            ask_every_s=settings.probing.ask_every,
-            allocating_scheduler=settings.owner.allocating_scheduler,
-        )
-        self.reporter = Reporter(
-            kube,
-            bus,
-            informers,
-            clock,
-            writes,
-            instance=instance,
-            patience_s=settings.publishing.report_patience,
-            too_large=lambda: self.publisher.too_large,
-        )
+        self.publisher = self._make_publisher()
+        self.feature_gates = self._make_feature_gates()
+        self.reporter = self._make_reporter()
         self.voids = VoidWriter(kube, informers, clock, writes, self.reporter.warn)
         self.epochs = Epochs(
-            bus, kube, informers, self.publisher, clock, self.voids, instance=instance
+            bus, kube, informers, self.publisher, clock, self.voids, instance=settings.instance
         )
         rollback = Rollback(informers, writes, self.voids)
-        self.executor = PodExecutor(
-            informers,
-            clock,
-            ExecutorEnvironment(
-                self.epochs.current,
-                self._keeps_timestamp,
-                self._progress,
-                self.publisher.now_unix_s,
-            ),
-            writes,
-            rollback,
-            concurrency=settings.execution.concurrency,
-            watch_timeout_s=settings.execution.watch_timeout,
-            binding_timeout_s=settings.execution.binding_timeout,
-            give_up_after_s=settings.execution.give_up_after,
-            hook=dependencies.hook,
-        )
+        self.executor = self._make_executor(rollback)
         self.followers = Followers(
             bus,
             informers,
@@ -152,30 +104,8 @@ class LeaderTerm:
             nodes_of=self.publisher.nodes_of,
             published=self.publisher.domain,
         )
-        self.groups = GroupReconciler(
-            kube,
-            informers,
-            clock,
-            writes=writes,
-            rollback=rollback,
-            executions=lambda: self.followers.executions,
-            executing=self.executor.executing,
-            every_s=settings.publishing.status_every,
-            timeout_s=settings.groups.timeout,
-            grace_s=settings.groups.grace,
-            acts_for_volcano=VOLCANO_SCHEDULER in settings.groups.scheduler_names,
-        )
-        self.trimmer = LogTrimmer(
-            bus,
-            informers,
-            self.publisher,
-            self.epochs,
-            clock,
-            executions=lambda: self.followers.executions,
-            keep=Retention(settings.logs.keep_for, settings.logs.keep_bytes),
-            every_s=settings.logs.trim_every,
-            store_bytes=settings.streams.store,
-        )
+        self.groups = self._make_groups(rollback)
+        self.trimmer = self._make_trimmer()
         self.store_status = StoreStatus(clock)
         self.pools: PoolReconciler | None = None
         """Once the term runs."""
@@ -187,16 +117,128 @@ class LeaderTerm:
             note=self.reporter.note,
             after_s=settings.execution.prepare_again_after,
         )
-        self.inventories = InventoryServer(
+        self.inventories = self._make_inventories()
+        self.recovery = self._make_recovery(rollback)
+
+    def _make_publisher(self) -> Publisher:
+        given = self._dependencies
+        bus, informers, clock, settings = given.bus, given.informers, given.clock, given.settings
+        return Publisher(
+            bus,
+            informers.cache,
+            clock,
+            instance=settings.instance,
+            node_moves=NodeMoves(
+                self._left_at, self._closing, settings.owner.quarantine, self._keeps_taints
+            ),
+            tick_s=settings.publishing.tick,
+            evaluate=informers.evaluate,
+            cause_of=informers.cause_of,
+        )
+
+    def _make_feature_gates(self) -> FeatureGateReconciler:
+        given = self._dependencies
+        kube, clock, settings = given.kube, given.clock, given.settings
+        return FeatureGateReconciler(
+            kube,
+            self.publisher,
+            clock,
+            namespace=settings.namespace,
+            look_every_s=settings.probing.look_every,
+            ask_every_s=settings.probing.ask_every,
+            allocating_scheduler=settings.owner.allocating_scheduler,
+        )
+
+    def _make_reporter(self) -> Reporter:
+        given = self._dependencies
+        bus, kube, informers, clock, settings = (
+            given.bus,
+            given.kube,
+            given.informers,
+            given.clock,
+            given.settings,
+        )
+        return Reporter(
+            kube,
+            bus,
+            informers,
+            clock,
+            self._writes,
+            instance=settings.instance,
+            patience_s=settings.publishing.report_patience,
+            too_large=lambda: self.publisher.too_large,
+        )
+
+    def _make_executor(self, rollback: Rollback) -> PodExecutor:
+        given = self._dependencies
+        informers, clock, settings = given.informers, given.clock, given.settings
+        return PodExecutor(
+            informers,
+            clock,
+            ExecutorEnvironment(
+                self.epochs.current,
+                self._keeps_timestamp,
+                self._progress,
+                self.publisher.now_unix_s,
+            ),
+            self._writes,
+            rollback,
+            concurrency=settings.execution.concurrency,
+            watch_timeout_s=settings.execution.watch_timeout,
+            binding_timeout_s=settings.execution.binding_timeout,
+            give_up_after_s=settings.execution.give_up_after,
+            hook=self._dependencies.hook,
+        )
+
+    def _make_groups(self, rollback: Rollback) -> GroupReconciler:
+        given = self._dependencies
+        kube, informers, clock, settings = given.kube, given.informers, given.clock, given.settings
+        return GroupReconciler(
+            kube,
+            informers,
+            clock,
+            writes=self._writes,
+            rollback=rollback,
+            executions=lambda: self.followers.executions,
+            executing=self.executor.executing,
+            every_s=settings.publishing.status_every,
+            timeout_s=settings.groups.timeout,
+            grace_s=settings.groups.grace,
+            acts_for_volcano=VOLCANO_SCHEDULER in settings.groups.scheduler_names,
+        )
+
+    def _make_trimmer(self) -> LogTrimmer:
+        given = self._dependencies
+        bus, informers, clock, settings = given.bus, given.informers, given.clock, given.settings
+        return LogTrimmer(
+            bus,
+            informers,
+            self.publisher,
+            self.epochs,
+            clock,
+            executions=lambda: self.followers.executions,
+            keep=Retention(settings.logs.keep_for, settings.logs.keep_bytes),
+            every_s=settings.logs.trim_every,
+            store_bytes=settings.streams.store,
+        )
+
+    def _make_inventories(self) -> InventoryServer:
+        given = self._dependencies
+        bus, informers, clock, settings = given.bus, given.informers, given.clock, given.settings
+        return InventoryServer(
             bus,
             informers.cache,
             self.publisher,
             clock,
-            instance=instance,
+            instance=settings.instance,
             label=self._label_node,
             on_registered=self.preparation.agent_registered,
         )
-        self.recovery = PodRecovery(
+
+    def _make_recovery(self, rollback: Rollback) -> PodRecovery:
+        given = self._dependencies
+        informers, clock, settings = given.informers, given.clock, given.settings
+        return PodRecovery(
             informers,
             clock,
             rollback,
@@ -285,47 +327,12 @@ class LeaderTerm:
         self._dependencies.informers.apply_response(NODES, answer)
 
     def _loops(self, created: str) -> dict[str, Awaitable[None]]:
-        dependencies, settings = self._dependencies, self._dependencies.settings
-        kube, informers, clock = dependencies.kube, dependencies.informers, dependencies.clock
-        templates = TemplateReconciler(
-            kube,
-            informers,
-            clock,
-            dray_namespace=settings.namespace,
-            warn=self.reporter.warn,
-            report_wait=self.reporter.report_wait,
+        given = self._dependencies
+        pools = self.pools = self._make_pools()
+        accounting = AccountingClaimReconciler(
+            given.kube, given.informers, given.clock, warn=self.reporter.warn
         )
-        accounting = AccountingClaimReconciler(kube, informers, clock, warn=self.reporter.warn)
-        collector = GarbageReconciler(
-            kube,
-            informers,
-            clock,
-            after_s=settings.templates.unused_after,
-            every_s=settings.templates.collect_every,
-        )
-        pools = self.pools = PoolReconciler(
-            kube,
-            informers,
-            self.publisher,
-            clock,
-            executions=lambda: self.followers.executions,
-            warn=self.reporter.warn_pool,
-            every_s=settings.publishing.status_every,
-            allocates=settings.owner.allocating_scheduler,
-            serving=ServingReplicas(dependencies.bus, clock),
-            is_silent=self._is_silent,
-        )
-        owners = OwnerReconciler(
-            kube,
-            informers,
-            self.publisher,
-            clock,
-            warn=self.reporter.warn,
-            writes=self._writes,
-            every_s=settings.publishing.status_every,
-            allocates=settings.owner.allocating_scheduler,
-        )
-        commands = VoidCommands(dependencies.bus, informers, clock, self.voids)
+        commands = VoidCommands(given.bus, given.informers, given.clock, self.voids)
         return {
             "publish": self._publish(),
             "tick": self._tick(),
@@ -336,17 +343,76 @@ class LeaderTerm:
             "trim": self.trimmer.run(),
             "commands": commands.run(),
             "voids": self.voids.run(),
-            "templates": templates.run(),
+            "templates": self._make_templates().run(),
             "accounting": accounting.run(),
-            "collect": collector.run(),
+            "collect": self._make_garbage().run(),
             "stuck": self.recovery.run(),
             "prepare": self.preparation.run(),
             "pools": pools.run(),
-            "owners": owners.run(),
+            "owners": self._make_owners().run(),
             "groups": self.groups.run(),
             "abilities": self.feature_gates.run(self._revision),
-            "reports": self.reporter.run(look_every_s=settings.publishing.report_every),
+            "reports": self.reporter.run(look_every_s=given.settings.publishing.report_every),
         }
+
+    def _make_templates(self) -> TemplateReconciler:
+        given = self._dependencies
+        kube, informers, clock, settings = given.kube, given.informers, given.clock, given.settings
+        return TemplateReconciler(
+            kube,
+            informers,
+            clock,
+            dray_namespace=settings.namespace,
+            warn=self.reporter.warn,
+            report_wait=self.reporter.report_wait,
+        )
+
+    def _make_garbage(self) -> GarbageReconciler:
+        given = self._dependencies
+        kube, informers, clock, settings = given.kube, given.informers, given.clock, given.settings
+        return GarbageReconciler(
+            kube,
+            informers,
+            clock,
+            after_s=settings.templates.unused_after,
+            every_s=settings.templates.collect_every,
+        )
+
+    def _make_pools(self) -> PoolReconciler:
+        given = self._dependencies
+        bus, kube, informers, clock, settings = (
+            given.bus,
+            given.kube,
+            given.informers,
+            given.clock,
+            given.settings,
+        )
+        return PoolReconciler(
+            kube,
+            informers,
+            self.publisher,
+            clock,
+            executions=lambda: self.followers.executions,
+            warn=self.reporter.warn_pool,
+            every_s=settings.publishing.status_every,
+            allocates=settings.owner.allocating_scheduler,
+            serving=ServingReplicas(bus, clock),
+            is_silent=self._is_silent,
+        )
+
+    def _make_owners(self) -> OwnerReconciler:
+        given = self._dependencies
+        kube, informers, clock, settings = given.kube, given.informers, given.clock, given.settings
+        return OwnerReconciler(
+            kube,
+            informers,
+            self.publisher,
+            clock,
+            warn=self.reporter.warn,
+            writes=self._writes,
+            every_s=settings.publishing.status_every,
+            allocates=settings.owner.allocating_scheduler,
+        )
 
     async def _publish(self) -> None:
         informers, clock = self._dependencies.informers, self._dependencies.clock
