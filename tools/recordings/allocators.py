@@ -98,4 +98,4 @@ def simulate(
 
 def simulate_groups() -> Simulation:
     """The committed run with PodGroups: gangs start, lose pods and get successors."""
-    return simulate(6, before=100, moves=1500, groups=True)
+    return simulate(2, before=100, moves=1500, groups=True)
