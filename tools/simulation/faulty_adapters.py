@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from dray.api.errors import DrayError
-from dray.bus.memory import MemoryBus
+from dray.bus.memory import MemoryBus, acquire_each
 from dray.bus.ports import (
     Bus,
     BusUnavailableError,
@@ -323,6 +323,12 @@ class FaultyBus:
         return await self._connection.call(
             "acquire", key, lambda: self.inner.acquire(key, holder, ttl_s=ttl_s)
         )
+
+    async def acquire_all(
+        self, keys: Sequence[str], holder: str, *, ttl_s: float
+    ) -> list[bool | DrayError]:
+        """See ``Bus.acquire_all``."""
+        return await acquire_each(self.acquire, keys, holder, ttl_s=ttl_s)
 
     async def release(self, key: str, holder: str) -> None:
         """See ``Bus.release``."""

@@ -267,6 +267,12 @@ class JetStreamBus:
         """See ``Bus.acquire``; ``ttl_s`` is rounded up to whole seconds."""
         return await self._leases.acquire(key, holder, ttl_s)
 
+    async def acquire_all(
+        self, keys: Sequence[str], holder: str, *, ttl_s: float
+    ) -> list[bool | DrayError]:
+        """See ``Bus.acquire_all``."""
+        return await self._leases.acquire_all(keys, holder, ttl_s)
+
     async def release(self, key: str, holder: str) -> None:
         """See ``Bus.release``."""
         await self._leases.release(key, holder)

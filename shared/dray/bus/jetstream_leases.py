@@ -1,10 +1,13 @@
 """Leases: one message per key that lives as long as the lease, replaced by compare-and-set."""
 
+import asyncio
 import math
+from collections.abc import Sequence
 from typing import Final
 
+from dray.api.errors import DrayError
 from dray.bus.connection import Connection
-from dray.bus.jetstream_api import ask, last_message, store, understood
+from dray.bus.jetstream_api import ask, last_message, store, stored_sequence, understood
 from dray.bus.ports import BusUnavailableError, StaleSequenceError, StreamMissingError
 from dray.bus.session import NoRespondersError
 from dray.bus.topology import LEASE_PREFIX, LEASES_STREAM
@@ -29,6 +32,45 @@ class Leases:
             return await self._take(key, holder, ttl_s)
         except StreamMissingError as error:
             raise BusUnavailableError(str(error)) from error
+
+    async def acquire_all(
+        self, keys: Sequence[str], holder: str, ttl_s: float
+    ) -> list[bool | DrayError]:
+        """Take or renew leases; their messages are sent at once. An error stands for its
+        outcome."""
+        try:
+            session = self._connection.session()
+        except BusUnavailableError as error:
+            return [error for _ in keys]
+        messages = [
+            _message(key, holder.encode(), self._mine.get(f"{key} {holder}", 0), ttl_s)
+            for key in keys
+        ]
+        outcomes = await session.request_all(
+            [messages], stored_sequence, most=len(keys), timeout_s=_TIMEOUT_S
+        )
+        return await asyncio.gather(
+            *(
+                self._outcome(key, holder, ttl_s, outcome)
+                for key, outcome in zip(keys, outcomes, strict=True)
+            )
+        )
+
+    async def _outcome(
+        self, key: str, holder: str, ttl_s: float, stored: int | DrayError | NoRespondersError
+    ) -> bool | DrayError:
+        """Whether the lease is taken, given what became of its message."""
+        if isinstance(stored, StaleSequenceError):
+            try:
+                return await self._take_again(key, holder, ttl_s)
+            except DrayError as error:
+                return error
+        if isinstance(stored, NoRespondersError):
+            return self._nobody_listens()
+        if isinstance(stored, DrayError):
+            return stored
+        self._mine[f"{key} {holder}"] = stored
+        return True
 
     async def release(self, key: str, holder: str) -> None:
         """Release the lease if ``holder`` has it."""
@@ -61,32 +103,39 @@ class Leases:
 
     async def _take(self, key: str, holder: str, ttl_s: float) -> bool:
         mine = f"{key} {holder}"
-        for _ in range(2):
-            try:
-                expected = self._mine.get(mine, 0)
-                self._mine[mine] = await self._write(key, holder.encode(), expected, ttl_s)
-            except StaleSequenceError:
-                self._mine.pop(mine, None)
-                sequence, owner = await self._current(key)
-                if owner not in ("", holder):
-                    return False
-                self._mine[mine] = sequence
-            else:
-                return True
+        expected = self._mine.get(mine, 0)
+        try:
+            self._mine[mine] = await self._write(key, holder.encode(), expected, ttl_s)
+        except StaleSequenceError:
+            return await self._take_again(key, holder, ttl_s)
+        return True
+
+    async def _take_again(self, key: str, holder: str, ttl_s: float) -> bool:
+        """Take a lease that was written or lapsed since this process wrote it last."""
+        mine = f"{key} {holder}"
         self._mine.pop(mine, None)
-        return False
+        sequence, owner = await self._current(key)
+        if owner not in ("", holder):
+            return False
+        try:
+            self._mine[mine] = await self._write(key, holder.encode(), sequence, ttl_s)
+        except StaleSequenceError:
+            return False
+        return True
 
     async def _write(self, key: str, value: bytes, expected: int, ttl_s: float) -> int:
-        headers = {_EXPECTED: str(expected), "Nats-TTL": f"{max(1, math.ceil(ttl_s))}s"}
-        message = Outgoing(LEASE_PREFIX + key, value, headers)
+        message = _message(key, value, expected, ttl_s)
         try:
             return await store(self._connection.session(), message, timeout_s=_TIMEOUT_S)
         except NoRespondersError:
-            self._mine.clear()
-            raise BusUnavailableError(
-                f"no stream {LEASES_STREAM} takes leases: the claim-controller's leader makes it, "
-                "and a server of NATS has to lead it"
-            ) from None
+            raise self._nobody_listens() from None
+
+    def _nobody_listens(self) -> BusUnavailableError:
+        self._mine.clear()
+        return BusUnavailableError(
+            f"no stream {LEASES_STREAM} takes leases: the claim-controller's leader makes it, "
+            "and a server of NATS has to lead it"
+        )
 
     async def _current(self, key: str) -> tuple[int, str]:
         """Sequence and holder; (0, "") if there is no holder."""
@@ -96,3 +145,8 @@ class Leases:
         if message is None:
             return 0, ""
         return message.sequence, message.payload.decode(errors="replace")
+
+
+def _message(key: str, value: bytes, expected: int, ttl_s: float) -> Outgoing:
+    headers = {_EXPECTED: str(expected), "Nats-TTL": f"{max(1, math.ceil(ttl_s))}s"}
+    return Outgoing(LEASE_PREFIX + key, value, headers)

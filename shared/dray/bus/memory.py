@@ -314,6 +314,12 @@ class MemoryBus:
         await self._enter("acquire")
         return self.server.take_lease(key, holder, ttl_s)
 
+    async def acquire_all(
+        self, keys: Sequence[str], holder: str, *, ttl_s: float
+    ) -> list[bool | DrayError]:
+        """See ``Bus.acquire_all``."""
+        return await acquire_each(self.acquire, keys, holder, ttl_s=ttl_s)
+
     async def release(self, key: str, holder: str) -> None:
         """See ``Bus.release``."""
         await self._enter("release")
@@ -407,3 +413,19 @@ async def _answered(asked: Request, handler: Handler) -> bytes | None:
             "a request was not answered", subject=asked.subject, error=repr(error)
         )
         return None
+
+
+async def acquire_each(
+    acquire: Callable[..., Awaitable[bool]], keys: Sequence[str], holder: str, *, ttl_s: float
+) -> list[bool | DrayError]:
+    """``Bus.acquire_all`` by a call of ``acquire`` for each."""
+
+    async def outcome(key: str) -> bool | DrayError:
+        try:
+            return await acquire(key, holder, ttl_s=ttl_s)
+        except DrayError as error:
+            return error
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(outcome(key)) for key in keys]
+    return [task.result() for task in tasks]

@@ -232,6 +232,12 @@ class Bus(Protocol):
         """Take or renew the lease on ``key``; False while another holds it. It lapses by
         itself ``ttl_s`` after the last renewal. A lease is advisory, never a fence."""
 
+    async def acquire_all(
+        self, keys: Sequence[str], holder: str, *, ttl_s: float
+    ) -> list[bool | DrayError]:
+        """Take or renew many leases, as ``acquire`` does, without waiting for each. Returns the
+        outcome of each, or the error instead."""
+
     async def release(self, key: str, holder: str) -> None:
         """Release the lease if ``holder`` has it."""
 

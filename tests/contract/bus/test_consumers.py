@@ -214,6 +214,23 @@ async def test_a_lease_is_held_by_one_and_renewed_by_its_holder(world) -> None:
     assert await second.acquire("domain.other", "b", ttl_s=60)
 
 
+async def test_many_leases_are_taken_and_renewed_at_once(world) -> None:
+    first, second = await world.bus(), await world.bus()
+    await first.ensure(LEASES)
+    keys = [f"domain.p{number}" for number in range(300)]
+    assert await second.acquire(keys[7], "b", ttl_s=60)
+    free = [key != keys[7] for key in keys]
+    assert await first.acquire_all(keys, "a", ttl_s=60) == free
+    assert await first.acquire_all(keys, "a", ttl_s=60) == free
+    assert await second.acquire_all(keys, "b", ttl_s=60) == [not one for one in free]
+    await first.release(keys[0], "a")
+    assert await second.acquire_all(keys[:2], "b", ttl_s=60) == [True, False]
+    forgetful = await world.bus()
+    assert await forgetful.acquire_all(keys[1:4], "a", ttl_s=60) == [True] * 3
+    assert await first.acquire_all(keys[1:4], "a", ttl_s=60) == [True] * 3
+    assert await first.acquire_all((), "a", ttl_s=60) == []
+
+
 async def test_a_holder_that_forgot_its_lease_still_has_it(world) -> None:
     before, after = await world.bus(), await world.bus()
     await before.ensure(LEASES)

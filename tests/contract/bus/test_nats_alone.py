@@ -79,3 +79,9 @@ async def test_an_append_in_flight_when_the_server_dies_raises_bus_unavailable(
     await nats_world.down()
     with pytest.raises(BusUnavailableError):
         await writing
+
+
+async def test_leases_without_a_stream_are_each_refused(nats_world) -> None:
+    bus = await nats_world.bus()
+    outcomes = await bus.acquire_all(("domain.p", "domain.q"), "a", ttl_s=60)
+    assert [type(outcome) for outcome in outcomes] == [BusUnavailableError] * 2

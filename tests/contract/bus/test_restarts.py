@@ -163,12 +163,16 @@ async def test_leases_are_taken_again_after_the_store_is_lost(world, eventually)
     bus = await world.bus()
     await bus.ensure(LEASES)
     assert await bus.acquire("domain.p", "a", ttl_s=60)
+    assert await bus.acquire_all(("domain.q",), "a", ttl_s=60) == [True]
     await world.down()
     await disconnected(bus, eventually)
+    (outcome,) = await bus.acquire_all(("domain.q",), "a", ttl_s=60)
+    assert isinstance(outcome, BusUnavailableError)
     await world.up(empty=True)
     await connected(bus, eventually)
     await bus.ensure(LEASES)
     assert await bus.acquire("domain.p", "a", ttl_s=60)
+    assert await bus.acquire_all(("domain.q",), "a", ttl_s=60) == [True]
 
 
 async def test_a_closed_bus_ends_its_readers(world) -> None:

@@ -1,12 +1,14 @@
 """Allocators on one bus, and a stand-in for the claim-controller."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from dray.api import names
 from dray.api.claims import Claim, ClaimSpec, DeviceRequest
 from dray.api.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
+from dray.api.errors import DrayError
 from dray.api.pods import Node, Pod, PodClaim, Policy, Pool
+from dray.bus.memory import acquire_each
 from dray.bus.ports import Bus
 from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
 from dray.messages.base import Message, Outgoing, encode
@@ -71,6 +73,11 @@ class Wire:
 
     async def acquire(self, key: str, holder: str, *, ttl_s: float) -> bool:
         return self.believes or await self._bus.acquire(key, holder, ttl_s=ttl_s)
+
+    async def acquire_all(
+        self, keys: Sequence[str], holder: str, *, ttl_s: float
+    ) -> list[bool | DrayError]:
+        return await acquire_each(self.acquire, keys, holder, ttl_s=ttl_s)
 
     async def leases(self, prefix: str) -> tuple[str, ...]:
         return () if self.believes else await self._bus.leases(prefix)

@@ -293,28 +293,36 @@ class LeaseHolder:
                 self._log.warning("a lease can't be released; it expires", why=str(error))
 
     async def _keep(self, domains: Sequence[SchedulingDomain]) -> None:
-        """Take or renew leases, all of them at once: each waits for the server's disk. If one fails
-        by a bug, the others are cancelled: nothing goes on that nobody waits for."""
-        async with asyncio.TaskGroup() as group:
-            for domain in domains:
-                group.create_task(self._keep_one(domain))
+        """Take or renew leases, all of them at once: each waits for the server's disk."""
+        keys = [domain_lease(domain.name) for domain in domains]
+        outcomes = await self._bus.acquire_all(keys, self._instance, ttl_s=self._lease_ttl_s)
+        async with asyncio.TaskGroup() as group:  # A log that is new is asked for its end.
+            for domain, outcome in zip(domains, outcomes, strict=True):
+                group.create_task(self._apply_outcome(domain, outcome))
 
-    async def _keep_one(self, domain: SchedulingDomain) -> None:
-        try:
-            is_ours = await self._acquire(domain_lease(domain.name))
-            self._not_renewed.pop(domain.name, None)
-            if not is_ours:
-                self._leased.pop(domain.name, None)
-                await self._stand_by(domain.name)
-                return
-            self._leased[domain.name] = None
-            if domain.name not in self._served and domain.name in self._state.domains:
-                await self._serve(domain)
-        except BusUnavailableError as error:
-            if domain.name not in self._not_renewed:
-                self._not_renewed[domain.name] = None
-                self._log.warning("the lease can't be renewed", domain=domain.name, why=str(error))
+    async def _apply_outcome(self, domain: SchedulingDomain, outcome: bool | DrayError) -> None:
+        """Serve a domain whose lease is ours, and leave it otherwise. A bus that is away or refuses
+        the lease (an account that is full) is asked again."""
+        if isinstance(outcome, DrayError):
+            await self._not_kept(domain, outcome)
+            return
+        self._not_renewed.pop(domain.name, None)
+        if not outcome:
+            self._leased.pop(domain.name, None)
             await self._stand_by(domain.name)
+            return
+        self._leased[domain.name] = None
+        if domain.name not in self._served and domain.name in self._state.domains:
+            try:
+                await self._serve(domain)
+            except BusUnavailableError as error:
+                await self._not_kept(domain, error)
+
+    async def _not_kept(self, domain: SchedulingDomain, error: DrayError) -> None:
+        if domain.name not in self._not_renewed:
+            self._not_renewed[domain.name] = None
+            self._log.warning("the lease can't be renewed", domain=domain.name, why=str(error))
+        await self._stand_by(domain.name)
 
     async def _acquire(self, lease: str) -> bool:
         """Take or renew a lease.
