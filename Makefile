@@ -57,7 +57,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	fi
 	@touch $@
 
-demo: setup ## Run the main job and print each pod's timeline (KEEP=1, RECORD=1, CONTROL_PLANE=real, KUBELET=real)
+demo: setup ## Run the quick start and print each pod's timeline (KEEP=1, RECORD=1, CONTROL_PLANE=real, KUBELET=real)
 	@$(BIN)/dray demo $(if $(KUBELET),--kubelet $(KUBELET),--control-plane $(CONTROL_PLANE)) $(if $(KEEP),--keep) $(if $(RECORD),--record)
 
 docs: setup ## Build the documentation into dist/site, and check its links

@@ -19,7 +19,7 @@ _LINES_PER_REPORT = 1000
     "--batch",
     is_flag=True,
     required=True,
-    help="Answer JSON Lines, one by one. The only form that there is so far.",
+    help="Answer JSON Lines, one by one. There is no other mode yet.",
 )
 @click.option(
     "--mode",
@@ -45,7 +45,7 @@ _LINES_PER_REPORT = 1000
     help="JSON Lines for programs, or a line or more per question for people.",
 )
 def allocate(batch: bool, mode: str, file: BinaryIO, output: str) -> None:
-    """Say which devices claims get on a node, given slices, classes and what others hold.
+    """Say which devices claims get on a node, given slices, classes and other allocations.
 
     Each line is a JSON object: id, k8s (1.36), features (gates that are on), node, slices,
     classes, allocated (claims that hold devices) and claims (to be allocated, all or none), each

@@ -24,7 +24,7 @@ version_option = click.option(
     metavar="VERSION",
     default=DEFAULT_VERSION,
     show_default=True,
-    help="Version of Kubernetes, as in 1.34.",
+    help="Version of Kubernetes, such as 1.34.",
 )
 
 
@@ -41,7 +41,7 @@ gates_option = click.option(
     metavar="NAME=true|false,…",
     default="",
     callback=_gates,
-    help="Where the cluster's are not the version's defaults, as DRAListTypeAttributes=true.",
+    help="Gates that differ from the version's defaults, such as DRAListTypeAttributes=true.",
 )
 
 
@@ -54,14 +54,14 @@ gates_option = click.option(
     type=click.Choice([mode.value for mode in Mode]),
     default=Mode.NEW.value,
     show_default=True,
-    help="new: it is written into an object now; stored: it stands in one already.",
+    help="new: in an object that is created or changed now; stored: in one that is stored already.",
 )
 @click.option(
     "-f",
     "--filename",
     "file",
     type=click.File("r", encoding="utf-8", lazy=True),
-    help="ResourceSlices: say what evaluation costs on their devices, too.",
+    help="ResourceSlices: also print what evaluation on their devices costs.",
 )
 @output_option
 def check(
@@ -74,7 +74,7 @@ def check(
 ) -> None:
     """Say whether a server accepts EXPRESSION (- reads standard input), and what it costs.
 
-    Exit code 1: it is refused; the error names the place and the nearest known name.
+    Exit code 1: it is refused; the error shows the position and the nearest known name.
     """
     text = sys.stdin.read() if expression == "-" else expression
     found = judge(text, version, Mode(environment), gates)

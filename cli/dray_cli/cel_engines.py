@@ -1,4 +1,4 @@
-"""The evaluators that ``dray cel eval`` can ask: dray's own, and celpy for a second opinion."""
+"""The evaluators of ``dray cel eval``: dray's own, and celpy to compare with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

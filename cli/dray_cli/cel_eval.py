@@ -32,7 +32,7 @@ _MARKS = {True: "match", False: "no match", None: "error"}
     type=click.File("r", encoding="utf-8", lazy=True),
     help="ResourceSlices as YAML or JSON (a List too), or - for standard input.",
 )
-@click.option("--cluster", is_flag=True, help="Ask for the ResourceSlices of the cluster.")
+@click.option("--cluster", is_flag=True, help="Read the cluster's ResourceSlices.")
 @kubeconfig_option
 @click.option("--batch", is_flag=True, help="Answer JSON Lines from standard input, one by one.")
 @version_option
@@ -42,9 +42,9 @@ _MARKS = {True: "match", False: "no match", None: "error"}
     type=click.Choice(list(ENGINES)),
     default="dray",
     show_default=True,
-    help="celpy: a second opinion on the standard language, without Kubernetes' libraries.",
+    help="celpy: another implementation of standard CEL, without Kubernetes' libraries.",
 )
-@click.option("--explain", is_flag=True, help="Show each clause, and what it read.")
+@click.option("--explain", is_flag=True, help="Show each clause and the values it read.")
 @output_option
 def evaluate(
     expression: str | None,

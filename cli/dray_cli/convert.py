@@ -36,10 +36,10 @@ from dray_cli.files import name_of, naming, text_of
 def convert(
     named: tuple[TextIO, ...], flagged: tuple[TextIO, ...], output: str, explain: bool
 ) -> None:
-    """Bring manifests to the valid form of resource.k8s.io/v1; - is standard input.
+    """Convert manifests to valid resource.k8s.io/v1; - is standard input.
 
-    Documents that are valid already, and those of other groups, come out as they went in, so
-    the output can go to `kubectl apply -f -`. Warnings are always printed to standard error.
+    Documents that are already valid, and those of other API groups, are printed unchanged: the
+    output can be piped to `kubectl apply -f -`. Warnings are always printed to standard error.
     """
     files = named + flagged
     if not files:

@@ -18,7 +18,7 @@ class StillRunningError(PermanentError):
 @stack_option
 @output_option
 def down(stack: str | None, output: str) -> None:
-    """Stop a stack that `dray up` started. Done, too, if there is none.
+    """Stop a stack that `dray up` started. No stack is no error.
 
     Its objects and logs stay until the next `dray up` of this name; `dray up --keep` continues
     with them.

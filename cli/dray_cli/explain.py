@@ -385,13 +385,13 @@ def group_name(target: str) -> tuple[Resource | None, str] | None:
 @click.option(
     "--scores",
     is_flag=True,
-    help="Also print the nodes with the best scores: of the decision, or of now; needs the bus.",
+    help="Also print the nodes with the best scores, at the decision or now; needs the bus.",
 )
 @click.option(
     "--devices",
     is_flag=True,
-    help="For a pod that kube-scheduler places: evaluate the GPUs of any number, which takes a "
-    "second per 10 000.",
+    help="For a pod that kube-scheduler places: evaluate all GPUs, however many there are, which "
+    "takes a second per 10 000.",
 )
 @full_names_option
 @kubeconfig_option
@@ -411,8 +411,8 @@ def explain(
 
     For a PodGroup, say what it waits for and the state of each of its pods.
 
-    The allocator that decided keeps the scores for some time. Once they are gone, --scores shows
-    those of now; a recording has them still: `dray replay FILE --scores pod/NAME`.
+    The allocator that decided keeps the scores for some time. After that, --scores shows current
+    scores; a recording still has the old ones: `dray replay FILE --scores pod/NAME`.
     """
     short = output == "text" and not full_names
     if (group := group_name(target)) is not None:

@@ -41,8 +41,7 @@ _WIDE = ("NAME", "POOL", "MODEL", "HEALTH", "FILL", "TFLOPS", "VRAM", "UUID", "H
 def gpus(pool: str, node: str, with_usage: bool, kubeconfig: str | None, output: str) -> None:
     """List the GPUs: model, health, fill, and who holds which share.
 
-    A GPU is named by its node and its place in the order of PCI addresses, as nvidia-smi
-    numbers them.
+    A GPU's name is its node and its number in the order of PCI addresses, as in nvidia-smi.
     """
     found, usage = asyncio.run(_read(kubeconfig, pool, node, with_usage=with_usage))
     if output == "json":

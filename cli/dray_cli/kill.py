@@ -24,7 +24,7 @@ def kill(process: str, stack: str | None) -> None:
         )
     if not kill_process(record):
         raise InvalidInputError(
-            f"{process} does not run now: see with `dray status --stack {found.name}` when the "
+            f"{process} is not running now: `dray status --stack {found.name}` shows when the "
             "stack has started it again"
         )
     then = "starts it again" if found.restarts else "ends now, as --no-restart says"

@@ -43,9 +43,9 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--for", "for_s", type=DurationType(), help="Stop after so long, such as 30s.")
-@click.option("--events", type=click.IntRange(1), help="Stop after so many new facts and records.")
-@click.option("--force", is_flag=True, help="Overwrite FILE where it exists.")
+@click.option("--for", "for_s", type=DurationType(), help="Stop after this time, such as 30s.")
+@click.option("--events", type=click.IntRange(1), help="Stop after this many new facts and records.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @kubeconfig_option
 @nats_option
 @output_option
@@ -60,8 +60,8 @@ def record(
 ) -> None:
     """Record facts, decisions and journals until Ctrl-C; FILE.gz is compressed.
 
-    It begins with the state of now, so it may be started at any time. The allocator's decisions
-    are always there; what the other services decide is, where they run with DRAY_RECORD=true.
+    It begins with the current state, so it may be started at any time. It always has the
+    allocator's decisions; those of the other services only if they run with DRAY_RECORD=true.
     """
     if not force:
         _must_be_new(file)

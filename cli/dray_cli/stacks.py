@@ -37,8 +37,8 @@ kubelet_option = click.option(
     type=click.Choice(["simulated", "real"]),
     default="simulated",
     show_default=True,
-    help="What runs the nodes' pods: nothing really, or kubelet, containerd and runc in namespaces "
-    "of this machine (needs root and `--control-plane real`).",
+    help="simulated: pods get their status, but no container runs; real: kubelet, containerd and "
+    "runc run them in namespaces of this machine (needs root and `--control-plane real`).",
 )
 
 

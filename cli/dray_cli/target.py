@@ -47,7 +47,7 @@ def kubeconfig_option(command: Callable[..., Any]) -> Callable[..., Any]:
         expose_value=False,
         is_eager=True,
         callback=_choose_stack,
-        help="The local stack of that name is the cluster.",
+        help="Use the local stack of that name as the cluster.",
     )
     return by_stack(by_path(command))
 

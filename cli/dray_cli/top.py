@@ -50,7 +50,7 @@ Section = tuple[Sequence[str], Sequence[Row]]
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two readings.",
+    help="Time between two updates.",
 )
 @usage_option
 @kubeconfig_option
@@ -67,7 +67,7 @@ def top(
 ) -> None:
     """Watch pools, nodes with their GPUs, who holds them, and why pods wait.
 
-    One sign per GPU shows how full it is, ✗ an unhealthy one. Ctrl-C ends it.
+    One character per GPU shows how full it is; ✗ is an unhealthy one. Ctrl-C ends it.
     """
     live = output == "text" and not once and is_terminal()
     shown = Shown(pool, node, order)

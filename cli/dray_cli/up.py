@@ -78,8 +78,8 @@ from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
     "--services/--no-services",
     default=True,
     show_default=True,
-    help="Whether NATS and dray run, as processes; without them, real kubelets are an empty "
-    "cluster, for the chart.",
+    help="Whether to run NATS and dray's services as processes. Without them, real kubelets are "
+    "an empty cluster, in which the Helm chart can be installed.",
 )
 @click.option(
     "--keep",

@@ -21,7 +21,7 @@ namespace_option = click.option(
 
 @click.group()
 def chart() -> None:
-    """Do what the Helm chart's jobs do; they call it, people need not."""
+    """Run the Helm chart's jobs; the chart calls it, users need not."""
 
 
 @chart.command()
@@ -29,7 +29,7 @@ def chart() -> None:
 @click.option(
     "--crds",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of custom resources to bring to this release.",
+    help="Folder of this release's CustomResourceDefinitions.",
 )
 @click.option("--nats/--no-nats", default=True, help="Whether NATS is part of the installation.")
 @click.option(
@@ -40,10 +40,10 @@ def chart() -> None:
     "nats_servers",
     multiple=True,
     metavar="URL",
-    help="A server of NATS that is to load a renewed certificate; may be repeated.",
+    help="NATS server that must reload a renewed certificate; repeatable.",
 )
 @click.option("--wait", is_flag=True, help="Wait until the webhook is ready.")
-@click.option("--nats-url", default="", help="The bus, for people's command line.")
+@click.option("--nats-url", default="", help="NATS URL that users' command line connects to.")
 def prepare(
     namespace: str,
     crds: Path | None,
@@ -53,9 +53,9 @@ def prepare(
     nats_servers: tuple[str, ...],
     nats_url: str,
 ) -> None:
-    """Make what is missing, and renew what expires: custom resources, passwords, certificates.
+    """Create custom resources, passwords and certificates, and renew those that expire.
 
-    Before and after each installation and upgrade, and every day. Whatever is right stays.
+    Runs before and after each installation and upgrade, and daily. What is valid stays.
     """
 
     custom_resources = registration.read_custom_resources(crds) if crds is not None else []
@@ -87,7 +87,7 @@ def prepare(
 @chart.command()
 @namespace_option
 def uninstall(namespace: str) -> None:
-    """Take back what dray wrote, before it is uninstalled; refused while pods use its GPUs."""
+    """Remove what dray wrote, before it is uninstalled; refused while pods use its GPUs."""
 
     async def work(kube: Kube) -> None:
         await removal.refuse_while_in_use(kube)
@@ -100,7 +100,7 @@ def uninstall(namespace: str) -> None:
 @chart.command()
 @namespace_option
 def forget(namespace: str) -> None:
-    """Delete what is left after the rest is gone: ResourceSlices, and what these jobs made."""
+    """Delete what an uninstalled dray leaves: ResourceSlices, and objects that these jobs made."""
 
     async def work(kube: Kube) -> None:
         await removal.take_back_slices(kube, namespace)

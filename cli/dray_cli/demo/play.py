@@ -1,4 +1,4 @@
-"""The main job on a running stack: apply, tell each pod's story, check, explain, make room."""
+"""The quick start on a running stack: apply, show each pod, check, explain, make room."""
 
 import asyncio
 import time
@@ -40,7 +40,7 @@ class DemoReport:
 
 
 class Demo:
-    """The main job on a running stack."""
+    """The quick start on a running stack."""
 
     def __init__(self, kube: Kube, bus: Bus, examples: Path, say: Callable[[str], None]) -> None:
         self._kube = kube

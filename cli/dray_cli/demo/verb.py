@@ -43,7 +43,7 @@ def demo(
     record: bool,
     output: str,
 ) -> None:
-    """Run the main job: the user guide's manifests in, pods with their GPUs out.
+    """Run the quick start: apply the user guide's manifests and give the pods their GPUs.
 
     Starts NATS, a Kubernetes API, dray's services and three nodes with eight simulated GPUs
     each, applies examples/01-quick-start, and prints for each pod how it got its GPU.

@@ -41,7 +41,7 @@ _NO_NAMESPACE = 404
     "--namespace",
     default="default",
     show_default=True,
-    help="Where dry runs are made; nothing is stored.",
+    help="Namespace of the dry-run requests; nothing is stored.",
 )
 @click.option(
     "--deep",
@@ -55,9 +55,10 @@ _NO_NAMESPACE = 404
 def doctor(
     namespace: str, deep: bool, kubeconfig: str | None, nats: str | None, output: str
 ) -> None:
-    """Say what the cluster keeps and whether dray stands on it: webhook, slices, pools, streams.
+    """Check which features the cluster has and whether dray works on it.
 
-    What Kubernetes can do is found by asking it, with dry runs, never from its version.
+    Dry-run requests show which features Kubernetes has, whatever its version. Then the webhook,
+    slices, pools and streams are checked.
     Exit codes: 0 nothing is broken, 1 something is.
     """
     findings, looked = asyncio.run(_look(kubeconfig, nats, namespace, deep=deep))

@@ -33,13 +33,13 @@ def _seeds(_context: click.Context, _option: click.Parameter, text: str) -> tupl
 
 @click.group()
 def simulate() -> None:
-    """Try placement policies on recorded clusters, without one."""
+    """Try placement policies on recorded clusters; needs no cluster."""
 
 
 @simulate.command()
 @click.option("--nodes", required=True, type=_FILE, help="The nodes: .csv or .csv.gz.")
 @click.option(
-    "--pods", required=True, multiple=True, type=_FILE, help="The pods; may be named repeatedly."
+    "--pods", required=True, multiple=True, type=_FILE, help="The pods; repeatable."
 )
 @click.option(
     "--policy",
@@ -48,7 +48,7 @@ def simulate() -> None:
     type=click.Choice(POLICIES),
     default=(DEFAULT,),
     show_default=True,
-    help="May be named repeatedly.",
+    help="Placement policy; repeatable.",
 )
 @click.option(
     "--seeds", callback=_seeds, default="42-51", show_default=True, help="Orders of the pods."
@@ -58,9 +58,9 @@ def simulate() -> None:
     type=click.Choice(TIES),
     default="name",
     show_default=True,
-    help="Whom to take of nodes that score alike: any, or the first by name once all nodes were "
-    "given other names at random. dray's own policies go by a hash of the node's uid either way, "
-    "which the seed and this word change.",
+    help="Which of the nodes with equal scores is chosen: a random one, or the first by name, "
+    "after all nodes got random names. dray's own policies always use a hash of the node's UID, "
+    "which depends on the seed and on this option.",
 )
 @click.option("--jobs", "processes", type=click.IntRange(1, 64), default=1, show_default=True)
 @output_option
@@ -75,9 +75,9 @@ def openb(
 ) -> None:
     """Run the published protocol on the openb trace.
 
-    All pods arrive in an order that the seed gives, then copies of some, until 130 % of the
-    fleet's GPUs were asked for; none leaves. Measured is how much of the fleet's GPUs is
-    allocated, in per cent, by the time that 90, 100 and 130 % were asked for.
+    All pods arrive in an order that the seed determines, then copies of some, until they have
+    requested 130 % of the fleet's GPUs; no pod ends. The results are the percentages of the
+    fleet's GPUs that are allocated when 90, 100 and 130 % have been requested.
 
     The trace is not part of dray: docs/placement.md says where it is published.
     """

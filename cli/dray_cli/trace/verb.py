@@ -65,8 +65,8 @@ def trace(
 ) -> None:
     """Show where a pod's time went, from admission to prepared, service by service.
 
-    Needs no tracing backend: it reads the spans of the local stack, and without them what the
-    bus and Kubernetes hold. Exit code 1: nothing is known of the pod.
+    Needs no tracing backend: it reads the local stack's spans or, if there are none, messages
+    on the bus and objects in Kubernetes. Exit code 1: nothing is known about the pod.
     """
     pod = pod_name(target)
     found, gpu_names = asyncio.run(

@@ -116,7 +116,7 @@ def test_a_process_that_the_stack_lacks_is_wrong_use(stack: StackFile) -> None:
 
 def test_a_process_that_does_not_run_is_not_killed(stack: StackFile) -> None:
     done = CliRunner().invoke(kill, ["allocator"])
-    assert "allocator does not run now" in str(done.exception)
+    assert "allocator is not running now" in str(done.exception)
 
 
 def test_a_stack_that_does_not_run_is_named_with_those_that_do(stack: StackFile) -> None:
