@@ -39,7 +39,7 @@ def slices_of_text(text: str) -> list[dict[str, Any]]:
     """The ResourceSlices (Lists of them too) of a stream of documents.
 
     Raises:
-        InvalidInputError: it is no YAML, or holds no ResourceSlice.
+        InvalidInputError: it is not YAML, or holds no ResourceSlice.
     """
     documents = (yaml_adapter.plain(yaml_adapter.load(part)) for part in yaml_adapter.split(text))
     slices = [found for document in documents for found in _slices(document)]
@@ -55,7 +55,7 @@ def slices_of_file(file: TextIO) -> list[dict[str, Any]]:
     """The same of a file or standard input; errors contain its name.
 
     Raises:
-        InvalidInputError: it is no YAML, or holds no ResourceSlice.
+        InvalidInputError: it is not YAML, or holds no ResourceSlice.
     """
     text = text_of(file)
     with naming(file):
@@ -66,7 +66,7 @@ def candidates_of_text(text: str) -> list[SliceDevice]:
     """Every device of the ResourceSlices in a text.
 
     Raises:
-        InvalidInputError: it is no YAML, or holds no ResourceSlice.
+        InvalidInputError: it is not YAML, or holds no ResourceSlice.
     """
     return list(_candidates(slices_of_text(text)))
 
@@ -75,7 +75,7 @@ def candidates_of_file(file: TextIO) -> list[SliceDevice]:
     """The same of a file or standard input; errors contain its name.
 
     Raises:
-        InvalidInputError: it is no YAML, or holds no ResourceSlice.
+        InvalidInputError: it is not YAML, or holds no ResourceSlice.
     """
     text = text_of(file)
     with naming(file):

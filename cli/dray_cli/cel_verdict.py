@@ -37,7 +37,7 @@ def judge(expression: str, version: str, mode: Mode, gates: Gates = NO_GATES) ->
     """What a server of ``version``, such as ``1.36``, says to ``expression``.
 
     Raises:
-        InvalidInputError: ``version`` is none, or a gate does not change the language.
+        InvalidInputError: ``version`` is not a version, or a gate does not change the language.
     """
     where = language(version, mode, gates)
     if mode is Mode.NEW:
@@ -53,11 +53,11 @@ def language(version: str, mode: Mode, gates: Gates = NO_GATES) -> Environment:
     """The language of a server of ``version``.
 
     Raises:
-        InvalidInputError: ``version`` is none, or a gate does not change the language.
+        InvalidInputError: ``version`` is not a version, or a gate does not change the language.
     """
     if unknown := [name for name in gates if name not in _GATES]:
         raise InvalidInputError(
-            f"{unknown[0]!r} is no feature gate that changes the language; "
+            f"{unknown[0]!r} is not a feature gate that changes the language; "
             f"those that do: {', '.join(_GATES)}"
         )
     try:

@@ -18,7 +18,7 @@ class StillRunningError(PermanentError):
 @stack_option
 @output_option
 def down(stack: str | None, output: str) -> None:
-    """Stop a stack that `dray up` started. No stack is no error.
+    """Stop a stack that `dray up` started. It is not an error if there is none.
 
     Its objects and logs stay until the next `dray up` of this name; `dray up --keep` continues
     with them.

@@ -225,7 +225,7 @@ class Explanation:
         for condition in ((self.pool or {}).get("status") or {}).get("conditions") or ():
             if condition.get("type") == "Served" and condition.get("status") == "False":
                 since = condition.get("lastTransitionTime", "")
-                return f"Served by nobody since {since}: {condition.get('message', '')}"
+                return f"Served by no allocator since {since}: {condition.get('message', '')}"
         return ""
 
     def _silent(self) -> str:
@@ -364,7 +364,7 @@ def pod_name(target: str) -> str:
     """
     kind, slash, name = target.rpartition("/")
     if not name or (slash and kind not in ("pod", "pods", "po")):
-        raise click.BadParameter(f"{target!r} is no pod: name one as pod/NAME")
+        raise click.BadParameter(f"{target!r} is not a pod: name one as pod/NAME")
     return name
 
 

@@ -18,7 +18,7 @@ def text_of(file: TextIO) -> str:
     except UnicodeDecodeError as error:
         seen = error.object[error.start]
         raise InvalidInputError(
-            f"{file.name} is no text: byte {seen:#04x} at offset {error.start} is not UTF-8"
+            f"{file.name} is not a text file: byte {seen:#04x} at offset {error.start} is not UTF-8"
         ) from None
 
 

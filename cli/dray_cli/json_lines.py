@@ -44,5 +44,5 @@ def _question(line: bytes) -> Question:
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"no JSON: {error}") from None
     if not isinstance(question, dict):
-        raise InvalidInputError(f"no JSON object but {type(question).__name__}")
+        raise InvalidInputError(f"expected a JSON object, got {type(question).__name__}")
     return question

@@ -60,7 +60,7 @@ class PodLife:
     failed_prepare: FailedPrepare | None = None
     """None once its containers start."""
     waiting: tuple[str, ...] = ()
-    """Containers that wait for something else than devices: ``NAME REASON: MESSAGE``."""
+    """Containers that wait for something other than devices: ``NAME REASON: MESSAGE``."""
     unhealthy: tuple[str, ...] = ()
     """Its devices that are unhealthy, each with the reason."""
     gpus: int = 0

@@ -116,7 +116,7 @@ class PortForward:
         except aiohttp.WSServerHandshakeError as error:
             takes = "; it takes the verbs get and create on pods/portforward"
             raise PortForwardError(
-                f"{self._what} can't be reached: the server answered {error.status}"
+                f"{self._what} can't be reached: the server answered with status {error.status}"
                 f"{takes if error.status == _FORBIDDEN else ''}"
             ) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -44,7 +44,9 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--for", "for_s", type=DurationType(), help="Stop after this time, such as 30s.")
-@click.option("--events", type=click.IntRange(1), help="Stop after this many new facts and records.")
+@click.option(
+    "--events", type=click.IntRange(1), help="Stop after this many new facts and records."
+)
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @kubeconfig_option
 @nats_option

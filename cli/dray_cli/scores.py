@@ -168,7 +168,7 @@ async def _learned(bus: Bus, domain: str, epoch: int) -> Learned | None:
 def _parts(scores: PodScores, node: str, when: str) -> Iterator[str | Table]:
     yield f"Scores {when}: {scores.policy}."
     if scores.first:
-        yield f"  Before the score come {scores.first}."
+        yield f"  Compared before the score: {scores.first}."
     if not scores.nodes:
         yield f"  The pod fits on none of {scores.of_nodes} nodes."
         return

@@ -73,7 +73,7 @@ async def stage() -> Stage:
     return made
 
 
-async def test_what_fits_is_no_violation(stage: Any) -> None:
+async def test_what_fits_is_not_a_violation(stage: Any) -> None:
     for name in ("a", "b"):
         pod = await stage.pod(name)
         await stage.claim(name, "156", pod=pod)

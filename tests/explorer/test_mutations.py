@@ -63,7 +63,7 @@ def siblings_not_looked_at() -> AbstractContextManager[Any]:
 
 
 def bindings_without_revision() -> AbstractContextManager[Any]:
-    """Binds a pod whatever it says by now."""
+    """Binds a pod whatever its current annotations say."""
 
     async def bind(writes: ExecutionWrites, pod: Pod, node: str, _: Any = None) -> None:
         await writes._kube.bind(pod.name, pod.namespace, uid=pod.uid, node=node)

@@ -151,7 +151,7 @@ def test_an_allocation_that_was_rolled_back_first_may_move() -> None:
     assert made.check_all().violations == []
 
 
-def test_changes_that_a_watch_missed_before_a_relist_are_no_errors() -> None:
+def test_changes_that_a_watch_missed_before_a_relist_are_not_errors() -> None:
     made = history()
     made.apply(CLAIMS, Changed(claim("a", 5, CARDS[0])))
     made.apply(CLAIMS, Changed(claim("b", 6, CARDS[1])))

@@ -244,7 +244,7 @@ def test_an_answer_whose_patch_is_none_is_shown_as_it_is(lines):
     assert '-    "patch": "***' in divergence.difference()
 
 
-def test_broken_code_is_no_unknown_event(lines, monkeypatch):
+def test_broken_code_is_not_an_unknown_event(lines, monkeypatch):
     """An error of the code that folds must not pass for something of another version."""
 
     def broken(self, resource, event):

@@ -219,7 +219,7 @@ def test_programs_get_both_records(recording, tmp_path):
     assert data["divergence"]["recorded"] != data["divergence"]["replayed"]
 
 
-def test_a_recording_without_decisions_is_no_success(recording, tmp_path):
+def test_a_recording_without_decisions_is_not_a_success(recording, tmp_path):
     file = tmp_path / "idle.jsonl"
     write_recording(file, [line for line in read_recording(recording) if not is_record(line)])
 

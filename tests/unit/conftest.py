@@ -1,4 +1,4 @@
-"""How tests import scripts, which are no packages."""
+"""How tests import scripts, which are not packages."""
 
 import importlib
 import sys
@@ -14,7 +14,7 @@ Import = Callable[[str], ModuleType]
 
 @pytest.fixture(scope="session")
 def importing_from() -> Callable[[Path], AbstractContextManager[Import]]:
-    """Imports modules of a folder that is no package; what was imported is forgotten after."""
+    """Imports modules of a folder that is not a package; what was imported is forgotten after."""
     return _importing_from
 
 

@@ -62,7 +62,7 @@ def violations(root: Path) -> list[Violation]:
 
 
 def problems(root: Path, exceptions: Mapping[str, list[str]]) -> list[str]:
-    """Violations that are no exception, and exceptions that no longer apply, one line each."""
+    """Violations that are not exceptions, and exceptions that no longer apply, one line each."""
     found = violations(root)
     broken = {(one.rule, one.name) for one in found}
     excepted = {(rule, name) for rule, names in exceptions.items() for name in names}

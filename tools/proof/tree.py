@@ -28,7 +28,7 @@ def read_tree(root: Path) -> Tree:
     """The tree of the checkout at ``root``. Its index stays as it is.
 
     Raises:
-        NoCheckoutError: it is no checkout, or git is missing.
+        NoCheckoutError: it is not a checkout, or git is missing.
     """
     with tempfile.TemporaryDirectory() as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}

@@ -54,13 +54,13 @@ async def leader_finding(bus: Bus, now_unix_s: float) -> Finding:
         # Streams are read through a claim-controller: where none runs, none leads.
         return Finding(AREA, subject, "broken", str(error))
     if newest is None:
-        text = "none has yet: nothing is observed or carried out; does one run?"
+        text = "none has led yet: nothing is observed or carried out; does one run?"
         return Finding(AREA, subject, "broken", text)
     age_s = now_unix_s - newest.time_unix_s
     if age_s > _SILENT_S:
         text = (
-            f"the last sign of it is {age_s:.0f} s old: nothing is observed or carried out; "
-            "does one run, and what does its log say? nats-server with a full disk stores no sign, "
+            f"its last heartbeat is {age_s:.0f} s old: nothing is observed or carried out; "
+            "does one run, and what does its log say? nats-server with a full disk stores none, "
             "either"
         )
         return Finding(AREA, subject, "broken", text)
@@ -164,11 +164,11 @@ async def log_finding(bus: Bus, pool: Object) -> Finding:
 
 
 async def dead_letters(bus: Bus) -> list[Finding]:
-    """The newest message that nobody could handle, and how many there were."""
+    """The newest message that no service could process, and how many there were."""
     state = await bus.state(DEAD_STREAM)
     if state is None or state.first_sequence > state.last_sequence or not state.last_sequence:
         return []
-    subject = "messages nobody could handle"
+    subject = "undeliverable messages"
     try:
         async with asyncio.timeout(_READ_S):
             newest = await anext(bus.read(DEAD_STREAM, start=state.last_sequence))

@@ -109,6 +109,6 @@ def disagreement(probed: ClusterObserved, published: ClusterObserved) -> Finding
         return None
     text = (
         f"{'; '.join(differing)}: after an upgrade of Kubernetes it asks again within seconds; "
-        "where this stays, see its log, or restart it"
+        "if this stays, see its log, or restart it"
     )
-    return Finding(AREA, "what the claim-controller believes", "broken", text)
+    return Finding(AREA, "the claim-controller's findings", "broken", text)

@@ -74,8 +74,8 @@ async def unreadable_objects(kube: Kube) -> Finding:
     ]
     if why:
         text = (
-            f"{counted(len(why), 'object')} can't be read: what they hold counts, and nothing "
-            "further is decided about them; mend or delete them"
+            f"{counted(len(why), 'object')} can't be read: devices that they hold stay allocated, "
+            "and nothing further is decided about them; correct or delete them"
         )
         return Finding(AREA, _READ, "broken", text, tuple(why[:_MOST_NAMED]))
     return Finding(AREA, _READ, "ok", counted(sum(map(len, lists.values())), "object"))
@@ -120,7 +120,7 @@ async def webhook_answers(kube: Kube, namespace: str) -> Finding:
         await kube.create(PODS, probe_pod(namespace), namespace, dry_run=True)
     except (RefusedError, KubeUnavailableError) as error:
         if TFLOPS_REQUEST in str(error):
-            return Finding(AREA, subject, "ok", "is asked, and denies what makes no sense")
+            return Finding(AREA, subject, "ok", "is called, and denies an invalid annotation")
         if _CALLING not in str(error) and _DENIED not in str(error):
             raise  # The API server's own word: no rights, or no answer at all.
         if _CALLING in str(error):
@@ -146,7 +146,7 @@ async def admission_policies(kube: Kube) -> Finding:
     unbound = [name for name in POLICY_NAMES if name in closed and name not in denying]
     if not missing and not unbound:
         return Finding(AREA, subject, "ok", ", ".join(POLICY_NAMES))
-    faults = [f"{', '.join(missing)} missing or not failing closed"] if missing else []
+    faults = [f"{', '.join(missing)} missing or without failurePolicy: Fail"] if missing else []
     faults += [f"{', '.join(unbound)} without a binding that denies"] if unbound else []
     text = (
         f"{'; '.join(faults)}: a pod's or claim's pool and dray's annotations can be changed after "
@@ -230,7 +230,7 @@ def pool_finding(pool: Object, now_unix_s: float = 0.0) -> Finding:
     served = conditions.get("Served", {})
     if served.get("status") == "False":
         age = since(served.get("lastTransitionTime", ""), now_unix_s)
-        return Finding(AREA, subject, "broken", f"served by nobody{age}: {served['message']}")
+        return Finding(AREA, subject, "broken", f"served by no allocator{age}: {served['message']}")
     if ready["status"] != "True":
         return Finding(AREA, subject, "broken", f"not ready: {ready.get('message', '')}")
     gpus, nodes = counted(status.get("gpus", 0), "GPU"), counted(status.get("nodes", 0), "node")

@@ -82,7 +82,7 @@ def replay_journals(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
     """Ask every recorded question again; of each service up to the first other answer.
 
     Raises:
-        BadRecordingError: a line is none of a journal's.
+        BadRecordingError: a line is not from a journal.
     """
     for kind in KINDS:
         tally = outcome.services[kind.service]

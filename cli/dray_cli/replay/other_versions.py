@@ -33,6 +33,6 @@ def version_errors(what: str) -> Iterator[None]:
         RecursionError,
     ) as error:
         raise BadRecordingError(
-            f"{what} can't be taken: {type(error).__name__}: {error}; "
+            f"{what} can't be replayed: {type(error).__name__}: {error}; "
             "was it edited, or recorded by another version of dray?"
         ) from error

@@ -100,7 +100,7 @@ def records(log: LogTimeline) -> Iterator[tuple[RecordLine, AnyRecord]]:
     """The records of a log.
 
     Raises:
-        BadRecordingError: a payload is no record that this version knows.
+        BadRecordingError: a payload is not a record that this version knows.
     """
     for line in log.records:
         try:

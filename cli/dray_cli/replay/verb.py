@@ -21,7 +21,9 @@ from dray_cli.replay.run import replay
     metavar="pod/NAME",
     help="Only show the best nodes and their scores when this pod was decided.",
 )
-@click.option("-n", "--namespace", default="default", show_default=True, help="That pod's namespace.")
+@click.option(
+    "-n", "--namespace", default="default", show_default=True, help="That pod's namespace."
+)
 @output_option
 def replay_verb(file: Path, scores: str | None, namespace: str, output: str) -> None:
     """Decide everything in a recording again, with no effects, and compare byte by byte.

@@ -38,9 +38,7 @@ def simulate() -> None:
 
 @simulate.command()
 @click.option("--nodes", required=True, type=_FILE, help="The nodes: .csv or .csv.gz.")
-@click.option(
-    "--pods", required=True, multiple=True, type=_FILE, help="The pods; repeatable."
-)
+@click.option("--pods", required=True, multiple=True, type=_FILE, help="The pods; repeatable.")
 @click.option(
     "--policy",
     "policies",
@@ -147,7 +145,7 @@ def _show(groups: Sequence[Group]) -> None:
     job = groups[0][0][0]
     seeds = counted(len(groups[0]), "order", "orders")
     click.echo(
-        f"Per cent of the GPUs allocated by the time that so many per cent were asked for: the "
+        "Per cent of the GPUs allocated when so many per cent have been requested: the "
         f"mean of {seeds} of the pods ± standard deviation, ties by {job.ties}.\n"
     )
     width = max(len(one[0][0].pods.name) for one in groups)

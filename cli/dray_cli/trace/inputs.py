@@ -132,9 +132,9 @@ async def read_inputs(kube: Kube, bus: Bus | None, namespace: str, name: str) ->
         except (TimeoutError, BusUnavailableError) as error:
             # What was read so far is still true.
             why = bus.problem or str(error) or f"no end within {_READ_TIMEOUT_S:g} s"
-            silent = f"the bus was not read, which may know of it: {why}"
+            silent = f"the bus was not read, and may have messages about it: {why}"
     if found.pod is None and found.requested is None:
-        unread = "the bus was not reached, which may know of it (--nats)"
+        unread = "the bus was not reached, and may have messages about it (--nats)"
         raise NothingKnownError(
             f"pod {namespace}/{name} is not in the cluster, and "
             f"{unread if bus is None else silent}; was it another namespace (-n)?"

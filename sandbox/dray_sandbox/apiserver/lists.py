@@ -60,7 +60,7 @@ def number(text: str) -> int:
 
 
 def check_number(text: str) -> None:
-    """400 for a version that is no number."""
+    """400 for a version that is not a number."""
     if not text.isdigit():
         raise bad_request(
             f'invalid resource version: resourceVersion: Invalid value: "{text}": '
@@ -69,7 +69,7 @@ def check_number(text: str) -> None:
 
 
 def check_version(store: Store, text: str) -> None:
-    """400 for a version that is no number, 504 for a future one."""
+    """400 for a version that is not a number, 504 for a future one."""
     check_number(text)
     if int(text) > store.version:
         message = f"Timeout: Too large resource version: {text}, current: {store.version}"

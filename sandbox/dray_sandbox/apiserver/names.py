@@ -45,27 +45,27 @@ C_IDENTIFIER_TEXT = (
 
 
 def dns_label(value: str) -> list[str]:
-    """Why `value` is no DNS label; empty when it is one."""
+    """Why `value` is not a DNS label; empty when it is one."""
     return _checked(value, _LABEL, 63, LABEL_TEXT, "characters")
 
 
 def dns_subdomain(value: str) -> list[str]:
-    """Why `value` is no DNS subdomain; empty when it is one."""
+    """Why `value` is not a DNS subdomain; empty when it is one."""
     return _checked(value, _SUBDOMAIN, 253, SUBDOMAIN_TEXT, "characters")
 
 
 def c_identifier(value: str) -> list[str]:
-    """Why `value` is no C identifier; the caller checks its length."""
+    """Why `value` is not a C identifier; the caller checks its length."""
     return [] if _C_IDENTIFIER.fullmatch(value) else [C_IDENTIFIER_TEXT]
 
 
 def label_value(value: str) -> list[str]:
-    """Why `value` is no label value."""
+    """Why `value` is not a label value."""
     return _checked(value, _VALUE, 63, LABEL_VALUE_TEXT, "bytes")
 
 
 def qualified_name(value: str) -> list[str]:
-    """Why `value` is no label key, annotation key, taint key or condition type."""
+    """Why `value` is not a label key, annotation key, taint key or condition type."""
     parts = value.split("/")
     if len(parts) > 2:
         return [_TOO_MANY_SLASHES]

@@ -33,7 +33,7 @@ class ApiQuantity:
 
 
 def parse(text: str) -> ApiQuantity:
-    """Read a quantity; `ValueError` when it is none."""
+    """Read a quantity; `ValueError` if it is not one."""
     match = _SYNTAX.fullmatch(text)
     if not match:
         raise ValueError(SYNTAX_ERROR)

@@ -46,7 +46,7 @@ class SelectorRequirement:
 
 
 def parse_labels(text: str) -> list[SelectorRequirement]:
-    """Read `a=b,c in (d, e),!f`; 400 when it is none."""
+    """Read `a=b,c in (d, e),!f`; 400 if it is not one."""
     terms, position = [], 0
     while position < len(text):
         match = _TERM.match(text, position)

@@ -20,7 +20,7 @@ def keys_of(resource: ApiResource) -> MergeKeys:
 
 
 def replacement(body: Any) -> Callable[[Object | None], Object]:
-    """A PUT: the body; 400 if it is no object."""
+    """A PUT: the body; 400 if it is not an object."""
     if not isinstance(body, dict):
         raise bad_request("the body of the request is not an object")
     body.setdefault("metadata", {})

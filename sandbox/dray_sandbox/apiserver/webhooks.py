@@ -99,7 +99,7 @@ def _verdict(body: bytes, uid: str) -> WebhookVerdict:
         review = json_codec.decode(body, _ANYTHING)
         response: dict[str, Any] = review["response"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
-        raise CallFailed(f"the answer is no AdmissionReview: {error!r}") from error
+        raise CallFailed(f"the answer is not an AdmissionReview: {error!r}") from error
     if response.get("uid") != uid:
         raise CallFailed(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
     patch: list[Object] = []

@@ -92,7 +92,7 @@ class NodeCluster:
         """Start the registry with the images of ``archives``, and CoreDNS.
 
         Raises:
-            InvalidInputError: a file is no archive of images.
+            InvalidInputError: a file is not an archive of images.
             ProgramFailedError: one of them can't be started.
         """
         await asyncio.to_thread(self._add_images, archives)

@@ -88,7 +88,7 @@ class ImageStore:
                 return [name for image in manifest for name in self._add_saved(archive, image)]
         except (OSError, tarfile.TarError, KeyError, json.JSONDecodeError) as error:
             raise InvalidInputError(
-                f"{path} is no archive of images ({error}): write one with `docker save`, "
+                f"{path} is not an archive of images ({error}): write one with `docker save`, "
                 "`podman save` or `buildah push IMAGE docker-archive:FILE:NAME`"
             ) from error
 
@@ -152,7 +152,7 @@ def _read(archive: tarfile.TarFile, name: str) -> IO[bytes]:
     """The file of that name, or the one that it links to. Raises KeyError."""
     file = archive.extractfile(name)
     if file is None:
-        raise KeyError(f"{name} is no file")
+        raise KeyError(f"{name} is not a file")
     return file
 
 

@@ -45,7 +45,7 @@ class LookupServer:
         try:
             asked = msgspec.json.decode(request.payload, type=Lookup)
         except msgspec.MsgspecError as error:
-            return msgspec.json.encode(LookupReply(error=f"the question can't be read: {error}"))
+            return msgspec.json.encode(LookupReply(error=f"the request can't be read: {error}"))
         return msgspec.json.encode(await self.look_up(asked))
 
     async def look_up(self, asked: Lookup) -> LookupReply:

@@ -475,7 +475,7 @@ class LeaderTerm:
                 for name in (*(spec.name for spec in specs), *logs):
                     await dependencies.bus.raise_replicas(name)
             except (BusUnavailableError, PermanentError) as error:
-                structlog.get_logger().warning("streams were not looked at", why=str(error))
+                structlog.get_logger().warning("streams were not checked", why=str(error))
 
     def _decided(self, execution: Execution) -> None:
         self.executor.submit(execution)

@@ -255,7 +255,7 @@ class FairWorkQueue(Generic[K]):
             self.add(key)
 
     def _report(self, key: K, error: DrayError) -> None:
-        """A refusal is an error once; what is temporary is none."""
+        """Log a refusal as an error once; temporary failures are no error."""
         log = structlog.get_logger().bind(work=self._name, key=key, error=str(error))
         if isinstance(error, RefusedError) and key not in self._backoffs:
             log.error("Kubernetes refuses a request; it is tried again")

@@ -121,7 +121,7 @@ def decode(
     known that nothing is nested that deep.
 
     Raises:
-        msgspec.DecodeError: the data is no JSON, or does not fit the type.
+        msgspec.DecodeError: the data is not JSON, or does not fit the type.
     """
     if opaque and (parts := list(opaque)):
         return msgspec.convert(_decoded(data, nesting, parts), decoder.type)
@@ -132,7 +132,7 @@ def decode(
             if _OUT_OF_RANGE not in str(error):
                 raise
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # Malformed, text that is no Unicode, or deep fields that are not known.
+            pass  # Malformed, text that is not Unicode, or deep fields that are not known.
     return msgspec.convert(_decoded(data, nesting, []), decoder.type)
 
 
@@ -143,7 +143,7 @@ def opaque_parts(data: bytes) -> Iterator[Part]:
     one ``parameters``: what decodes much may wait between steps.
 
     Raises:
-        msgspec.DecodeError: the data is no JSON.
+        msgspec.DecodeError: the data is not JSON.
     """
     end = 0
     while (begin := _large_parameters(data, end)) >= 0:
@@ -226,7 +226,7 @@ def _opaque(value: object) -> Any:
     """Placeholder of a ``msgspec.Raw``: fits no type but ``object``."""
     if isinstance(value, msgspec.Raw):
         return {0: None}
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not a JSON")
 
 
 def containers(data: bytes) -> int:
@@ -307,13 +307,13 @@ def cut(data: bytes) -> Generator[None, None, Page]:
     them, or ``_LEAST_STEP_BYTES``; what cuts long lists may wait between steps.
 
     Raises:
-        msgspec.DecodeError: the data is no list.
+        msgspec.DecodeError: the data is not a list.
     """
     if (yield from _is_page_shallow(data)):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             page = _PAGE.decode(data)
             return page.metadata, [bytes(item) for item in page.items or ()]
-        # Malformed, or text that is no Unicode.
+        # Malformed, or text that is not Unicode.
     items: list[bytes] = []
     found = _ITEMS.search(data)
     first = begin = piece = last = found.end() if found is not None else len(data)

@@ -132,5 +132,5 @@ def _reply_and_headers(words: list[bytes]) -> tuple[bytes, int]:
 
 def _number(word: bytes) -> int:
     if not word.isdigit():
-        raise ProtocolError(f"nats: {word!r} is no size of a message")
+        raise ProtocolError(f"nats: {word!r} is not a size of a message")
     return int(word)

@@ -151,7 +151,7 @@ class Bus(Protocol):
 
     async def raise_replicas(self, stream: str) -> None:
         """Raise the replicas of an existing stream that has fewer than wanted, if the servers can
-        keep more by now. Never lowers them; an absent stream is fine."""
+        keep more now. Never lowers them; an absent stream is fine."""
 
     async def delete_stream(self, name: str) -> None:
         """Delete a stream; absent is fine."""

@@ -90,7 +90,7 @@ STREAMS: tuple[StreamSpec, ...] = (
         ("dray.dead.>",),
         max_age_s=7 * DAY_S,
         max_bytes=64 * MIB,
-        purpose="messages nobody could handle",
+        purpose="undeliverable messages",
     ),
     StreamSpec(
         LEASES_STREAM,

@@ -88,7 +88,7 @@ def environment(
     """
     parts = version.removeprefix("v").split(".")
     if len(parts) < 2 or parts[0] != "1" or not _is_number(parts[1]):
-        raise ValueError(f"{version!r} is no version of Kubernetes: write it like 1.36")
+        raise ValueError(f"{version!r} is not a version of Kubernetes: write it like 1.36")
     minor = min(max(int(parts[1]), MINORS[0]), MINORS[-1])
     stored_lists = minor >= 37 and Mode(mode) is Mode.STORED
     return Environment(

@@ -30,7 +30,7 @@ class DeviceView:
     """What CEL's variable ``device`` holds.
 
     Keys are ``domain/name``, or a plain name, whose domain is then the driver. As in Kubernetes,
-    one attribute that can't be converted (a version that is none) fails every expression on
+    one attribute that can't be converted (an invalid version) fails every expression on
     the device; ``broken`` says which.
     """
 

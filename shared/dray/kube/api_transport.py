@@ -285,7 +285,7 @@ async def decoded(data: bytes, what: str, around: int = 0) -> dict[str, Any]:
     nobody reads it, and it may be most of it. So are numbers kept that are out of range.
 
     Raises:
-        KubeUnavailableError: it is no JSON object.
+        KubeUnavailableError: it is not a JSON object.
     """
     try:
         found = await _object(data, json_codec.MAX_NESTING + around)
@@ -310,7 +310,7 @@ class PageReader:
         """One page.
 
         Raises:
-            KubeUnavailableError: it is no list.
+            KubeUnavailableError: it is not a list.
         """
         if (page := json_codec.split(data)) is not None:
             with contextlib.suppress(msgspec.DecodeError):
@@ -390,7 +390,7 @@ async def _object(data: bytes, nesting: int, *, is_shallow: bool = False) -> dic
 
 def _no_object(what: str, error: Exception) -> KubeUnavailableError:
     return KubeUnavailableError(
-        f"{what}: the answer is no JSON object ({error}): is it the API server that answers?"
+        f"{what}: the answer is not a JSON object ({error}): is it the API server that answers?"
     )
 
 

@@ -100,7 +100,7 @@ async def _events(
         async for line in lines:
             kind, obj = line.get("type"), line.get("object")
             if not isinstance(kind, str) or not isinstance(obj, dict):
-                raise KubeUnavailableError(f"watch {path}: {str(line)[:200]} is no event")
+                raise KubeUnavailableError(f"watch {path}: {str(line)[:200]} is not an event")
             if kind == "ERROR":
                 raise _failure(obj)
             yield kind, obj

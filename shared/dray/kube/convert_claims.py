@@ -112,7 +112,7 @@ def claim_from_fields(obj: Object, spec: ClaimSpec | None = None) -> Claim:
 
 
 def _why_foreign(name: str, pod_uid: str) -> str:
-    """Why a claim that has the name of one that accounts for a pod is none; empty: it is, or has
+    """Why a claim with the name of an accounting claim is not one; empty: it is, or has
     another name."""
     named = _ACCOUNTED.fullmatch(name)
     if named is None or named[1] == pod_uid:

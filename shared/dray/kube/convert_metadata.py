@@ -52,12 +52,12 @@ def is_deleting(obj: Object) -> bool:
 
 def controlling_pod(obj: Object) -> tuple[str, str]:
     """UID and name of the pod that controls the object, or two empty texts. Raises TypeError where
-    they are no texts."""
+    they are not texts."""
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("kind") == "Pod" and owner.get("controller"):
             uid, name = owner["uid"], owner["name"]
             if not (isinstance(uid, str) and isinstance(name, str)):
-                raise TypeError("uid or name of the controlling pod is no text")
+                raise TypeError("uid or name of the controlling pod is not a string")
             return uid, name
     return "", ""
 

@@ -7,7 +7,7 @@ _METHODS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "dele
 
 
 class RequestMetrics:
-    """Counts answers by verb, resource and code. Names of objects are no labels."""
+    """Counts answers by verb, resource and code. Names of objects are not labels."""
 
     def __init__(self, registry: prometheus_client.CollectorRegistry) -> None:
         self._requests = prometheus_client.Counter(

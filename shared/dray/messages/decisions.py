@@ -335,6 +335,6 @@ def decode_record(payload: bytes) -> AnyRecord:
     """The record in ``payload``.
 
     Raises:
-        msgspec.MsgspecError: the payload is no known record.
+        msgspec.MsgspecError: the payload is not a known record.
     """
     return json_codec.decode(payload, _RECORD, opaque=json_codec.opaque_parts(payload))

@@ -82,7 +82,7 @@ class Recorder:
 
         Raises:
             StreamMissingError: there are no facts to be recorded.
-            UndecodableMessageError: something on the bus is no message of dray.
+            UndecodableMessageError: something on the bus is not a message of dray.
         """
         if await self._bus.state(FACTS_STREAM) is None:
             raise StreamMissingError(

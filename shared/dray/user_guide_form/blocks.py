@@ -1,7 +1,7 @@
 """Text pasted from the user guide: one selector, or a block of several expressions.
 
 A block is translated expression by expression; the comments and blank lines between them stay.
-A single read such as ``device.attributes["model"]`` is no selector, but the guide shows some
+A single read such as ``device.attributes["model"]`` is not a selector, but the guide shows some
 (§5.4), so they are translated as values, with a warning.
 """
 

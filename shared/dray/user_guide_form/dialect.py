@@ -71,7 +71,7 @@ def translate(expression: str, environment: Environment | None = None) -> Transl
 
 
 def translate_value(expression: str) -> Translation:
-    """The valid form of what reads one value of a device and is no selector by itself.
+    """The valid form of what reads one value of a device and is not a selector by itself.
 
     Raises:
         CelSyntaxError: not CEL.

@@ -119,7 +119,7 @@ class Rewriter:
         """
         found = _leaf(node)
         if found and found[0] == "attributes" and found[1] in ATTRIBUTES:
-            reason = f"'{found[1]}' is no condition by itself: compare it with a value"
+            reason = f"'{found[1]}' is not a condition by itself: compare it with a value"
             raise self._fail(reason, node)
         match node:
             case tree.Logical():

@@ -38,7 +38,7 @@ async def test_deep_parameters_reach_the_allocation_as_they_were_sent(
 
 @pytest.mark.usefixtures("gated")
 @pytest.mark.parametrize("text", [b'{"a":"\xff"}', b'{"a":"\\ud800"}'], ids=["bytes", "surrogate"])
-async def test_parameters_that_are_no_unicode_are_used(
+async def test_parameters_that_are_not_unicode_are_used(
     cluster: Cluster, neighbours: Neighbours, text: bytes
 ) -> None:
     async with made(cluster, CLAIMS, claim(with_parameters(text))):

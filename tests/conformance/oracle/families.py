@@ -1,4 +1,4 @@
-"""Features that are no operation: literals, access to the device, errors of every kind, limits.
+"""Features that are not operations: literals, access to the device, errors of every kind, limits.
 
 Each gives an expression that decides the outcome, and its type; a type of None says that it is a
 whole selector, to be used as it is. Most stand in ``families.txt``.

@@ -46,7 +46,7 @@ def quoted(word: str, rng: random.Random) -> str:
 
 
 def bytes_literal(word: str, rng: random.Random) -> str:
-    """A bytes literal for the UTF-8 of ``word``, or of some bytes that are no UTF-8."""
+    """A bytes literal for the UTF-8 of ``word``, or of some bytes that are not UTF-8."""
     if rng.random() < 0.2:
         return rng.choice(['b"\\xff\\x00"', 'b"\\377"', "b'\\x80abc'", "b'''a'''"])
     if rng.random() < 0.2:

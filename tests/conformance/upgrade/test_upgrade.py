@@ -73,7 +73,7 @@ async def test_the_doctor_shows_one_value(upgraded: Upgraded) -> None:
 
     assert stated["healthy"], stated
     graded = {finding["subject"]: finding["grade"] for finding in stated["findings"]}
-    assert "what the claim-controller believes" not in graded
+    assert "the claim-controller's findings" not in graded
     assert (graded["fractions of a card"] == "ok") == upgraded.kept.consumable_capacity
     assert (graded["device taints"] == "ok") == upgraded.kept.device_taints
 

@@ -18,7 +18,7 @@ LOG = log_spec("p", 1)
 LOG_SUBJECT = log_subject("p", 1)
 COMMANDS_CONSUMER = "claim-controller"
 ROLES = ("webhook", "allocator", "reader", "recorder", "n1")
-"""Those who are no owner of the streams; ``n1`` is a node's agent."""
+"""Those who are not owners of the streams; ``n1`` is a node's agent."""
 FORGED = b'{"type":"decided","forged":true}'
 TARGETS: Mapping[str, tuple[str, ...]] = {
     # Every subject that is somebody's to publish, and whose it is.
@@ -200,7 +200,7 @@ def tricks(target: str, own_consumers: Mapping[str, str]) -> Iterator[Trick]:
 
 
 def tricks_on_replies(own_consumers: Mapping[str, str]) -> Iterator[Trick]:
-    """Replies that are no subject of a message, for all that may be sent."""
+    """Replies that are not subjects of a message, for all that may be sent."""
     for reply in reserved(LOG_SUBJECT):
         for subject, payload in subjects_of_rights(own_consumers):
             yield Trick(subject, payload, reply)

@@ -429,7 +429,7 @@ async def test_no_trick_takes_a_command_or_changes_what_was_made(world: World, r
 
 
 async def test_the_same_tricks_land_where_roles_share_an_account(tmp_path: Path) -> None:
-    """They are no empty threats: with one account, and rights to JetStream's API as every role had
+    """They are not empty threats: with one account, and rights to JetStream's API as every role had
     them, a node's agent writes records and facts."""
     runner = Runner(tmp_path / "logs")
     access = await start_nats(runner, tmp_path, sync_interval="2m")

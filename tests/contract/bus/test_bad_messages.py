@@ -21,7 +21,7 @@ async def say(bus, line: bytes) -> None:
     await client._flush_pending()
 
 
-async def test_a_subject_that_is_no_text_ends_no_reader(nats_world) -> None:
+async def test_a_subject_that_is_not_text_ends_no_reader(nats_world) -> None:
     """Who may write below a prefix may write such a one, and the stream keeps it."""
     bus = await nats_world.bus()
     await bus.ensure(LATEST)
@@ -58,7 +58,7 @@ async def answering(nats_world, eventually):
     [b"PUB t.q \xff\xfe 1\r\nx\r\n", b"HPUB t.q 15 16\r\nNATS/1.0 \xff\xff\r\n\r\nx\r\n"],
     ids=["where to answer", "status"],
 )
-async def test_a_request_that_is_no_text_closes_no_connection(answering, question) -> None:
+async def test_a_request_that_is_not_text_closes_no_connection(answering, question) -> None:
     bus, other = answering
     session = bus._connection.session()
     await say(other, question)

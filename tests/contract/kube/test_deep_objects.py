@@ -1,4 +1,4 @@
-"""Objects nested up to 10 000 levels deep, and text that is no Unicode: the server stores both."""
+"""Objects nested up to 10 000 levels deep, and text that is not Unicode: the server stores both."""
 
 import asyncio
 from contextlib import aclosing
@@ -123,7 +123,7 @@ async def test_deep_managed_fields_of_a_pod_hide_no_other(world, kube, bodies) -
         (b'{"a":"\\ud800x"}', {"a": "�x"}),
     ],
 )
-async def test_text_that_is_no_unicode_hides_no_other(world, kube, bodies, sent, read) -> None:
+async def test_text_that_is_not_unicode_hides_no_other(world, kube, bodies, sent, read) -> None:
     await kube.create(CLAIMS, bodies.claim("plain"), world.namespace)
     odd = with_parameters(bodies.claim("odd"), msgspec.Raw(sent))
     assert parameters_of(await kube.create(CLAIMS, odd, world.namespace)) == read

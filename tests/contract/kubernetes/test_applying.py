@@ -75,7 +75,7 @@ async def test_two_fields_of_another_manager_are_two_conflicts(api: Any, refused
     assert sorted(fields) == [".metadata.labels.a", ".metadata.labels.b"]
 
 
-async def test_the_same_value_is_no_conflict(api: Any) -> None:
+async def test_the_same_value_is_not_a_conflict(api: Any) -> None:
     await apply(api, claim(labels={"a": "1"}), "me")
 
     after = await apply(api, labelled(a="1"), "you")

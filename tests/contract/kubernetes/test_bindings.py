@@ -58,7 +58,7 @@ async def test_a_binding_for_another_uid_is_refused(api: Any, refused: Any) -> N
 
 
 async def test_a_binding_for_an_older_revision_is_refused(api: Any, refused: Any) -> None:
-    """Who binds has not looked at what the pod says by now."""
+    """The binder has not read the pod's current state."""
     seen = (await api.create("pods", api.pod("one")))["metadata"]
     note = {"metadata": {"annotations": {"example.com/by": "another"}}}
     now = (await api.patch("pods", "one", note))["metadata"]

@@ -45,11 +45,11 @@ def tolerating(**toleration: Any) -> dict[str, Any]:
 ON_X = {"matchAttribute": "example.com/x"}
 WRONG: dict[str, tuple[Any, list[str]]] = {
     "no name": (exactly(""), [f'{R}[0].name: Invalid value: "": a lowercase RFC 1123 label']),
-    "a name that is no label": (
+    "a name that is not a label": (
         exactly("A_b"),
         [f'{R}[0].name: Invalid value: "A_b": a lowercase RFC 1123 label'],
     ),
-    "a class that is no name": (
+    "a class that is not a name": (
         exactly(deviceClassName="A_b"),
         [f'{R}[0].exactly.deviceClassName: Invalid value: "A_b": a lowercase RFC 1123 subdoma'],
     ),
@@ -101,11 +101,11 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         tolerating(key="a", operator="Exists", value="b"),
         [f'{R}[0].exactly.tolerations[0].value: Invalid value: "b": must be empty for operato'],
     ),
-    "a toleration of a value that is no label": (
+    "a toleration of a value that is not a label": (
         tolerating(key="a", value="-"),
         [f'{R}[0].exactly.tolerations[0].value: Invalid value: "-": a valid label must be an '],
     ),
-    "a toleration of a key that is no label": (
+    "a toleration of a key that is not a label": (
         tolerating(key="-"),
         [f'{R}[0].exactly.tolerations[0].key: Invalid value: "-": name part'],
     ),
@@ -144,11 +144,11 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         constrained(matchAttribute="example.com/"),
         [f'{C}.matchAttribute: Invalid value: "": the name must not be empty'],
     ),
-    "an attribute that is no identifier": (
+    "an attribute that is not an identifier": (
         constrained(matchAttribute="example.com/a-b"),
         [f'{C}.matchAttribute: Invalid value: "a-b": a valid C identifier must start with alp'],
     ),
-    "an attribute's domain that is none": (
+    "an invalid attribute domain": (
         constrained(matchAttribute="Example_com/a"),
         [f'{C}.matchAttribute: Invalid value: "Example_com": a lowercase RFC 1123 subdomain'],
     ),
@@ -188,7 +188,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         of_parameters("a"),
         [f'{F}.opaque.parameters: Invalid value: "<value omitted>": must be a valid JSON obje'],
     ),
-    "a config's driver that is no domain": (
+    "a config's driver that is not a domain": (
         configured(opaque={**OPAQUE, "driver": "a_b"}),
         [f'{F}.opaque.driver: Invalid value: "a_b": a lowercase RFC 1123 subdomain'],
     ),

@@ -45,7 +45,7 @@ CLASSES: dict[str, tuple[Any, list[str]]] = {
         {"extendedResourceName": "requests.example.com/gpu"},
         [f'{NAME}: Invalid value: "requests.example.com/gpu": must be a valid extended resour'],
     ),
-    "an extended resource that is no name": (
+    "an extended resource that is not a name": (
         {"extendedResourceName": "example.com/-"},
         [f'{NAME}: Invalid value: "example.com/-": must be a valid extended resource name'],
     ),
@@ -55,15 +55,15 @@ CLASSES: dict[str, tuple[Any, list[str]]] = {
     ),
 }
 TEMPLATES: dict[str, tuple[Any, list[str]]] = {
-    "a label that is none": (
+    "an invalid label": (
         {"metadata": {"labels": {"-": "a"}}},
         ['spec.metadata.labels: Invalid value: "-": name part'],
     ),
-    "a label's value that is none": (
+    "an invalid label value": (
         {"metadata": {"labels": {"a": "-"}}},
         ['spec.metadata.labels: Invalid value: "-": a valid label must be an empty string or'],
     ),
-    "an annotation that is none": (
+    "an invalid annotation": (
         {"metadata": {"annotations": {"-": "a"}}},
         ['spec.metadata.annotations: Invalid value: "-": name part'],
     ),

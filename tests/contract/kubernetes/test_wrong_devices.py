@@ -20,7 +20,7 @@ BAD_DEVICES = {
         device(attributes={"model": {"string": "x" * 65}}),
         [(f"{ATTRIBUTE}.string", "Too long: may not be more than 64 bytes")],
     ),
-    "a version that is none": (
+    "an invalid version": (
         device(attributes={"model": {"version": "v1"}}),
         [
             (

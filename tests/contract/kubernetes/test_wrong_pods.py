@@ -74,7 +74,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         using({"name": "other"}),
         [f'{C}.resources.claims[0]: Not found: "other": must be one of the names in pod.spec.'],
     ),
-    "a claim's request that is no label": (
+    "a claim's request that is not a label": (
         using({"name": "gpu", "request": "A_"}),
         [f'{C}.resources.claims[0].request: Invalid value: "A_": a lowercase RFC 1123 label'],
     ),
@@ -103,7 +103,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         container(imagePullPolicy="Some"),
         [f'{C}.imagePullPolicy: Unsupported value: "Some": supported values: "Always", "IfNot'],
     ),
-    "a gate that is no name": (
+    "a gate that is not a name": (
         spec(schedulingGates=[{"name": "-"}]),
         ['spec.schedulingGates[0]: Invalid value: "-": name part'],
     ),
@@ -115,7 +115,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         spec(schedulingGates=[{"name": "a/b"}], nodeName="n"),
         ["spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleare"],
     ),
-    "a toleration's key that is no label": (
+    "a toleration's key that is not a label": (
         spec(tolerations=[{"key": "a//b", "operator": "Exists"}]),
         ['spec.tolerations[0].key: Invalid value: "a//b": a valid label key'],
     ),
@@ -127,7 +127,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         spec(tolerations=[{"key": "a", "operator": "Exists", "tolerationSeconds": 1}]),
         ["spec.tolerations[0].effect: Invalid value: \"\": effect must be 'NoExecute' when `to"],
     ),
-    "a node selector that is no label": (
+    "a node selector that is not a label": (
         spec(nodeSelector={"-": "a"}),
         ['spec.nodeSelector: Invalid value: "-": name part'],
     ),

@@ -49,7 +49,7 @@ LABEL = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
 ONE = {"c": {"value": "1"}}
 WRONG: dict[str, tuple[Any, list[str]]] = {
     "no driver": (spec(driver=""), ["spec.driver: Required value"]),
-    "a driver that is no domain": (
+    "a driver that is not a domain": (
         spec(driver="a_b"),
         ['spec.driver: Invalid value: "a_b": a lowercase RFC 1123 subdomain'],
     ),
@@ -64,7 +64,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
             "spec: Required value: exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perD",
         ],
     ),
-    "a node name that is none": (
+    "an invalid node name": (
         spec(nodeName="Node_1"),
         ['spec.nodeName: Invalid value: "Node_1": a lowercase RFC 1123 subdomain'],
     ),
@@ -99,7 +99,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         ['spec: Invalid value: "": only one of `sharedCounters` or `devices` is allowed'],
     ),
     "no name": (device(""), [f'{D}.name: Invalid value: "": a lowercase RFC 1123 label']),
-    "an attribute that is no identifier": (
+    "an attribute that is not an identifier": (
         device(attributes={"a-b": {"int": 1}}),
         [f'{D}.attributes: Invalid value: "a-b": a valid C identifier must start with alphabe'],
     ),
@@ -111,7 +111,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         device(attributes={"/a": {"int": 1}}),
         [f'{D}.attributes: Invalid value: "": the domain must not be empty'],
     ),
-    "a capacity that is no identifier": (
+    "a capacity that is not an identifier": (
         device(capacity={"a.b": {"value": "1"}}),
         [f'{D}.capacity: Invalid value: "a.b": a valid C identifier must start with alphabeti'],
     ),
@@ -126,7 +126,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
             f'{D}.taints[0].key: Invalid value: "": name part',
         ],
     ),
-    "a taint of a value that is no label": (
+    "a taint of a value that is not a label": (
         tainted(key="a", value="-", effect="None"),
         [f'{D}.taints[0].value: Invalid value: "-": a valid label must be an empty string or '],
     ),
@@ -177,7 +177,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         counting(counters=ONE),
         ["spec.sharedCounters[0].name: Required value"],
     ),
-    "a counter set that is no label": (
+    "a counter set that is not a label": (
         counting(name="S_", counters=ONE),
         ['spec.sharedCounters[0].name: Invalid value: "S_": a lowercase RFC 1123 label'],
     ),
@@ -185,7 +185,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         counting(name="s"),
         ["spec.sharedCounters[0].counters: Required value"],
     ),
-    "a counter that is no label": (
+    "a counter that is not a label": (
         counting(name="s", counters={"C_": {"value": "1"}}),
         ['spec.sharedCounters[0].counters: Invalid value: "C_": a lowercase RFC 1123 label'],
     ),
@@ -197,7 +197,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         consuming({"counters": ONE}),
         [f"{D}.consumesCounters[0].counterSet: Required value"],
     ),
-    "consuming a set that is no label": (
+    "consuming a set that is not a label": (
         consuming({"counterSet": "S_", "counters": ONE}),
         [f'{D}.consumesCounters[0].counterSet: Invalid value: "S_": a lowercase RFC 1123 labe'],
     ),
@@ -205,7 +205,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         consuming({"counterSet": "s"}),
         [f"{D}.consumesCounters[0].counters: Required value"],
     ),
-    "consuming a counter that is no label": (
+    "consuming a counter that is not a label": (
         consuming({"counterSet": "s", "counters": {"C_": {"value": "1"}}}),
         [f'{D}.consumesCounters[0].counters: Invalid value: "C_": a lowercase RFC 1123 label'],
     ),
@@ -243,16 +243,16 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
 IN_OTHER_MINORS: dict[int, dict[str, list[str]]] = {
     34: {
         "no driver": ["spec.driver: Required value", "spec.driver: Invalid value"],
-        "an attribute that is no identifier": [f"{D}.attributes[a-b]: Invalid value"],
+        "an attribute that is not an identifier": [f"{D}.attributes[a-b]: Invalid value"],
         "an attribute of an empty name": [f"{D}.attributes[]: Required value"],
         "an attribute without domain": [f"{D}.attributes[/a]: Required value"],
-        "a capacity that is no identifier": [f"{D}.capacity[a.b]: Invalid value"],
+        "a capacity that is not an identifier": [f"{D}.capacity[a.b]: Invalid value"],
     },
     35: {
-        "an attribute that is no identifier": [f"{D}.attributes[a-b]: Invalid value"],
+        "an attribute that is not an identifier": [f"{D}.attributes[a-b]: Invalid value"],
         "an attribute of an empty name": [f"{D}.attributes[]: Invalid value"],
         "an attribute without domain": [f"{D}.attributes[/a]: Invalid value"],
-        "a capacity that is no identifier": [f"{D}.capacity[a.b]: Invalid value"],
+        "a capacity that is not an identifier": [f"{D}.capacity[a.b]: Invalid value"],
     },
     37: {
         "a policy's range upside down": [

@@ -68,7 +68,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         ],
     ),
     "no driver": (allocated(driver=""), [f"{RESULT}.driver: Required value"]),
-    "a driver that is no domain": (
+    "a driver that is not a domain": (
         allocated(driver="Example_com"),
         [f'{RESULT}.driver: Invalid value: "Example_com": a lowercase RFC 1123 subdomain'],
     ),
@@ -81,11 +81,11 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         allocated(device=""),
         [f'{RESULT}.device: Invalid value: "": a lowercase RFC 1123 label'],
     ),
-    "a device that is no label": (
+    "a device that is not a label": (
         allocated(device="GPU-0"),
         [f'{RESULT}.device: Invalid value: "GPU-0": a lowercase RFC 1123 label'],
     ),
-    "a share that is no UUID": (
+    "a share that is not a UUID": (
         allocated(shareID="one"),
         [f'{RESULT}.shareID: Invalid value: "one": error validating uid: invalid UUID length:'],
     ),
@@ -109,7 +109,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         allocated(bindingConditions=["a", "a"], bindingFailureConditions=["b"]),
         [f'{RESULT}.bindingConditions[1]: Duplicate value: "a"'],
     ),
-    "a binding condition that is no label": (
+    "a binding condition that is not a label": (
         allocated(bindingConditions=["-"], bindingFailureConditions=["b"]),
         [f'{RESULT}.bindingConditions[0]: Invalid value: "-": name part'],
     ),
@@ -145,7 +145,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         expression(key="a", operator="Gt", values=["1", "2"]),
         [f"{TERM}.matchExpressions[0].values: Required value: "],
     ),
-    "a node selector's key that is no label": (
+    "a node selector's key that is not a label": (
         expression(key="-", operator="Exists"),
         [f'{TERM}.matchExpressions[0].key: Invalid value: "-":'],
     ),
@@ -153,11 +153,11 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         name_in("a", "b"),
         [f"{TERM}.matchFields[0].values: Required value: must "],
     ),
-    "a node selector's field that is no name": (
+    "a node selector's field that is not a name": (
         name_in("a", key="spec.x"),
         [f'{TERM}.matchFields[0].key: Invalid value: "spec.x":'],
     ),
-    "a node selector's name that is none": (
+    "an invalid node name in a selector": (
         name_in("A_"),
         [f'{TERM}.matchFields[0].values[0]: Invalid value: "A_'],
     ),
@@ -185,7 +185,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         allocated() | {"devices": [DEVICE, DEVICE]},
         ['status.devices[1]: Duplicate value: {"Driver":"example.com","Pool":"node-1","Devic'],
     ),
-    "a device's data that is no object": (
+    "a device's data that is not an object": (
         of_the_device(data=[1]),
         ['status.devices[0].data: Invalid value: "<value omitted>": must be a valid JSON obj'],
     ),
@@ -197,7 +197,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         condition(status="Maybe"),
         ['status.devices[0].conditions[0].status: Unsupported value: "Maybe": supported valu'],
     ),
-    "an address that is none": (
+    "an invalid address": (
         of_the_device(networkData={"ips": ["10.0.0.300/24"]}),
         ['status.devices[0].networkData.ips[0]: Invalid value: "10.0.0.300/24": must be a va'],
     ),

@@ -241,8 +241,8 @@ async def test_what_an_unreadable_claim_holds_counts_over_restarts(world: Any) -
     message = await reported(world, CLAIMS, "odd", "Unreadable")
     assert message == (
         "ResourceClaim odd: can't be read: annotation tensor-fusion.ai/decision has 5000 digits, "
-        "expected 18 at most: only dray writes it, remove it. What it holds counts, and nothing "
-        "further is decided about it"
+        "expected 18 at most: only dray writes it, remove it. Its devices stay allocated, and "
+        "nothing further is decided about it"
     )
     await first.stop()
     await world.ready(await world.start("second"))

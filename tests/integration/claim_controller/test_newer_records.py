@@ -43,7 +43,7 @@ async def test_decisions_around_a_record_that_is_passed_over_are_carried_out(wor
     assert await world.bound() == "node-1"
     assert running.controller.term.followers.undecodable == 1
     (reason,) = await reasons(world)
-    assert reason.startswith("claim-controller passes over record 2 of DRAY_DECISIONS_default-pool")
+    assert reason.startswith("claim-controller skips record 2 of DRAY_DECISIONS_default-pool")
     assert "another version of dray" in reason
 
 
@@ -93,7 +93,7 @@ async def test_a_decision_that_is_passed_over_is_voided_and_its_pod_decided_agai
 
 
 async def test_an_order_that_a_passed_over_record_ended_stops_at_the_void(world: Any) -> None:
-    """A release of another form: the devices may be another pod's by now."""
+    """A release of another form: the devices may belong to another pod now."""
     first = await world.ready(await world.start("first"))
     await world.pod()
     decision = await world.decision()

@@ -150,7 +150,7 @@ def test_a_pool_is_not_closed_while_a_claim_of_its_may_still_be_committed() -> N
 
 
 def test_what_an_earlier_term_gave_up_no_later_one_carries_out() -> None:
-    """Its devices were released then, and may be somebody else's by now."""
+    """Its devices were released then, and may belong to another pod now."""
 
     async def scenario(world: VirtualWorld) -> None:
         await world.pod("victim")

@@ -82,7 +82,7 @@ class Superseded:
             group.create_task(self._loop())
 
     async def _loop(self) -> None:
-        raise SupersededError("another claim-controller leads by now")
+        raise SupersededError("another claim-controller leads now")
 
 
 async def test_a_replaced_leader_acquires_the_lease_before_its_next_term() -> None:

@@ -35,7 +35,7 @@ STORE_LOST_S = 90.0
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def installed() -> AsyncIterator[Cluster]:
-    """A cluster with one server of NATS, whose store is no volume."""
+    """A cluster with one server of NATS, whose store is not a volume."""
     async with cluster("losses") as made:
         await made.install(*SIMULATED)
         await made.ready()

@@ -226,7 +226,7 @@ def test_a_claim_that_states_no_capacity_takes_the_whole_card(world):
     assert first.id != second.id
 
 
-def test_a_lowered_budget_admits_nothing_more_and_is_no_fault(world):
+def test_a_lowered_budget_admits_nothing_more_and_is_not_a_fault(world):
     world.nodes(world.a_node("n1"))
     world.submit(world.a_pod("a"))
     lowered = world.a_slice("n1", [world.a_card("n1-gpu0", vram="8Gi")], generation=2)

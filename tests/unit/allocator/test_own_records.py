@@ -55,6 +55,6 @@ def test_a_log_that_is_read_no_more_is_forgotten(own):
     assert own.record_of("pool", 1, delivered(2, encode_record(WRITTEN))) is not WRITTEN
 
 
-def test_what_is_no_record_is_refused(own):
+def test_what_is_not_a_record_is_refused(own):
     with pytest.raises(UndecodableMessageError, match="record 2 of DRAY_DECISIONS_pool_1"):
         own.record_of("pool", 1, delivered(2, b"{}"))

@@ -138,7 +138,7 @@ def test_a_replica_that_takes_over_knows_from_the_log_who_waits(trace_file: Path
     assert [link["span_id"] for link in wait["links"]] == [failed.split("-")[2]]
 
 
-def test_one_reading_of_an_own_record_is_no_second_wait(trace_file: Path) -> None:
+def test_one_reading_of_an_own_record_is_not_a_second_wait(trace_file: Path) -> None:
     traces = Traces()
 
     failed = append(traces, waiting())
@@ -203,7 +203,7 @@ def test_a_decision_after_a_withdrawn_one_links_to_it(trace_file: Path) -> None:
 
 
 @pytest.mark.parametrize("why", ["committed", "deleted"])
-def test_what_came_to_its_end_is_no_failure(trace_file: Path, why: str) -> None:
+def test_what_came_to_its_end_is_not_a_failure(trace_file: Path, why: str) -> None:
     traces = Traces()
     traces.folded(decided(POD), {"traceparent": BEFORE}, 5.0)
     release = Release(claim_uid="c", attempt=3, why=why)

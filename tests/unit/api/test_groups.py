@@ -13,7 +13,7 @@ def group(**fields: object) -> PodGroup:
     return PodGroup(key=KEY, uid="g", **fields)  # type: ignore[arg-type]
 
 
-def test_a_group_without_minimum_is_no_gang() -> None:
+def test_a_group_without_minimum_is_not_a_gang() -> None:
     assert not group().is_gang
     assert count_members(group(), []).is_met
 

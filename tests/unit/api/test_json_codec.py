@@ -113,12 +113,12 @@ def test_a_string_that_names_a_part_is_a_string() -> None:
     ],
 )
 @pytest.mark.parametrize("depth", [1, 2_000])
-def test_what_is_no_unicode_is_read_as_go_reads_it(text: bytes, read: str, depth: int) -> None:
+def test_what_is_not_unicode_is_read_as_go_reads_it(text: bytes, read: str, depth: int) -> None:
     data = b'{"a":' + text + b',"b":' + b"[" * depth + b"]" * depth + b"}"
     assert decode(data, OBJECT)["a"] == read
 
 
-def test_a_key_that_is_no_unicode_is_read_as_go_reads_it() -> None:
+def test_a_key_that_is_not_unicode_is_read_as_go_reads_it() -> None:
     assert decode(b'{"a\xff":1}', OBJECT) == {"a�": 1}
 
 
@@ -151,7 +151,7 @@ def test_types_hold_for_deep_data() -> None:
         b"[" * 300 + b"{}" + b"]" * 300,
     ],
 )
-def test_what_is_no_object_is_refused_by_one_kind_of_error(data: bytes) -> None:
+def test_what_is_not_an_object_is_refused_by_one_kind_of_error(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(data, OBJECT)
 

@@ -66,7 +66,7 @@ def test_witnesses_fail_where_the_feature_is_used(pairs):
     assert not any("[7654]" in pair.expression for pair in pairs)
 
 
-def test_equal_answers_are_no_difference(module, pairs):
+def test_equal_answers_are_not_differences(module, pairs):
     found = _compared(module, pairs, actual_cost=4)
     assert found.differences == ()
     assert found.decided[pairs[0].tag] == 1
@@ -107,7 +107,7 @@ def test_what_kubernetes_leaves_unanswered_is_counted_apart(module, pairs, why):
     assert sum(found.decided.values()) == 0
 
 
-def test_an_answer_that_kubernetes_gives_at_times_is_no_difference(module, pairs):
+def test_an_answer_that_kubernetes_gives_at_times_is_not_a_difference(module, pairs):
     differences, pair = module("differences"), pairs[0]
     found = _compared(module, pairs, actual_cost=9)
     seen = [{"result": True, "eval_error": None, "actual_cost": cost} for cost in (4, 9)]

@@ -81,7 +81,7 @@ def test_wrong_text_is_refused_where_it_is_wrong(text):
 
 
 @pytest.mark.parametrize("word", sorted(RESERVED))
-def test_reserved_words_are_no_names_but_may_be_fields(word):
+def test_reserved_words_are_not_names_but_may_be_fields(word):
     with pytest.raises(CelSyntaxError, match=f"reserved identifier: {word}"):
         parse(f"1 + {word}")
     assert parse(f"a.{word}") == tree.Select(tree.Ident("a"), word)

@@ -208,7 +208,7 @@ def test_without_slices_claims_of_kube_scheduler_keep_the_node(cluster: Cluster)
     assert owner(cluster) == "young"
 
 
-def test_a_pool_of_another_driver_of_the_same_name_is_no_trace(cluster: Cluster) -> None:
+def test_a_pool_of_another_driver_of_the_same_name_is_not_a_trace(cluster: Cluster) -> None:
     cluster.slices("young")
     spec = {
         "driver": "nic.dev",

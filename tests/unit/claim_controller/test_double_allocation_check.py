@@ -47,7 +47,7 @@ def test_names_with_and_without_a_domain_are_one_capacity() -> None:
 
 
 def test_a_device_that_nobody_publishes_is_not_allocated() -> None:
-    assert "not published" in str(double_allocation(holding("a"), [], {}))
+    assert "no longer published" in str(double_allocation(holding("a"), [], {}))
 
 
 def test_administrative_access_takes_nothing() -> None:

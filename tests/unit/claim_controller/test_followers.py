@@ -41,7 +41,7 @@ class Term:
 
 
 async def test_a_pool_made_again_while_a_term_begins_is_closed_and_then_served() -> None:
-    """The term began to close it; when the logs are followed, it is no orphan any more."""
+    """The term began to close it; when the logs are followed, it is not an orphan any more."""
     informers = Informers(MemoryKube(), ObjectCache())
     term = Term()
     metadata = {"name": "p", "uid": "uid-made-again", "resourceVersion": "7"}

@@ -144,7 +144,7 @@ async def test_a_user_ends_with_its_token_and_after_an_hour_at_most(
     assert claims_of(answer["jwt"])["exp"] == user_ends
 
 
-async def test_a_user_of_a_token_that_is_no_jwt_has_ended_already(callout: Callout) -> None:
+async def test_a_user_of_a_token_that_is_not_a_jwt_has_ended_already(callout: Callout) -> None:
     """An end of zero would be none at all."""
     callout.kube.status = confirmed()
     answer = await callout.answer(request("a-static-token"))
@@ -163,9 +163,9 @@ async def test_a_user_of_a_token_that_is_no_jwt_has_ended_already(callout: Callo
         (confirmed(extra={NODE_NAME: []}), "bound to no node"),
         (confirmed(extra={NODE_NAME: ["a", "b"]}), "bound to no node"),
         (confirmed(node=""), "bound to no node"),
-        (confirmed(node="*"), "no name of a Node"),
-        (confirmed(node="a.>"), "no name of a Node"),
-        (confirmed(node="a_b"), "no name of a Node"),
+        (confirmed(node="*"), "not the name of a Node"),
+        (confirmed(node="a.>"), "not the name of a Node"),
+        (confirmed(node="a_b"), "not the name of a Node"),
     ],
 )
 async def test_whom_kubernetes_does_not_vouch_for_gets_no_user(
@@ -195,7 +195,9 @@ async def test_a_review_that_fails_refuses_the_connection(
 @pytest.mark.parametrize(
     "payload", [b"", b"a.b.c", b"\xff", jwt({}).encode(), jwt({"nats": 1}).encode()]
 )
-async def test_what_is_no_request_of_a_server_is_left_out(callout: Callout, payload: bytes) -> None:
+async def test_what_is_not_a_request_of_a_server_is_left_out(
+    callout: Callout, payload: bytes
+) -> None:
     assert await callout.server.answer(Request("$SYS.REQ.USER.AUTH", payload)) is None
 
 
@@ -232,7 +234,7 @@ def test_a_new_seed_is_one_that_is_read_again() -> None:
     ],
     ids=["empty", "SA", "nonsense", "first", "last", "lower", "user", "changed"],
 )
-def test_what_is_no_seed_of_an_account_is_refused(make: Callable[[str], str]) -> None:
+def test_what_is_not_a_seed_of_an_account_is_refused(make: Callable[[str], str]) -> None:
     with pytest.raises(InvalidInputError, match="begin with SA"):
         AccountKey(make(new_seed()))
 

@@ -251,7 +251,7 @@ async def test_an_agent_that_forgot_its_generation_gets_it(leader: Leader) -> No
 
 
 @pytest.mark.parametrize(("user", "subject"), [("n.2", "n_1"), ("n.1", "n_2"), ("", "n_1")])
-async def test_a_report_in_another_name_is_no_fact(leader: Leader, user, subject) -> None:
+async def test_a_report_in_another_name_is_not_a_fact(leader: Leader, user, subject) -> None:
     reply = await leader.ask(report(3), user, subject)
     assert "reports its own node alone" in reply.error
     assert await leader.known() is None
@@ -266,7 +266,7 @@ async def test_a_report_in_another_name_is_no_fact(leader: Leader, user, subject
         b'{"node": {"name": "n.1"}, "driver": "d", "generation": 1}',
     ],
 )
-async def test_what_is_no_report_is_no_fact(leader: Leader, payload: bytes) -> None:
+async def test_what_is_not_a_report_is_no_fact(leader: Leader, payload: bytes) -> None:
     assert "can't be read" in (await leader.ask(payload)).error
     assert await leader.known() is None
 

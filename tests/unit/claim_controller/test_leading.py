@@ -22,7 +22,7 @@ def test_a_renewed_lease_is_anothers_until_it_stands_still_for_its_duration() ->
     assert not may_take(renewed, "me", 128.0)
 
 
-def test_seeing_the_same_state_again_is_no_renewal() -> None:
+def test_seeing_the_same_state_again_is_not_a_renewal() -> None:
     first = observe(lease("1", "other"), None, 100.0)
 
     assert observe(lease("1", "other"), first, 114.0) == first

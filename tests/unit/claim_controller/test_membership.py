@@ -48,7 +48,7 @@ def test_a_move_waits_for_the_old_pools_word() -> None:
 
     between = Node("n", "u", leaving="a", leaving_since=8)
     assert next_dray_membership("b", between, 8, {}, domains) == leaving
-    # A word about an earlier departure is no word about this one.
+    # A word about an earlier departure is not a word about this one.
     assert next_dray_membership("b", between, 20, {("a", "n"): 7}, domains) == leaving
     assert next_dray_membership("b", between, 20, {("b", "n"): 9}, domains) == leaving
     assert next_dray_membership("b", between, 20, {("a", "n"): 8}, domains) == NodeMembership("b")

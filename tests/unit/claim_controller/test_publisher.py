@@ -111,7 +111,7 @@ async def test_a_leader_that_slept_before_its_publish_changes_nothing(bus: Memor
 
 
 async def test_not_even_what_nobody_has_published_yet(bus: MemoryBus) -> None:
-    """The object is gone by now, and the next leader never knew of it: nobody would bury it."""
+    """The object is gone, and the next leader never knew it: nobody would delete its fact."""
     slept = ObjectCache()
     first = publisher(bus, slept)
     await first.begin(await created(bus))

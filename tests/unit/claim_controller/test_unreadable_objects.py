@@ -273,7 +273,7 @@ NAMES = sorted((resource.plural, name) for resource, name in objects())
 BY_PLURAL = {resource.plural: resource for resource in WATCHED}
 
 
-def test_a_node_name_that_is_no_text_hides_nothing_of_what_a_claim_holds() -> None:
+def test_a_node_name_that_is_not_text_hides_nothing_of_what_a_claim_holds() -> None:
     cluster = Cluster()
     cluster.allocate("ours", DEVICES[0])
     field = ("nodeSelector", "nodeSelectorTerms", 0, "matchFields", 0, "values", 0)
@@ -315,7 +315,7 @@ def test_what_a_claim_holds_never_looks_free(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", ["uid", "name"])
-def test_a_claim_of_a_pod_whose_owner_reference_is_no_text_is_a_fact(name: str) -> None:
+def test_a_claim_of_a_pod_whose_owner_reference_is_not_text_is_a_fact(name: str) -> None:
     """Readers decode it: a fact that nobody can decode stops its pool."""
     ours = claim("ours", **{POOL_LABEL: "pool"})
     owner = {"kind": "Pod", "name": "p1", "uid": "uid-p1", "controller": True, name: ["later"]}

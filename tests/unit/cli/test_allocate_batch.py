@@ -72,10 +72,13 @@ def test_every_recorded_answer_of_kubernetes_is_ours(sample: dict[str, Any]) -> 
     [
         (b"{", "line 1: no JSON"),
         (b"\xff\xfe", "line 1: no JSON"),
-        (b"[1]", "line 1: no JSON object"),
+        (b"[1]", "line 1: expected a JSON object"),
         ({"id": 7}, "node can't be read"),
-        (EMPTY | {"k8s": "two"}, "'two' is no version of Kubernetes"),
-        (EMPTY | {"features": ["DRAMagic"]}, "feature 'DRAMagic' is none that dray decides by"),
+        (EMPTY | {"k8s": "two"}, "'two' is not a version of Kubernetes"),
+        (
+            EMPTY | {"features": ["DRAMagic"]},
+            "feature 'DRAMagic' does not affect what dray decides",
+        ),
         (EMPTY | {"slices": {}}, "slices is dict, expected a list"),
         (
             EMPTY | {"slices": [{"spec": {}}]},
@@ -95,7 +98,7 @@ def test_a_bad_line_is_answered_with_what_is_wrong_with_it(line: Any, expected_t
     assert good == {"id": "e", "allocations": [], "error": None}
 
 
-def test_an_amount_that_is_no_quantity_is_named_with_its_place() -> None:
+def test_an_amount_that_is_not_a_quantity_is_named_with_its_place() -> None:
     device = {"name": "a", "capacity": {"memory": {"value": "80GiB"}}}
     (found,) = ask(EMPTY | {"slices": [SLICE | {"spec": SLICE["spec"] | {"devices": [device]}}]})
     assert "slices[0] can't be read: device a: memory '80GiB' is not a quantity" in found["error"]

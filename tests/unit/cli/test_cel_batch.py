@@ -55,7 +55,7 @@ def test_compile_errors_stand_at_the_same_place() -> None:
     [
         (b"{", "no JSON"),
         (b"\xff\xfe", "no JSON"),
-        (b"[1]", "no JSON object"),
+        (b"[1]", "expected a JSON object"),
         (b"[" * 100_000, "no JSON"),
         ({"id": 7}, "expression is missing"),
         ({"id": 7, "expression": 1}, "expression is int, expected str"),

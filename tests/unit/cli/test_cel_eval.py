@@ -178,7 +178,7 @@ def evaluated_or_raised(document):
     )
 
 
-def test_a_file_that_is_no_text_is_refused_at_its_byte(tmp_path):
+def test_a_file_that_is_not_text_is_refused_at_its_byte(tmp_path):
     binary = tmp_path / "slices.yaml"
     binary.write_bytes(b"ab\xff\xfe")
     with pytest.raises(InvalidInputError, match="0xff at offset 2 is not UTF-8"):

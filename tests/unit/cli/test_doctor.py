@@ -119,7 +119,7 @@ async def test_objects_that_can_t_be_read_are_named_and_hide_no_other() -> None:
     await kube.create(SLICES, a_slice("a", "node-1"))
     found = await cluster.unreadable_objects(kube)
     assert found.grade == "broken"
-    assert found.text.startswith("2 objects can't be read: what they hold counts")
+    assert found.text.startswith("2 objects can't be read: devices that they hold stay allocated")
     assert found.more == (
         "ResourceSlice broken can't be read: its shape is unknown to dray (KeyError: 'pool')",
         "ResourceClaim default/odd can't be read: annotation tensor-fusion.ai/decision has 5000 "
@@ -160,7 +160,7 @@ def test_the_policies_that_are_looked_for_are_those_of_the_chart() -> None:
         (
             lambda obj: obj["metadata"]["name"] == "dray-pods",
             "broken",
-            "dray-pods missing or not failing closed: a pod's",
+            "dray-pods missing or without failurePolicy: Fail: a pod's",
         ),
         (
             lambda obj: obj["spec"].get("policyName") == "dray-claims",
@@ -227,7 +227,7 @@ async def test_what_one_has_no_rights_for_was_not_seen_and_hides_nothing_else() 
     assert found["resource slices"].grade == "broken"
 
 
-async def test_a_probe_that_the_webhook_keeps_from_its_answers_is_no_end() -> None:
+async def test_a_probe_that_the_webhook_keeps_from_its_answers_is_not_an_end() -> None:
     kube = MemoryKube()
     kube.fail_next("create", KubeUnavailableError("failed calling webhook"))
     probed, [finding] = await _kept(kube, "default")
@@ -311,7 +311,7 @@ def test_a_pool_that_nobody_serves_is_broken_since_then() -> None:
     found = cluster.pool_finding(pool, now_unix_s=1_767_225_608.0)
 
     assert found.grade == "broken"
-    assert found.text == "served by nobody since 8 s: no allocator serves this pool"
+    assert found.text == "served by no allocator since 8 s: no allocator serves this pool"
 
 
 def test_a_pool_says_who_serves_it_and_which_agents_are_silent() -> None:

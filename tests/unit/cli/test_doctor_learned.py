@@ -63,7 +63,7 @@ def test_pods_without_cards_and_pods_that_can_use_none_are_marked() -> None:
     )
 
     assert "no card;" in finding.more[2]
-    assert "1 card: of none that is here;" in finding.more[3]
+    assert "1 card: of no model in this pool;" in finding.more[3]
 
 
 def test_of_many_the_rarer_are_only_counted_and_data_has_them_all() -> None:

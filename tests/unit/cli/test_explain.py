@@ -148,8 +148,8 @@ def test_pods_are_named_as_kubectl_names_them(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["node/x", "pod/", "", "a/pod/x"])
-def test_what_is_no_pod_is_refused_by_name(target: str) -> None:
-    with pytest.raises(click.BadParameter, match=f"'{target}' is no pod"):
+def test_what_is_not_a_pod_is_refused_by_name(target: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"'{target}' is not a pod"):
         pod_name(target)
 
 
@@ -189,7 +189,7 @@ def test_a_claim_written_by_hand_that_holds_a_card_is_shown_with_it() -> None:
     assert found.as_json()["allocated"] is True
 
 
-def test_another_drivers_device_is_no_card_of_dray() -> None:
+def test_another_drivers_device_is_not_a_card_of_dray() -> None:
     found = Explanation(PLAIN, None, (), strange=(OTHER_DRIVERS,))
 
     assert "asks for no GPU of dray" in found.lines()[0]
@@ -259,7 +259,7 @@ def test_a_pod_of_a_pool_that_nobody_serves_says_so() -> None:
     lines = Explanation(POD, None, (CLAIM,), pool).lines()
 
     assert lines[1] == (
-        "  Served by nobody since 2026-01-01T00:00:00Z: no allocator serves this pool"
+        "  Served by no allocator since 2026-01-01T00:00:00Z: no allocator serves this pool"
     )
 
 

@@ -18,7 +18,7 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("verb", [["convert"], ["cel", "eval", "true"], ["cel", "check", "true"]])
-def test_a_file_that_is_no_yaml_is_named(
+def test_a_file_that_is_not_yaml_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: list[str]
 ) -> None:
     file = tmp_path / "mine.yaml"

@@ -139,8 +139,11 @@ async def test_open_connections_end_with_the_context() -> None:
 @pytest.mark.parametrize(
     ("server", "why"),
     [
-        (Server(status=403), r"answered 403; it takes the verbs get and create on pods/portfo"),
-        (Server(status=404), r"answered 404$"),
+        (
+            Server(status=403),
+            r"answered with status 403; it takes the verbs get and create on pods/portfo",
+        ),
+        (Server(status=404), r"status 404$"),
         (Server(protocols=()), f"does not speak {PROTOCOL}"),
         (
             Server(first=(*OPENED, b"\x01connect: connection refused"), talk=quiet),

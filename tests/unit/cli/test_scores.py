@@ -61,7 +61,7 @@ def test_lines_have_the_parts_and_name_the_pods_node() -> None:
 
     assert FoundScores(scores, "n1", "now").lines() == [
         "Scores now: the highest load first.",
-        "  Before the score come connected GPUs.",
+        "  Compared before the score: connected GPUs.",
         "  NODE  SCORE  LOAD   VRAM",
         "  n0    5      50.0%  25.0%",
         "  n1    7      25.0%  12.5%  the pod's",

@@ -1,6 +1,6 @@
 """Figures in decision records and docs/architecture.md are the code's, or facts of others.
 
-A measurement is no figure of a record, because nothing keeps it true: a record names the benchmark.
+A record has no measurements, because nothing keeps them true: it names the benchmark.
 """
 
 import re

@@ -85,14 +85,14 @@ async def test_a_connection_cut_in_an_answer_is_unavailable(served) -> None:
         await api.get(PODS, "p", "n")
 
 
-async def test_an_answer_that_is_no_object_is_unavailable(served) -> None:
+async def test_an_answer_that_is_not_an_object_is_unavailable(served) -> None:
     """As of a proxy that has a page for everything."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         return web.Response(text="<html>")
 
     api = await served(handle)
-    with pytest.raises(KubeUnavailableError, match="no JSON object"):
+    with pytest.raises(KubeUnavailableError, match="not a JSON object"):
         await api.get(PODS, "p", "n")
 
 

@@ -81,7 +81,7 @@ async def test_an_object_that_nobody_can_tell_does_not_end_a_watch(served, namel
 
 
 @pytest.mark.parametrize("nonsense", [b"<html>\n", b"[]\n", b"{}\n", b'{"type": "ADDED"}\n'])
-async def test_a_watch_outlives_what_is_no_event(served, nonsense) -> None:
+async def test_a_watch_outlives_what_is_not_an_event(served, nonsense) -> None:
     """As of a proxy that answers while the API server is away."""
     script = Script()
     script.lists = [listing(5)]

@@ -49,7 +49,7 @@ def test_a_claim_is_read_with_what_dray_wrote_on_it() -> None:
     assert not read.deleting
 
 
-def test_annotations_that_are_no_attempts_count_as_none() -> None:
+def test_annotations_that_are_not_attempts_count_as_none() -> None:
     body = claim(requests=[])
     body["metadata"]["annotations"] = {
         "tensor-fusion.ai/void": "-1",

@@ -68,7 +68,7 @@ def credential(**status: str) -> str:
     ],
     ids=["nothing", "list", "text", "other", "not YAML", "wrong type", "not UTF-8"],
 )
-async def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, held: bytes) -> None:
+async def test_a_file_that_is_not_a_kubeconfig_is_named(tmp_path: Path, held: bytes) -> None:
     file = tmp_path / "mine.kubeconfig"
     file.write_bytes(held)
 

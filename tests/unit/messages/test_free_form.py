@@ -46,6 +46,6 @@ def test_deep_fields_of_a_newer_release_are_ignored(levels: int) -> None:
     assert found.node.name == "n1"
 
 
-def test_text_that_is_no_json_is_undecodable() -> None:
+def test_text_that_is_not_json_is_undecodable() -> None:
     with pytest.raises(UndecodableMessageError):
         decode(b'{"revision":1,"node":' + b"[" * 100_000, NodeObserved)

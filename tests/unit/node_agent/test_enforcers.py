@@ -83,7 +83,7 @@ def _id_of(device):
     return {"cdi_id": device.cdi_ids[0]}
 
 
-def test_an_administrators_look_at_a_gpu_is_no_client_of_mps():
+def test_an_administrators_look_at_a_gpu_is_not_a_client_of_mps():
     looks = claim(result(admin_access=True))
     assert "mounts" not in edits(looks, Enforcement(enforcer="mps"))
 

@@ -113,7 +113,7 @@ def test_a_full_disk_is_one_sentence():
         write_recording(Path("/dev/full"), LINES)
 
 
-def test_a_file_without_header_is_no_recording(tmp_path):
+def test_a_file_without_header_is_not_a_recording(tmp_path):
     file = tmp_path / "other.jsonl"
     write_recording(file, LINES[1:])
 

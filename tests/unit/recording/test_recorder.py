@@ -184,7 +184,7 @@ async def test_without_facts_there_is_nothing_to_record():
         await Recorder(MemoryBus(), HEADER, lambda line: None).run()
 
 
-async def test_what_is_no_json_is_refused_with_its_place(bus):
+async def test_what_is_not_json_is_refused_with_its_place(bus):
     await bus.publish(Outgoing("dray.state.tick.v1", b"{", {}))
 
     with pytest.raises(UndecodableMessageError, match="message 1 of DRAY_FACTS"):
@@ -258,7 +258,7 @@ async def test_an_input_that_is_nested_deep_is_recorded(bus):
         await until(lambda: numbers(lines) == [2])
 
 
-async def test_an_input_that_is_no_message_is_left_out(bus):
+async def test_an_input_that_is_not_a_message_is_left_out(bus):
     await bus.ensure(INPUTS)
     await bus.publish(synced())
     async with recording(bus) as lines:

@@ -28,7 +28,7 @@ def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["30", "s", "-1s", "1 s", "1y", "", 30, None, "1s2"])
-def test_what_is_no_duration_is_refused(text: object) -> None:
+def test_what_is_not_a_duration_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="such as 30s"):
         parse_duration(text)
 

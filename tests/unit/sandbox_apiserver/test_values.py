@@ -34,7 +34,7 @@ def test_quantities_are_canonical(written: str, answered: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "16Gigs", "a", "1 Gi", "1.2.3", "ki", "1mi"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_what_is_not_a_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         quantities.parse(text)
 

@@ -50,7 +50,7 @@ def test_missing_programs_are_named_by_their_packages(
     assert "`make node-packages` installs containernetworking-plugins nftables runc" in refusal()
 
 
-def test_a_busybox_that_needs_libraries_is_none(machine: Path) -> None:
+def test_a_busybox_that_needs_libraries_is_not_used(machine: Path) -> None:
     (machine.parent / "busybox").write_bytes(b"\x7fELF /lib64/ld-linux-x86-64.so.2")
     assert "busybox-static" in refusal()
 

@@ -155,7 +155,7 @@ def test_a_deleted_claim_that_is_used_waits() -> None:
     assert sync_claim(used, only(pod(node="n")), never) == []
 
 
-def test_consumers_that_are_no_pods_are_not_judged() -> None:
+def test_consumers_that_are_not_pods_are_not_judged() -> None:
     other = claim(allocated=True)
     other["status"]["reservedFor"] = [{"apiGroup": "x", "resource": "y", "name": "n", "uid": "u"}]
     assert sync_claim(other, nothing, never) == []

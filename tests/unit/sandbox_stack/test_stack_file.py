@@ -95,7 +95,7 @@ def test_another_process_of_the_same_id_is_not_taken_for_it() -> None:
     assert not is_alive(record)
 
 
-def test_no_file_and_a_broken_file_are_no_stack() -> None:
+def test_no_file_and_a_broken_file_are_not_a_stack() -> None:
     assert read_stack_file("none") is None
     path = path_of("broken")
     path.parent.mkdir(parents=True)

@@ -65,7 +65,7 @@ def test_errors_of_invalid_files_name_the_place(tmp_path, nodes, pods, reported)
         read_trace(*write(tmp_path, nodes, pods))
 
 
-def test_a_file_that_is_no_gzip_is_an_error(tmp_path):
+def test_a_file_that_is_not_gzip_is_an_error(tmp_path):
     nodes, pods = write(tmp_path)
     pods.write_bytes(b"name,cpu_milli")
 

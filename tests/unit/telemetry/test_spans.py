@@ -39,7 +39,7 @@ def test_a_new_traceparent_is_a_valid_one() -> None:
         "00-0123456789abcdef0123456789abcdef-0000000000000000-01",
     ],
 )
-def test_what_is_no_traceparent_is_ignored(text: str) -> None:
+def test_what_is_not_a_traceparent_is_ignored(text: str) -> None:
     assert parse(text) is None
     assert not is_sampled(text)
 

@@ -75,7 +75,7 @@ def test_a_query_names_metrics_and_labels_that_exist(metrics, query):
 
 
 def test_no_label_has_values_without_bound(metrics):
-    """Names of pods, claims, nodes and users are no labels: their number grows with the cluster."""
+    """No label names a pod, claim, node or user: their number grows with the cluster."""
     bounded = {"step", "reason", "domain", "pool", "health", "use", "amount", "verb", "resource"}
 
     assert set().union(*metrics.values()) <= bounded | {"code", "path", "outcome"}

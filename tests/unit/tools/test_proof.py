@@ -198,7 +198,7 @@ def test_a_tree_is_what_lies_here_and_reading_it_changes_nothing(checkout: Path)
 
 
 @needs_git
-def test_a_folder_that_is_no_clone_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_clone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PermanentError, match="run it in a clone of the repository"):
         read_tree(tmp_path)
 

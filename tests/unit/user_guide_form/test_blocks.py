@@ -1,4 +1,4 @@
-"""Blocks of several expressions, and reads that are no selector."""
+"""Blocks of several expressions, and reads that are not selectors."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_a_fault_is_named_with_its_place_in_the_block():
 
 
 @pytest.mark.parametrize("text", ["", "// nothing", "a b", "== !=", "a\nb c", '"no end'])
-def test_what_is_no_block_of_expressions_is_refused(text):
+def test_what_is_not_a_block_of_expressions_is_refused(text):
     with pytest.raises(CelError):
         translate_block(text)
     if '"' in text:

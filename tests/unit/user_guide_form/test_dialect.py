@@ -174,8 +174,8 @@ def test_comments_around_the_expression_stay_and_lost_ones_are_reported():
         ('device.attributes["node_total_gpus"].isLessThan(quantity("1"))', "is an int and not a q"),
         ('device.attributes["model"] > 5', r"'model' is a string: it can't be compared with 5"),
         ('"8" <= device.attributes["node_total_gpus"]', "'node_total_gpus' is an int: it can't"),
-        ('device.attributes["model"]', "no condition by itself"),
-        ('!device.attributes["qos"] || true', "no condition by itself"),
+        ('device.attributes["model"]', "not a condition by itself"),
+        ('!device.attributes["qos"] || true', "not a condition by itself"),
     ],
 )
 def test_what_the_seed_calls_wrong_is_refused_with_its_reason(expression, reason):

@@ -136,7 +136,7 @@ def test_older_versions_are_left_with_a_warning():
         ("!!set x", "document 1: a value is not what its tag says"),
     ],
 )
-def test_what_is_no_yaml_is_refused(text, reason):
+def test_what_is_not_yaml_is_refused(text, reason):
     with pytest.raises(InvalidInputError, match=reason):
         convert(text)
 

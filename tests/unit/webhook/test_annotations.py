@@ -158,7 +158,7 @@ def test_a_memory_request_without_suffix_is_questioned(cluster, pod):
 
 
 @pytest.mark.parametrize("written", ["1500m", "1e3", "+5"])
-def test_no_amount_is_suggested_that_is_none(cluster, pod, written):
+def test_no_invalid_amount_is_suggested(cluster, pod, written):
     (warning,) = cluster.admit(pod({P + "vram-request": written})).warnings
 
     assert "less than 1Mi" in warning

@@ -62,7 +62,7 @@ def test_whose_driver_is_another_may_tolerate_everything(cluster, validated):
     assert validated(TOLERATES).allowed
 
 
-def test_a_class_that_dray_has_not_seen_yet_is_no_excuse(validated):
+def test_a_class_that_dray_has_not_seen_yet_is_not_an_excuse(validated):
     answer = validated(TOLERATES)
 
     assert not answer.allowed

@@ -131,5 +131,5 @@ def test_the_deletion_of_a_policy_names_the_pools_that_follow_it(cluster):
     answer = validate_pool(deletion(kind, followed), cluster.view)
 
     assert answer.allowed
-    assert answer.warnings[0].startswith(f"{kind} {followed}: GPUPools follow it")
+    assert answer.warnings[0].startswith(f"{kind} {followed}: GPUPools use it")
     assert validate_pool(deletion(kind, "unused"), cluster.view).warnings == ()

@@ -58,7 +58,7 @@ def test_a_denial_carries_its_message_and_no_patch():
         ),
     ],
 )
-def test_what_is_no_review_is_refused_with_the_field(body, expected):
+def test_what_is_not_a_review_is_refused_with_the_field(body, expected):
     with pytest.raises(MalformedReviewError, match=expected):
         read_review(body)
 

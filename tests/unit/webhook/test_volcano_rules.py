@@ -110,7 +110,7 @@ def test_a_group_without_queue_joins_that_of_its_namespace(queues: Queues) -> No
 def test_a_group_goes_into_a_leaf(queues: Queues) -> None:
     queues.put("parent")
     queues.put("child", parent="parent")
-    assert "which has queues below it" in queues.group(queue="parent")
+    assert "which has child queues" in queues.group(queue="parent")
     assert queues.group(queue="child") == ""
 
 
@@ -189,15 +189,15 @@ def test_a_circle_of_queues_is_refused(queues: Queues) -> None:
 
 def test_a_queue_with_running_groups_takes_no_queues_below_it(queues: Queues) -> None:
     queues.put("busy", pods=3)
-    assert "of whose own groups 3 pods run" in queues.queue("q", parent="busy")
+    assert "whose own groups have 3 running pods" in queues.queue("q", parent="busy")
 
 
 def test_only_empty_queues_are_deleted(queues: Queues) -> None:
     for name in ("default", "root"):
-        assert "it is needed by groups that name no other" in queues.delete(name)
+        assert "groups without spec.queue need it" in queues.delete(name)
     queues.put("parent")
     queues.put("child", parent="parent", pods=2)
-    assert "it has queues below it: child" in queues.delete("parent")
+    assert "it has child queues: child" in queues.delete("parent")
     assert "2 pods of its groups run" in queues.delete("child")
     queues.put("empty")
     assert queues.delete("empty") == ""

@@ -47,7 +47,7 @@ def test_every_error_is_a_line(warnings_of, pod):
     assert [error.partition(" ")[0] for error in errors] == ["1.", "2."]
 
 
-def test_right_annotations_are_no_warning(warnings_of, pod):
+def test_right_annotations_are_not_warnings(warnings_of, pod):
     assert warnings_of(pod()).warnings == ()
 
 

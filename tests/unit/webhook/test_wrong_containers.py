@@ -14,7 +14,7 @@ CLAIM = "tensor-fusion-gpu-claim"
         ("[]", "expected a JSON object with a field per container"),
         ("{}", "expected a JSON object with a field per container"),
         ("[" * 100_000, "expected a JSON object with a field per container"),
-        ('{"main": 1, "main": 2}', 'container "main" stands there twice'),
+        ('{"main": 1, "main": 2}', 'container "main" is named more than once'),
         (
             '{"app": 1}',
             'container "app": the pod has no container "app"; expected one of: "init", ',
@@ -23,7 +23,7 @@ CLAIM = "tensor-fusion-gpu-claim"
         ('{"main": ["GPU-1"]}', "expected what the container asks for, not a list"),
         ('{"main": null}', "expected a number of GPUs: a text, a number, true or false"),
         ('{"main": {"vram": "1Gi"}}', '"vram" is not known there: expected dedicated-gpu, '),
-        ('{"main": {"qos": "low", "qos": "high"}}', "qos stands there twice"),
+        ('{"main": {"qos": "low", "qos": "high"}}', "qos is named more than once"),
         ('{"main": {"qos": ["low"]}}', "expected a value of qos: a text, a number"),
         ('{"main": 0}', 'container "main", gpu-count is "0": expected a whole number from 1 to 32'),
         ('{"main": {"qos": "best"}}', 'container "main", qos is "best": expected one of "low"'),

@@ -25,7 +25,7 @@ def test_an_unusable_expression_is_denied_with_its_place(cluster, expression, ex
     assert message.endswith("^")
 
 
-def test_an_expression_that_is_no_condition_is_denied_in_kubernetes_words(cluster):
+def test_an_expression_that_is_not_a_condition_is_denied_in_kubernetes_words(cluster):
     message = cluster.errors({P + "dra-cel-expression": "1 + 1"})
 
     assert message.endswith("can't be used: must evaluate to bool or the unknown type, not int")

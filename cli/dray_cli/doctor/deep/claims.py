@@ -84,7 +84,7 @@ def _unallocated(
             "allocation-cleared",
             "Kubernetes: the claim holds nothing any more; the devices stay reserved until the "
             "claim-controller has voided the attempt: a late write could allocate them twice",
-            "see in the claim-controller's log why it does not void",
+            "see the claim-controller's log for the reason",
         )
     age_s = snapshot.state.facts.now_unix_s - reservation.decided_unix_s
     if age_s < snapshot.state.rules.uncommitted_after_s + LATE_S:
@@ -153,7 +153,7 @@ def refused(snapshot: ClusterSnapshot) -> Iterator[Difference]:
             (kubernetes_says(written), Side("claim-controller", says)),
             "Kubernetes; devices are kept as long as a write that was sent before may still "
             "allocate them",
-            "have Kubernetes take changes of the claim (a policy, a webhook, annotations at their "
+            "let Kubernetes accept changes of the claim (a policy, a webhook, annotations at their "
             "limit), or delete its pod; it is tried again at least every 5 minutes",
         )
 

@@ -36,7 +36,7 @@ _RESTART = (
 
 def differences(snapshot: ClusterSnapshot, *, floor: int) -> list[Difference]:
     """All differences of a snapshot. ``floor``: sequence of a fact that every replica must have
-    applied by now."""
+    applied so far."""
     stale = dict(facts_and_claims(snapshot))
     return [
         *_double_allocations(snapshot),
@@ -59,8 +59,8 @@ def _double_allocations(snapshot: ClusterSnapshot) -> Iterator[Difference]:
                 Side("slice", sale.detail),
                 *(_user(snapshot, uid) for uid in sale.claim_uids),
             ),
-            "all of them, and so nobody gets what was promised, unless the pool's oversell ratio "
-            "was lowered: then running pods continue, and no new pod gets these devices",
+            "all sides: the claims together get more than the device has. If the pool's oversell "
+            "ratio was lowered, running pods continue, and no new pod gets these devices",
             "delete the pod of the claim that was allocated last; if no ratio was lowered, this is "
             "a bug of dray, or of the claim's writer: keep what `dray record` writes now",
         )

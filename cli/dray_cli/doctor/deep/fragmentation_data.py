@@ -75,7 +75,7 @@ def _cards(pod: TypicalPod) -> str:
     if not pod.cards:
         return "no card"
     parts = [f"{_part(milli)} (class {at})" for at, milli in enumerate(pod.milli) if milli]
-    usable = ", ".join(parts) or "of none that is here"
+    usable = ", ".join(parts) or "of no model in this pool"
     return f"{counted(pod.cards, 'card')}: {usable}"
 
 

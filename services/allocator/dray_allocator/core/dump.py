@@ -41,7 +41,7 @@ def answer_to(state: AllocatorState, request: bytes) -> bytes | None:
     try:
         asked = msgspec.json.decode(request, type=Dump)
     except msgspec.MsgspecError as error:
-        reply = DumpReply(domain="", error=f"the question can't be read: {error}")
+        reply = DumpReply(domain="", error=f"the request can't be read: {error}")
         return msgspec.json.encode(reply)
     answer = _served_page(state, asked)
     return msgspec.json.encode(answer) if answer is not None else None

@@ -147,7 +147,7 @@ def _unknown_execution(
             namespace=claim.namespace,
             name=claim.name,
             attempt=claim.decision,
-            reason="its execution has begun, but the log does not know it",
+            reason="its execution has begun, but the log does not have it",
             asked=int(state.facts.now_unix_s / state.rules.void_repeat_s),
         ),
     )

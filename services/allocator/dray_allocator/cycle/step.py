@@ -36,7 +36,7 @@ class Groups(Protocol):
     """The PodGroups of a domain, whose pods are decided together."""
 
     def refresh(self, step: "Step") -> None:
-        """Look at the groups that changed, and at those that may fit by now."""
+        """Look at the groups that changed, and at those that may fit now."""
 
     def first(self) -> QueueKey | None:
         """The place of the first group to be tried; None: none is."""

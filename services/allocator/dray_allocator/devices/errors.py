@@ -1,4 +1,4 @@
-"""Errors of an allocation attempt. That claims do not fit on a node is no error."""
+"""Errors of an allocation attempt. That claims do not fit on a node is not an error."""
 
 from dray.api.errors import PermanentError
 

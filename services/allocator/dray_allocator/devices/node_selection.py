@@ -90,9 +90,9 @@ def _faults(term: NodeSelectorTerm) -> list[str]:
 def _label_fault(requirement: NodeSelectorRequirement) -> str:
     key, operator, values = requirement.key, requirement.operator, requirement.values
     if not _is_label_key(key):
-        return f"{key!r} is no label key"
+        return f"{key!r} is not a label key"
     if not all(_LABEL_VALUE.fullmatch(value) for value in values):
-        return f"a value of {key} is no label value"
+        return f"a value of {key} is not a label value"
     match operator:
         case "In" | "NotIn":
             return "" if values else f"operator {operator} of {key} has no values"

@@ -79,7 +79,7 @@ class UsageLedger:
             return ""  # It stands for a device of an allocation that can't be read.
         use = self.of(device)
         if use.shares > 1 and (use.whole or (card and not card.device.allow_multiple_allocations)):
-            return f"{device} is taken whole and yet has {use.shares} users"
+            return f"{device} is allocated exclusively but has {use.shares} users"
         if card is None:
             return ""
         for key, amount in use.used.items():

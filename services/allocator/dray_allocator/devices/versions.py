@@ -230,7 +230,7 @@ def rules_for(version: str, features: Iterable[str] | None = None) -> SchedulerV
     stated = stated - _BINDING_GATES | own
     if unknown := sorted(stated - KNOWN - own):
         raise InvalidInputError(
-            f"feature {unknown[0]!r} is none that dray decides by: expected some of "
+            f"feature {unknown[0]!r} does not affect what dray decides: expected some of "
             f"{', '.join(sorted(KNOWN))}"
         )
     return SchedulerVersion(minor, stated)

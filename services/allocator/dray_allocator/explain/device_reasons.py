@@ -160,7 +160,7 @@ class DeviceReasons:
         try:
             wanted = demand(requested, capacity, self._rules)
         except AllocationError as error:
-            yield (4, "capacity", "the amounts asked are invalid", str(error)), None
+            yield (4, "capacity", "the requested amounts are invalid", str(error)), None
             return
         if wanted is None:
             asked = dict(sorted(requested.items()))

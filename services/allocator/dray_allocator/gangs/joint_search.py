@@ -67,8 +67,8 @@ class JointSearch:
     """Counts trials of nodes for several pods together."""
     placed: Placements = field(init=False)
     _full: dict[bytes, int] = field(init=False, default_factory=dict)
-    """Per kind of pods that found no node, the number of placements then: with more of them, there
-    is none, either."""
+    """Per kind of pods that found no node, the number of placements then: with as many or more, no
+    node is found either."""
     _sharers: dict[frozenset[str], _Sharers] = field(init=False, default_factory=dict)
     """By the UIDs of shared claims, what is known of their members."""
 

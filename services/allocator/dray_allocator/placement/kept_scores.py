@@ -30,7 +30,7 @@ def kept_scores(state: AllocatorState, request: bytes) -> bytes | None:
     try:
         asked = msgspec.json.decode(request, type=Scores)
     except msgspec.MsgspecError as error:
-        return msgspec.json.encode(ScoresReply(error=f"the question can't be read: {error}"))
+        return msgspec.json.encode(ScoresReply(error=f"the request can't be read: {error}"))
     return state.kept_scores.of(asked.pod_uid)
 
 

@@ -25,9 +25,9 @@ def validate_claim(claim: Claim, *, is_compatible: bool) -> list[str]:
         found += _of_ask(ask)
     if is_compatible and any(shares_of(claim)):
         found.append(
-            "a percent of a card can't be asked for with placement "
-            f"{names.KUBERNETES_COMPATIBLE}, for which Kubernetes has no words; ask for amounts "
-            f"({names.TFLOPS_REQUEST}, {names.VRAM_REQUEST}), or have another placement "
+            "a percentage of a card can't be requested with placement "
+            f"{names.KUBERNETES_COMPATIBLE}, because Kubernetes can't express it; request amounts "
+            f"({names.TFLOPS_REQUEST}, {names.VRAM_REQUEST}), or use another placement "
             f"({names.PLACEMENT})"
         )
     if sum(map(_fewest, claim.spec.requests)) > names.MAX_GPUS_PER_CLAIM:
@@ -88,5 +88,5 @@ def _of_ask(ask: DeviceRequest) -> Iterator[str]:
         yield f"request {ask.name}: count {ask.count} is below 1"
     for key, text in sorted(ask.capacity.items()):
         if (amount := amount_of(text)) is None or amount < 0:
-            what = "is no quantity" if amount is None else "is negative"
+            what = "is not a quantity" if amount is None else "is negative"
             yield f"request {ask.name}: {key} {text} {what}"

@@ -349,7 +349,7 @@ class PodExecutor:
 
     @staticmethod
     def _may_be_behind(stop: Stop, memory: _Memory) -> bool:
-        # A watch alone is no proof that something is gone or has to be rolled back.
+        # A watch alone is not proof that something is gone or has to be rolled back.
         doubtful = stop.withdraw or stop.reason in _MISSING
         if not doubtful or stop.reason in memory.asked_for:
             return False

@@ -67,7 +67,7 @@ class NodeHistory:
     """What a node's fact depends on besides the cache."""
 
     published: NodeObserved | None = None
-    """The node's last fact, if it is no tombstone."""
+    """The node's last fact, if it is not a tombstone."""
     left: Mapping[tuple[str, str], int] = field(default_factory=dict)
     closing: tuple[str, ...] = ()
     """Domains of deleted pools whose decisions are not all void yet."""

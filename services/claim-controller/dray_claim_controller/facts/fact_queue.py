@@ -49,7 +49,7 @@ class FactQueue:
         """A plain dict would be searched past all keys that were taken, at each batch."""
 
     def take_all(self) -> Iterator[None]:
-        """Take over what changed by now, in steps: ``take`` after the last one."""
+        """Take over what has changed so far, in steps: ``take`` after the last one."""
         left = len(self._cache.dirty)
         while left > 0 and (taken := self._cache.take_dirty(min(left, _AT_ONCE))):
             left -= len(taken)

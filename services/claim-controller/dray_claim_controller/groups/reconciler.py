@@ -221,7 +221,7 @@ class GroupReconciler:
                 self._informers.apply_response(PODS, answer)
         if due.evict or due.roll_back:
             structlog.get_logger().warning(
-                "too few pods of a group run: it ends",
+                "too few pods of a group run: evicting the others",
                 group=str(key),
                 evicted=len(due.evict),
                 rolled_back=len(due.roll_back),

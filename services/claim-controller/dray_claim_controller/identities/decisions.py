@@ -85,7 +85,7 @@ def node_of(review: Object, *, user: str, audience: str) -> str:
     seen = status.get("user") or {}
     if seen.get("username") != user:
         raise IdentityRefusedError(
-            f"the token is of {seen.get('username')!r}; only {user!r} connects as a node-agent"
+            f"the token belongs to {seen.get('username')!r}; only {user!r} connects as a node-agent"
         )
     names: list[Any] = list((seen.get("extra") or {}).get(NODE_NAME) or ())
     if len(names) != 1 or not names[0]:
@@ -94,7 +94,7 @@ def node_of(review: Object, *, user: str, audience: str) -> str:
             "a pod's, projected by the kubelet, or requested for a Node"
         )
     if _NODE.fullmatch(str(names[0])) is None:
-        raise IdentityRefusedError(f"{names[0]!r} is no name of a Node")
+        raise IdentityRefusedError(f"{names[0]!r} is not the name of a Node")
     return str(names[0])
 
 
@@ -151,7 +151,7 @@ def _claims_of(text: str) -> Mapping[str, Any]:
     """The claims of a JWT, unverified. Raises ValueError, MsgspecError."""
     parts = text.split(".")
     if len(parts) != 3:
-        raise ValueError("it is no JWT")
+        raise ValueError("it is not a JWT")
     try:
         body = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
     except binascii.Error as error:

@@ -25,7 +25,7 @@ class AccountKey:
     """The key that signs users: its public half is the issuer in nats-server's configuration."""
 
     def __init__(self, seed: str) -> None:
-        """Raises InvalidInputError where ``seed`` is no seed of an account key (``SA…``)."""
+        """Raises InvalidInputError where ``seed`` is not a seed of an account key (``SA…``)."""
         self._key = Ed25519PrivateKey.from_private_bytes(_raw_seed(seed))
         self.public = _encoded(bytes([_ACCOUNT]), self._key.public_key().public_bytes_raw())
         """``A…``, as NATS writes it."""

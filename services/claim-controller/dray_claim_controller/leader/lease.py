@@ -11,7 +11,7 @@ MAX_WRITE_S: Final = 10.0
 
 
 class LeaseExpiredError(TemporaryError):
-    """The Lease was not renewed in time: another may lead by now, so nothing may be written."""
+    """The Lease was not renewed in time: another one may lead now, so nothing may be written."""
 
 
 class HeldLease:
@@ -52,6 +52,6 @@ class HeldLease:
         if now_s >= self.deadline_s:
             raise LeaseExpiredError(
                 f"the Lease was last renewed {now_s - self._renewed_s:.1f} s ago, and must be "
-                f"every {self._renew_s:g} s: nothing is written, for another may lead by now"
+                f"every {self._renew_s:g} s: nothing is written, because another one may lead now"
             )
         return min(MAX_WRITE_S, self._renewed_s + self._lease_s - now_s)

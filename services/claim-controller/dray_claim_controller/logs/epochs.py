@@ -153,9 +153,9 @@ class Epochs:
         if (claim := self._may_still_be_committed(domain)) is not None:
             # Its devices are on nodes that the next pool would take for free.
             raise PoolInUseError(
-                f"GPUPool {domain} was deleted, and claim {claim.namespace}/{claim.name}, about to "
-                "be allocated then, can't be written: the pool's nodes stay out of other pools "
-                "until it can be, or is deleted"
+                f"GPUPool {domain} was deleted while claim {claim.namespace}/{claim.name} was "
+                "being allocated, and the claim can't be written: no other pool gets its nodes "
+                "until the claim can be written, or is deleted"
             )
         del self.opened[domain]
         self.closing.remove(domain)

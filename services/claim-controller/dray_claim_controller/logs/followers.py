@@ -231,7 +231,7 @@ class Followers:
     ) -> None:
         self.undecodable += 1
         why = (
-            f"claim-controller passes over record {delivered.sequence} of {delivered.stream}: "
+            f"claim-controller skips record {delivered.sequence} of {delivered.stream}: "
             f"{error}; was it written by another version of dray?"
         )
         structlog.get_logger().error("a record is skipped", domain=executions.domain, why=why)

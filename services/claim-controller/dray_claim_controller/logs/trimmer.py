@@ -71,7 +71,7 @@ class LogTrimmer:
             raise
         except (BusUnavailableError, PermanentError) as error:
             structlog.get_logger().warning(
-                "decision logs were not looked after; it is tried again",
+                "decision logs were not checked; trying again",
                 domain=domain,
                 why=str(error),
             )

@@ -17,7 +17,7 @@ from dray_claim_controller.facts.pool_capacity import waiting_in
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """Pods that wait for dray in pools that kube-scheduler has by now."""
+    """Pods that wait for dray in pools that kube-scheduler now owns."""
 
     gated: tuple[str, ...]
     """UIDs of those that kube-scheduler takes once the gate is lifted."""
@@ -132,7 +132,7 @@ def _suffices(device: Device, device_id: DeviceId, holders: Sequence[CachedResou
 
 
 class StrandedPods(RecordedRule[Stranded], frozen=True, kw_only=True, tag="who-is-stranded"):
-    """Pods that wait for dray in pools that kube-scheduler has by now."""
+    """Pods that wait for dray in pools that kube-scheduler now owns."""
 
     def answer(self, cache: ObjectCache) -> Stranded:
         return stranded(cache)

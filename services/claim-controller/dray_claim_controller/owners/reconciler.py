@@ -102,7 +102,7 @@ class OwnerReconciler:
             self._warn(
                 cached,
                 "OwnerChanged",
-                f"GPUPool {pool} is owned by kube-scheduler by now, and this pod was admitted for "
+                f"GPUPool {pool} is now owned by kube-scheduler, and this pod was admitted for "
                 "dray's own scheduler (spec.schedulerName can't change): delete the pod and "
                 "create it again",
             )

@@ -282,7 +282,7 @@ class Publisher:
         return tuple(self._nodes_of.get(domain, ()))
 
     def last(self, key: FactKey) -> Fact | None:
-        """The last fact about ``key`` that is no tombstone."""
+        """The last fact about ``key`` that is not a tombstone."""
         return self._outbox.last(key)
 
     def newest(self, key: FactKey) -> Fact | None:
@@ -518,4 +518,4 @@ class Publisher:
 
 
 def _superseded(error: StaleSequenceError) -> SupersededError:
-    return SupersededError(f"another claim-controller leads by now: {error}")
+    return SupersededError(f"another claim-controller leads now: {error}")

@@ -156,7 +156,7 @@ def _differing_field(
 
 
 def _same_value(left: Any, right: Any) -> bool:
-    """As in JSON, where 1 and 1.0 are one number, and true is none."""
+    """As in JSON, where 1 and 1.0 are the same number, and true is not a number."""
     if isinstance(left, msgspec.Raw) or isinstance(right, msgspec.Raw):
         return json_codec.canonical(left) == json_codec.canonical(right)
     return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)

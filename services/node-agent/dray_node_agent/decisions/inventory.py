@@ -383,7 +383,7 @@ def _driver_attributes(gpu: Gpu, snapshot: GpuSnapshot) -> Object:
 
 def semantic_version(text: str) -> str:
     """A version of NVIDIA as Kubernetes takes it: three numbers without leading zeros
-    (``535.104.05`` is ``535.104.5``); empty if it is none."""
+    (``535.104.05`` is ``535.104.5``); empty if it is not a version."""
     numbers = text.split(".")
     if not 1 <= len(numbers) <= 3 or not all(one.isascii() and one.isdigit() for one in numbers):
         return ""

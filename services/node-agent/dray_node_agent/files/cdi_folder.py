@@ -52,7 +52,7 @@ class CdiFolder:
         remove_unfinished(self._folder, f"{self._prefix}*.json")
 
     def specs(self) -> dict[str, Spec]:
-        """The files by claim uid; those that are no JSON objects are left out."""
+        """The files by claim uid; those that are not JSON objects are left out."""
         found: dict[str, Spec] = {}
         for uid in self.claims():
             with contextlib.suppress(ValueError, FileNotFoundError):

@@ -52,7 +52,7 @@ class PluginRecords:
                 self._write(first_id, msgspec.structs.replace(record, claim_uid=claim_uid))
 
     def remove(self, first_id: str, record: PluginRecord) -> None:
-        """Forget a container that has ended, unless another one has its ids by now."""
+        """Forget a container that has ended, unless another one has its ids now."""
         with self._lock:
             if self.get(first_id) == record:
                 self._path(first_id).unlink()

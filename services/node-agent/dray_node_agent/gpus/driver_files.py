@@ -202,7 +202,7 @@ class DriverFiles:
             return dict(spec.get("containerEdits") or {}), devices
         except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
             structlog.get_logger().warning(
-                "nvidia-ctk failed; the driver's files are looked for instead", error=str(error)
+                "nvidia-ctk failed; searching for the driver's files instead", error=str(error)
             )
             return None
 

@@ -15,7 +15,7 @@ DEVICES: Final = Path("/sys/bus/pci/devices")
 
 
 def pci_address(bus_id: str) -> str:
-    """NVML's bus id as Linux writes it; empty where it is none."""
+    """NVML's bus id as Linux writes it; empty if it is not one."""
     domain, _, rest = bus_id.lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}" if rest else ""
 

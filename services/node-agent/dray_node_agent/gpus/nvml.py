@@ -62,7 +62,7 @@ _ARCHITECTURES: Final = {
     pynvml.NVML_DEVICE_ARCH_BLACKWELL: "Blackwell",
 }
 _ERRORS: Final = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
-"""The second one is no NVMLError: an old driver lacks the newer version of a function."""
+"""The second one is not an NVMLError: an old driver lacks the newer version of a function."""
 Place = tuple[str, int | None]
 """Where an error is: the UUID of a GPU (empty: unknown), and the id of its GPU instance."""
 

@@ -199,7 +199,7 @@ def _parsed(annotation: str, text: str) -> list[tuple[str, Any]]:
     if not isinstance(found, _Pairs) or not found:
         raise ValueError(f"expected a JSON object with a field per container, such as {example}")
     if twice := _twice(found):
-        raise ValueError(f"container {quoted(twice)} stands there twice")
+        raise ValueError(f"container {quoted(twice)} is named more than once")
     return found
 
 
@@ -224,7 +224,7 @@ def _stated(annotation: str, value: Any) -> Mapping[str, str]:
     if annotation == CONTAINER_GPU_COUNT:
         raise ValueError(f"expected a number of GPUs; use {CONTAINER_GPUS} to say more")
     if twice := _twice(value):
-        raise ValueError(f"{twice} stands there twice")
+        raise ValueError(f"{twice} is named more than once")
     if not value:
         raise ValueError("expected what the container asks for; leave it out to give it nothing")
     short = {name.removeprefix(PREFIX): name for name in STATED}

@@ -151,7 +151,7 @@ def claim_conflicts(spec: Object, base: str, other_bases: Container[str]) -> Ite
         if entry.get("name") == CLAIM_REFERENCE and entry not in ours:
             yield (
                 f'spec.resourceClaims has an entry "{CLAIM_REFERENCE}" that refers to something '
-                f'else than the base template "{base}": dray injects an entry of that name; '
+                f'other than the base template "{base}": dray injects an entry of that name; '
                 "rename yours"
             )
         elif entry not in ours and (other := _base_of(entry)) in other_bases:

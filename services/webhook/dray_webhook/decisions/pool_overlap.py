@@ -41,7 +41,7 @@ def validate_pool(request: AdmissionRequest, view: View) -> AdmissionAnswer:
 def _deletion(request: AdmissionRequest, view: View) -> AdmissionAnswer:
     if request.kind.kind == POLICIES.kind:
         pools = sorted(p.name for p in view.pools.values() if p.template == request.name)
-        text = f"GPUPools follow it and keep it until none does: {name_list(pools)}"
+        text = f"GPUPools use it, and it stays until none does: {name_list(pools)}"
         return _warned(request, text) if pools else AdmissionAnswer()
     question = Lookup(kind="use", name=request.name)
     if question not in view.asked:
@@ -50,7 +50,10 @@ def _deletion(request: AdmissionRequest, view: View) -> AdmissionAnswer:
     if not count:
         return AdmissionAnswer()
     pods = "1 pod holds" if count == 1 else f"{count} pods hold"
-    text = f"{pods} GPUs of it: they run on, no new pod is admitted, and it is gone after them"
+    text = (
+        f"{pods} GPUs of it: they keep running, no new pod is admitted, and the pool goes once "
+        "they have ended"
+    )
     return _warned(request, text)
 
 

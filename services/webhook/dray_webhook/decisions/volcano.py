@@ -120,7 +120,7 @@ def _joined(name: str, view: View) -> Iterator[str]:
     elif not queue.is_open:
         yield f'spec.queue is "{name}", which is {queue.state}: it takes no groups until it is open'
     elif name == ROOT_QUEUE or any(one.parent == name for one in view.queues.values()):
-        yield f'spec.queue is "{name}", which has queues below it: name one of these'
+        yield f'spec.queue is "{name}", which has child queues: name one of these'
 
 
 def _topology(where: str, topology: Object | None) -> Iterator[str]:
@@ -131,11 +131,11 @@ def _topology(where: str, topology: Object | None) -> Iterator[str]:
 
 def _deletion(name: str, view: View) -> Iterator[str]:
     if name in _KEPT:
-        yield "it is needed by groups that name no other"
+        yield "groups without spec.queue need it"
         return
     children = sorted(one.name for one in view.queues.values() if one.parent == name)
     if children:
-        yield f"it has queues below it: {name_list(children)}; delete these first"
+        yield f"it has child queues: {name_list(children)}; delete these first"
     queue = view.queues.get(name)
     if queue is not None and queue.pods:
         yield f"{queue.pods} pods of its groups run: close it, and wait until they have ended"
@@ -185,8 +185,8 @@ def _place(queue: GroupQueue, view: View) -> Iterator[str]:
         return
     if parent.pods:
         yield (
-            f'spec.parent is "{parent.name}", of whose own groups {parent.pods} pods run: only '
-            "queues without others below them have groups"
+            f'spec.parent is "{parent.name}", whose own groups have {parent.pods} running pods: '
+            "only queues without child queues have groups"
         )
     siblings = [
         one for one in view.queues.values() if one.parent == parent.name and one.name != queue.name

@@ -31,7 +31,7 @@ def constant(node: Expr, hidden: frozenset[str] = frozenset()) -> Value:
     """The value of ``node``; ``hidden`` are variables whose names types have as well.
 
     Raises:
-        Unknown: it is no constant, or computing it fails.
+        Unknown: it is not a constant, or computing it fails.
     """
     match node:
         case tree.Literal():

@@ -46,7 +46,7 @@ def _wrapper(empty: Value, *, within: range | None = None) -> Callable[[Fields],
 
 
 def _misfit(value: Value, wanted: str) -> CelEvaluationError:
-    return CelEvaluationError(f"unsupported field type: {type_name(value)} is no {wanted}")
+    return CelEvaluationError(f"unsupported field type: {type_name(value)} is not a {wanted}")
 
 
 def _float(fields: Fields) -> float:

@@ -91,7 +91,7 @@ def to_double(value: Value) -> float:
 
 
 def _float(text: str) -> float | None:
-    """A float as Go writes it; None where it is none, or beyond the largest."""
+    """A float as Go writes it; None if it is not a number, or beyond the largest."""
     if _DECIMAL.fullmatch(text):
         number = float(text)
         return number if not math.isinf(number) or "i" in text.lower() else None

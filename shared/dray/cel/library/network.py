@@ -57,7 +57,7 @@ def parse_ip(text: str) -> Ip:
     """The address that ``text`` is.
 
     Raises:
-        AddressError: it is none, has a zone, or is an IPv4 address mapped into IPv6.
+        AddressError: it is not an address, has a zone, or is an IPv4 address mapped into IPv6.
     """
     shown = text[:_DOCUMENTED_LONGEST]
     if not text.isascii() or "%" in text or len(text) > _DOCUMENTED_LONGEST:
@@ -76,7 +76,7 @@ def parse_cidr(text: str) -> Cidr:
     """The network that ``text`` is.
 
     Raises:
-        AddressError: it is none.
+        AddressError: it is not an address.
     """
     address, slash, length = text.rpartition("/")
     is_number = length.isascii() and length.isdigit() and len(length) <= 3

@@ -45,7 +45,7 @@ def parse_semver(text: str, *, normalize: bool = False) -> Semver:
     """The version that ``text`` is; ``normalize`` admits a ``v``, missing parts, leading zeros.
 
     Raises:
-        SemverError: it is none.
+        SemverError: it is not a version.
     """
     match = _PATTERN.fullmatch(_normalized(text) if normalize else text)
     if match is None:

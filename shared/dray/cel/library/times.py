@@ -76,7 +76,7 @@ def parse_timestamp(text: str) -> Timestamp:
     """A moment written by RFC 3339.
 
     Raises:
-        TimeError: it is none, or not between the years 1 and 9999.
+        TimeError: it is not a time, or not between the years 1 and 9999.
     """
     match = _TIME.fullmatch(text)
     if match is None:
@@ -119,7 +119,7 @@ def parse_duration(text: str) -> Duration:
     """A duration such as ``1h30m`` or ``-1.5s``, by the rules of Go's ``time.ParseDuration``.
 
     Raises:
-        TimeError: it is none, or exceeds 64 bits of nanoseconds.
+        TimeError: it is not a duration, or exceeds 64 bits of nanoseconds.
     """
     error = TimeError("type conversion error from 'string' to 'google.protobuf.Duration'")
     is_negative = text.startswith("-")

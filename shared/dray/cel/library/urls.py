@@ -197,5 +197,5 @@ def _decoded_plus(text: str) -> str:
 
 
 def _text(decoded: bytes) -> str:
-    """A byte that is no UTF-8 stays one character."""
+    """A byte that is not UTF-8 stays one character."""
     return decoded.decode("utf-8", "surrogateescape")

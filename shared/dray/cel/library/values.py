@@ -200,7 +200,7 @@ def as_qualifier(value: Value) -> Value:
     """``value`` as the key that an element is looked up by.
 
     Raises:
-        CelEvaluationError: values of that type are no keys.
+        CelEvaluationError: values of that type are not keys.
     """
     kind = type(value)
     if kind is str or kind in _NUMBERS:

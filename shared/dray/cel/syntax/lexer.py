@@ -52,7 +52,7 @@ class Token(NamedTuple):
 def scan(source: str) -> tuple[list[str], list[int]]:
     """Texts and offsets of the tokens of ``source``; the last is empty and at the end.
 
-    Nothing is refused here: ``kind_of`` tells which texts are no tokens.
+    Nothing is refused here: ``kind_of`` tells which texts are not tokens.
     """
     texts: list[str] = _TOKEN.findall(source)
     starts = [0, *accumulate(map(len, texts))]

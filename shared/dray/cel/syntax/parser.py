@@ -393,7 +393,7 @@ class _Parser:
         raise CelSyntaxError(reason, self.source, *position(self.source, offset))
 
     def unexpected(self, expected: str = _OPERAND) -> NoReturn:
-        """Refuse the token ahead, or a text before it that is no token, as ANTLR would."""
+        """Refuse the token ahead, or a text before it that is not a token, as ANTLR would."""
         for text, start in zip(self.texts[: self.at + 1], self.starts, strict=False):
             if not kind_of(text):
                 raise unrecognized(self.source, start)

@@ -106,7 +106,7 @@ def _compound(node: Expr) -> str:
 
 
 def _field(name: str) -> str:
-    """The name of a field, in backticks where it is no plain name."""
+    """The name of a field, in backticks where it is not a plain name."""
     return name if _PLAIN.fullmatch(name) and name not in KEYWORDS else f"`{name}`"
 
 

@@ -148,7 +148,7 @@ def overloads(name: str) -> tuple[Overload, ...]:
 def _read_form(line: str) -> Overload:
     match = _FORM.fullmatch(line)
     if match is None:
-        raise ValueError(f"{line!r} is no form of a function")
+        raise ValueError(f"{line!r} is not a form of a function")
     name, receiver, parameters, result = match.groups()
     written = ([receiver] if receiver else []) + _split(parameters)
     names = dict.fromkeys(re.findall(r"\b[A-Z]\b", line))

@@ -84,11 +84,11 @@ def compare(asked: Sequence[Case], theirs: Answers, ours: Answers) -> Comparison
 
 
 def settled(found: Comparison, observed: Answers) -> Comparison:
-    """Without the differences that are none: Kubernetes was seen to give dray's answer, too.
+    """Without differences where Kubernetes also gave dray's answer at least once.
 
     Of the minors whose order is random, dray's answer must be valid and one of the outcomes seen.
     What Kubernetes decided now, having been given more time, counts; what it did not decide again
-    is no difference, and stays among the outcomes.
+    is not a difference, and stays among the outcomes.
     """
     kept = []
     outcomes = Counter(found.outcomes)

@@ -14,11 +14,11 @@ def amount_of(text: str) -> Fraction:
     """The value of ``text``, such as 40Gi or 500m.
 
     Raises:
-        ValueError: it is no quantity.
+        ValueError: it is not a quantity.
     """
     match = _FORM.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no quantity: expected a form such as 40Gi or 500m")
+        raise ValueError(f"{text!r} is not a quantity: expected a form such as 40Gi or 500m")
     number, exponent, binary, decimal = match.groups()
     value = Fraction(number)
     if exponent:

@@ -47,7 +47,7 @@ async def test_a_request_that_takes_longer_than_it_asks_for_is_given_up(
     assert await api.names("pods") == ["two"]
 
 
-async def test_a_time_out_that_is_no_duration_is_refused(api: Any, refused: Any) -> None:
+async def test_a_time_out_that_is_not_a_duration_is_refused(api: Any, refused: Any) -> None:
     with pytest.raises(refused) as caught:
         await api.create("pods", api.pod("one"), timeout="soon")
 
@@ -209,7 +209,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"matchConditions": [{"name": "a", "expression": "true"}] * 2},
         [f'{W}.matchConditions[1].name: Duplicate value: "a"'],
     ),
-    "a condition that is no bool": (
+    "a condition that is not a bool": (
         {"matchConditions": [{"name": "a", "expression": "1"}]},
         [f'{W}.matchConditions[0].expression: Invalid value: "1": must evaluate to bool but g'],
     ),

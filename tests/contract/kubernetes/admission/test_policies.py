@@ -364,7 +364,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"validations": [{"expression": " "}]},
         [f"{S}.validations[0].expression: Required value: expression is not specified"],
     ),
-    "a validation that is no bool": (
+    "a validation that is not a bool": (
         {"validations": [{"expression": "1"}]},
         [f'{S}.validations[0].expression: Invalid value: "1": must evaluate to bool'],
     ),

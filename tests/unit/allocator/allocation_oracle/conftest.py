@@ -1,4 +1,4 @@
-"""The comparison with Kubernetes' allocator: a folder of scripts, which are no package."""
+"""The comparison with Kubernetes' allocator: a folder of scripts, which are not packages."""
 
 from pathlib import Path
 

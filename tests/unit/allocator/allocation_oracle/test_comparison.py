@@ -77,8 +77,8 @@ def test_amounts_are_read_as_kubernetes_writes_them(module, text, value):
     assert module("allocation.quantities").amount_of(text) == value
 
 
-def test_a_word_is_no_amount(module):
-    with pytest.raises(ValueError, match="'much' is no quantity"):
+def test_a_word_is_not_an_amount(module):
+    with pytest.raises(ValueError, match="'much' is not a quantity"):
         module("allocation.quantities").amount_of("much")
 
 
@@ -141,7 +141,7 @@ def settled(module, minor, ours, seen):
     return differences.settled(found, {case.id: {**seen[0], "observed": seen}})
 
 
-def test_an_answer_that_kubernetes_was_seen_to_give_is_no_difference(module):
+def test_an_answer_that_kubernetes_was_seen_to_give_is_not_a_difference(module):
     ours = answer(FITTING[0]["expect"]["allocations"])
     assert settled(module, "1.36", ours, [answer(), answer(error="e")]).differences
     assert not settled(module, "1.36", ours, [answer(), ours]).differences
@@ -162,7 +162,7 @@ TIMED_OUT = {"allocations": None, "error": "context deadline exceeded", "scope":
 
 @pytest.mark.parametrize("minor", ["1.35", "1.36"])
 @pytest.mark.parametrize("ours", [answer(), answer(error="boom")], ids=["no fit", "error"])
-def test_what_kubernetes_does_not_decide_in_time_is_no_verdict(module, minor, ours):
+def test_what_kubernetes_does_not_decide_in_time_is_not_a_verdict(module, minor, ours):
     found = settled(module, minor, ours, [TIMED_OUT])
     assert found.differences == ()
     assert found.undecided == 1

@@ -222,10 +222,10 @@ def test_a_percent_of_a_card_is_refused_with_the_reason(compatible: Any) -> None
     parameters = {"kind": names.LIMITS_KIND, "computePercentRequest": "30"}
     config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
     now.submit("p", now.request(), config=config)
-    assert "a percent of a card can't be asked for with placement KubernetesC" in now.reasons_of(
+    assert "a percentage of a card can't be requested with placement KubernetesC" in now.reasons_of(
         "p"
     )
-    assert "ask for amounts (tensor-fusion.ai/tflops-request, " in now.reasons_of("p")
+    assert "request amounts (tensor-fusion.ai/tflops-request, " in now.reasons_of("p")
 
 
 def joined(**exactly: Any) -> Any:

@@ -48,7 +48,7 @@ def test_single_cards_of_two_claims_are_refused_as_several_of_one(make_kube: Any
     assert now.got("alone") == ["gpu=a"], "one card is joined to itself"
 
 
-def test_connections_that_the_pool_demands_are_no_others(make_kube: Any) -> None:
+def test_connections_that_the_pool_demands_are_not_others(make_kube: Any) -> None:
     now = make_kube("CompactFirst", placement_topology="hard")
     every = now.request(allocationMode="All")
     now.submit("every", every)

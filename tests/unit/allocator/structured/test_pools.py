@@ -126,9 +126,9 @@ def test_a_slice_reaches_the_nodes_that_its_selector_takes(cluster, key, operato
         (NodeSelectorRequirement("zone", "Gt", ("a",)), "operator Gt of zone needs one integer"),
         (
             NodeSelectorRequirement("zone", "In", ("not a value",)),
-            "a value of zone is no label value",
+            "a value of zone is not a label value",
         ),
-        (NodeSelectorRequirement("not a key", "Exists"), "'not a key' is no label key"),
+        (NodeSelectorRequirement("not a key", "Exists"), "'not a key' is not a label key"),
     ],
 )
 def test_a_selector_that_can_not_be_read_is_an_error(cluster, requirement, expected):

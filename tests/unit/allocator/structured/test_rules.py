@@ -53,13 +53,13 @@ def test_binding_conditions_need_both_gates():
 def test_a_version_that_is_not_known_is_taken_for_the_nearest():
     assert rules_for("1.20").minor == 34
     assert rules_for("v1.99.1").minor == 37
-    with pytest.raises(InvalidInputError, match="is no version of Kubernetes"):
+    with pytest.raises(InvalidInputError, match="is not a version of Kubernetes"):
         rules_for("latest")
 
 
 @pytest.mark.parametrize("name", ["DRADerivedAttributes", "draadminaccess", ""])
 def test_a_feature_that_dray_does_not_decide_by_is_refused(name):
-    with pytest.raises(InvalidInputError, match="is none that dray decides by"):
+    with pytest.raises(InvalidInputError, match="does not affect what dray decides"):
         rules_for("1.37", [*KNOWN, name])
 
 

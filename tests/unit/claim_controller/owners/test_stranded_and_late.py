@@ -1,4 +1,4 @@
-"""Pods that wait in a pool that kube-scheduler has by now, and allocations that came too late."""
+"""Pods that wait in a pool that kube-scheduler now owns, and allocations that came too late."""
 
 import pytest
 from tests.unit.claim_controller.owners.world import NOW, World, claim, pod
@@ -10,7 +10,7 @@ from dray_claim_controller.owners.decisions import late_allocations, stranded
 
 
 class TestPodsThatWait:
-    """Those of a pool that kube-scheduler has by now."""
+    """Those of a pool that kube-scheduler now owns."""
 
     def test_pods_lose_their_gate_or_get_an_event(self, world: World) -> None:
         world.put(PODS, pod("gated", gated=True))
@@ -80,7 +80,9 @@ class TestAllocationsThatCameLate:
         assert self.sales(world) == []
 
     @pytest.mark.parametrize("by_dray", [True, False])
-    def test_a_budget_that_was_lowered_is_no_double_sale(self, world: World, by_dray: bool) -> None:
+    def test_a_budget_that_was_lowered_is_not_a_double_sale(
+        self, world: World, by_dray: bool
+    ) -> None:
         """What kube-scheduler allocated in its time, and what dray allocated, stays."""
         decision = 1_000_001 if by_dray else 0
         for name in ("a", "b"):

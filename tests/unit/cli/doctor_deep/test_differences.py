@@ -45,7 +45,7 @@ from dray_cli.doctor.deep.snapshot import ClusterSnapshot, LogSummary, ReplicaAn
     ],
     ids=["waits", "under way", "committed", "in other words", "voided", "decided again"],
 )
-def test_what_is_as_it_should_be_is_no_difference(
+def test_what_is_as_it_should_be_is_not_a_difference(
     held: Allocation | None, records: list[AnyRecord]
 ) -> None:
     assert found(snapshot_of([claim(held)], records)) == {}
@@ -103,7 +103,7 @@ def test_a_decision_is_late_only_after_the_allocators_own_time_out() -> None:
     "node", [{"recalled_unix_s": 5.0}, {"node": Node(NODE, "n", POOL, owner="kube-scheduler")}]
 )
 @pytest.mark.parametrize("records", [[], [decided(ONE), released("voided")]])
-def test_what_kube_scheduler_may_have_allocated_is_no_difference(
+def test_what_kube_scheduler_may_have_allocated_is_not_a_difference(
     node: dict[str, Any], records: list[AnyRecord]
 ) -> None:
     snapshot = snapshot_of([claim(OTHER)], records)
@@ -233,7 +233,7 @@ def test_deep_parameters_are_equal_wherever_they_were_decoded() -> None:
     assert list(found(snapshot_of([written], [], [other]))) == ["stale-fact"]
 
 
-def test_a_fact_that_is_too_large_for_the_bus_is_no_difference() -> None:
+def test_a_fact_that_is_too_large_for_the_bus_is_not_a_difference() -> None:
     written = replace(claim(ONE), spec=ClaimSpec(config=(OpaqueConfig("x", {}),)))
     why = f"{TOO_LARGE}2 bytes as a fact, 1 at most"
     snapshot = snapshot_of(

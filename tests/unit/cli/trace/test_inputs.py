@@ -170,4 +170,4 @@ def test_another_kind_than_a_pod_is_refused() -> None:
     result = CliRunner().invoke(verb, ["node/n1"])
 
     assert result.exit_code == 2
-    assert "'node/n1' is no pod" in result.output
+    assert "'node/n1' is not a pod" in result.output

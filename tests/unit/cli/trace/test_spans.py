@@ -137,7 +137,7 @@ def test_as_data_times_are_milliseconds_since_the_first_span() -> None:
     json.dumps(data)
 
 
-def test_a_failed_preparation_is_no_end() -> None:
+def test_a_failed_preparation_is_not_an_end() -> None:
     assert not a_trace(span("prepare", 0, 1, status="error")).prepared
 
 

@@ -55,7 +55,7 @@ def _problem(
     device: Device | None,
 ) -> str | None:
     if device is None:
-        return f"device {device_id} is not published any more"
+        return f"device {device_id} is no longer published"
     if not device.allow_multiple_allocations:
         if foreign or len(own) > 1:
             return f"device {device_id} can't be shared and is held already"

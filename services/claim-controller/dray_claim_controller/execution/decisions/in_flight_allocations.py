@@ -63,7 +63,7 @@ class InFlightAllocations:
             self.leave(claim_uid)
 
     def leave(self, claim_uid: str) -> None:
-        """The claim's status tells by now, or the write surely did not happen."""
+        """The claim's status now shows the write's result, or the write can't happen any more."""
         self._writes.pop(claim_uid, None)
         self._fences.pop(claim_uid, None)
         self._over_s.pop(claim_uid, None)

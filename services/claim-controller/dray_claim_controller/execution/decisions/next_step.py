@@ -187,7 +187,7 @@ def _bind(observed: Observed, decision: PodDecision) -> Step:
 def _pod_stops(observed: Observed, decision: PodDecision) -> Stop | None:
     pod = observed.pod
     if pod is None or pod.uid != decision.pod_uid:
-        return Stop("pod-gone", "there is no such pod any more")
+        return Stop("pod-gone", "the pod no longer exists")
     if pod.deleting or pod.phase in TERMINAL:
         return Stop("pod-ended", f"the pod is {'deleting' if pod.deleting else pod.phase}")
     if pod.node and pod.node != decision.node:
@@ -199,8 +199,8 @@ def _pod_stops(observed: Observed, decision: PodDecision) -> Stop | None:
 
 
 def _siblings_stop(observed: Observed) -> Stop | None:
-    # This decision was made when the pod's other claims were allocated. If one of them is rolled
-    # back by now, or about to be, all claims of the pod are rolled back and decided again.
+    # This decision was made when the pod's other claims were allocated. If one of them has been or
+    # will be rolled back, all claims of the pod are rolled back and decided again.
     for claim in observed.siblings:
         void = max(claim.void, observed.voids.get(claim.uid, 0))
         if claim.allocation is None or 0 < claim.decision <= void:
@@ -248,7 +248,7 @@ def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision
         return Stop("void", why, withdraw=True)
     # A committed allocation counts in every epoch, and its binding is completed; nothing else is.
     if epoch_of(wanted.attempt) < observed.epoch and not _is_allocated(claim, wanted):
-        return Stop("old-epoch", f"the log's epoch is {observed.epoch} by now")
+        return Stop("old-epoch", f"the log's epoch is now {observed.epoch}")
     if claim.decision > wanted.attempt:
         return Stop("superseded", f"{where} carries attempt {claim.decision}")
     if _is_allocated(claim, wanted):

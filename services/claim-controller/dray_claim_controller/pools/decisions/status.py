@@ -197,7 +197,11 @@ def _readiness(
     if pool.deleting:
         pods = pods_of(cache, allocated_claims(cache, pool.name))
         held = "1 pod holds" if pods == 1 else f"{pods} pods hold"
-        return False, "Deleting", f"it is being deleted: {held} its GPUs; it is gone after them"
+        return (
+            False,
+            "Deleting",
+            f"it is being deleted: {held} its GPUs; it goes once they have ended",
+        )
     if not nodes and overlap.lost:
         return False, NODES_IN_OTHER_POOLS, f"no node is in this pool: {overlap.message}"
     if not nodes:
@@ -258,7 +262,7 @@ def _in_between(pool: Pool, hands: OwnerChange) -> str:
         return f"dray decides nothing new; on {where} its decisions are being carried out or voided"
     return (
         f"kube-scheduler is kept away by the taint {OWNER_TAINT}; on {where} dray waits until "
-        "nothing that kube-scheduler had in flight can land any more"
+        "none of kube-scheduler's allocations is in flight"
     )
 
 

@@ -227,7 +227,7 @@ def reference(about: ObjectProblem) -> Object:
 def problem(about: ObjectProblem) -> str:
     """An event's message about an object that dray can't take as it is."""
     return (
-        f"{about.resource.kind} {about.name}: {about.why}. What it holds counts, and nothing "
+        f"{about.resource.kind} {about.name}: {about.why}. Its devices stay allocated, and nothing "
         "further is decided about it"
     )
 

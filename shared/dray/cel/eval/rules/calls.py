@@ -95,7 +95,7 @@ def _function(node: tree.Call) -> tuple[str, Expr | None]:
 
 
 def _or(name: str, target: Closure, other: Closure, *, strict: bool) -> Closure:
-    """``or`` and ``orValue``; unless ``strict``, what is no optional passes through them."""
+    """``or`` and ``orValue``; unless ``strict``, what is not an optional passes through them."""
 
     def first_value(frame: Frame) -> Value:
         optional = target(frame)
