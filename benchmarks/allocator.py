@@ -6,7 +6,7 @@ for every decision (CompactFirst). Timed are
 
 choose     the pod's wants in, node and cards out: what Kubernetes' allocator does node by node
 handle     the pod's fact in, the record for the decision log out; nothing is left out
-new shape  choose, for pods of which there was none like them before
+new shape  choose, for pods unlike any before
 slice      a node's slice with eight changed cards, until the next decision could be taken
 yard       a thousand additions in a loop, between the decisions: on an idle machine of the kind
            named in docs/performance.md some 35 µs; where it is more, so is everything else

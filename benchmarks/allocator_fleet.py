@@ -204,7 +204,7 @@ def _turn(fleet: Fleet, uid: str, spec: ClaimSpec, taken: Taken) -> None:
 
 
 def _new_shapes(fleet: Fleet, chosen: Taken, count: int = 20) -> Taken:
-    """Choosing for pods of which there was none like them before."""
+    """Choosing for pods unlike any before."""
     known = len(chosen.wall)
     for number in range(1, count + 1):
         _turn(fleet, f"new-{number}", shape(0, number), Taken())

@@ -61,7 +61,7 @@ _MODULES: Final = {CLAIM_CONTROLLER: "dray_claim_controller", ALLOCATOR: "dray_a
 _WITHIN_S: Final = 600.0
 _POLL_S: Final = 0.1
 _QUIET_SHARE: Final = 0.15
-"""Of a core."""
+"""Share of a core."""
 _SHOWN: Final = 5
 """Longest steps that are named."""
 

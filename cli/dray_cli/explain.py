@@ -105,7 +105,7 @@ class Explanation:
 
     @property
     def _by_hand(self) -> tuple[Object, ...]:
-        """Claims that dray did not derive and that hold devices of its driver all the same: in a
+        """Claims that dray did not derive and that still hold devices of its driver: in a
         pool of kube-scheduler anybody's claim may."""
         return tuple(claim for claim in self.strange if any(devices_of(claim, names.DRIVER)))
 

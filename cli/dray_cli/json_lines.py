@@ -13,10 +13,10 @@ Answer = dict[str, Any]
 def answers(
     lines: Iterable[bytes], answer: Callable[[Question], Answer], empty: Answer | None = None
 ) -> Iterator[Answer]:
-    """The answer to each line that is not blank, as soon as the line is there, with its ``id``.
+    """Answer each line that is not blank as soon as it is read; an answer has the line's ``id``.
 
-    A line that can't be answered gets ``{"id", "error"}`` and what ``empty`` says, and the next one
-    is answered all the same. ``answer`` may raise InvalidInputError about a question.
+    If ``answer`` raises InvalidInputError, the answer is ``{"id", "error"}`` with the fields of
+    ``empty``, and the next line follows.
     """
     for number, line in enumerate(lines, 1):
         if line.strip():

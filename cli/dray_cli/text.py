@@ -94,5 +94,5 @@ def decided_lines(pod: "PodDecision") -> tuple[str, ...]:
 
 
 def _taken(consumed: dict[str, str]) -> dict[str, str]:
-    """Without the physical pair, of which every claim takes nothing."""
+    """Without the physical pair, which no claim consumes."""
     return {name: amount for name, amount in consumed.items() if amount != "0"}

@@ -75,7 +75,7 @@ class FaultPolicy(Protocol):
         """Whether every request for a lease is granted."""
 
     def lag_s(self, process: Process) -> float:
-        """Seconds until the process reads new messages from the bus; 0 or less: it does now."""
+        """Seconds until the process reads new messages from the bus; 0 or less: now."""
 
 
 class FaultyConnection:

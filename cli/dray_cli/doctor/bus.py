@@ -80,7 +80,7 @@ def replicas_finding(subject: str, state: StreamState, text: str) -> Finding:
     """How many servers keep a stream, after ``text`` about it."""
     kept = f"{text}, {counted(state.replicas, 'replica')}"
     if state.lagging:
-        away = f"{kept}, of which away or behind: {', '.join(state.lagging)}; does each server run?"
+        away = f"{kept}; away or behind: {', '.join(state.lagging)}; does each server run?"
         return Finding(AREA, subject, "lesser", away)
     if state.wanted > state.replicas and state.cluster:
         few = (

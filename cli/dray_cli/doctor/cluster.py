@@ -122,7 +122,7 @@ async def webhook_answers(kube: Kube, namespace: str) -> Finding:
         if TFLOPS_REQUEST in str(error):
             return Finding(AREA, subject, "ok", "is called, and denies an invalid annotation")
         if _CALLING not in str(error) and _DENIED not in str(error):
-            raise  # The API server's own word: no rights, or no answer at all.
+            raise  # The API server itself refused it (no rights), or did not answer.
         if _CALLING in str(error):
             text = f"does not answer, so pods with GPUs can't be created: {error}; does it run?"
             return Finding(AREA, subject, "broken", text)

@@ -1,4 +1,4 @@
-"""What the doctor reads of nodes with GPUs: whether they are ready, and their software."""
+"""The doctor's checks of nodes with GPUs: whether they are ready, and their software."""
 
 import re
 import time

@@ -80,7 +80,7 @@ class LeaderTerm:
         self.ready = False
         """Whether everything was published and the logs are being followed."""
         self._unlimited: dict[str, None] = {}
-        """Streams of which it was logged that they are kept without a limit in bytes."""
+        """Streams without a limit in bytes, for which this was logged."""
         self._dependencies = dependencies
         bus, kube, informers = dependencies.bus, dependencies.kube, dependencies.informers
         clock, settings = dependencies.clock, dependencies.settings

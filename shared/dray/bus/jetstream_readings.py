@@ -40,7 +40,7 @@ class Readings:
         return opened
 
     def wait(self, stream: str, why: str) -> None:
-        """A reading of the stream is tried again later."""
+        """Note that a reading of the stream is tried again later."""
         if self._waiting.get(stream) != why:
             structlog.get_logger().warning("a reading waits", stream=stream, why=why)
         self._waiting[stream] = why

@@ -173,7 +173,7 @@ class Access:
     """Subjects of the questions that it answers."""
     reads: tuple[Readable, ...] = ()
     inspects: tuple[str, ...] = ()
-    """Streams of which it may ask for the state; ``*`` for all."""
+    """Streams whose state it may request; ``*`` for all."""
     owns_streams: bool = False
 
     @property

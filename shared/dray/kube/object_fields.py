@@ -480,7 +480,7 @@ class NodeFields(TypedDict, total=False):
 
 
 class BareFields(TypedDict):
-    """An object of which nothing else is read."""
+    """An object of which only the metadata is read."""
 
     metadata: MetadataFields
 

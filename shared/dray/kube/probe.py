@@ -84,7 +84,7 @@ async def _keeps_conditions(kube: Kube) -> bool:
 
 
 async def _keeps_counters(kube: Kube) -> bool:
-    """Whether ``sharedCounters`` are kept, in a slice without devices as 1.36 wants it."""
+    """Whether ``sharedCounters`` are kept. Kubernetes 1.36 requires a slice without devices."""
     wanted = _slice()
     del wanted["spec"]["devices"]
     wanted["spec"]["sharedCounters"] = [

@@ -9,7 +9,7 @@ _LONGEST_TEXT: Final = 1024
 _VERDICTS: Final = {"clause": " is false", "clause-error": " can't be evaluated"}
 """What is wrong with a clause, by kind."""
 _UNCOUNTED: Final = ("claim", "pod")
-"""Units of which a reason concerns one: that of the pod itself."""
+"""Units that are not counted: a reason is about the pod itself, or one claim of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,7 +235,7 @@ def start(
 
     Hand on ``span.traceparent``. Within it, logs carry the trace's ids. ``links`` are
     traceparents of spans that it follows from without being part of them. ``began_unix_ns``
-    is for spans of which it is known only afterwards that they began; else it begins now.
+    is for spans that are known only after they began; else it begins now.
     """
     if _telemetry is None or not positions.is_sampled(traceparent):
         with _current(positions.parse(traceparent) if traceparent else None):

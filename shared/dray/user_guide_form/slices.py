@@ -88,7 +88,7 @@ def _shared_capacities(devices: list[Mapping]) -> Iterator[tuple[str, Mapping]]:
 
 
 def _warn(spec: Mapping, devices: list[Mapping], notes: ConversionNotes) -> None:
-    """What a slice that Kubernetes accepts as it is means all the same."""
+    """Notes on a slice that Kubernetes accepts without a change."""
     pool, node = spec.get("pool"), spec.get("nodeName")
     if isinstance(pool, dict) and node and pool.get("name") != node:
         notes.warn(

@@ -1,5 +1,5 @@
-"""A device that two nodes can have attached: it is ready once its driver says so. Who binds waits
-for it: dray on dedicated nodes, kube-scheduler on shared ones."""
+"""A device that either of two nodes can attach: it is ready once its driver says so. The binder
+waits for it: dray on dedicated nodes, kube-scheduler on shared ones."""
 
 import asyncio
 import copy

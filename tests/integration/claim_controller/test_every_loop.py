@@ -462,7 +462,7 @@ def test_all_loops_and_all_their_calls_are_named_above() -> None:
 
 
 def tasks_of_a_process() -> list[asyncio.Task[None]]:
-    """Of one that is run by the tests as by ``app``."""
+    """Tasks of a process that the tests start as ``app`` does."""
     found: list[asyncio.Task[None]] = []
 
     async def scenario(world: Everything) -> None:

@@ -227,7 +227,7 @@ def test_a_log_that_is_lost_keeps_no_other_pool_waiting(world):
     assert other.ready(other.domains["pool"])
 
 
-def test_a_log_that_was_cut_short_counts_as_what_is_left_of_it(world):
+def test_the_rest_of_a_truncated_log_is_used(world):
     world.full()
     other = _replica(world)
     handle(other, LogLost("pool", 1))

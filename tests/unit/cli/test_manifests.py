@@ -17,7 +17,7 @@ def test_every_file_is_read_in_the_order_of_its_name() -> None:
     assert set(files) == {path.name for path in EXAMPLE.glob("*.yaml")}
 
 
-def test_what_the_guide_writes_in_its_own_form_is_converted() -> None:
+def test_manifests_in_the_guides_own_form_are_converted() -> None:
     converted = [m for m in read_manifests(EXAMPLE) if m.converted]
 
     assert {m.object["apiVersion"] for m in converted} == {"resource.k8s.io/v1"}

@@ -86,7 +86,7 @@ async def test_a_connection_cut_in_an_answer_is_unavailable(served) -> None:
 
 
 async def test_an_answer_that_is_not_an_object_is_unavailable(served) -> None:
-    """As of a proxy that has a page for everything."""
+    """Such as the page that a proxy answers with."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         return web.Response(text="<html>")

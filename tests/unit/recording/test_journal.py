@@ -75,7 +75,7 @@ async def test_long_lines_are_published_in_parts(bus, monkeypatch):
     assert whole == {"data": {"text": "x" * 60}, "answer": {"y": "ü"}}
 
 
-async def test_polled_questions_are_written_when_their_answer_changed(bus):
+async def test_polled_rules_are_recorded_when_their_result_changes(bus):
     journal = Journal(bus, AgentNoted, ManualClock(), instance="n1")
     for answer in (None, None, "sick", "sick", None):
         journal.decided("health", {}, answer, polled="health/n1")

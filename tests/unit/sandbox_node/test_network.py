@@ -13,7 +13,7 @@ def test_a_cluster_takes_addresses_that_this_machine_has_no_route_to() -> None:
     assert free_network(["10.64.0.0/16", "10.65.3.0/24", "10.66.0.7"]).number == 67
 
 
-def test_a_machine_with_routes_to_all_of_them_is_refused() -> None:
+def test_a_machine_with_routes_to_all_candidate_networks_is_refused() -> None:
     with pytest.raises(PermanentError, match=r"10\.64\.0\.0/16 to 10\.127\.0\.0/16"):
         free_network(["10.0.0.0/8"])
 

@@ -62,7 +62,7 @@ def test_two_default_pools_are_denied_by_name(cluster):
     assert '"dedicated", "shared" are all marked spec.default: true' in message
 
 
-def test_an_unknown_pool_is_denied_and_doubted(cluster, pod):
+def test_an_unknown_pool_is_denied_and_looked_up(cluster, pod):
     answer = cluster.admit(pod({P + "gpupool": "nowhere"}))
 
     assert f'annotation {P}gpupool is "nowhere": there is no such GPUPool' in answer.message

@@ -205,7 +205,7 @@ def _lives_elsewhere(snapshot: ClusterSnapshot, domain: str, uid: str) -> bool:
 
 
 def _shares(devices: tuple[AllocatedDevice, ...]) -> list[tuple[object, ...]]:
-    """What is taken of which device, for which request, however amounts are written."""
+    """Devices and amounts per request, whatever the amounts' notation."""
     return sorted((one.id, one.request, _amounts(one)) for one in devices)
 
 

@@ -49,7 +49,7 @@ def differences(snapshot: ClusterSnapshot, *, floor: int) -> list[Difference]:
 
 
 def _double_allocations(snapshot: ClusterSnapshot) -> Iterator[Difference]:
-    """Devices of which claims use more than there is."""
+    """Devices whose claims use more than they have."""
     for sale in double_allocations(snapshot.state):
         yield Difference(
             "double-allocation",

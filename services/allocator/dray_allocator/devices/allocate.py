@@ -152,7 +152,7 @@ def allocate_best(
 ) -> BestAllocation | None:
     """Like ``allocate``, with the devices that ``order`` rates best.
 
-    Raises the same errors, but a device of which an amount can't be computed does not fit.
+    Raises the same errors, but a device does not fit if its amount can't be computed.
     """
     plan = _plan(problem, rules, selectors, requested)
     numbers = {

@@ -38,7 +38,7 @@ UNUSED = DeviceUse()
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Devices of which more, and devices of which less is used than before."""
+    """Devices that are used more, and devices that are used less than before."""
 
     taken: tuple[DeviceId, ...] = ()
     freed: tuple[DeviceId, ...] = ()
@@ -102,7 +102,7 @@ class UsageLedger:
         return allocation.devices if allocation is not None else ()
 
     def set(self, claim_uid: str, allocation: Allocation | None) -> Change:
-        """Replace the allocation of a claim; returns the devices of which more or less is used."""
+        """Replace the allocation of a claim; returns the devices whose usage changed."""
         before = self._claims.get(claim_uid)
         if before is None:
             return self._add_claim(claim_uid, allocation) if allocation is not None else NO_CHANGE

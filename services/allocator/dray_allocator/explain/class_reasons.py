@@ -111,7 +111,7 @@ class ClassReasons:
 
     @property
     def _most_on_a_node(self) -> int:
-        """The number of devices of the node that sees most."""
+        """The largest number of devices that one node sees."""
         return max((pools.devices for _, pools in self._classes.values()), default=0)
 
     def _count_classes(self) -> None:

@@ -31,7 +31,7 @@ class Shortage(NamedTuple):
 def missing_resources(
     state: AllocatorState, domain: SchedulingDomain, group: PodGroup
 ) -> tuple[Shortage, ...]:
-    """The resources of which the pool's nodes have less free, in the order of their names."""
+    """The resources that the pool's nodes lack for it, in the order of their names."""
     return tuple(_missing(state, domain, group)) if group.min_resources else ()
 
 

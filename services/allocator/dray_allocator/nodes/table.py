@@ -363,7 +363,7 @@ class NodeTable:
         self.open_at, self.open = flags(_FIRST)
         """Whether the card may be allocated, apart from amounts (``source.is_open``)."""
         self.has_card: Flags = np.zeros(_FIRST, np.bool_)
-        """Whether the place has a card."""
+        """Whether the place is in use: freed places are reused."""
         self.load_at, self.load = wholes(_FIRST)
         self.card_tie_at, self.card_tie = wholes(_FIRST)
         self.free_at: list[array[float]] = []

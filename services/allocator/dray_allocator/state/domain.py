@@ -89,7 +89,7 @@ class LogFold:
     learned: Learned | None = None
     """The workload model of the last decisions, if the policy learns."""
     parts: CheckpointParts = NO_PARTS
-    """Parts of a checkpoint of which further ones are to come."""
+    """Parts of a checkpoint that is not complete yet."""
     group_parts: GroupParts = NO_GROUP_PARTS
     """The same of a decision on a group."""
     is_whole: bool = True

@@ -42,7 +42,7 @@ class RunningMember(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class PendingGroups:
-    """Groups of which a decision could help, and when each is tried.
+    """Groups that a decision could help, and when each is tried.
 
     A touched group is looked at again: it is then pending, or its pods are decided one by one.
     """

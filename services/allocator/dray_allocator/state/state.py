@@ -165,7 +165,7 @@ class AllocatorState:
         return [domain for domain in self.busy(goes_on=goes_on) if self.ready(domain)]
 
     def complete(self, domain: SchedulingDomain) -> bool:
-        """Whether everything was read that earlier records were based on."""
+        """Whether this replica has read all facts and records on which earlier records depend."""
         return self._has_its_facts(domain) and self.is_caught_up(domain.name)
 
     def all_complete(self) -> bool:

@@ -38,7 +38,7 @@ class DeviceCache:
         self._on: dict[str, dict[str, None]] = {}
         """UIDs of the claims that hold something on a node, whether or not it is published."""
         self._vague: dict[str, Claim] = {}
-        """Claims that hold devices of which not all can be read: which they are is unknown."""
+        """Claims that hold devices that can't all be read: which ones is unknown."""
 
     def device(self, device_id: DeviceId) -> Device | None:
         """A published device; of several generations of its pool the newest."""
@@ -150,7 +150,7 @@ def _place(slice_: ResourceSlice) -> tuple[str, str, str]:
 
 
 def is_vague(claim: Claim | None) -> bool:
-    """Whether a claim holds devices of which not all can be read."""
+    """Whether a claim holds devices that can't all be read."""
     held = claim.allocation if claim is not None else None
     return held is not None and not all(device.id.is_whole for device in held.devices)
 

@@ -30,7 +30,7 @@ class PublishPhase(IntEnum):
     WITHHOLDS = 0
     """A slice with devices that a claim may hold."""
     IS_VAGUE = 1
-    """A claim of which it is, or was, unknown which devices it holds."""
+    """A claim whose devices are, or were, unknown."""
     ANY = 2
     RELEASES = 3
     """A slice with devices that were withheld."""

@@ -149,12 +149,12 @@ class Followers:
             self._look_again(domain)
 
     def _look_again(self, domain: str) -> None:
-        """Have it looked whether the domain's log is to be followed."""
+        """Have it checked whether the domain's log must be followed."""
         self._unread.add((domain,))
         self._informers.wake()
 
     def finished(self, execution: Execution) -> None:
-        """The order needs no more work."""
+        """The execution needs no more work."""
         if (executions := self.executions.get(execution.domain)) is not None:
             executions.finish(execution.decision.pod_uid, execution.attempt)
 

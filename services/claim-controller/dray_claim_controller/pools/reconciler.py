@@ -147,7 +147,7 @@ class PoolReconciler:
     def _look(self) -> Iterator[None]:
         """Look at what changed, in steps. Pools are queued last, when their nodes are known."""
         nodes, pools, waited_in = self._changed or self._subscribe()
-        # What waits is found by asking.
+        # Bring the numbers of waiting pods up to date before they are read.
         yield from self._informers.cache.prepare(waiting_in)
         while some := nodes.take(_AT_ONCE):
             for name in some:

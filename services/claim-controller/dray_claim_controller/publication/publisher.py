@@ -71,7 +71,7 @@ class NodeMoves:
     """Highest node-left revision in a domain's log, by domain and node; 0: none."""
     closing: Callable[[], Iterable[str]]
     quarantine_s: float = 60.0
-    """How long devices stay unallocatable after kube-scheduler had them."""
+    """How long devices stay unallocatable after kube-scheduler owned them, in seconds."""
     keeps_taints: Callable[[], bool] = lambda: True
     """Whether the API server keeps device taints."""
 

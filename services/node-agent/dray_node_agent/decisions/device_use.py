@@ -11,7 +11,7 @@ def devices_in_use(
     claims: Iterable[PreparedClaim], published_gpus: Mapping[str, PublishedGpu]
 ) -> dict[str, float]:
     """The devices that claims use, with the part of each that is taken, from 0 to 1, by the
-    capacity of which most is taken. Administrators take nothing, and a device that is gone counts
+    capacity that is used most. Administrators take nothing, and a device that is gone counts
     as taken."""
     taken: dict[str, dict[str, float]] = {}
     for claim in claims:

@@ -23,7 +23,7 @@ TemplateName = tuple[str, str]
 
 class DerivedTemplates:
     """The templates that exist, as far as this process has asked. Without an answer in time the
-    pod is admitted all the same: the claim-controller makes the template when it sees the pod."""
+    pod is still admitted: the claim-controller makes the template when it sees the pod."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

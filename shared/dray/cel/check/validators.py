@@ -76,7 +76,7 @@ def _in_call(checked: CheckedExpr, call: tree.Call) -> Iterator[CompileIssue]:
 
 
 def _mixed(checked: CheckedExpr, elements: Elements) -> Iterator[CompileIssue]:
-    """The elements of another type than the first has."""
+    """The elements whose type differs from the first one's."""
     expected = checked.closed(elements[0][0])
     for found, place in elements:
         seen = checked.closed(found)

@@ -147,7 +147,7 @@ def _validate(call: EstimatedCall) -> Estimate | None:
 
 
 def _equal(call: EstimatedCall) -> Estimate | None:
-    """Kubernetes' own types, of which most compare at once."""
+    """Kubernetes' own types; most of them compare at constant cost."""
     left, right = call.arguments
     kind = left.type
     if kind is not right.type:

@@ -65,7 +65,7 @@ Closure = Callable[[Frame], Value]
 
 
 class Failure:
-    """What stands for the value of something that failed, where only its cost is reckoned."""
+    """Replaces the value of a failed expression if only its cost is estimated."""
 
     __slots__ = ()
 

@@ -32,7 +32,7 @@ _INSERTED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A macro made ready: what it runs over, where its variables go, what it evaluates."""
+    """A compiled macro: its operand, the slots of its variables, and what it evaluates."""
 
     name: str
     operand: Closure

@@ -49,7 +49,7 @@ def total(items: Value) -> Value:
 
 
 def total_from(zero: Value) -> Callable[[Value], Value]:
-    """``sum()`` of elements of one type, of which ``zero`` is one."""
+    """``sum()`` of elements of one type, whose zero is ``zero``."""
 
     def call(items: Value) -> Value:
         take("sum", (items,), list)

@@ -27,7 +27,7 @@ class NamedFormat:
     name: str
     problems: Callable[[str], list[str]]
     regex_size: int
-    """The length of the pattern that the cost of a check is reckoned by."""
+    """Length of the pattern; the cost of a check depends on it."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NamedFormat) and self.name == other.name

@@ -34,7 +34,8 @@ class FragmentationCost:
         ]
         """By request and class, the thousandths of a card that are consumed."""
         self._gains: dict[int, int] = {}
-        """By code of a card, the change in worth of a node with ample cpu if the pod uses it."""
+        """By code of a card: how the worth of its node changes if the pod uses the card. Only for
+        nodes with ample cpu."""
 
     def of(self, rows: Whole) -> Whole:
         """The cost on nodes that have cards, computed with all typical pods."""

@@ -76,7 +76,7 @@ class OpenExecutions:
     decided: tuple[str, ...] = ()
     """UIDs of the pods that the last record has decided."""
     _group_parts: GroupParts = NO_GROUP_PARTS
-    """Parts of a decision on a group of which further ones are to come."""
+    """Parts of a decision on a group that is not complete yet."""
     _pod_of_claim: dict[str, str] = field(default_factory=dict)
     _parts: CheckpointParts = NO_PARTS
     _is_whole: bool = True

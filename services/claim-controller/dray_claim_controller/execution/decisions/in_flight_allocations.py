@@ -166,7 +166,7 @@ class CommitCheck(RecordedRule[Checked], frozen=True, kw_only=True, tag="may-com
 
     claim: ClaimDecision
     in_flight: tuple[ClaimHolding, ...] = ()
-    """Own writes whose outcome is not seen yet."""
+    """This process's writes whose result is not known yet."""
 
     def answer(self, cache: ObjectCache) -> Checked:
         in_flight = InFlightAllocations(cache, self.in_flight)
