@@ -80,7 +80,7 @@ def test_a_golden_message_is_read_and_written_equal(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=name)
-def test_a_golden_record_is_read_and_written_equal(path: Path) -> None:
+def test_a_golden_record_is_the_same_after_decoding_and_encoding(path: Path) -> None:
     content = golden(path)
     record = decode_record(payload(content))
     assert type(record) is RECORD_TYPES[path.parent.name]

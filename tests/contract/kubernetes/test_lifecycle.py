@@ -136,7 +136,7 @@ async def test_a_foreground_deletion_waits_for_dependents(api: Any) -> None:
     await api.gone("configmaps", "owner")
 
 
-async def test_a_namespace_takes_its_content_along(api: Any, refused: Any) -> None:
+async def test_deleting_a_namespace_deletes_its_objects(api: Any, refused: Any) -> None:
     await api.create("configmaps", {"metadata": {"name": "one", "finalizers": [HOLD]}})
 
     answer = await api.delete("namespaces", api.namespace)

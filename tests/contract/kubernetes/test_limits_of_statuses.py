@@ -114,7 +114,7 @@ LIMITS: dict[str, tuple[Any, int, str, str]] = {
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-async def test_at_a_limit_a_status_is_taken(api: Any, limit: str) -> None:
+async def test_a_status_at_a_limit_is_accepted(api: Any, limit: str) -> None:
     build, most, _, _ = LIMITS[limit]
     await api.create("resourceclaims", {"metadata": {"name": "one"}, "spec": SPEC})
 

@@ -29,7 +29,7 @@ def epoch(world, number: int, *, deleted: bool = False) -> None:
     world.see(DomainObserved(revision=world.next(), domain="other", epoch=number, deleted=deleted))
 
 
-def test_a_pool_concerns_its_own_claims_and_pods_alone(world, computed):
+def test_a_pool_knows_only_its_own_claims_and_pods(world, computed):
     world.nodes(world.a_node("n1"))
     for number in range(PODS):
         world.submit(world.a_pod(f"p{number}"))
