@@ -1,15 +1,14 @@
 """The state of the cluster's GPUs for people: pools, nodes with their GPUs, and who waits why."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from dray.api.names import GPUPOOL, OWNER_DRAY
 from dray.kube.ports import BIND_REQUESTS, PODS, POOLS, Kube, Object
-from dray.messages.usage import UsedGpu
 from dray_cli.gpu_inventory import GpuState, read_gpus
-from dray_cli.gpu_usage import usage_as_json
+from dray_cli.gpu_usage import GpuUses, usage_as_json
 
 Order = Literal["name", "fill", "free", "pods"]
 _COUNTS = re.compile(r": \d+ of \d+ ")
@@ -39,14 +38,16 @@ class NodeGpus:
         """How many pods or other claims hold GPUs of the node."""
         return len(holders_of(self.gpus))
 
-    def as_json(self, usage: Mapping[str, UsedGpu] | None) -> dict[str, Any]:
+    def as_json(self, usage: GpuUses | None) -> dict[str, Any]:
         """The node as data."""
         known = usage or {}
         return {
             "name": self.name,
             "pool": self.pool,
             "fill": round(self.fill, 4),
-            "gpus": [gpu.as_json() | usage_as_json(known.get(gpu.uuid)) for gpu in self.gpus],
+            "gpus": [
+                gpu.as_json() | usage_as_json(known.get((gpu.node, gpu.uuid))) for gpu in self.gpus
+            ],
         }
 
 
@@ -99,8 +100,8 @@ class GpuFleet:
     pools: tuple[PoolGpus, ...]
     nodes: tuple[NodeGpus, ...]
     reasons: tuple[WaitReason, ...]
-    usage: Mapping[str, UsedGpu] | None = None
-    """The use of GPUs by UUID; None: it was not asked for."""
+    usage: GpuUses | None = None
+    """The use of GPUs; None: it was not asked for."""
 
     @property
     def gpus(self) -> list[GpuState]:

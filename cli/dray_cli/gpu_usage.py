@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from dray.bus.ports import Bus, StreamMissingError
 from dray.bus.topology import USAGE_STREAM
-from dray.messages.base import UndecodableMessageError, decode
+from dray.messages.base import UndecodableMessageError, decode, subject_of
 from dray.messages.usage import GpusUsed, UsedGpu
 from dray_cli.cluster_bus import open_bus
 from dray_cli.streams import read_whole
@@ -16,7 +17,21 @@ from dray_cli.tables import Cell
 
 TITLES = ("BUSY", "MEMORY", "TEMP", "POWER", "ERRORS")
 _GIB = 2**30
+_MOST: Final = {
+    "memory_used_bytes": 2**60,
+    "gpu_percent": 100,
+    "memory_percent": 100,
+    "temperature_c": 1000,
+    "power_w": 1e6,
+    "xid": 2**32,
+    "ecc_corrected": 2**60,
+    "ecc_uncorrected": 2**60,
+}
+"""The highest value of each field that a driver may mean; the lowest is 0."""
 N = TypeVar("N", int, float)
+_UNKNOWN: Final = UsedGpu(uuid="")
+GpuUses = Mapping[tuple[str, str], UsedGpu]
+"""By node and UUID: a node-agent speaks for the GPUs of its own node alone."""
 
 usage_option = click.option(
     "--usage",
@@ -36,20 +51,30 @@ async def usage_bus(kubeconfig: str | None, *, with_usage: bool) -> AsyncIterato
         yield bus
 
 
-async def read_usage(bus: Bus | None) -> Mapping[str, UsedGpu]:
-    """What node-agents reported last, by UUID; nothing where no bus is asked, or dray's services
-    are of an earlier release. Raises BusUnavailableError."""
-    found: dict[str, UsedGpu] = {}
+async def read_usage(bus: Bus | None) -> GpuUses:
+    """What node-agents reported last; nothing where no bus is asked, or dray's services are of an
+    earlier release. Raises BusUnavailableError."""
+    found: dict[tuple[str, str], UsedGpu] = {}
     if bus is None:
         return found
     try:
         async with aclosing(read_whole(bus, USAGE_STREAM)) as messages:
             async for delivered in messages:
                 with suppress(UndecodableMessageError):  # of a later release
-                    found |= {gpu.uuid: gpu for gpu in decode(delivered, GpusUsed).gpus}
+                    used = decode(delivered, GpusUsed)
+                    # The bus lets an agent publish under its own node's subject alone.
+                    if delivered.subject == subject_of(used):
+                        found |= {(used.node, gpu.uuid): _plausible(gpu) for gpu in used.gpus}
     except StreamMissingError:
         pass
     return found
+
+
+def _plausible(used: UsedGpu) -> UsedGpu:
+    """Without values that no driver means: one that can't say answers with -1 or the highest
+    number, and the sums of a node would be as wrong."""
+    odd = [name for name, most in _MOST.items() if not 0 <= (getattr(used, name) or 0) <= most]
+    return replace(used, **{name: getattr(_UNKNOWN, name) for name in odd}) if odd else used
 
 
 def usage_cells(used: UsedGpu | None) -> list[Cell | str]:

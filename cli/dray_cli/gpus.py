@@ -1,16 +1,15 @@
 """``dray gpus``: one line per GPU with its health, its fill and who holds which share."""
 
 import asyncio
-from collections.abc import Mapping
 
 import click
 
 from dray.kube.ports import Kube
-from dray.messages.usage import UsedGpu
 from dray_cli.cluster_names import node_option, pool_option
 from dray_cli.gpu_inventory import GpuState, percent, read_gpus
 from dray_cli.gpu_usage import (
     TITLES,
+    GpuUses,
     read_usage,
     usage_as_json,
     usage_bus,
@@ -45,7 +44,13 @@ def gpus(pool: str, node: str, with_usage: bool, kubeconfig: str | None, output:
     """
     found, usage = asyncio.run(_read(kubeconfig, pool, node, with_usage=with_usage))
     if output == "json":
-        print_json({"gpus": [gpu.as_json() | usage_as_json(usage.get(gpu.uuid)) for gpu in found]})
+        print_json(
+            {
+                "gpus": [
+                    gpu.as_json() | usage_as_json(usage.get((gpu.node, gpu.uuid))) for gpu in found
+                ]
+            }
+        )
         return
     if not found:
         asked = {"pool": pool, "node": node}
@@ -60,13 +65,13 @@ def gpus(pool: str, node: str, with_usage: bool, kubeconfig: str | None, output:
     if with_usage:
         titles[-1:-1] = TITLES
         for gpu, row in zip(found, rows, strict=True):
-            row[-1:-1] = usage_cells(usage.get(gpu.uuid))
+            row[-1:-1] = usage_cells(usage.get((gpu.node, gpu.uuid)))
     echo_table(titles, rows)
 
 
 async def _read(
     kubeconfig: str | None, pool: str, node: str, *, with_usage: bool
-) -> tuple[list[GpuState], Mapping[str, UsedGpu]]:
+) -> tuple[list[GpuState], GpuUses]:
     kube: Kube = await connect_kube(kubeconfig)
     try:
         found = await read_gpus(kube, pool=pool, node=node)

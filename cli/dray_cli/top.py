@@ -194,8 +194,8 @@ def _node_section(fleet: GpuFleet) -> Section:
     if fleet.usage is not None:
         titles[-1:-1] = TITLES
         for node, row in zip(fleet.nodes, rows, strict=True):
-            gpus = [fleet.usage[gpu.uuid] for gpu in node.gpus if gpu.uuid in fleet.usage]
-            row[-1:-1] = usage_cells(sum_of(gpus))
+            known = [fleet.usage.get((node.name, gpu.uuid)) for gpu in node.gpus]
+            row[-1:-1] = usage_cells(sum_of([one for one in known if one is not None]))
     return titles, rows
 
 

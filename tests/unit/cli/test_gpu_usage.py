@@ -13,7 +13,7 @@ from dray.bus.memory import MemoryBus
 from dray.bus.topology import STREAMS
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import SLICES
-from dray.messages.base import encode
+from dray.messages.base import Outgoing, encode
 from dray.messages.usage import GpusUsed, UsedGpu
 from dray_cli import gpu_usage, gpus, top
 from dray_cli.tables import Cell
@@ -65,19 +65,19 @@ async def report(bus: MemoryBus) -> None:
 async def test_a_gpu_has_columns_of_its_use(bus: MemoryBus) -> None:
     await report(bus)
     found, usage = await gpus._read(None, "", "", with_usage=True)
-    assert [texts(usage.get(one.uuid)) for one in found] == [
+    assert [texts(usage.get((one.node, one.uuid))) for one in found] == [
         ["90%", "12.0Gi", "71°C", "302W", "xid 79, 2 corrected"],
         ["10%", "0.0Gi", "35°C", "70W", "none"],
         ["-", "-", "-", "-", "-"],
     ]
-    assert gpu_usage.usage_as_json(usage["A"])["usage"]["xid"] == 79
+    assert gpu_usage.usage_as_json(usage["n1", "A"])["usage"]["xid"] == 79
     assert gpu_usage.usage_as_json(None) == {}
 
 
 async def test_a_node_has_the_mean_the_hottest_and_the_sums(bus: MemoryBus) -> None:
     await report(bus)
     fleet = await top.Shown("", "", "name").read(MemoryKube(), bus)
-    assert fleet.usage == {"A": BUSY, "B": QUIET}
+    assert fleet.usage == {("n1", "A"): BUSY, ("n1", "B"): QUIET}
     node = gpu_usage.sum_of([BUSY, QUIET])
     assert texts(node) == [
         *("50%", "12.0Gi", "71°C", "372W", "xid 79, 2 corrected"),
@@ -96,3 +96,36 @@ def test_without_reports_the_columns_say_so() -> None:
     shown = json.loads(CliRunner().invoke(gpus.gpus, ["--usage", "-o", "json"]).output)
     assert "usage" not in shown["gpus"][0]
     assert "BUSY" in CliRunner().invoke(top.top, ["--usage"]).output
+
+
+async def test_an_agent_speaks_for_the_gpus_of_its_own_node_alone(bus: MemoryBus) -> None:
+    await report(bus)
+    for body, subject in (("n2", "n2"), ("n1", "n2")):
+        message = GpusUsed(node=subject, now_unix_s=9.0, gpus=(UsedGpu(uuid="A", gpu_percent=1),))
+        forged = encode(message, source="the agent of n2")
+        payload = forged.payload.replace(b'"node":"n2"', b'"node":"%b"' % body.encode())
+        await bus.publish(Outgoing(forged.subject, payload, {}))
+    _, usage = await gpus._read(None, "", "", with_usage=True)
+    assert usage["n1", "A"] == BUSY
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *('"memory_used_bytes":18446744073709551615', '"memory_used_bytes":1' + "0" * 400),
+        *('"power_w":1e308', '"temperature_c":-1', '"gpu_percent":1' + "0" * 400),
+        *('"xid":-1', '"ecc_uncorrected":18446744073709551615'),
+    ],
+    ids=lambda odd: odd[:24],
+)
+async def test_an_odd_value_of_a_driver_or_of_a_forged_agent_counts_as_unknown(
+    bus: MemoryBus, odd: str
+) -> None:
+    await report(bus)
+    other = '{"uuid":"C","memory_percent":3,%s}' % odd
+    message = encode(GpusUsed(node="n1", now_unix_s=9.0, gpus=(QUIET,)), source="test")
+    payload = message.payload.replace(b'"gpus":[', b'"gpus":[%b,' % other.encode())
+    await bus.publish(Outgoing(message.subject, payload, {}))
+    _, usage = await gpus._read(None, "", "", with_usage=True)
+    assert usage["n1", "C"] == UsedGpu(uuid="C", memory_percent=3)
+    assert texts(usage["n1", "B"])[0] == "10%"
