@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from dray.api.errors import TemporaryError
+from dray.api.errors import DrayError, TemporaryError
 from dray.api.names import DRIVER
 from dray.bus.ports import Bus, BusUnavailableError, MessageTooLargeError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
@@ -195,15 +195,20 @@ class NodeReporter:
             await self._until_done(partial(self._store_event, event))
 
     async def report_usage(self, usage: Callable[[], Sequence[GpuUsage]]) -> None:
-        """Loop: publish the use of the GPUs; while the bus is away, or has no stream for it, what
-        is old by then is not published."""
+        """Loop: publish the use of the GPUs; what can't be published now is too old later. It is
+        for people: a bus that does not let it through, of an earlier release, changes nothing."""
+        known = ""
         while True:
             if gpus := tuple(_used(one) for one in usage()):
                 now = GpusUsed(node=self._node, now_unix_s=self._clock.now_unix_s(), gpus=gpus)
-                with contextlib.suppress(
-                    BusUnavailableError, StreamMissingError, MessageTooLargeError
-                ):
+                why = ""
+                try:
                     await self._bus.publish(encode(now, source=self._source))
+                except DrayError as error:
+                    why = str(error)
+                if why and why != known:
+                    structlog.get_logger().info("the use of GPUs is not published", why=why)
+                known = why
             await self._clock.sleep(USAGE_EVERY_S if gpus else 1.0)
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:

@@ -5,7 +5,9 @@ from copy import deepcopy
 
 import msgspec
 
+from dray.api.errors import PermanentError
 from dray.api.names import DRIVER
+from dray.bus.memory import MemoryBus
 from dray.bus.ports import StreamMissingError
 from dray.bus.topology import FACTS_STREAM, STREAMS, USAGE_STREAM
 from dray.kube.memory import MemoryKube
@@ -13,6 +15,7 @@ from dray.kube.ports import PODS, SLICES
 from dray.messages.base import decode, encode, subject_of, subject_prefix
 from dray.messages.facts import ClusterObserved, InventoryObserved
 from dray.messages.usage import GpusUsed
+from dray_node_agent import node_state
 from dray_node_agent.decisions.gpus import GpuProcess, GpuUsage
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.node_state import NodeReporter
@@ -301,3 +304,32 @@ async def test_the_use_of_gpus_is_on_the_bus(stand, eventually):
         used = decode(await eventually(reported), GpusUsed)
     assert (used.node, len(used.gpus)) == (stand.node, 4)
     assert used.gpus[0].memory_used_bytes == 0
+
+
+async def test_a_bus_of_an_earlier_release_that_forbids_the_report_of_use_ends_no_agent(
+    stand, eventually, monkeypatch
+):
+    """In an upgrade the claim-controller that says what a node may publish can be the old one."""
+    is_upgraded, refused = False, 0
+    publish = MemoryBus.publish
+
+    async def as_allowed(self, message, **more):
+        nonlocal refused
+        if message.subject.startswith(subject_prefix(GpusUsed)) and not is_upgraded:
+            refused += 1
+            raise PermanentError(f"this user may not publish {message.subject}")
+        return await publish(self, message, **more)
+
+    monkeypatch.setattr(MemoryBus, "publish", as_allowed)
+    monkeypatch.setattr(node_state, "USAGE_EVERY_S", 0.01)
+    reporter = NodeReporter(stand.bus, stand.node, "test")
+    loop = asyncio.create_task(reporter.report_usage(lambda: (GpuUsage("GPU-1"),)))
+    try:
+        await eventually(lambda: refused > 1 or loop.done())
+        assert not loop.done()
+        is_upgraded = True
+        subject = f"{subject_prefix(GpusUsed)}.{stand.node}"
+        await eventually(lambda: stand.bus.last(USAGE_STREAM, subject))
+    finally:
+        loop.cancel()
+        await asyncio.gather(loop, return_exceptions=True)
