@@ -31,6 +31,8 @@ from dray_node_agent.slice_publisher import SlicePublisher
 
 ENFORCE_EVERY_S = 1.0
 """How often it is looked whether enforcers are ready."""
+ORDER_EVERY_S = 5.0
+"""How often the order of devices follows the prepared claims, at most."""
 
 
 class NodeAgent:
@@ -77,6 +79,11 @@ class NodeAgent:
         self._wake = asyncio.Event()
         self._enforce = asyncio.Event()
         self._restored = asyncio.Event()
+        self._in_use: Mapping[str, float] = {}
+        """The devices in use by which the published ones are ordered."""
+        self._ordered_until_s = 0.0
+        """By the loop's clock; until then the order stays."""
+        self._next_order: asyncio.TimerHandle | None = None
         self._log = structlog.get_logger().bind(node=node.name)
         self.generation = 0
         """The published generation of the pool; 0 before."""
@@ -126,10 +133,30 @@ class NodeAgent:
             self._wake.set()
 
     def on_claims(self) -> None:
-        """The prepared claims changed: by them a cordoned node is drained, and devices that
-        kube-scheduler allocates are ordered."""
-        if self._state is not None and (self._state.unschedulable or self._state.device_order):
+        """The prepared claims changed: by them a cordoned node is drained at once, and devices that
+        kube-scheduler allocates are ordered within ``ORDER_EVERY_S``."""
+        if self._state is None:
+            return
+        if self._state.unschedulable:
             self._wake.set()
+        elif self._state.device_order and self._next_order is None:
+            loop = asyncio.get_running_loop()
+            due_s = max(self._ordered_until_s, loop.time())
+            self._next_order = loop.call_at(due_s, self._order_again)
+
+    def _order_again(self) -> None:
+        self._next_order = None
+        self._wake.set()
+
+    def _devices_in_use(self, snapshot: GpuSnapshot, state: NodeState) -> Mapping[str, float]:
+        """As they are now, or a bit earlier: each other order is a write, after which kube-scheduler
+        tries all pods again that wait for devices."""
+        now_s = asyncio.get_running_loop().time()
+        if state.unschedulable or now_s >= self._ordered_until_s:
+            published = NodeInventory(snapshot, state).published_gpus
+            self._in_use = devices_in_use(self._claims(), published)
+            self._ordered_until_s = now_s + ORDER_EVERY_S
+        return self._in_use
 
     def on_server(self, server: ClusterObserved) -> None:
         """Take the API server's features, which change with upgrades."""
@@ -328,8 +355,7 @@ class NodeAgent:
             return
         if self._server is not None:
             self._publisher.expect(self._server)
-        published = NodeInventory(snapshot, state).published_gpus
-        in_use = devices_in_use(self._claims(), published)
+        in_use = self._devices_in_use(snapshot, state)
         generation = await self._publisher.publish(snapshot, state, in_use)
         self.publishing_problem = ""
         if generation != self.generation:
