@@ -133,7 +133,8 @@ class Stand:
         group, health = self.group, HealthPages()
         self.buses.append(self.bus.peer(self.node))
         self.kubes.append(self.kube.peer())
-        loops = assemble(group, "i", self.buses[-1], self.kubes[-1], open_gpus(group), health)
+        gpus = open_gpus(group)
+        loops = assemble(group, "i", self.buses[-1], self.kubes[-1], gpus, health)
         before = set(self.sockets())
         tasks = [asyncio.create_task(loop()) for loop in (*loops.values(), self.lead)]
         if is_registered:
@@ -144,6 +145,7 @@ class Stand:
             for task in tasks:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
+            await gpus.close()
             failures = [
                 one
                 for one in results

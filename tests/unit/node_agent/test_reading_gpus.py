@@ -49,3 +49,17 @@ async def test_cards_that_do_not_answer_are_a_problem_until_they_do() -> None:
     watching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await watching
+
+
+class EventGpuSource(HungGpuSource):
+    """GPUs with events."""
+
+    def listen(self, on_event: Callable[[], None]) -> None:
+        self.on_event = on_event
+
+
+def test_an_event_after_the_end_of_the_agent_is_lost() -> None:
+    gpus = EventGpuSource()
+    gpus.answers.set()
+    asyncio.run(GpuReader(gpus).read())
+    gpus.on_event()

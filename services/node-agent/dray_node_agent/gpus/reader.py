@@ -37,7 +37,8 @@ class GpuReader:
         loop = asyncio.get_running_loop()
 
         def on_event() -> None:
-            loop.call_soon_threadsafe(self._event.set)
+            with contextlib.suppress(RuntimeError):  # the loop has ended, its thread has not
+                loop.call_soon_threadsafe(self._event.set)
 
         self._source.listen(on_event)
         return await self._call(self._source.read, self._deadline_s)
