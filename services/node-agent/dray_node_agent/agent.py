@@ -149,8 +149,8 @@ class NodeAgent:
         self._wake.set()
 
     def _devices_in_use(self, snapshot: GpuSnapshot, state: NodeState) -> Mapping[str, float]:
-        """As they are now, or a bit earlier: each other order is a write, after which kube-scheduler
-        tries all pods again that wait for devices."""
+        """As they are now, or a bit earlier: each other order is a write, after which
+        kube-scheduler tries all pods again that wait for devices."""
         now_s = asyncio.get_running_loop().time()
         if state.unschedulable or now_s >= self._ordered_until_s:
             published = NodeInventory(snapshot, state).published_gpus
@@ -361,8 +361,7 @@ class NodeAgent:
         if generation != self.generation:
             self._log.info("slices published", generation=generation, gpus=len(snapshot.gpus))
         self.generation = generation
-        unhealthy = unhealthy_devices(snapshot)
-        self._reporter.inventory(generation, len(snapshot.gpus), unhealthy)
+        self._reporter.inventory(generation, len(snapshot.gpus), self._publisher.unhealthy)
 
     async def _wait_for_gpus_and_state(self) -> None:
         """Wait for the first snapshot, and for a state: the bus's, or the one on disk.

@@ -53,6 +53,8 @@ class SlicePublisher:
         self._joint_counters = False
         self.floor = 0
         """A generation that this node had before, from the bus."""
+        self.unhealthy: tuple[str, ...] = ()
+        """Of the devices that are published, those that must not be allocated."""
 
     @property
     def dropped(self) -> tuple[str, ...]:
@@ -109,6 +111,7 @@ class SlicePublisher:
         else:
             await self._remember(planned.generation, state)
             await self._write(planned.writes)
+        self.unhealthy = planned.unhealthy
         return planned.generation
 
     async def changes(self) -> AsyncIterator[None]:

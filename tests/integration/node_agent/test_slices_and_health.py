@@ -185,6 +185,17 @@ async def health_of(stand) -> InventoryObserved | None:
     return None if last is None else decode(last, InventoryObserved)
 
 
+async def test_an_unhealthy_gpu_of_a_drained_node_is_in_no_report(stand, eventually):
+    """Nodes are drained because of it, and reports about devices in no slice are refused."""
+    stand.group.state_dir.mkdir()
+    (stand.group.state_dir / "unhealthy").write_text("1 xid 79\n")
+    await stand.tell_node(unschedulable=True)
+    async with stand.agent():
+        health = await eventually(lambda: health_of(stand))
+        assert not await stand.slices()
+        assert health.unhealthy == ()
+
+
 async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
     """Sick was sent and not answered, well was sent after it; then sick arrives."""
     late, soon = stand.bus.peer("n1"), stand.bus.peer("n1")

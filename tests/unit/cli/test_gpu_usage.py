@@ -122,9 +122,10 @@ async def test_an_odd_value_of_a_driver_or_of_a_forged_agent_counts_as_unknown(
     bus: MemoryBus, odd: str
 ) -> None:
     await report(bus)
-    other = '{"uuid":"C","memory_percent":3,%s}' % odd
     message = encode(GpusUsed(node="n1", now_unix_s=9.0, gpus=(QUIET,)), source="test")
-    payload = message.payload.replace(b'"gpus":[', b'"gpus":[%b,' % other.encode())
+    payload = message.payload.replace(
+        b'"gpus":[', b'"gpus":[{"uuid":"C","memory_percent":3,%b},' % odd.encode()
+    )
     await bus.publish(Outgoing(message.subject, payload, {}))
     _, usage = await gpus._read(None, "", "", with_usage=True)
     assert usage["n1", "C"] == UsedGpu(uuid="C", memory_percent=3)

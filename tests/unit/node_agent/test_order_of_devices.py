@@ -82,7 +82,7 @@ async def running(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def order(kube: CountingKube) -> list[str]:
+async def order(kube: CountingKube) -> list[int]:
     return [
         DEVICES.index(device["name"])
         for one in (await kube.list(SLICES)).objects
@@ -92,7 +92,7 @@ async def order(kube: CountingKube) -> list[str]:
 
 async def until(kube: CountingKube, expected: list[int]) -> None:
     async with asyncio.timeout(BOUND_S):
-        while await order(kube) != expected:
+        while await order(kube) != expected:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

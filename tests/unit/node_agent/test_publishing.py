@@ -3,12 +3,14 @@
 import copy
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from dray.api.enforcement import MIG, Enforcement
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import NODES, SLICES, ConflictError
 from dray.messages.facts import ClusterObserved
-from dray_node_agent.decisions.gpus import GpuSnapshot
+from dray_node_agent.decisions.gpus import GpuSnapshot, device_name
 from dray_node_agent.decisions.inventory import NodeState, slices
 from dray_node_agent.decisions.slice_diff import changes, dropped_fields, is_published, path_text
 from dray_node_agent.files.publication_record import PublicationRecordFile
@@ -213,3 +215,20 @@ async def test_a_drained_node_has_no_slices_until_it_may_be_used_again(kube, pub
     assert await published(kube) == []
     assert await publisher.publish(READING, STATE) == 3
     assert [one["spec"]["pool"]["generation"] for one in await published(kube)] == [3]
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (STATE, 1),
+        (replace(STATE, enforcement=Enforcement(enforcer=MIG)), 0),
+        (replace(STATE, unschedulable=True), 0),
+    ],
+    ids=["shared", "mig", "drained"],
+)
+async def test_only_published_devices_are_reported_as_unhealthy(publisher, state, expected):
+    """The claim-controller refuses a report that names others, and asks for it again and again."""
+    card, other = READING.gpus
+    sick = GpuSnapshot((msgspec.structs.replace(card, health_error="xid-79"), other))
+    await publisher.publish(sick, state)
+    assert publisher.unhealthy == (device_name(card.uuid),)[:expected]

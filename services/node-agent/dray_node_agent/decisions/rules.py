@@ -59,7 +59,8 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     writes: SliceChanges | None
     """None: nothing to write."""
     unhealthy: tuple[str, ...]
-    """Names of the devices that must not be allocated."""
+    """Names of the published devices that must not be allocated. The claim-controller believes no
+    report about others."""
 
 
 class PublishSlices(AgentRule[Publication], frozen=True, kw_only=True, tag="publish"):
@@ -81,9 +82,10 @@ class PublishSlices(AgentRule[Publication], frozen=True, kw_only=True, tag="publ
     """The devices that claims use, with the part that is taken, from 0 to 1."""
 
     def answer(self) -> Publication:
-        unhealthy = unhealthy_devices(self.snapshot)
         current = generation_of(self.existing)
         wanted = self._slices(current)
+        names = {device["name"] for one in wanted for device in one["spec"].get("devices", ())}
+        unhealthy = tuple([one for one in unhealthy_devices(self.snapshot) if one in names])
         if not wanted and not self.existing:
             known = max(self.floor, self.remembered, 1)
             return Publication(generation=known, writes=None, unhealthy=unhealthy)
