@@ -87,8 +87,7 @@ class GroupScheduler:
         domain, groups = self._domain, self._domain.groups
         groups.incomplete.pop(key, None)
         if domain.name not in self._state.facts.groups.pools(key):
-            groups.starting.pop(key, None)
-            groups.remove(key)
+            groups.forget(key)
             return
         if reasons := undecidable(self._state, domain, key):
             groups.remove(key)

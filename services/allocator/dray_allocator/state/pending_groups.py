@@ -92,6 +92,12 @@ class PendingGroups:
         if not self.pending:
             self.active.clear()  # Else an entry that no longer counts is work for ever.
 
+    def forget(self, key: GroupKey) -> None:
+        """Forget a group without pods in the pool."""
+        self.remove(key)
+        self.starting.pop(key, None)
+        self.incomplete.pop(key, None)
+
     def back_off(self, key: GroupKey, now_unix_s: float) -> None:
         """Do not try an unschedulable group for a while, longer each time."""
         before_s, _ = self.backoffs.get(key, (0.0, 0.0))

@@ -791,7 +791,7 @@ class AllocatorState:
         pools = dict.fromkeys(self.facts.groups.pools(group))
         for name in self.index.groups.pop(group, {}):
             if name not in pools and (domain := self.domains.get(name)) is not None:
-                domain.groups.remove(group)
+                domain.groups.forget(group)
                 if domain.current.holds:
                     domain.groups.touch(group)
                     self.index.busy[name] = None

@@ -120,6 +120,20 @@ def test_too_few_pods_wait_with_a_sentence(four: Any) -> None:
     assert why(four, "a") == "PodGroup ns/train has not enough pods: 1 of 3 pods (minMember)"
 
 
+@pytest.mark.parametrize("is_decided", [False, True], ids=["incomplete", "starting"])
+def test_nothing_is_kept_of_a_group_whose_pods_are_gone(four: Any, is_decided: bool) -> None:
+    """Else memory grew with each job that any user creates and deletes."""
+    see_group(four, 2)
+    pods = [member(four, name) for name in ("ab" if is_decided else "a")]
+    if is_decided:
+        four.commit(four.decisions()["a"])
+    groups = four.state.domains["pool"].groups
+    assert groups.starting if is_decided else groups.incomplete
+    for pod in pods:
+        four.see(PodObserved(revision=four.next(), pod=pod, deleted=True))
+    assert (groups.starting, groups.incomplete, groups.pending) == ({}, {}, {})
+
+
 def test_a_group_that_lacks_a_device_holds_none(four: Any) -> None:
     see_group(four, 5)
     for name in "abcde":
