@@ -128,6 +128,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "monitoring.serviceMonitor",
     ),
     "plugin-without-its-resource": ({"devicePlugin": {"enabled": True}}, "gpuResources"),
+    "shared-memory": ({"nodeAgent": {"mps": {"sharedMemoryMiB": 2**63}}}, "sharedMemoryMiB"),
     "ratio": ({"tracing": {"samplingRatio": 2}}, "samplingRatio"),
 }
 """Values, and what the refusal names."""
