@@ -12,6 +12,7 @@ from dray_allocator.cycle import ended_reservations
 from dray_allocator.cycle.step import Step
 from dray_allocator.state import pending_allocations
 from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.facts import GONE_KEPT_S
 from dray_allocator.values.events import Continue
 
 
@@ -152,3 +153,21 @@ def test_many_domains_take_their_steps_after_several_events(make_world, monkeypa
         handle(world.state, Continue())
     assert [len(names) for names in taken] == [8, 8, 8, 6]
     assert [name for names in taken for name in names] == list(world.state.domains)
+
+
+def test_pods_and_claims_that_are_gone_are_forgotten(world):
+    world.nodes(world.a_node("n1"))
+    pod = world.a_pod("a")
+    world.submit(pod)
+    world.tick()
+    decision = world.decisions()["a"]
+    world.commit(decision)
+    assert world.state.index.claims
+    assert world.state.index.pods
+    claim = world.state.facts.claims[decision.claims[0].uid]
+    world.claim(claim, deleted=True)
+    world.see(PodObserved(revision=world.next(), pod=pod, deleted=True))
+    world.tick()
+    world.tick(GONE_KEPT_S, most_step_s=GONE_KEPT_S)
+    assert not world.state.index.claims
+    assert not world.state.index.pods

@@ -402,8 +402,8 @@ class Facts:
         pod = self.pods.get(pod_uid)
         return pod is not None and not pod.deleting and pod.phase not in _FINISHED
 
-    def tick(self, fact: Tick) -> None:
-        """Advance the time and forget old deletions.
+    def tick(self, fact: Tick) -> tuple[list[str], list[str]]:
+        """Advance the time and forget old deletions; return the forgotten claims and pods.
 
         A tick advances the time by its distance from the tick before, but never backwards, and at
         most by its bound for itself and for each tick that this reader missed.
@@ -416,14 +416,18 @@ class Facts:
             ticks = max(1, fact.revision - self._last_tick.revision)
             self.now_unix_s += min(max(0.0, step_s), ticks * fact.most_step_s)
         self._last_tick, self.is_dated = fact, True
-        for gone, revisions in (
-            (self.gone_claims, self._claim_revisions),
-            (self.gone_pods, self._pod_revisions),
-        ):
-            oldest = takewhile(lambda one: self.now_unix_s - one[1] >= GONE_KEPT_S, gone.items())
-            for uid in [uid for uid, _ in oldest]:
-                del gone[uid]
-                revisions.pop(uid, None)
+        return (
+            self._forget_gone(self.gone_claims, self._claim_revisions),
+            self._forget_gone(self.gone_pods, self._pod_revisions),
+        )
+
+    def _forget_gone(self, gone: dict[str, float], revisions: dict[str, int]) -> list[str]:
+        oldest = takewhile(lambda one: self.now_unix_s - one[1] >= GONE_KEPT_S, gone.items())
+        forgotten = [uid for uid, _ in oldest]
+        for uid in forgotten:
+            del gone[uid]
+            revisions.pop(uid, None)
+        return forgotten
 
     def age_s(self, unix_s: float) -> float:
         """Seconds between a moment of the facts' time and now.

@@ -392,7 +392,12 @@ class AllocatorState:
 
     def _tick(self, fact: Tick) -> Changes:
         """Advance the time, and let domains act on it."""
-        self.facts.tick(fact)
+        claims, pods = self.facts.tick(fact)
+        # Nothing else asks for objects that are gone: drop them from the index.
+        for uid in claims:
+            self.domains_of_claim(uid)
+        for uid in pods:
+            self.domains_of_pod(uid)
         self.ticks += 1
         for domain in self.domains.values():
             domain.ticked = True
