@@ -15,8 +15,10 @@ MOST_VALUES: Final = 256
 its own. Selectors that read it are evaluated item by item instead."""
 _BATCH: Final = 1024
 """Items that are numbered between two checks for properties with too many values."""
+_LEAST_OLD_KINDS: Final = 128
 _MOST_OLD_KINDS: Final = 4096
-"""Kinds that may become unused before all kinds are renumbered."""
+"""Kinds that may become unused before all kinds are renumbered: as many as there are items, within
+these limits. So few items keep few kinds, and renumbering costs little per new kind."""
 
 
 @dataclass(slots=True)
@@ -41,6 +43,8 @@ class EquivalenceClasses(Generic[T]):
         self._levels: list[_Level[T]] = []
         self._examples: list[T] = []
         self._after_renumbering = 0
+        self._items = 0
+        """Their number at the last renumbering."""
 
     @property
     def count(self) -> int:
@@ -51,8 +55,8 @@ class EquivalenceClasses(Generic[T]):
     def needs_renumbering(self) -> bool:
         """Whether ``renumber`` should be called: many kinds are unused, or a property has too many
         values."""
-        too_many = self.count > 2 * self._after_renumbering + _MOST_OLD_KINDS
-        return too_many or self._is_wide()
+        most_old = min(_MOST_OLD_KINDS, max(_LEAST_OLD_KINDS, self._items))
+        return self.count > 2 * self._after_renumbering + most_old or self._is_wide()
 
     def distinguishes(self, property_key: Hashable) -> bool:
         """Whether items of one kind are equal in this property."""
@@ -93,6 +97,7 @@ class EquivalenceClasses(Generic[T]):
         while found is None:
             found = self._numbered(known)
         self._after_renumbering = self.count
+        self._items = len(known)
         return found
 
     def _numbered(self, items: Sequence[T]) -> list[int] | None:

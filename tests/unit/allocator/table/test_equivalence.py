@@ -57,6 +57,18 @@ def test_kinds_of_the_past_are_forgotten_once_they_are_many(monkeypatch):
     assert not known.needs_renumbering
 
 
+def test_few_items_keep_few_kinds_of_the_past(monkeypatch):
+    monkeypatch.setattr(equivalence, "_LEAST_OLD_KINDS", 2)
+    few, many = by_size(), by_size()
+    few.renumber({}, ["a"])
+    many.renumber({}, ["a"] * 100)
+    for length in range(2, 7):
+        few.of("a" * length)
+        many.of("a" * length)
+    assert few.needs_renumbering
+    assert not many.needs_renumbering
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [(1, True), ("1", 1), (None, ""), ("a", "b")],
