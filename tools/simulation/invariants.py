@@ -87,14 +87,11 @@ class WatchedStore(MemoryStore):
     """A store that passes every change to ``invariants`` before its watchers."""
 
     invariants: Callable[[Event], None] = lambda _: None
-    _shown: int = 0
 
-    def wake(self) -> None:
-        """See ``MemoryStore.wake``."""
-        while self._shown < len(self.events):
-            self._shown += 1
-            self.invariants(self.events[self._shown - 1])
-        MemoryStore.wake(self)
+    def announce(self, event: Event) -> None:
+        """See ``MemoryStore.announce``."""
+        self.invariants(event)
+        MemoryStore.announce(self, event)
 
 
 @dataclass(slots=True)

@@ -36,11 +36,13 @@ class Process:
         """Stop its callbacks until ``resume``; its connections stay open."""
         if self._frozen is None:
             self._frozen = loop.take_ready(self)
+            loop.paused_processes += 1
 
     def resume(self, loop: "VirtualLoop") -> None:
         """Continue where it was stopped."""
         if self._frozen is not None:
             frozen, self._frozen = self._frozen, None
+            loop.paused_processes -= 1
             loop.put_ready(frozen)
 
     def defer(self, handle: asyncio.Handle) -> None:
@@ -103,6 +105,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._virtual_selector = _VirtualSelector()
         super().__init__(self._virtual_selector)
+        self.paused_processes = 0
         self._numbers: Iterator[int] = itertools.count(1)
         self._outside: dict[asyncio.Task[None], None] = {}
         self.set_task_factory(self._make_task)  # type: ignore[arg-type]
@@ -124,7 +127,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """Run the callback soon, or after its process continues."""
-        context = context or contextvars.copy_context()
+        if not self.paused_processes:
+            handle = asyncio.Handle(callback, args, self, context)
+            self._ready.append(handle)  # type: ignore[attr-defined]
+            return handle
+        context = contextvars.copy_context() if context is None else context
         process = context.get(CURRENT)
         if process is not None and process.paused:
             handle = asyncio.Handle(callback, args, self, context)

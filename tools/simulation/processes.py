@@ -107,7 +107,7 @@ class VirtualClock:
 
 
 def claim_controller(kube: Kube, bus: Bus, name: str) -> RunningLoops:
-    """The claim-controller."""
+    """The claim-controller, with short times."""
     settings = ControllerSettings(
         instance=name,
         log=LogSettings(),
@@ -117,6 +117,11 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> RunningLoops:
         owner=Owner(quarantine=QUARANTINE_S),
         logs=Logs(keep_for=LOG_KEPT_S, trim_every=TRIM_EVERY_S),
     )
+    return controller_with(kube, bus, settings)
+
+
+def controller_with(kube: Kube, bus: Bus, settings: ControllerSettings) -> RunningLoops:
+    """A claim-controller with these settings."""
     controller = Controller(bus, kube, settings, clock=VirtualClock())
     return RunningLoops(
         [controller.watch(), controller.stand(), controller.look_up(), controller.readings.run()]
@@ -124,13 +129,18 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> RunningLoops:
 
 
 def allocator(kube: Kube, bus: Bus, name: str) -> RunningLoops:
-    """One allocator replica; it has no connection to Kubernetes."""
+    """One allocator replica, with short times."""
     options = AllocatorOptions(
         writer=name,
         exclusion_s=EXCLUSION_S,
         checkpoint_interval_s=CHECKPOINT_INTERVAL_S,
         decided_bytes=DECIDED_BYTES,
     )
+    return allocator_with(bus, options)
+
+
+def allocator_with(bus: Bus, options: AllocatorOptions) -> RunningLoops:
+    """An allocator replica with these options; it has no connection to Kubernetes."""
     state = AllocatorState(options)
     replica = Replica(bus, state, AllocatorMetrics(state, prometheus_client.CollectorRegistry()))
     return RunningLoops([replica.run()], state)
@@ -214,33 +224,40 @@ def node_agent(node_gpus: SimulatedNodeGpus, disk: Disk) -> ProcessFactory:
     """The node-agent without its gRPC server: it publishes GPUs and their health."""
 
     def make(kube: Kube, bus: Bus, name: str) -> RunningLoops:
-        group = NodeGroup(name=node_gpus.node, poll=1.0)
-        reporter = NodeReporter(bus, node_gpus.node, f"/node-agent/{name}")
-        publisher = SlicePublisher(kube, node_gpus.node, disk)
-        gpus = GpuReader(node_gpus)
-        agent = NodeAgent(node=group, gpus=gpus, publisher=publisher, reporter=reporter)
-        agent.on_registered("")
-        reporter.on_generation = agent.on_generation
-        follower = NodeFollower(
-            bus, node_gpus.node, agent.on_state, agent.on_generation, reporter.repeat
-        )
-        return RunningLoops(
-            [
-                agent.watch_gpus(),
-                agent.publish(),
-                agent.watch_slices(),
-                follower.run(),
-                reporter.report_inventory(),
-                reporter.report_events(),
-            ]
-        )
+        return agent_with(kube, bus, name, node_gpus, disk)[1]
 
     return make
 
 
+def agent_with(
+    kube: Kube, bus: Bus, name: str, node_gpus: SimulatedNodeGpus, disk: Disk
+) -> tuple[NodeAgent, RunningLoops]:
+    """A node-agent without its gRPC server, and its loops."""
+    group = NodeGroup(name=node_gpus.node, poll=1.0)
+    reporter = NodeReporter(bus, node_gpus.node, f"/node-agent/{name}")
+    publisher = SlicePublisher(kube, node_gpus.node, disk)
+    gpus = GpuReader(node_gpus)
+    agent = NodeAgent(node=group, gpus=gpus, publisher=publisher, reporter=reporter)
+    agent.on_registered("")
+    reporter.on_generation = agent.on_generation
+    follower = NodeFollower(
+        bus, node_gpus.node, agent.on_state, agent.on_generation, reporter.repeat
+    )
+    return agent, RunningLoops(
+        [
+            agent.watch_gpus(),
+            agent.publish(),
+            agent.watch_slices(),
+            follower.run(),
+            reporter.report_inventory(),
+            reporter.report_events(),
+        ]
+    )
+
+
 def kubelets(kube: Kube, bus: Bus, name: str) -> RunningLoops:
     """All nodes' kubelets: they start bound pods whose claims are reserved, end and delete them."""
-    return RunningLoops([_Kubelets(kube).run()])
+    return RunningLoops([PollingKubelets(kube).run()])
 
 
 def garbage_collector(server: MemoryKube) -> ProcessFactory:
@@ -262,12 +279,15 @@ async def _collect(server: MemoryKube) -> None:
         await asyncio.sleep(0.7)
 
 
-class _Kubelets:
+class PollingKubelets:
+    """All nodes' kubelets. They take a claim for prepared if it is allocated and reserved."""
+
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._workers: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
+        """Run pods until cancelled."""
         async with asyncio.TaskGroup() as group:
             async for event in self._kube.watch(PODS):
                 match event:
@@ -283,7 +303,12 @@ class _Kubelets:
         uid = obj["metadata"]["uid"]
         known = self._workers.get(uid)
         if obj["spec"].get("nodeName") and (known is None or known.done()):
-            self._workers[uid] = group.create_task(self._work(obj))
+            worker = self._workers[uid] = group.create_task(self._work(obj))
+            worker.add_done_callback(lambda ended: self._forget(uid, ended))
+
+    def _forget(self, uid: str, worker: asyncio.Task[None]) -> None:
+        if self._workers.get(uid) is worker:
+            del self._workers[uid]
 
     async def _work(self, seen: Object) -> None:
         name, namespace = seen["metadata"]["name"], seen["metadata"]["namespace"]
@@ -306,15 +331,20 @@ class _Kubelets:
                 PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"], grace_period_s=0
             )
         elif phase == "Pending":
-            if await self._prepared(pod):
+            if await self.prepare(pod):
                 await self._write_status(pod, {"phase": "Running", "startTime": self._now()})
         elif phase == "Running":
             life_s = (metadata.get("annotations") or {}).get(LIFE)
             began_s = float(pod["status"]["startTime"])
             if life_s is not None and float(self._now()) - began_s > float(life_s):
                 await self._write_status(pod, {"phase": "Succeeded"})
+                await self.unprepare(pod)
 
-    async def _prepared(self, pod: Object) -> bool:
+    async def unprepare(self, pod: Object) -> None:
+        """Called once its containers have ended."""
+
+    async def prepare(self, pod: Object) -> bool:
+        """Whether all claims of the pod are prepared."""
         for reference in pod_from(pod).claims:
             if not reference.claim:
                 return False

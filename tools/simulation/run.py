@@ -263,6 +263,7 @@ def _deterministic(seed: int, loop: VirtualLoop) -> Iterator[None]:
     with (
         mock.patch("dray.kube.memory.copy", _JsonCopy),
         mock.patch("dray.kube.memory_store.copy", _JsonCopy),
+        mock.patch("dray.kube.memory_patch.copy", _JsonCopy),
         mock.patch("dray.bus.memory_store._created", itertools.count(1)),
         mock.patch("uuid.uuid4", uuid4),
         mock.patch("dray_allocator.service.decision_logs.uuid4", uuid4),

@@ -27,7 +27,7 @@ ENDINGS = ("the term ended", "no longer leading", "election failed", "pool left 
 
 
 class SimulationTrace:
-    """The last lines, a digest of all lines, and alarms."""
+    """The last lines, a digest of all lines, and alarms. With no lines it keeps the alarms only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, most_lines: int = 400) -> None:
         self.lines: deque[str] = deque(maxlen=most_lines)
@@ -43,12 +43,16 @@ class SimulationTrace:
 
     def record(self, who: str, what: str) -> None:
         """Add one line."""
+        if not self.lines.maxlen:
+            return
         line = f"{self._loop.time():9.3f} {who:12} {what}"
         self.lines.append(line)
         self._digest.update(line.encode() + b"\n")
 
     def event(self, event: Event) -> None:
         """Add a change in Kubernetes."""
+        if not self.lines.maxlen:
+            return
         process = CURRENT.get()
         obj = event.after if event.after is not None else event.before
         assert obj is not None

@@ -20,6 +20,7 @@ from tools.simulation.processes import (
     DRAY_PROCESSES,
     GPUS_PER_NODE,
     POOL_OF_NODE,
+    ProcessFactory,
     SimulatedNodeGpus,
     SimulatedProcess,
     all_processes,
@@ -45,6 +46,8 @@ class SimulatedWorld:
     processes: dict[str, SimulatedProcess] = field(init=False)
     faults_enabled: bool = True
     """Whether calls may fail."""
+    has_latency: bool = True
+    """Whether calls and messages take time."""
     kube_back_s: float = 0.0
     bus_back_s: float = 0.0
     split_brain_until_s: float = 0.0
@@ -148,7 +151,7 @@ class SimulatedWorld:
 
     def latency_s(self) -> float:
         """See ``FaultPolicy.latency_s``."""
-        return 0.0005 + 0.004 * self._calls.random()
+        return 0.0005 + 0.004 * self._calls.random() if self.has_latency else 0.0
 
     def long_s(self) -> float:
         """See ``FaultPolicy.long_s``."""
@@ -178,6 +181,10 @@ class SimulatedWorld:
     def grants_every_lease(self) -> bool:
         """See ``FaultPolicy.grants_every_lease``."""
         return self.loop.time() < self.split_brain_until_s
+
+    def add_process(self, name: str, make: ProcessFactory) -> None:
+        """Add a process, not started."""
+        self.processes[name] = SimulatedProcess(name, make)
 
     # --- processes ---------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import structlog
 from dray.api.errors import DrayError
 from dray.bus.dead import dead_letter
 from dray.bus.memory_consumer import MemoryConsumer, MemoryDelivery
-from dray.bus.memory_store import MemoryServer, matches, with_pending
+from dray.bus.memory_store import MemoryServer, Signal, matches, with_pending
 from dray.bus.ports import (
     BusUnavailableError,
     Delivery,
@@ -60,7 +60,7 @@ class MemoryBus:
         self.before: dict[str, Hook] = {}
         self._connected = True
         self._closed = False
-        self._moved = asyncio.Event()
+        self._moved = Signal()
         self._faults: dict[str, deque[tuple[Exception, bool]]] = {}
         self._consumers: dict[tuple[str, str], MemoryConsumer] = {}
         self._answers: list[tuple[str, str, Handler]] = []
@@ -219,7 +219,8 @@ class MemoryBus:
         await self._until_connected()
         await self._get_consumer(Reading(stream=stream, subjects=tuple(subjects), start=start))
         source = self.server.named(stream)
-        position, waiting, changed = start, list[Delivered](), None
+        position, unseen, waiting = start, start, list[Delivered]()
+        fired, losses = -1, source.tail_losses
         while True:
             await self._until_connected()
             if source.deleted:
@@ -231,14 +232,17 @@ class MemoryBus:
                     f"the stream {stream} ends at {source.last_sequence}, but {position - 1} was "
                     "read from it: its end was lost"
                 )
-            if changed is not source.changed:
-                changed, waiting = source.changed, source.after(position, subjects)
+            if losses != source.tail_losses:
+                losses, unseen = source.tail_losses, position
+            if fired != source.changed.fired:
+                fired, waiting = source.changed.fired, source.after(max(position, unseen), subjects)
+                unseen = waiting[0].sequence if waiting else source.last_sequence + 1
             if waiting:
                 batch = [with_pending(waiting, index) for index in range(len(waiting[:BATCH]))]
                 position, waiting = batch[-1].sequence + 1, waiting[BATCH:]
                 yield batch
             else:
-                await self._until_moved(changed)
+                await Signal.first_of(source.changed, self._moved)
 
     async def consume(
         self, stream: str, *, durable: str, subjects: Sequence[str] = ()
@@ -253,11 +257,11 @@ class MemoryBus:
             await self._until_connected()
             if source.deleted:
                 raise StreamMissingError(f"the stream {stream} was deleted")
-            changed = source.changed
             if (taken := consumer.take()) is not None:
                 yield MemoryDelivery(consumer, *taken, bury=self._bury)
             else:
-                await self._until_moved(changed, consumer.next_due_s())
+                within_s = consumer.next_due_s()
+                await Signal.first_of(source.changed, self._moved, within_s=within_s)
 
     async def notify(self, subject: str, payload: bytes) -> None:
         """See ``Bus.notify``: kept by a stream of the subject, if there is one."""
@@ -305,7 +309,7 @@ class MemoryBus:
         self._answers.append(entry)
         try:
             while not self._closed:
-                await self._moved.wait()
+                await Signal.first_of(self._moved)
         finally:
             self._answers.remove(entry)
 
@@ -386,22 +390,13 @@ class MemoryBus:
             raise faults.popleft()[0]
 
     def _wake(self) -> None:
-        self._moved.set()
-        self._moved = asyncio.Event()
+        self._moved.fire()
 
     async def _until_connected(self) -> None:
         while not self._connected and not self._closed:
-            await self._moved.wait()
+            await Signal.first_of(self._moved)
         if self._closed:
             raise BusUnavailableError("the bus was closed")
-
-    async def _until_moved(self, changed: asyncio.Event, within_s: float | None = None) -> None:
-        waits = [asyncio.ensure_future(event.wait()) for event in (changed, self._moved)]
-        try:
-            await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
 
 
 async def _answered(asked: Request, handler: Handler) -> bytes | None:

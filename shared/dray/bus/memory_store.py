@@ -1,8 +1,10 @@
 """Streams in memory, with the rules of JetStream that dray relies on."""
 
 import asyncio
+import functools
 import heapq
 import itertools
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,16 +28,56 @@ TTL = "Nats-TTL"
 _created = itertools.count(1)
 
 
+class Signal:
+    """Wakes all who wait for it, each time that it fires."""
+
+    def __init__(self) -> None:
+        self.fired = 0
+        """How often."""
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    def fire(self) -> None:
+        """Wake all who wait."""
+        self.fired += 1
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    @staticmethod
+    async def first_of(*signals: "Signal", within_s: float | None = None) -> None:
+        """Wait until one of them fires, or the time is over."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        for signal in signals:
+            signal._waiting[future] = None
+        timer = None if within_s is None else loop.call_later(within_s, _finish, future)
+        try:
+            await future
+        finally:
+            for signal in signals:
+                del signal._waiting[future]
+            if timer is not None:
+                timer.cancel()
+
+
+def _finish(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 def matches(subject: str, pattern: str) -> bool:
     """Whether a subject is in a pattern with the wildcards ``*`` and ``>``."""
-    parts = subject.split(".")
-    wanted = pattern.split(".")
-    for index, want in enumerate(wanted):
-        if want == ">":
-            return len(parts) > index
-        if index >= len(parts) or want not in ("*", parts[index]):
-            return False
-    return len(parts) == len(wanted)
+    return _compiled(pattern)(subject)
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> Callable[[str], bool]:
+    fixed, rest, _ = pattern.partition(">")
+    if "*" not in pattern:
+        return (lambda subject: subject.startswith(fixed)) if rest else fixed.__eq__
+    tokens = re.escape(fixed).replace(r"\*", "[^.]*")
+    expression = re.compile(tokens + (".*" if rest else ""), re.DOTALL)
+    return lambda subject: expression.fullmatch(subject) is not None
 
 
 def matches_any(subject: str, patterns: Sequence[str]) -> bool:
@@ -51,7 +93,7 @@ def ttl_s(headers: dict[str, str]) -> float | None:
 
 @dataclass(slots=True)
 class MemoryStream:
-    """One stream: messages by sequence, and an event for readers that wait."""
+    """One stream: messages by sequence, and a signal for readers that wait."""
 
     spec: StreamSpec
     now_unix_s: Callable[[], float]
@@ -61,7 +103,9 @@ class MemoryStream:
     """Identity of the last append, where it had one."""
     deleted: bool = False
     messages: OrderedDict[int, Delivered] = field(default_factory=OrderedDict)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: Signal = field(default_factory=Signal)
+    tail_losses: int = 0
+    """How often the newest messages were lost: their sequences are used again."""
     _expires: list[tuple[float, int]] = field(default_factory=list)
     """When messages expire, and their sequences: a heap. Those that are gone stay until then."""
     _by_subject: dict[str, int] = field(default_factory=dict)
@@ -159,6 +203,7 @@ class MemoryStream:
         heapq.heapify(self._expires)
         self.last_sequence = kept
         self.last_identity = ""
+        self.tail_losses += 1
         self.wake()
 
     def expire(self) -> None:
@@ -169,8 +214,7 @@ class MemoryStream:
 
     def wake(self) -> None:
         """Wake the waiting readers."""
-        self.changed.set()
-        self.changed = asyncio.Event()
+        self.changed.fire()
 
     def _keep(self, message: Outgoing, now_unix_s: float) -> None:
         sequence = self.last_sequence

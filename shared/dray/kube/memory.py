@@ -14,6 +14,7 @@ from dray.kube.memory_selectors import matcher
 from dray.kube.memory_store import Event, MemoryStore
 from dray.kube.ports import (
     CLAIMS,
+    EVENTS,
     NO_ANNOTATIONS,
     PODS,
     Changed,
@@ -78,8 +79,7 @@ class MemoryKube:
 
     def expire_watches(self) -> None:
         """Every watch lists again, as after 410."""
-        self.store.expiry += 1
-        self.store.wake()
+        self.store.expire()
 
     def collect_garbage(self) -> int:
         """Delete objects all of whose owners are gone; how many."""
@@ -126,20 +126,19 @@ class MemoryKube:
             except KubeUnavailableError:
                 await asyncio.sleep(_WATCH_AGAIN_S)
                 continue
-            expiry = self.store.expiry
-            position = len(self.store.events)
-            yield self._list(resource, wanted, transform)
-            while expiry == self.store.expiry:
-                changed = self.store.changed
-                if position == len(self.store.events):
-                    await changed.wait()
-                    await self._flowing.wait()
-                    continue
-                event = self.store.events[position]
-                position += 1
-                if event.resource == resource and (seen := _seen(event, wanted)) is not None:
-                    await self._flowing.wait()
-                    yield seen
+            expiry, feed = self.store.expiry, self.store.open_feed(resource)
+            try:
+                yield self._list(resource, wanted, transform)
+                while expiry == self.store.expiry:
+                    if not feed.events:
+                        feed.changed.clear()
+                        await feed.changed.wait()
+                        await self._flowing.wait()
+                    elif (seen := _seen(feed.events.popleft(), wanted)) is not None:
+                        await self._flowing.wait()
+                        yield seen
+            finally:
+                self.store.close_feed(feed)
 
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False
@@ -277,12 +276,12 @@ class MemoryKube:
         return self.store.write(resource, old, patched(old, patch, kind), subresource)
 
     def _orphans(self) -> Sequence[tuple[Resource, Object]]:
-        alive = {
-            obj["metadata"]["uid"] for kind in self.store.objects.values() for obj in kind.values()
-        }
+        # Events, the most numerous objects, neither have owners nor own anything.
+        kinds = {one: kind for one, kind in self.store.objects.items() if one != EVENTS}
+        alive = {obj["metadata"]["uid"] for kind in kinds.values() for obj in kind.values()}
         return [
             (resource, obj)
-            for resource, kind in self.store.objects.items()
+            for resource, kind in kinds.items()
             for obj in kind.values()
             if (owners := obj["metadata"].get("ownerReferences"))
             and not any(owner["uid"] in alive for owner in owners)

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import itertools
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,6 +43,15 @@ class Event:
     after: Object | None
 
 
+@dataclass(slots=True, eq=False)
+class Feed:
+    """The changes of one kind that a watch has not delivered yet."""
+
+    resource: Resource
+    events: deque[Event] = field(default_factory=deque)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 @dataclass(slots=True)
 class MemoryStore:
     """The state of an API server and etcd."""
@@ -50,7 +60,9 @@ class MemoryStore:
     revision: int = _FIRST_REVISION
     objects: dict[Resource, dict[Key, Object]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Every change, for tests; no watch reads it."""
+    feeds: dict[Resource, dict[Feed, None]] = field(default_factory=dict)
+    """The open watches, by kind."""
     expiry: int = 0
     """How often watches had to list again."""
     refusals: list[InjectedRefusal] = field(default_factory=list)
@@ -152,10 +164,29 @@ class MemoryStore:
         new["status"]["conditions"] = [*conditions, scheduled]
         self._put(PODS, pod, new)
 
-    def wake(self) -> None:
-        """Wake the watches."""
-        self.changed.set()
-        self.changed = asyncio.Event()
+    def open_feed(self, resource: Resource) -> Feed:
+        """Collect the changes of a kind from now on, until ``close_feed``."""
+        feed = Feed(resource)
+        self.feeds.setdefault(resource, {})[feed] = None
+        return feed
+
+    def close_feed(self, feed: Feed) -> None:
+        """Undo ``open_feed``."""
+        del self.feeds[feed.resource][feed]
+
+    def expire(self) -> None:
+        """Every watch lists again."""
+        self.expiry += 1
+        for feeds in self.feeds.values():
+            for feed in feeds:
+                feed.changed.set()
+
+    def announce(self, event: Event) -> None:
+        """Record a change, and pass it to the watches of its kind."""
+        self.events.append(event)
+        for feed in self.feeds.get(event.resource, ()):
+            feed.events.append(event)
+            feed.changed.set()
 
     def _check_identity(self, resource: Resource, old: Object, new: Object) -> None:
         name = old["metadata"]["name"]
@@ -178,8 +209,7 @@ class MemoryStore:
         metadata["resourceVersion"] = str(self.revision)
         new["metadata"]["resourceVersion"] = str(self.revision)
         self.of(resource)[metadata.get("namespace", ""), metadata["name"]] = stored
-        self.events.append(Event(resource, old, stored))
-        self.wake()
+        self.announce(Event(resource, old, stored))
         return stored
 
     def _remove(self, resource: Resource, old: Object, last: dict[str, Any]) -> Object:
@@ -187,8 +217,7 @@ class MemoryStore:
         metadata = old["metadata"]
         del self.of(resource)[metadata.get("namespace", ""), metadata["name"]]
         last["metadata"]["resourceVersion"] = str(self.revision)
-        self.events.append(Event(resource, last, None))
-        self.wake()
+        self.announce(Event(resource, last, None))
         return copy.deepcopy(last)
 
     def _timestamp(self) -> str:
