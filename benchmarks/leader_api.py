@@ -160,6 +160,7 @@ class LeaderApi:
         page = [rest.pop() for _ in range(min(limit, len(rest)))]
         metadata = b'"resourceVersion":"%b"' % revision
         if rest:
+            token = str(next(self._tokens))
             self._pages[token] = [revision, *rest]
             metadata += b',"continue":"%b"' % token.encode()
         body = b'{"kind":"List","apiVersion":"v1","metadata":{%b},"items":[%b]}' % (

@@ -275,7 +275,7 @@ class _Page(msgspec.Struct):
     """A list, with the text of its objects."""
 
     metadata: dict[str, Any]
-    items: list[msgspec.Raw] | None = None
+    items: list[msgspec.Raw] | None
 
 
 _PAGE: Final = msgspec.json.Decoder(_Page)

@@ -7,6 +7,7 @@ import msgspec
 
 from dray.kube.api_transport import GoneError, PageReader, Transport
 from dray.kube.api_watch import NOT_IDENTIFIED, is_identified, watch
+from dray.kube.convert_metadata import is_revision
 from dray.kube.kubeconfig import server_access
 from dray.kube.ports import (
     NO_ANNOTATIONS,
@@ -256,7 +257,7 @@ class KubeApi:
                 if (made := page.made.get(number)) is not None:
                     objects.append(made)
                     continue
-                if not is_identified(obj):
+                if not is_identified(obj, resource):
                     is_whole = False
                     import structlog  # With rich, slow to import
 
@@ -268,8 +269,14 @@ class KubeApi:
                 obj.setdefault("kind", resource.kind)
                 objects.append(obj if transform is None else transform.convert(obj))
                 await time_slice.pause()
-            if not (token := page.metadata.get("continue")):
-                return Listed(tuple(objects), int(page.metadata["resourceVersion"]), is_whole)
+            revision, token = page.metadata.get("resourceVersion"), page.metadata.get("continue")
+            if not is_revision(revision) or (token and token == query.get("continue")):
+                raise KubeUnavailableError(
+                    f"GET {path}: the answer is no page of a list, or the page before it: its "
+                    f"metadata are {str(page.metadata)[:200]}: is it the API server that answers?"
+                )
+            if not token:
+                return Listed(tuple(objects), int(revision), is_whole)
             query["continue"] = token
 
 

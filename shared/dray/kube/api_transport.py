@@ -396,8 +396,10 @@ def _no_object(what: str, error: Exception) -> KubeUnavailableError:
 
 def _drop_fields(obj: object) -> None:
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
-    for entry in (metadata.get("managedFields") if isinstance(metadata, dict) else None) or ():
-        entry.pop("fieldsV1", None)
+    managed = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    for entry in managed if isinstance(managed, list) else ():
+        if isinstance(entry, dict):
+            entry.pop("fieldsV1", None)
 
 
 def _probe(response: aiohttp.ClientResponse) -> None:
@@ -428,13 +430,15 @@ def answer_of(response: aiohttp.ClientResponse, data: bytes) -> ApiResponse:
         status = None
     if not isinstance(status, dict):
         status = {"message": data.decode(errors="replace").strip() or response.reason or ""}
-    details = status.get("details") or {}
+    # A proxy may answer with details of its own.
+    details = stated if isinstance(stated := status.get("details"), dict) else {}
+    causes = stated if isinstance(stated := details.get("causes"), list) else []
     retry_after = response.headers.get("Retry-After", "") or str(details.get("retryAfterSeconds"))
     return ApiResponse(
         status=response.status,
         reason=status.get("reason") or "",
         message=status.get("message") or "",
-        causes="; ".join(str(cause.get("message")) for cause in details.get("causes") or ()),
+        causes="; ".join(str(one.get("message")) for one in causes if isinstance(one, dict)),
         retry_after_s=float(retry_after) if retry_after.isdecimal() else 0.0,
         is_about_object=bool(details.get("name")),
     )

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final
 
 from dray.kube.api_transport import GoneError, Transport
+from dray.kube.convert_metadata import is_revision
 from dray.kube.ports import (
     Changed,
     Deleted,
@@ -28,9 +29,10 @@ _MOST_S: Final = 480
 NOT_IDENTIFIED: Final = "an object is left out: its metadata can't be read"
 _SHOWN: Final = 200
 """Characters of an unreadable event in a log line."""
-_IDENTITY: Final = ("name", "uid", "resourceVersion")
+_BOOKMARK: Final = "BOOKMARK"
+_IDENTITY: Final = ("name", "uid")
 _MAPS: Final = ("labels", "annotations")
-_LISTS: Final = ("ownerReferences", "finalizers", "managedFields")
+_LISTS: Final = ("ownerReferences", "finalizers")
 _SILENCE_S: Final = 30.0
 """Time beyond its timeout after which a silent watch is closed."""
 
@@ -62,12 +64,14 @@ async def watch(
             flow = _events(transport, path, selectors, version)
             async with contextlib.aclosing(flow) as events:
                 async for kind, obj in events:
-                    if kind != "BOOKMARK" and not is_identified(obj):
+                    if not (
+                        has_revision(obj) if kind == _BOOKMARK else is_identified(obj, resource)
+                    ):
                         log.error(NOT_IDENTIFIED, object=str(obj)[:_SHOWN])
                         continue
                     version = int(obj["metadata"]["resourceVersion"])
                     backoff.reset()
-                    if kind != "BOOKMARK":
+                    if kind != _BOOKMARK:
                         yield _event(resource, kind, obj)
         except GoneError as error:
             version = None
@@ -106,18 +110,23 @@ async def _events(
             yield kind, obj
 
 
-def is_identified(obj: Any) -> bool:
+def is_identified(obj: Any, resource: Resource) -> bool:
     """Whether an object has the metadata that every server writes. The rest may have any shape."""
-    metadata = obj.get("metadata") if isinstance(obj, dict) else None
-    if not isinstance(metadata, dict):
+    if not has_revision(obj):
         return False
-    texts = [metadata.get(name) for name in _IDENTITY]
+    metadata = obj["metadata"]
+    identity = (*_IDENTITY, "namespace") if resource.namespaced else _IDENTITY
     return (
-        all(isinstance(text, str) and text for text in texts)
-        and str(texts[-1]).isdecimal()
+        all(isinstance(text := metadata.get(name), str) and text for name in identity)
         and all(isinstance(metadata.get(name), dict | None) for name in _MAPS)
         and all(isinstance(metadata.get(name), list | None) for name in _LISTS)
     )
+
+
+def has_revision(obj: Any) -> bool:
+    """Whether an object has a resourceVersion."""
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    return isinstance(metadata, dict) and is_revision(metadata.get("resourceVersion"))
 
 
 def _failure(status: dict[str, Any]) -> GoneError | KubeUnavailableError:

@@ -2,13 +2,25 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from dray.api.devices import Taint, Toleration
 from dray.kube.ports import Object
 
 LONGEST_ATTEMPT: Final = 18
 """Digits of an attempt: epochs may be seconds since 1970, and derived numbers fit 64 bits."""
+
+_REVISION_DIGITS: Final = 20
+
+
+def is_revision(text: object) -> TypeGuard[str]:
+    """Whether a value is a resourceVersion as servers write it: the digits of 64 bits at most."""
+    return (
+        isinstance(text, str)
+        and len(text) <= _REVISION_DIGITS
+        and text.isascii()
+        and text.isdecimal()
+    )
 
 
 def revision_of(obj: Object) -> int:

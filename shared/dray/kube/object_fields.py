@@ -11,6 +11,7 @@ from typing import Any, Final, Required, TypedDict
 import msgspec
 
 from dray.api.json_codec import MOST_CONTAINERS, containers
+from dray.kube.convert_metadata import is_revision
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, NODES, PODS, SLICES, Object, Resource
 
 Texts = dict[str, str] | None
@@ -513,8 +514,8 @@ def fields_of(resource: Resource, text: bytes) -> Object | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     metadata = found["metadata"]
-    is_identified = metadata["name"] and metadata["uid"] and metadata["resourceVersion"].isdecimal()
-    return found if is_identified else None
+    is_named = metadata["name"] and metadata["uid"]
+    return found if is_named and is_revision(metadata["resourceVersion"]) else None
 
 
 def claim_spec_fields(text: bytes) -> Mapping[str, Any]:

@@ -21,7 +21,8 @@ def status(
 
 
 def pod(name: str, revision: int) -> dict[str, Any]:
-    return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(revision)}}
+    identity = {"name": name, "namespace": "ns", "uid": f"uid-{name}"}
+    return {"metadata": identity | {"resourceVersion": str(revision)}}
 
 
 def listing(revision: int, *names: str, token: str = "") -> web.Response:

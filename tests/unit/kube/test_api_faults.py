@@ -47,6 +47,18 @@ async def test_a_failure_is_what_its_code_and_reason_say(served, answer, error) 
     assert type(caught.value) is error
 
 
+@pytest.mark.parametrize(
+    "details", ["x", ["x"], [{"@type": "x"}], {"causes": "x"}, {"causes": ["x", None]}]
+)
+async def test_a_failure_may_have_details_of_a_proxy(served, details) -> None:
+    async def handle(_: web.Request) -> web.Response:
+        return web.json_response({"message": "no", "details": details}, status=503)
+
+    api = await served(handle)
+    with pytest.raises(KubeUnavailableError, match="no"):
+        await api.get(PODS, "p", "n")
+
+
 async def test_what_the_server_asks_to_wait_is_passed_on(served) -> None:
     async def handle(_: web.Request) -> web.Response:
         return status(429, "TooManyRequests", **{"Retry-After": "7"})

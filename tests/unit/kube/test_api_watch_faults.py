@@ -8,7 +8,14 @@ import pytest
 from aiohttp import web
 from tests.unit.kube.faulty_server import Script, line, listing, pod, status
 
-from dray.kube.ports import PODS, Changed, Deleted, Listed, RefusedError
+from dray.kube.ports import (
+    PODS,
+    Changed,
+    Deleted,
+    KubeUnavailableError,
+    Listed,
+    RefusedError,
+)
 
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
 
@@ -56,7 +63,64 @@ async def test_a_watch_lists_again_when_its_place_is_gone(served, answer) -> Non
     assert script.asked[1]["resourceVersion"] == "50"
 
 
-NAMELESS = [{}, {"metadata": None}, {"metadata": {"name": "x", "resourceVersion": "7"}}, "x"]
+IDENTITY = pod("x", 7)["metadata"]
+NAMELESS = [
+    {},
+    {"metadata": None},
+    {"metadata": {"name": "x", "resourceVersion": "7"}},
+    {"metadata": IDENTITY | {"namespace": None}},
+    {"metadata": IDENTITY | {"namespace": 7}},
+    {"metadata": IDENTITY | {"resourceVersion": "9" * 5000}},
+    "x",
+]
+NO_LISTS = [
+    {"kind": "Status", "metadata": {}, "status": "Success"},
+    pod("a", 5),
+    {"metadata": {}, "items": []},
+    {"metadata": {"resourceVersion": ""}, "items": []},
+    {"metadata": {"resourceVersion": "9" * 5000}, "items": []},
+    {"items": []},
+]
+
+
+@pytest.mark.parametrize("answer", NO_LISTS)
+async def test_a_watch_outlives_an_answer_that_is_no_list(served, answer) -> None:
+    """Nor is it taken for a list of nothing."""
+    script = Script()
+    script.lists = [web.json_response(answer), listing(5, "a")]
+    api = await served(script.answer)
+    async with asyncio.timeout(60), aclosing(api.watch(PODS)) as watch:
+        listed = await anext(watch)
+    assert isinstance(listed, Listed)
+    assert [obj["metadata"]["name"] for obj in listed.objects] == ["a"]
+
+
+async def test_a_page_that_names_itself_as_the_next_one_ends_a_list(served) -> None:
+    script = Script()
+    script.lists = [listing(5, "a", token="more"), listing(5, "b", token="more")]
+    with pytest.raises(KubeUnavailableError, match="the page before it"):
+        await (await served(script.answer)).list(PODS)
+
+
+@pytest.mark.parametrize("managed", [7, "x", {"a": 1}, [7, None, {"fieldsV1": {}}]])
+async def test_managed_fields_of_any_shape_hide_no_object(served, managed) -> None:
+    script = Script()
+    odd = {"metadata": IDENTITY | {"managedFields": managed}}
+    script.lists = [web.json_response({"metadata": {"resourceVersion": "5"}, "items": [odd]})]
+    listed = await (await served(script.answer)).list(PODS)
+    assert [obj["metadata"]["name"] for obj in listed.objects] == ["x"]
+    assert listed.is_whole
+
+
+@pytest.mark.parametrize("bookmark", [{}, {"metadata": None}, {"metadata": {}}])
+async def test_a_watch_outlives_a_bookmark_of_nowhere(served, bookmark) -> None:
+    script = Script()
+    script.lists = [listing(5)]
+    script.watches = [[line("BOOKMARK", bookmark), line("ADDED", pod("b", 9))]]
+    api = await served(script.answer)
+    async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
+        events = [await anext(watch) for _ in range(2)]
+    assert [type(event) for event in events] == [Listed, Changed]
 
 
 @pytest.mark.parametrize("nameless", NAMELESS)
