@@ -155,6 +155,34 @@ async def test_messages_in_flight_when_the_server_ended_have_an_unknown_outcome(
     await nats_world.ended()
 
 
+async def test_other_tasks_run_while_a_batch_of_large_messages_is_sent(nats_world) -> None:
+    bus = await nats_world.bus()
+    await bus.ensure(LOG)
+    client = bus._connection.session().client
+    turns, turns_at_write = 0, []
+    send_all = client.send_all
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def noted(publications: list[bytes]) -> None:
+        turns_at_write.append((turns, sum(map(len, publications))))
+        await send_all(publications)
+
+    client.send_all = noted
+    task = asyncio.create_task(other())
+    large = [Outgoing("t.log.1", b"x" * 700_000) for _ in range(8)]
+    outcomes = await bus.publish_all([[*large, record(0)]])
+    task.cancel()
+    assert all(isinstance(one, int) for one in outcomes)
+    assert outcomes == sorted(outcomes)
+    assert max(size_bytes for _, size_bytes in turns_at_write) < 3 * 2**20
+    assert len({turn for turn, _ in turns_at_write}) == len(turns_at_write)
+
+
 async def test_without_a_connection_the_first_batch_fails_and_no_other_is_made(
     nats_world, is_connected
 ) -> None:
