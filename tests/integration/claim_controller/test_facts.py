@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from dray.api.names import DEVICE_CLASS, DRIVER
 from dray.api.pods import Pool
 from dray.bus.topology import FACTS_STREAM
 from dray.kube.ports import CLAIMS, NODES, PODS, SLICES, TEMPLATES
@@ -179,6 +180,53 @@ async def test_a_new_leader_whose_watches_are_behind_restores_nothing(world: Any
 
     assert await ended()
     assert uid not in second.controller.informers.cache.claims
+
+
+async def test_a_new_leader_whose_watches_are_behind_takes_no_devices_back(world: Any) -> None:
+    """A device that its predecessor has published as gone is offered by nobody again."""
+    first = await world.ready(await world.start("first"))
+    behind = world.kube.peer()
+    second = await world.start("second", kube=behind)
+    await world.until(lambda: second.controller.informers.cache.synced, "the second sees all")
+    behind.hold_watches()
+    stored = await world.kube.get(SLICES, "slice-node-1")
+    stored["spec"]["devices"] = stored["spec"]["devices"][:1]
+    stored["spec"]["pool"]["generation"] += 1
+    await world.kube.update(SLICES, stored)
+
+    async def devices() -> int:
+        return len((await world.newest("slice", "slice-node-1"))["slice"]["devices"])
+
+    async def is_smaller() -> bool:
+        return await devices() == 1
+
+    await world.until(is_smaller, "a smaller slice")
+    await first.stop()
+    await world.ready(second)
+
+    assert await devices() == 1
+
+
+async def test_a_new_leader_knows_all_allocations_though_the_facts_are_lost(world: Any) -> None:
+    """No fact says that the watch of its standby time is behind."""
+    first = await world.ready(await world.start("first"))
+    behind = world.kube.peer()
+    second = await world.start("second", kube=behind)
+    await world.until(lambda: second.controller.informers.cache.synced, "the second sees all")
+    behind.hold_watches()
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": DEVICE_CLASS}}]}}
+    made = {"metadata": {"name": "own"}, "spec": spec}
+    stored = await world.kube.create(CLAIMS, made, "default")
+    result = {"request": "r", "driver": DRIVER, "pool": "node-1", "device": "gpu-0"}
+    allocation = {"devices": {"results": [result]}}
+    status = {"status": {"allocation": allocation}}
+    await world.kube.patch(CLAIMS, "own", status, "default", subresource="status")
+    await first.stop()
+    world.bus.server.lose_everything()
+    await world.ready(second)
+
+    assert stored["metadata"]["uid"] in second.controller.informers.cache.claims
+    assert (await world.newest("claim", "own"))["claim"]["allocation"]
 
 
 async def test_a_new_leader_whose_watches_are_not_behind_lists_nothing_again(world: Any) -> None:

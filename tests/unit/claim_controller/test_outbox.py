@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dray.api.claims import Claim, ClaimSpec
 from dray.api.devices import Device, ResourceSlice
 from dray.api.pods import Node
-from dray.kube.ports import CLAIMS, NODES, Changed, Listed, Object, Resource
+from dray.kube.ports import CLAIMS, NODES, SLICES, Changed, Listed, Object, Resource
 from dray.messages.base import message_id, subject_of
 from dray.messages.facts import (
     ClaimObserved,
@@ -206,8 +206,34 @@ def test_a_watch_is_behind_what_was_published(cache, fact, is_behind) -> None:
 
 def test_a_fact_of_several_objects_may_be_newer_than_its_own() -> None:
     obj = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "3"}}
-    assert kind_behind(listed(NODES, 4, obj), key_of(node(9)), node(9)) is None
-    assert kind_behind(listed(NODES, 4), key_of(node(9)), node(9)) == NODES
+    known, observed = listed(NODES, 4, obj), node(9)
+    same = msgspec.structs.replace(observed, node=known.nodes["n"])
+    used = msgspec.structs.replace(same.node, used_pods=7, pool="p")
+    assert kind_behind(known, key_of(same), msgspec.structs.replace(same, node=used)) is None
+    assert kind_behind(listed(NODES, 4), key_of(observed), observed) == NODES
+
+
+@pytest.mark.parametrize("change", [{"unschedulable": True}, {"labels": {"a": "b"}}, {"uid": "v"}])
+def test_the_watch_of_nodes_is_behind_a_fact_that_says_something_else(change: Object) -> None:
+    obj = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "3"}}
+    known, observed = listed(NODES, 4, obj), node(9)
+    changed = msgspec.structs.replace(known.nodes["n"], **change)
+    fact = msgspec.structs.replace(observed, node=changed)
+    assert kind_behind(known, key_of(fact), fact) == NODES
+    assert kind_behind(listed(NODES, 9, obj), key_of(fact), fact) is None
+
+
+def test_the_watch_of_slices_is_behind_a_fact_with_other_devices() -> None:
+    spec = {"driver": "d", "pool": {"name": "n", "generation": 1}, "devices": [{"name": "gpu-0"}]}
+    obj = {"metadata": {"name": "s", "uid": "u", "resourceVersion": "3"}, "spec": spec}
+    known = listed(SLICES, 4, obj)
+    observed, _ = known.devices.slices["s"]
+    same = SliceObserved(revision=9, slice=observed)
+    assert kind_behind(known, key_of(same), same) is None
+    less = msgspec.structs.replace(observed, devices=())
+    fact = SliceObserved(revision=9, slice=less)
+    assert kind_behind(known, key_of(fact), fact) == SLICES
+    assert kind_behind(known, key_of(fact), msgspec.structs.replace(fact, revision=4)) is None
 
 
 def test_the_watch_of_nodes_is_behind_if_an_agent_has_reported_about_a_new_one() -> None:

@@ -18,12 +18,25 @@ from dray.messages.facts import (
     InventoryObserved,
     NodeObserved,
     PodObserved,
+    SliceObserved,
 )
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import key_of, uid_of
 
 _DERIVED = ("node", "slice", "cluster", "domain", "group")
+_OF_NODES = (
+    "uid",
+    "cpu_milli",
+    "memory_bytes",
+    "pods",
+    "resources",
+    "labels",
+    "taints",
+    "unschedulable",
+    "ready",
+)
+"""What facts of nodes say of their own object."""
 """Facts made of several objects: their revision is raised where the content changed."""
 
 
@@ -143,9 +156,27 @@ def kind_behind(cache: ObjectCache, key: FactKey, fact: Fact) -> Resource | None
         return None
     if cached is None:
         return None if fact.deleted else resource
-    # It is not known of which of several objects a fact was made.
-    is_shown = cached >= revision or (about.kind in _DERIVED and not fact.deleted)
-    return None if is_shown else resource
+    return None if cached >= revision or _is_as_cached(cache, fact) else resource
+
+
+def _is_as_cached(cache: ObjectCache, fact: Fact) -> bool:
+    """Whether a fact of several objects, whose revision may be that of another one, says of its own
+    object what the cache has."""
+    match fact:
+        case _ if fact.deleted:
+            return False
+        case InventoryObserved():
+            return True  # Of the node it says that there is one.
+        case SliceObserved(slice=observed):
+            cached, _ = cache.devices.slices.get(observed.name, (None, 0))
+            return strictly_equal(cached, observed)
+        case NodeObserved(node=node):
+            bare = cache.nodes.get(node.name)
+            return bare is not None and all(
+                getattr(bare, name) == getattr(node, name) for name in _OF_NODES
+            )
+        case _:
+            return False
 
 
 def _plan_in_doubt(

@@ -23,7 +23,7 @@ from dray.bus.ports import (
 )
 from dray.bus.topology import FACTS_STREAM
 from dray.kube.convert import UNREADABLE
-from dray.kube.ports import NODES, Resource
+from dray.kube.ports import CLAIMS, NODES, Resource
 from dray.messages.base import (
     Outgoing,
     UndecodableMessageError,
@@ -200,8 +200,9 @@ class Publisher:
                 return
 
     async def kinds_behind(self) -> list[Resource]:
-        """Kinds of which an earlier term has published what the watch has not shown yet."""
-        found: dict[str, Resource] = {}
+        """Kinds of which an earlier term has published what the watch has not shown yet. If the
+        facts are lost, or it is the first term, nothing says which allocations there are."""
+        found: dict[str, Resource] = {} if self._outbox.keys() else {CLAIMS.plural: CLAIMS}
         for number, key in enumerate(self._outbox.keys(), start=1):
             if number % _MARKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
