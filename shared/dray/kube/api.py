@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from dray.kube.api_transport import GoneError, PageReader, Transport
-from dray.kube.api_watch import NOT_IDENTIFIED, is_identified, watch
+from dray.kube.api_watch import NOT_IDENTIFIED, has_revision, is_identified, watch
 from dray.kube.convert_metadata import is_revision
 from dray.kube.kubeconfig import server_access
 from dray.kube.ports import (
@@ -61,7 +61,7 @@ class KubeApi:
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """See ``Kube.get``."""
-        return await self._transport.call("GET", resource.path(namespace, name))
+        return await self._object(resource, "GET", resource.path(namespace, name))
 
     async def list(
         self,
@@ -122,7 +122,7 @@ class KubeApi:
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
         own = {"apiVersion": resource.api_version, "kind": resource.kind}
         body = {**own, **obj, "metadata": metadata}
-        return await self._transport.call("PUT", path, query=self._manager, body=body)
+        return await self._object(resource, "PUT", path, query=self._manager, body=body)
 
     async def patch(
         self,
@@ -138,7 +138,8 @@ class KubeApi:
         """See ``Kube.patch``; ``apply`` takes fields over from other managers."""
         query = {**self._manager, **({"force": "true"} if kind == "apply" else {})}
         try:
-            return await self._transport.call(
+            return await self._object(
+                resource,
                 "PATCH",
                 resource.path(namespace, name, subresource),
                 query=query,
@@ -237,6 +238,18 @@ class KubeApi:
     async def close(self) -> None:
         """See ``Kube.close``."""
         await self._transport.close()
+
+    async def _object(self, resource: Resource, method: str, path: str, **request: Any) -> Object:
+        """An object that the server answers with. Raises what ``Transport.call`` raises,
+        KubeUnavailableError if it answers with something else: whether it has done what it was
+        asked is unknown then."""
+        found = await self._transport.call(method, path, **request)
+        if not has_revision(found) or not found["metadata"].get("uid"):
+            raise KubeUnavailableError(
+                f"{method} {path}: the answer is no {resource.kind}, but {str(found)[:200]}: is it "
+                "the API server that answers?"
+            )
+        return found
 
     async def _pages(
         self,

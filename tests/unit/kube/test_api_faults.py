@@ -108,6 +108,20 @@ async def test_an_answer_that_is_not_an_object_is_unavailable(served) -> None:
         await api.get(PODS, "p", "n")
 
 
+@pytest.mark.parametrize("text", ["", "{}", '{"kind":"Status","metadata":{},"status":"Success"}'])
+async def test_an_answer_that_is_another_thing_is_unavailable(served, text) -> None:
+    """Who changed an object would take it for what the object is now."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=text, content_type="application/json")
+
+    api = await served(handle)
+    pod = {"metadata": {"name": "p", "namespace": "n"}}
+    for asked in (api.get(PODS, "p", "n"), api.patch(PODS, "p", {}, "n"), api.update(PODS, pod)):
+        with pytest.raises(KubeUnavailableError, match="the answer is no Pod"):
+            await asked
+
+
 async def test_requests_carry_the_token_and_the_agent(served) -> None:
     seen: dict[str, str] = {}
 
