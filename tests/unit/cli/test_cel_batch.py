@@ -59,7 +59,7 @@ def test_compile_errors_stand_at_the_same_place() -> None:
         (b"[" * 100_000, "no JSON"),
         ({"id": 7}, "expression is missing"),
         ({"id": 7, "expression": 1}, "expression is int, expected str"),
-        ({"id": 7, "expression": "true", "k8s": "new"}, "no version of Kubernetes"),
+        ({"id": 7, "expression": "true", "k8s": "new"}, "not a version of Kubernetes"),
         ({"id": 7, "expression": "true", "device": []}, "device is list"),
         ({"id": 7, "expression": "true", "device": {"capacity": {"a": 1}}}, "expected an object"),
     ],
