@@ -8,12 +8,13 @@ from dray.messages.decisions import RECORDS, Decided
 from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS, NodeObserved
 from dray.messages.inputs import INPUTS
+from dray.messages.usage import USAGE
 from dray_cli.__main__ import VERBS
 from dray_webhook.decisions.view import READ_FACTS
 from tools.generate.message_readers import READERS, RECORD_WRITERS
 from tools.generate.messages_page import fields_of, rendered, values
 
-MESSAGES = (*FACTS, *RECORDS, *COMMANDS, *EVENTS, *INPUTS)
+MESSAGES = (*FACTS, *RECORDS, *COMMANDS, *EVENTS, *INPUTS, *USAGE)
 
 
 @pytest.fixture(scope="module")
