@@ -65,18 +65,24 @@ async def test_a_template_made_thirty_seconds_late_reaches_old_controllers(
         await world.close()
 
 
-async def test_a_template_that_differs_is_reported_and_not_trusted(world: Any) -> None:
+async def test_a_template_that_differs_is_reported_and_not_trusted(bare_world: Any) -> None:
+    """Its claim is not made before dray has seen the pod."""
+    world = bare_world()
+    await world.base()
     shape = world.shape()
     forged = {
         "metadata": {"name": world.template_of(shape), "namespace": "default"},
         "spec": {"metadata": {"labels": {}}, "spec": {"devices": {"requests": []}}},
     }
     await world.kube.create(TEMPLATES, forged, "default")
-    await world.ready(await world.start())
-    await world.pod("victim")
+    try:
+        await world.ready(await world.start())
+        await world.pod("victim")
 
-    (message,) = await world.until(lambda: reported(world, "TemplateDiffers"), "the event")
-    assert "Delete it" in message
+        (message,) = await world.until(lambda: reported(world, "TemplateDiffers"), "the event")
+        assert "Delete it" in message
+    finally:
+        await world.close()
 
 
 async def test_a_shape_that_does_not_match_its_hash_is_reported(world: Any) -> None:

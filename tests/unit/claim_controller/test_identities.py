@@ -113,6 +113,7 @@ async def test_a_confirmed_token_gets_the_rights_of_its_node(callout: Callout) -
     assert user["nats"]["pub"]["allow"] == [
         "dray.evt.claim.prepared.v1.gpu_node-1.*",
         "dray.input.node-agent.v1.gpu_node-1",
+        "dray.usage.gpus.v1.gpu_node-1",
         "dray.rpc.inventory.gpu_node-1",
         "dray.rpc.reading.node-agent.gpu_node-1",
         "dray.js.CONSUMER.MSG.NEXT.DRAY_FACTS.*",

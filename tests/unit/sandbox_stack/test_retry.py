@@ -5,7 +5,7 @@ import pytest
 from dray.kube.ports import PODS, AlreadyExistsError, KubeUnavailableError, RefusedError
 from tools.retry import RetryingKube, retry
 
-POD = {"metadata": {"name": "p", "namespace": "team"}}
+POD = {"metadata": {"name": "p", "namespace": "team", "uid": "u", "resourceVersion": "1"}}
 
 
 class Answers:
