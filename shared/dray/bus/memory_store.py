@@ -107,7 +107,7 @@ class MemoryStream:
     tail_losses: int = 0
     """How often the newest messages were lost: their sequences are used again."""
     _expires: list[tuple[float, int]] = field(default_factory=list)
-    """When messages expire, and their sequences: a heap. Those that are gone stay until then."""
+    """When messages expire, and their sequences: a heap. It has some that are gone."""
     _by_subject: dict[str, int] = field(default_factory=dict)
     _seen: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
     """When messages were stored last, and their sequences, by identity, within the window."""
@@ -212,6 +212,12 @@ class MemoryStream:
         while self._expires and self._expires[0][0] <= now_unix_s:
             self._drop(heapq.heappop(self._expires)[1])
 
+    def _forget_expired_early(self) -> None:
+        """Forget when messages would expire that are gone, once they are the most."""
+        if len(self._expires) > 2 * len(self.messages) + 1024:
+            self._expires = [entry for entry in self._expires if entry[1] in self.messages]
+            heapq.heapify(self._expires)
+
     def wake(self) -> None:
         """Wake the waiting readers."""
         self.changed.fire()
@@ -223,6 +229,7 @@ class MemoryStream:
         self._by_subject[message.subject] = sequence
         ages = (self.spec.max_age_s, ttl_s(message.headers) if self.spec.message_ttl else None)
         if lives := [age for age in ages if age is not None]:
+            self._forget_expired_early()
             heapq.heappush(self._expires, (now_unix_s + min(lives), sequence))
         self.messages[sequence] = Delivered(
             subject=message.subject,
