@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,7 +76,9 @@ def machine_now() -> Machine:
     return Machine(
         interfaces=" ".join(sorted(link["ifname"] for link in links)),
         routes=printed("ip", "route"),
-        firewall=printed("nft", "list", "ruleset"),
+        firewall=re.sub(
+            r"counter packets \d+ bytes \d+", "counter", printed("nft", "list", "ruleset")
+        ),
         named_networks=names_in(Path("/run/netns")),
         settings=tuple(Path("/proc/sys", name).read_text() for name in SETTINGS),
         groups=tuple(name for root in hierarchies() for name in names_in(root) if "dray-" in name),
