@@ -330,7 +330,11 @@ class LeaderTerm:
         given = self._dependencies
         pools = self.pools = self._make_pools()
         accounting = AccountingClaimReconciler(
-            given.kube, given.informers, given.clock, warn=self.reporter.warn
+            given.kube,
+            given.informers,
+            given.clock,
+            writes=self._writes,
+            warn=self.reporter.warn,
         )
         commands = VoidCommands(given.bus, given.informers, given.clock, self.voids)
         return {

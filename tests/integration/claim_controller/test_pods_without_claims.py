@@ -49,6 +49,23 @@ async def test_a_claim_that_is_deleted_before_the_pod_is_bound_is_made_again(
     await cluster.until(is_another, "another claim is there")
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_pod_that_has_ended_gives_its_gpus_back(cluster: Any, phase: str) -> None:
+    """As one that the kubelet rejected, or one of a Job: it exists on."""
+    whole = cluster.shape(str(CARD), "4Gi")
+    for name in ("a", "b"):
+        await cluster.pod_without_claims(name, shape=whole)
+    await cluster.until(lambda: len(bound(cluster)) == 2, "both cards are taken")
+    await cluster.pod_without_claims("waits", shape=whole)
+    await cluster.kube.patch(
+        PODS, "a", {"status": {"phase": phase}}, "default", subresource="status"
+    )
+
+    await cluster.until(lambda: "waits" in bound(cluster), "the next pod has the card")
+    await cluster.kube.get(PODS, "a", "default")
+    assert max(sold(cluster).values()) == CARD
+
+
 async def test_a_pod_with_an_unusable_shape_gets_an_event_and_no_claim(cluster: Any) -> None:
     await cluster.pod_without_claims(shape="{}")
 

@@ -1,13 +1,13 @@
 """Which pods need a claim that accounts for their devices, and what it says. Pure.
 
 Such a pod refers to no claim, so Kubernetes makes none. The claim has the shape of the pod's own
-annotation, is owned by the pod, and is decided, allocated, reserved and released like any other.
+annotation, is owned by the pod, and is decided, allocated and reserved like any other.
 """
 
 from dray.api.names import CLAIM_REFERENCE, POD_CLAIM_NAME, SHAPE
 from dray.api.pods import accounting_claim
 from dray.kube.ports import CLAIMS, PODS, Object
-from dray_claim_controller.cache.cached_objects import CachedPod
+from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.templates.decisions import Unusable, shape_of
@@ -19,6 +19,17 @@ def lacks_claim(cache: ObjectCache, cached: CachedPod) -> bool:
     if pod is None or pod.node or pod.deleting or cached.terminal or not pod.uses_device_plugin:
         return False
     return cache.claim_named(pod.namespace, accounting_claim(pod.uid)) is None
+
+
+def claim_to_release(cache: ObjectCache, cached: CachedPod) -> CachedResourceClaim | None:
+    """The claim that holds devices for a pod that has ended; None if there is none."""
+    pod = cached.pod
+    if pod is None or not cached.terminal or not pod.uses_device_plugin:
+        return None
+    claim = cache.claim_named(pod.namespace, accounting_claim(pod.uid))
+    if claim is None or claim.claim.allocation is None or claim.claim.pod_uid != pod.uid:
+        return None
+    return claim
 
 
 def claim_of(pod: Object) -> Object | Unusable:

@@ -1,4 +1,4 @@
-"""Makes the claims that account for the devices of pods without claims."""
+"""Makes and releases the claims that account for the devices of pods without claims."""
 
 import asyncio
 from typing import Final
@@ -7,8 +7,13 @@ import structlog
 
 from dray.kube.ports import CLAIMS, AlreadyExistsError, Kube, RefusedError
 from dray.runtime.clock import Clock
-from dray_claim_controller.accounting_claims.decisions import AccountingClaim, lacks_claim
+from dray_claim_controller.accounting_claims.decisions import (
+    AccountingClaim,
+    claim_to_release,
+    lacks_claim,
+)
 from dray_claim_controller.cache.changes import Unread
+from dray_claim_controller.execution.writes import ExecutionWrites
 from dray_claim_controller.informers import Informers
 from dray_claim_controller.pod_events import ReportEvent
 from dray_claim_controller.templates.decisions import Unusable
@@ -18,18 +23,26 @@ _LOOKED_AT_ONCE: Final = 1000
 
 
 class AccountingClaimReconciler:
-    """Makes the claim of each pod that lacks it. A claim that can't be made delays no other, and is
-    tried again at least every five minutes."""
+    """Makes the claim of each pod that lacks it, and releases the devices of pods that have ended:
+    kube-controller-manager does so only for claims that a pod names. A claim that can't be written
+    delays no other, and is tried again at least every five minutes."""
 
     def __init__(
-        self, kube: Kube, informers: Informers, clock: Clock, *, warn: ReportEvent
+        self,
+        kube: Kube,
+        informers: Informers,
+        clock: Clock,
+        *,
+        writes: ExecutionWrites,
+        warn: ReportEvent,
     ) -> None:
         self._kube = kube
         self._informers = informers
+        self._writes = writes
         self._warn = warn
         self._unread: Unread[str] = Unread()
         self._queue = FairWorkQueue(
-            clock, self._make, name="accounting-claims", group_of=lambda pod: pod[0]
+            clock, self._serve, name="accounting-claims", group_of=lambda pod: pod[0]
         )
 
     async def run(self) -> None:
@@ -38,23 +51,34 @@ class AccountingClaimReconciler:
         self._unread.add(cache.pods)
         with cache.changed_pods.subscribed(self._unread):
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._queue.run(), name="make-claims")
-                group.create_task(self._reconcile_forever(), name="look-for-pods-without-claim")
+                group.create_task(self._queue.run(), name="write-claims")
+                group.create_task(self._reconcile_forever(), name="look-at-pods-without-claims")
 
     async def _reconcile_forever(self) -> None:
         cache = self._informers.cache
         while True:
             for uid in self._unread.take(_LOOKED_AT_ONCE):
                 cached = cache.pods.get(uid)
-                if cached is not None and cached.pod is not None and lacks_claim(cache, cached):
+                if cached is None or cached.pod is None:
+                    continue
+                if lacks_claim(cache, cached) or claim_to_release(cache, cached) is not None:
                     self._queue.add((cached.pod.namespace, uid))
             if not self._unread:
                 await self._informers.changed()
             await asyncio.sleep(0)
 
-    async def _make(self, pod: tuple[str, str]) -> None:
-        """Make the claim if the pod still lacks it. Raises any KubeError: it is tried again."""
+    async def _serve(self, pod: tuple[str, str]) -> None:
+        """Make the claim if the pod still lacks it, or release its devices if the pod has ended.
+        Raises any KubeError: it is tried again."""
         namespace, uid = pod
+        cache = self._informers.cache
+        cached = cache.pods.get(uid)
+        if cached is not None and (held := claim_to_release(cache, cached)) is not None:
+            self._informers.apply_response(CLAIMS, await self._writes.clear(held))
+            return
+        await self._make(namespace, uid)
+
+    async def _make(self, namespace: str, uid: str) -> None:
         match self._informers.evaluate(AccountingClaim(pod_uid=uid)):
             case None:
                 return
