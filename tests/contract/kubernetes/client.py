@@ -196,7 +196,7 @@ class Api:
         }
         return await self.call("POST", self.path("pods", name, "binding"), body)
 
-    async def until(self, holds: Callable[[], Awaitable[bool]], limit_s: float = 20) -> None:
+    async def until(self, holds: Callable[[], Awaitable[bool]], limit_s: float = 60) -> None:
         """Ask again and again until something holds; fails after `limit_s`."""
         async with asyncio.timeout(limit_s):
             while not await holds():  # noqa: ASYNC110 - a server has no event to wait for
