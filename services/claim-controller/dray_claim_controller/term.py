@@ -151,18 +151,12 @@ class LeaderTerm:
 
     def _make_reporter(self) -> Reporter:
         given = self._dependencies
-        bus, kube, informers, clock, settings = (
-            given.bus,
+        settings = given.settings
+        return Reporter(
             given.kube,
+            given.bus,
             given.informers,
             given.clock,
-            given.settings,
-        )
-        return Reporter(
-            kube,
-            bus,
-            informers,
-            clock,
             self._writes,
             instance=settings.instance,
             patience_s=settings.publishing.report_patience,
@@ -384,23 +378,17 @@ class LeaderTerm:
 
     def _make_pools(self) -> PoolReconciler:
         given = self._dependencies
-        bus, kube, informers, clock, settings = (
-            given.bus,
+        settings = given.settings
+        return PoolReconciler(
             given.kube,
             given.informers,
-            given.clock,
-            given.settings,
-        )
-        return PoolReconciler(
-            kube,
-            informers,
             self.publisher,
-            clock,
+            given.clock,
             executions=lambda: self.followers.executions,
             warn=self.reporter.warn_pool,
             every_s=settings.publishing.status_every,
             allocates=settings.owner.allocating_scheduler,
-            serving=ServingReplicas(bus, clock),
+            serving=ServingReplicas(given.bus, given.clock),
             is_silent=self._is_silent,
         )
 

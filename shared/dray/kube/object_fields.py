@@ -481,7 +481,7 @@ class NodeFields(TypedDict, total=False):
 
 
 class BareFields(TypedDict):
-    """An object of which only the metadata is read."""
+    """An object; only its metadata is read."""
 
     metadata: MetadataFields
 
@@ -499,7 +499,7 @@ _DECODERS: Final = {
 HAS_FIELDS: Final = frozenset(_DECODERS)
 """Plurals of the kinds with such types."""
 _MAY_BE_OPAQUE: Final = (CLAIMS.plural,)
-"""Of these, kinds of which opaque parameters are read."""
+"""Plurals of those kinds whose opaque parameters are read."""
 _CLAIM_SPEC: Final = msgspec.json.Decoder(ClaimSpecFields | None)
 _MANAGED: Final = b'"managedFields":'
 

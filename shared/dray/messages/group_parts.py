@@ -12,8 +12,8 @@ class GroupParts:
     parts: tuple[DecidedGroup, ...] = ()
 
     def followed_by(self, record: AnyRecord) -> "GroupParts":
-        """After the next record: a record that is not the next part ends a decision of which the
-        first parts are trimmed, or the last ones were never written."""
+        """After the next record. A record that is not the next part ends an incomplete decision:
+        its first parts are trimmed, or its last ones were never written."""
         if not isinstance(record, DecidedGroup):
             return NO_GROUP_PARTS
         if record.part == 1:

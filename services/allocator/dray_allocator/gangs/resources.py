@@ -21,7 +21,7 @@ _QUOTAS = ("count/", "requests.", "limits.")
 
 
 class Shortage(NamedTuple):
-    """A resource of which less is free than a group asks for."""
+    """A resource that a group asks for and that is short."""
 
     resource: str
     asked_nano: int

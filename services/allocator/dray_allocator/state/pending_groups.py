@@ -25,7 +25,7 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
     slots: int = _NOTHING_NEEDED
     """How many such pods the pool must have room for."""
     resource: str = ""
-    """A resource of which less is free than the group asks for (``minResources``); empty: none."""
+    """A resource that the group asks for (``minResources``) and that is short; empty: none."""
     resource_nano: int = 0
     """How much of it must be free, in billionths."""
 

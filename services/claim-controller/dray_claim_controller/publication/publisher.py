@@ -200,7 +200,7 @@ class Publisher:
                 return
 
     async def kinds_behind(self) -> list[Resource]:
-        """Kinds of which an earlier term has published what the watch has not shown yet. If the
+        """Kinds with facts of an earlier term that the watch has not shown yet. If the
         facts are lost, or it is the first term, nothing says which allocations there are."""
         found: dict[str, Resource] = {} if self._outbox.keys() else {CLAIMS.plural: CLAIMS}
         for number, key in enumerate(self._outbox.keys(), start=1):
