@@ -1,12 +1,14 @@
 """A fact looks at the domains that it concerns: as many among fifty pools as in one."""
 
+import gc
 from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType
 
 import pytest
 from msgspec.structs import replace
 
 from dray.api.pods import Pool
-from dray.messages.facts import PodObserved, PoolObserved
+from dray.messages.facts import NodeObserved, PodObserved, PoolObserved, SliceObserved
 from dray_allocator.core import handle as core
 from dray_allocator.cycle import ended_reservations
 from dray_allocator.cycle.step import Step
@@ -171,3 +173,38 @@ def test_pods_and_claims_that_are_gone_are_forgotten(world):
     world.tick(GONE_KEPT_S, most_step_s=GONE_KEPT_S)
     assert not world.state.index.claims
     assert not world.state.index.pods
+
+
+def test_a_node_that_left_is_forgotten_and_its_old_facts_are_ignored_until_then(world):
+    node = world.a_node("autoscaled-1")
+    world.nodes(world.a_node("other"), node)
+    fact = world.state.facts.nodes[node.name]
+    world.see(NodeObserved(revision=world.next(), node=node, deleted=True))
+    for one in tuple(world.facts):
+        if isinstance(one, SliceObserved) and one.slice.node == node.name:
+            world.see(SliceObserved(revision=world.next(), slice=one.slice, deleted=True))
+    world.see(NodeObserved(revision=fact.revision, node=node))
+    assert node.name not in world.state.facts.nodes
+    assert node.name in texts_kept(world.state)
+
+    world.tick()
+    world.tick(GONE_KEPT_S, most_step_s=GONE_KEPT_S)
+    assert [text for text in texts_kept(world.state) if node.name in text] == []
+
+
+def texts_kept(root: object) -> set[str]:
+    """Every text that is reachable from an object."""
+    texts: set[str] = set()
+    seen: set[int] = set()
+    waiting: list[object] = [root]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, type | ModuleType | FunctionType):
+            continue
+        seen.add(id(one))
+        if isinstance(one, str):
+            texts.add(one)
+        waiting += gc.get_referents(one)
+        if isinstance(one, dict):  # The collector does not visit keys that are texts.
+            waiting += one
+    return texts

@@ -30,6 +30,7 @@ from dray_allocator.devices.table_scope import fields_beyond_table, is_slice_bey
 _MAX_SIGNATURES = 256
 _MAX_SLICES_CACHED = 20_000
 T = TypeVar("T")
+K = TypeVar("K")
 PoolKey = tuple[str, str]
 """Driver and name."""
 
@@ -225,14 +226,19 @@ class PublishedDevices:
         if slice_ is None:
             return ()
         pool = (slice_.driver, slice_.pool)
-        self._pools[pool] = tuple([one for one in self._pools[pool] if one != name])
+        rest = self._pools[pool] = tuple([one for one in self._pools[pool] if one != name])
+        if all(self._slices[one].node != slice_.node for one in rest):
+            pools = [one for one in self._pools_of[slice_.node] if one != pool]
+            _keep(self._pools_of, slice_.node, tuple(pools))
         self._rebuild_node(slice_.node)
-        return _distinct((slice_.node, *self._rebuild(pool)))
+        touched = _distinct((slice_.node, *self._rebuild(pool)))
+        _keep(self._pools, pool, rest)
+        return touched
 
     def set_unhealthy(self, node: str, driver: str, devices: tuple[str, ...]) -> bool:
         """Replace the unhealthy devices of a node and driver; whether they changed."""
         before = self._unhealthy.get((node, driver), ())
-        self._unhealthy[node, driver] = devices
+        _keep(self._unhealthy, (node, driver), devices)
         if before == devices:
             return False
         self._rebuild_node(node)
@@ -268,7 +274,8 @@ class PublishedDevices:
                     unhealthy_count += 1
                 else:
                     cards.append(self._card(DeviceId(*pool, device.name), device, node, len(cards)))
-        self._nodes[node] = NodeDevices(tuple(cards))
+        if cards:
+            self._nodes[node] = NodeDevices(tuple(cards))
         if unhealthy_count:
             self.unhealthy_counts[node] = unhealthy_count
         for card in cards:
@@ -303,6 +310,13 @@ class PublishedDevices:
         if number == len(self._shapes):
             self._shapes.append(shape_of(device, number))
         return Card(id_, device, node=node, shape=self._shapes[number], index=index)
+
+
+def _keep(known: dict[K, tuple[T, ...]], key: K, values: tuple[T, ...]) -> None:
+    if values:
+        known[key] = values
+    else:
+        known.pop(key, None)
 
 
 def _distinct(nodes: Iterable[str]) -> tuple[str, ...]:

@@ -179,6 +179,7 @@ class Facts:
     pods_in: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per pool, its pods."""
     nodes: dict[str, NodeFact] = field(default_factory=dict)
+    gone_nodes: dict[str, float] = field(default_factory=dict)
     nodes_version: int = 0
     """Increases with every fact of a node."""
     members: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -327,8 +328,10 @@ class Facts:
             _move(self.leaving, node.name, _leaves(known.node), None)
             for pool in known.also_selected_by:
                 self.in_other_pools[pool].pop(node.name, None)
+        self.gone_nodes.pop(node.name, None)
         if fact.deleted:
             self.nodes.pop(node.name, None)
+            self.gone_nodes[node.name] = self.now_unix_s
             return _changes_of_node(node.name, known, None)
         counted = frozenset(fact.counted_pods) if fact.counted_pods else _NONE_COUNTED
         also = fact.also_selected_by
@@ -416,6 +419,7 @@ class Facts:
             ticks = max(1, fact.revision - self._last_tick.revision)
             self.now_unix_s += min(max(0.0, step_s), ticks * fact.most_step_s)
         self._last_tick, self.is_dated = fact, True
+        self._forget_gone(self.gone_nodes, self._node_revisions)
         return (
             self._forget_gone(self.gone_claims, self._claim_revisions),
             self._forget_gone(self.gone_pods, self._pod_revisions),
@@ -440,7 +444,7 @@ class Facts:
 
     def _date_deletions(self, now_unix_s: float) -> None:
         """Date tombstones that were read before the first tick: they are as old as the reader."""
-        for gone in (self.gone_claims, self.gone_pods):
+        for gone in (self.gone_claims, self.gone_pods, self.gone_nodes):
             gone.update(dict.fromkeys(gone, now_unix_s))
 
     def placement(self, pool: str) -> tuple[Placement, int]:
