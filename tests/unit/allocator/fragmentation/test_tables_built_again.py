@@ -9,6 +9,8 @@ from dray.messages.facts import PodObserved
 from dray_allocator.core.handle import handle
 from dray_allocator.nodes.equivalence_keys import attributes
 from dray_allocator.placement.pod_request import wanted
+from dray_allocator.scoring.fragmentation import nodes as states
+from dray_allocator.scoring.fragmentation.nodes import PoolNodes
 from dray_allocator.scoring.fragmentation.score import NodeWorths
 from dray_allocator.scoring.fragmentation.workload_model import WorkloadModel
 from dray_allocator.values.events import FactsLost
@@ -69,6 +71,26 @@ def test_what_pods_asked_for_is_looked_up_among_the_kinds_that_there_are(make_wo
     assert numbers(after.state.tables.of("pool")) == numbers(before.state.tables.of("pool"))
     assert again.classes == expected.classes
     assert takes(again) == takes(expected) == [(0, 400)]
+
+
+def test_numbered_states_of_nodes_have_a_limit(make_world, monkeypatch):
+    monkeypatch.setattr(states, "_MOST_NUMBERS", 8)
+    world = of_models(make_world, "A100", "T4")
+    table = world.state.tables.of("pool")
+    known, counts = PoolNodes(table, ("A100", "T4")), []
+
+    for cpu_milli in range(1000, 1040):
+        world.node(world.a_node("t4", cpu_milli=cpu_milli))
+        assert world.state.tables.of("pool") is table
+        known.catch_up()
+        fresh = PoolNodes(table, ("A100", "T4"))
+        fresh.catch_up()
+        rows = range(table.height)
+        assert [known.key_of(row) for row in rows] == [fresh.key_of(row) for row in rows]
+        counts.append(len(known._keys))
+
+    assert max(counts) == 8 + 4 * table.height + 1
+    assert known.generation == 2, "keys were numbered again"
 
 
 def test_tables_of_lost_facts_are_referenced_by_nothing(make_world):
