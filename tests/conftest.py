@@ -4,12 +4,12 @@ import os
 import shutil
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from dray_sandbox.paths import FOLDER_VARIABLE, checkout
 
-# A deadline per example measures how busy the machine is, not the code.
-settings.register_profile("dray", deadline=None)
+# Deadlines of examples, and of what draws them, measure how busy the machine is, not the code.
+settings.register_profile("dray", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("dray")
 
 # Histories judge themselves: where one fails, it should say what it saw.
