@@ -29,6 +29,10 @@ class Allocator(SettingsGroup):
     """Records appended ahead of their confirmation."""
     group_hold: Duration = Field(default=_DEFAULT.group_hold_s, ge=0)
     """How long the devices of a lost pod are held for its PodGroup; 0: not at all."""
+    node_hold_after: Duration = Field(default=_DEFAULT.node_hold_after_s, ge=0)
+    """How long a pod or PodGroup has waited when nodes are held for it."""
+    node_hold: Duration = Field(default=_DEFAULT.node_hold_s, ge=0)
+    """How long nodes are held for it at most; 0: not at all."""
     group_trials: int = Field(default=_DEFAULT.group_trials, ge=0)
     """Nodes searched again for pods of one PodGroup together, after no node was left for one."""
     lease_ttl: Duration = Field(default=3.0, ge=1)
@@ -55,5 +59,7 @@ class AllocatorSettings(Settings):
             pods_per_record=chosen.pods_per_record,
             unconfirmed_records=chosen.unconfirmed_records,
             group_hold_s=chosen.group_hold,
+            node_hold_after_s=chosen.node_hold_after,
+            node_hold_s=chosen.node_hold,
             group_trials=chosen.group_trials,
         )

@@ -12,6 +12,7 @@ from dray.messages.decisions import (
     GroupHold,
     Learned,
     LeftNode,
+    NodeHold,
     PodDecision,
     ReservedClaim,
     Waiting,
@@ -65,6 +66,11 @@ class CheckpointParts:
     def holds(self) -> Iterator[GroupHold]:
         """Devices that are held for groups that have lost pods."""
         return chain.from_iterable(part.holds for part in self.parts)
+
+    @property
+    def node_hold(self) -> NodeHold | None:
+        """Nodes that are held for a pod or group that has waited long."""
+        return next((hold for part in self.parts for hold in part.node_holds), None)
 
     @property
     def learned(self) -> Learned | None:

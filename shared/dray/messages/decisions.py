@@ -203,6 +203,23 @@ class GroupHold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     """Empty: the hold has ended."""
 
 
+class NodeHold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Nodes that are held for a pod or PodGroup that has waited long: only its own pods, and pods
+    of a higher priority, are placed there."""
+
+    uid: str
+    """The UID of the pod or PodGroup."""
+    namespace: str
+    name: str
+    group: GroupKey | None = None
+    """None: of a pod without a group."""
+    priority: int
+    since_unix_s: float
+    until_unix_s: float
+    nodes: tuple[str, ...] = ()
+    """Empty: the hold has ended."""
+
+
 class Released(Record, frozen=True, kw_only=True, tag="released"):
     """Reservations that ended: committed ones live on in ``ResourceClaim.status``."""
 
@@ -210,6 +227,8 @@ class Released(Record, frozen=True, kw_only=True, tag="released"):
     holds: tuple[GroupHold, ...] = ()
     """What is held for these groups from now on. Releases that do not know it give the devices to
     any pod."""
+    node_hold: NodeHold | None = None
+    """What nodes the pool holds from now on; None: no change. The same is true of such releases."""
 
 
 class NodeLeft(Record, frozen=True, kw_only=True, tag="node-left"):
@@ -278,6 +297,8 @@ class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
     excluded_nodes: tuple[ExcludedNode, ...] = ()
     left_nodes: tuple[LeftNode, ...] = ()
     holds: tuple[GroupHold, ...] = ()
+    node_holds: tuple[NodeHold, ...] = ()
+    """One at most."""
     learned: Learned | None = None
     """The workload model of the decisions before."""
     waiting: tuple[str, ...] = ()

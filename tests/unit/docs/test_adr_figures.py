@@ -11,6 +11,7 @@ import pytest
 from dray.api.claims import EPOCH_SPAN
 from dray.api.json_codec import MAX_NESTING, MOST_CONTAINERS
 from dray_allocator.cycle import step
+from dray_allocator.gangs import long_waits
 from dray_allocator.placement.class_search import STEP_LOOKS
 from dray_allocator.settings import Allocator
 from dray_allocator.state import pending_groups
@@ -73,6 +74,7 @@ OWN: tuple[tuple[str, str, float], ...] = (
     ("0036", ", up to {} s, so that it delays", pending_groups._LONGEST_BACKOFF_S),
     ("0036", "A record has at most {} bytes", OPTIONS.decided_bytes),
     ("0036", "one another, at most {}, and counts", OPTIONS.group_parts),
+    ("0036", "needs more than {} nodes", long_waits.MOST_NODES),
     (ARCHITECTURE, "for at most {} ms", 1000 * WebhookGroup().lookup_timeout),
     (ARCHITECTURE, "it is voided after {} s", OPTIONS.uncommitted_after_s),
 )

@@ -31,6 +31,7 @@ from dray_allocator.explain.pods import explain_pod
 from dray_allocator.gangs.decision import GroupStarts, GroupWaits, decide_group, undecidable
 from dray_allocator.gangs.membership import membership
 from dray_allocator.gangs.scheduler import GroupScheduler
+from dray_allocator.placement.holds import is_held
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import find
 from dray_allocator.placement.scores import scores_of
@@ -84,8 +85,9 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     ready = state.ready_and_busy(goes_on=goes_on)
     for domain in _in_turn(state, ready):
         groups = domain.groups
-        is_grouped = groups.touched or groups.postponed or groups.pending or domain.current.holds
-        scheduler = GroupScheduler(state, domain) if is_grouped else None
+        is_grouped = groups.touched or groups.postponed or groups.pending or is_held(domain)
+        has_waits = domain.ticked and domain.queue.unschedulable_pods
+        scheduler = GroupScheduler(state, domain) if is_grouped or has_waits else None
         effects += Step(state, domain, goes_on=goes_on, groups=scheduler).take()
     return [*effects, *_checked(state, len(ready))] if state.suspects else effects
 
@@ -145,8 +147,9 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
                 if len(known) == len(uids)
                 else _groundless(record)
             )
-        case Released(releases=releases, holds=holds):
-            made = records.released(state, domain, ends_of(state, domain, releases), holds)
+        case Released(releases=releases, holds=holds, node_hold=node_hold):
+            ends = ends_of(state, domain, releases)
+            made = records.released(state, domain, ends, holds, node_hold)
         case NodeLeft(node=node):
             found = dict(leaving(state, domain))
             made = records.node_left(state, domain, node, found.get(node, -1))

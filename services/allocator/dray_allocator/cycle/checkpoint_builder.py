@@ -10,6 +10,7 @@ from dray.messages.decisions import (
     ExcludedNode,
     GroupHold,
     LeftNode,
+    NodeHold,
     PodDecision,
     ReservedClaim,
     Waiting,
@@ -24,6 +25,7 @@ _Entry = (
     | ExcludedNode
     | LeftNode
     | GroupHold
+    | NodeHold
     | tuple[Reason, ...]
 )
 _Field = Literal[
@@ -35,6 +37,7 @@ _Field = Literal[
     "excluded_nodes",
     "left_nodes",
     "holds",
+    "node_holds",
 ]
 
 

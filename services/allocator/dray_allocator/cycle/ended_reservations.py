@@ -77,7 +77,7 @@ def leaving(state: AllocatorState, domain: SchedulingDomain) -> Iterator[tuple[s
 
 def _busy_nodes(state: AllocatorState, domain: SchedulingDomain) -> dict[str, None]:
     """Nodes with reservations in flight, with allocations that were cleared and not voided, with
-    decided pods that their sums lack, or with devices that are held for a group: the next domain
+    decided pods that their sums lack, or that are held, or with devices that are: the next domain
     can't see these in its own log."""
     busy = {
         reservation.node: None
@@ -88,6 +88,7 @@ def _busy_nodes(state: AllocatorState, domain: SchedulingDomain) -> dict[str, No
     held = (pod for uid, pod in domain.current.pods.items() if state.assumed_pods.has(uid))
     busy.update((pod.node, None) for pod in held)
     busy.update((one.node, None) for one in domain.current.held.values())
+    busy |= dict.fromkeys(domain.current.held_nodes.values())
     return busy
 
 

@@ -16,6 +16,7 @@ from dray.messages.decisions import (
     GroupHold,
     HeldClaim,
     LeftNode,
+    NodeHold,
     NodeLeft,
     PodDecision,
     Release,
@@ -126,9 +127,11 @@ def released(
     domain: SchedulingDomain,
     releases: tuple[Release, ...],
     holds: tuple[GroupHold, ...] = (),
+    node_hold: NodeHold | None = None,
 ) -> Released:
-    """Reservations that ended, and what is held for groups from now on."""
-    return Released(**_head(state, domain), releases=releases, holds=holds)
+    """Reservations that ended, and what is held from now on."""
+    head = _head(state, domain)
+    return Released(**head, releases=releases, holds=holds, node_hold=node_hold)
 
 
 def node_left(
@@ -173,6 +176,8 @@ def checkpoint(state: AllocatorState, domain: SchedulingDomain) -> tuple[Checkpo
             parts.add("left_nodes", LeftNode(node=node, node_revision=revision))
     for hold in log.holds.values():
         parts.add("holds", hold)
+    if log.node_hold is not None:
+        parts.add("node_holds", log.node_hold)
     return parts.take()
 
 

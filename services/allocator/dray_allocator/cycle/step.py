@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from dray.api.pods import Pod
-from dray.messages.decisions import AnyRecord, GroupHold, PodDecision, Waiting
+from dray.messages.decisions import AnyRecord, GroupHold, NodeHold, PodDecision, Waiting
 from dray.reasons import Reason
 from dray_allocator.cycle import records
 from dray_allocator.cycle.ended_reservations import due_releases, leaving
@@ -15,7 +15,7 @@ from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.choice import Pause
 from dray_allocator.placement.class_search import STEP_LOOKS
-from dray_allocator.placement.group_holds import changed_holds, claimant
+from dray_allocator.placement.holds import changed_holds, claimant, ended_node_hold, is_held, is_own
 from dray_allocator.placement.kept_scores import keep_scores
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
@@ -145,11 +145,19 @@ class Step:
         for record in records.decided_group(self._state, self._domain, timed):
             self._domain.current.fold_counted(self._next(record), record)
 
-    def put_holds(self, holds: tuple[GroupHold, ...]) -> None:
-        """Write what is held for groups from now on."""
-        if holds:
-            self.flush()
-            self._append(records.released(self._state, self._domain, (), holds))
+    def put_holds(
+        self, holds: tuple[GroupHold, ...] = (), node_hold: NodeHold | None = None
+    ) -> None:
+        """Write what is held from now on. ``node_hold``: None if it does not change."""
+        state, domain = self._state, self._domain
+        if not holds and node_hold is None:
+            return
+        self.flush()
+        before = domain.current.node_hold
+        if before is not None and node_hold is not None:
+            nodes = len(state.facts.served_nodes(domain.name))
+            domain.groups.long_waits.rest(before, nodes, state.facts.now_unix_s)
+        self._append(records.released(state, domain, (), holds, node_hold))
 
     def wait(self, pods: Sequence[Pod], reasons: Reasons) -> None:
         """Record why pods are pending, as far as that changed."""
@@ -264,8 +272,10 @@ class Step:
             queue.add_unschedulable(pod.uid, NO_HINT)
             self._wait(pod, reasons, is_hinted=False)
             return 1
-        if domain.current.holds:
-            self.put_holds(changed_holds(domain, (decision,), *claimant(state, pod)))
+        if is_held(domain):
+            who = claimant(state, pod)
+            ended = ended_node_hold(domain, (decision,), who)
+            self.put_holds(changed_holds(domain, (decision,), who), ended)
         self._put_in_record(decision, decision_bytes)
         keep_scores(state, domain, want, choice.node)
         state.assume(domain, decision)
@@ -294,8 +304,11 @@ class Step:
         """Why the pod fits nowhere. Pods of equal signatures share the reasons; those about holds
         are the pod's own, and name no group of another namespace."""
         domain, state = self._domain, self._state
-        holds = domain.current.holds
-        own = (want.pod.namespace, *claimant(state, want.pod)) if holds else ()
+        own: tuple[object, ...] = ()
+        if is_held(domain):
+            who, hold = claimant(state, want.pod), domain.current.node_hold
+            has_nodes = hold is not None and is_own(hold, who)
+            own = (want.pod.namespace, who.group, who.priority, has_nodes)
         key = (want.signature, *own)
         uses = (state.device_usage.version, state.assumed_pods.version, state.facts.nodes_version)
         at = (*uses, domain.queue.capacity_version)

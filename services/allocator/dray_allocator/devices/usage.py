@@ -214,6 +214,8 @@ class AssumedResources(msgspec.Struct, frozen=True, gc=False):
 
 
 NOTHING: Final = AssumedResources()
+FULL_NODE: Final = AssumedResources(pods=2**40)
+"""More pods than a node runs: no pod is placed next to them."""
 
 
 class AssumedPods:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dray.api.pods import Node
 from dray.reasons import Nearest, Reason, name_list
-from dray_allocator.devices.usage import AssumedResources
+from dray_allocator.devices.usage import FULL_NODE, AssumedResources
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.predicates import failures, written
 from dray_allocator.nodes.tie_break import tie
@@ -34,6 +34,8 @@ def node_reasons(
     nearest: dict[str, tuple[Rank, Nearest]] = {}
     for name in nodes if index is None else _nodes_to_check(wanted, nodes, index):
         node, held = state.facts.nodes[name].node, state.assumed_pods.on(name)
+        if held.pods >= FULL_NODE.pods:
+            continue  # The reasons say for whom the node is held.
         given = state.facts.given
         failing = tuple(failures(wanted.pod.needs, node, held, alone=wanted.alone, given=given))
         for what in failing:

@@ -8,7 +8,7 @@ from dray_allocator.explain import formatting
 from dray_allocator.explain.class_reasons import ClassReasons
 from dray_allocator.explain.nodes import node_reasons, pool_reasons
 from dray_allocator.explain.table_reasons import TableReasons
-from dray_allocator.placement.group_holds import claimant, is_free, may_use
+from dray_allocator.placement.holds import claimant, is_free, may_use, usable
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.state.domain import Reservation, SchedulingDomain, Stage
 from dray_allocator.state.state import AllocatorState
@@ -21,6 +21,15 @@ def explain_pod(
     state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
 ) -> tuple[Reason, ...]:
     """The reasons, ordered from the claims' own words to the state of the nodes."""
+    if domain.current.node_hold is not None:
+        with usable(state, domain, claimant(state, wanted.pod)):
+            return _explain_pod(state, domain, wanted)
+    return _explain_pod(state, domain, wanted)
+
+
+def _explain_pod(
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
+) -> tuple[Reason, ...]:
     of_pool = pool_reasons(state, domain.name)
     found = _of_nodes(state, domain, wanted) if state.facts.served_nodes(domain.name) else []
     held = (*_held_devices(state, domain), *_held_for_groups(state, domain, wanted.pod))
@@ -66,10 +75,11 @@ def _held_devices(state: AllocatorState, domain: SchedulingDomain) -> Iterator[R
 
 
 def _held_for_groups(state: AllocatorState, domain: SchedulingDomain, pod: Pod) -> Iterator[Reason]:
-    """Devices that other groups keep after they have lost pods."""
+    """Devices that other groups keep after they have lost pods, and nodes that are held for a pod
+    or group that has waited long."""
     own = claimant(state, pod)
     for hold in domain.current.holds.values():
-        claims = [] if may_use(hold, *own) else [one for one in hold.claims if is_free(state, one)]
+        claims = [] if may_use(hold, own) else [one for one in hold.claims if is_free(state, one)]
         devices = len({device.id for one in claims for device in one.allocation.devices})
         if devices:
             is_own = hold.group.namespace == pod.namespace
@@ -79,6 +89,18 @@ def _held_for_groups(state: AllocatorState, domain: SchedulingDomain, pod: Pod) 
             yield Reason(
                 "in-use", what, devices, cards, "device", f"it has lost pods; held until {until}"
             )
+    nodes = domain.current.node_hold
+    if nodes is not None and not may_use(nodes, own):
+        what = "held for another pod or PodGroup"
+        if nodes.namespace == pod.namespace:
+            kind = "pod" if nodes.group is None else "PodGroup"
+            what = f"held for {kind} {nodes.namespace}/{nodes.name}"
+        until, total = (
+            formatting.moment(nodes.until_unix_s),
+            len(state.facts.served_nodes(domain.name)),
+        )
+        detail = f"it has waited for long; held until {until}"
+        yield Reason("node", what, len(nodes.nodes), max(len(nodes.nodes), total), "node", detail)
 
 
 def _reservations(state: AllocatorState, claim_uid: str) -> Iterator[Reservation]:

@@ -22,7 +22,7 @@ from dray_allocator.gangs.placements import Member
 from dray_allocator.gangs.resources import missing_resources
 from dray_allocator.gangs.selection import Selection
 from dray_allocator.gangs.slots import needed_slots, slots_of
-from dray_allocator.placement.group_holds import usable
+from dray_allocator.placement.holds import Claimant, is_held, usable
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.validate_claim import most_devices
 from dray_allocator.state.domain import SchedulingDomain
@@ -33,6 +33,10 @@ GROUP: Final = "group"
 """Kind of the reasons that concern a group as a whole."""
 _MANY_TRIALS: Final = 20
 """A search with so many trials of nodes is not repeated at once."""
+
+
+Needs = list[tuple[PodRequest, int]]
+"""Examples of pods, and how many of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +88,9 @@ def decide_group(
         return None
     if lacking := lacking_pods(domain, found):
         return GroupWaits(lacking)
-    if not domain.current.holds:
+    if not is_held(domain):
         return _decide(state, domain, found, charges=charges)
-    with usable(state, domain, key, priority_of(found.group, found.candidates)):
+    with usable(state, domain, Claimant(key, priority_of(found.group, found.candidates))):
         return _decide(state, domain, found, charges=charges)
 
 
@@ -103,6 +107,19 @@ def _decide(
     if waits := _no_room(state, domain, found, members):
         return waits
     return _search(state, domain, found, members, charges=charges)
+
+
+def needs_of_group(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) -> Needs:
+    """How many pods of each kind the group must start together, the largest first; empty: nothing
+    of it can be decided, or pods of it can't be counted by the node table."""
+    found = membership(state, state.facts.groups.groups[key])
+    members, refused = _members(state, domain, found)
+    if refused or not all(one.kind for one in members):
+        return []
+    example = {one.kind: one for one in reversed(members)}
+    needed = needed_slots(found, members)
+    kinds = sorted(needed, key=lambda kind: -example[kind].size)
+    return [(example[kind].request, needed[kind]) for kind in kinds]
 
 
 def _members(

@@ -13,10 +13,17 @@ from dray_allocator.gangs.decision import (
     lacking_pods,
     undecidable,
 )
+from dray_allocator.gangs.long_waits import ended_hold, next_hold
 from dray_allocator.gangs.lost_members import held_now, hold_for, running_members
 from dray_allocator.gangs.membership import Membership, membership, order, priority_of
 from dray_allocator.gangs.resources import FreeResources
-from dray_allocator.placement.group_holds import changed_holds, may_use
+from dray_allocator.placement.holds import (
+    Claimant,
+    changed_holds,
+    ended_node_hold,
+    is_held,
+    may_use,
+)
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.scheduling_queue import QueueKey
 from dray_allocator.state.state import AllocatorState
@@ -45,6 +52,7 @@ class GroupScheduler:
             else:
                 self._look(step, key)
         self._end_holds(step)
+        self._hold_nodes(step)
         groups.end_backoffs(self._state.facts.now_unix_s)
         if groups.unschedulable and groups.scanned != self._domain.queue.capacity_version:
             self._scan()
@@ -67,7 +75,9 @@ class GroupScheduler:
                 domain.groups.remove(key)
                 domain.groups.backoffs.pop(key, None)
                 decisions = [pod for part in parts for pod in part]
-                step.put_holds(changed_holds(domain, decisions, key, priority))
+                who = Claimant(key, priority)
+                ended = ended_node_hold(domain, decisions, who)
+                step.put_holds(changed_holds(domain, decisions, who), ended)
                 step.decide_group(parts, took_us=state.stopwatch() - started_us)
                 domain.groups.touch(key)
                 return sum(map(len, parts))
@@ -151,9 +161,13 @@ class GroupScheduler:
 
     def _may_use_holds(self, key: GroupKey) -> bool:
         """Whether a group gets devices that no counter counts as free: they are held."""
-        priority = -self._domain.groups.pending[key][0]
-        holds = self._domain.current.holds.values()
-        return any(may_use(hold, key, priority) for hold in holds)
+        if not is_held(self._domain):
+            return False
+        who, log = Claimant(key, -self._domain.groups.pending[key][0]), self._domain.current
+        nodes = log.node_hold
+        return any(may_use(hold, who) for hold in log.holds.values()) or (
+            nodes is not None and may_use(nodes, who)
+        )
 
     def _end_holds(self, step: Step) -> None:
         """End holds whose time is over, whose group is gone, or whose nodes left the pool."""
@@ -164,6 +178,17 @@ class GroupScheduler:
                 self._domain.groups.touch(hold.group)  # Its reasons name the hold.
             if left != hold:
                 step.put_holds((left,))
+
+    def _hold_nodes(self, step: Step) -> None:
+        """Hold nodes for a pod or group that has waited long, or end that."""
+        state, domain = self._state, self._domain
+        if (ended := ended_hold(state, domain)) is not None:
+            step.put_holds(node_hold=ended)
+        if domain.ticked and (hold := next_hold(state, domain)) is not None:
+            step.put_holds(node_hold=hold)
+        hold = domain.current.node_hold
+        if hold is not None and domain.queue.must_scan:
+            domain.queue.activate(hold.uid)
 
     def _hold(self, step: Step, found: Membership) -> None:
         """Hold the devices of pods that the group has lost, or end its hold."""

@@ -54,7 +54,11 @@ class SlotCounter:
 
     def potential(self) -> int:
         """The total if no pod ran and no device were in use."""
-        return int(self._count(np.arange(self.table.height), is_empty=True).sum())
+        return int(self.potentials().sum())
+
+    def potentials(self) -> Whole:
+        """The same by row."""
+        return self._count(np.arange(self.table.height), is_empty=True)
 
     def _count(self, rows: Places, *, is_empty: bool = False) -> Whole:
         table, plan = self.table, self._plan

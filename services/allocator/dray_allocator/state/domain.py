@@ -21,6 +21,7 @@ from dray.messages.decisions import (
     DecidedGroup,
     GroupHold,
     Learned,
+    NodeHold,
     NodeLeft,
     PodDecision,
     Release,
@@ -86,6 +87,10 @@ class LogFold:
     """By UID of the PodGroup, what is held for a group that has lost pods."""
     held: dict[str, Allocation] = field(default_factory=dict)
     """The same by claim: its former devices."""
+    node_hold: NodeHold | None = None
+    """What nodes are held for a pod or group that has waited long."""
+    held_nodes: dict[str, str] = field(default_factory=dict)
+    """The same nodes, by the UID under which each counts as full."""
     learned: Learned | None = None
     """The workload model of the last decisions, if the policy learns."""
     parts: CheckpointParts = NO_PARTS
@@ -108,6 +113,7 @@ class LogFold:
             left=dict(self.left),
             holds=dict(self.holds),
             held=dict(self.held),
+            held_nodes=dict(self.held_nodes),
         )
 
     def fold(self, sequence: int, record: AnyRecord) -> Changes:
@@ -201,6 +207,8 @@ class LogFold:
             claims.append(known.claim_uid)
         for hold in record.holds:
             claims += self._hold(hold)
+        if record.node_hold is not None:
+            pods += self._hold_nodes(record.node_hold)
         return Changes(tuple(claims), tuple(dict.fromkeys(pods)))
 
     def _hold(self, hold: GroupHold) -> list[str]:
@@ -212,6 +220,14 @@ class LogFold:
             self.holds[hold.uid] = hold
             self.held |= {claim.uid: claim.allocation for claim in hold.claims}
         return [claim.uid for claim in (*before.claims, *hold.claims)]
+
+    def _hold_nodes(self, hold: NodeHold | None) -> list[str]:
+        """Replace what nodes are held; return the UIDs under which they counted and count."""
+        before = self.held_nodes
+        self.node_hold = hold if hold is not None and hold.nodes else None
+        nodes = () if self.node_hold is None else self.node_hold.nodes
+        self.held_nodes = {held_node_uid(node): node for node in nodes}
+        return list({**before, **self.held_nodes})
 
     def _end(self, known: Reservation, release: Release, now_unix_s: float) -> tuple[str, ...]:
         """End a reservation; return its pods."""
@@ -253,6 +269,7 @@ class LogFold:
             nodes = self.excluded.setdefault(excluded.claim_uid, {})
             nodes[excluded.node] = excluded.since_unix_s
         claims, pods, held = self.claims, self.pods, self.held
+        held_nodes = self._hold_nodes(whole.node_hold)
         self.holds, self.held = {}, {}
         for hold in whole.holds:
             self._hold(hold)
@@ -266,7 +283,7 @@ class LogFold:
                 if found is not None and is_latest and found.pod_uid != pod.pod_uid:
                     self.sharers[claim.uid] = (*self.sharers.get(claim.uid, ()), pod.pod_uid)
         changed = (*_changed(claims, self.claims), *_changed(held, self.held))
-        return Changes(tuple(dict.fromkeys(changed)), _changed(pods, self.pods))
+        return Changes(tuple(dict.fromkeys(changed)), (*_changed(pods, self.pods), *held_nodes))
 
 
 def _reservations(
@@ -424,6 +441,11 @@ def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:
     return claim.allocation is None and claim.decision > max(claim.void, known)
 
 
+def held_node_uid(node: str) -> str:
+    """The UID under which a held node counts as full: that of an assumed pod."""
+    return f"held-node/{node}"
+
+
 def subjects(record: AnyRecord) -> Changes:
     """The claims and pods that a record is about."""
     match record:
@@ -432,7 +454,9 @@ def subjects(record: AnyRecord) -> Changes:
             return Changes(claims, tuple(pod.pod_uid for pod in pods))
         case Released(releases=releases, holds=holds):
             held = [claim.uid for hold in holds for claim in hold.claims]
-            return Changes((*(release.claim_uid for release in releases), *held))
+            claims = (*(release.claim_uid for release in releases), *held)
+            nodes = () if record.node_hold is None else record.node_hold.nodes
+            return Changes(claims, tuple(map(held_node_uid, nodes)))
         case Waiting():
             return Changes(pods=tuple([one.pod_uid for one in record.by_pod()]))
         case _:

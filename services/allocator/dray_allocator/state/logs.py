@@ -91,7 +91,9 @@ def forget_appended(state: AllocatorState, domain: SchedulingDomain) -> None:
         if isinstance(record, Released):  # Its reservations are assumed again.
             claims = (domain.current.claims.get(one.claim_uid) for one in record.releases)
             pods = tuple([one.pod_uid for one in claims if one is not None])
+            pods = (*pods, *domain.current.held_nodes)
             state.requeue(Changes(tuple(domain.current.held), pods), domain)
         elif isinstance(record, Checkpoint):  # What it left out is known again.
             known = (*domain.current.claims, *domain.current.held)
-            state.requeue(Changes(known, tuple(domain.current.pods)), domain)
+            pods = (*domain.current.pods, *domain.current.held_nodes)
+            state.requeue(Changes(known, pods), domain)

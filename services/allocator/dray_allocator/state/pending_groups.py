@@ -1,20 +1,23 @@
 """The PodGroups of one scheduling domain whose pods are decided together."""
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from dray.api.pods import GroupKey
-from dray.messages.decisions import HeldClaim
+from dray.messages.decisions import HeldClaim, NodeHold
 from dray_allocator.nodes.slots import SlotCounter
 from dray_allocator.state.scheduling_queue import QueueKey
 
 _NOTHING_NEEDED: Final = 0
 _SHORTEST_BACKOFF_S: Final = 1.0
 _LONGEST_BACKOFF_S: Final = 30.0
+_LOOK_EVERY_S: Final = 10.0
+_HELD_SHARE: Final = 4
+_MOST_TURNS: Final = 1024
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False):
@@ -38,6 +41,49 @@ class RunningMember(msgspec.Struct, frozen=True, gc=False):
 
     since_unix_s: float
     claims: tuple[HeldClaim, ...]
+
+
+@dataclass(slots=True)
+class LongWaits:
+    """Since when pods and groups wait, and for whom this replica looks for nodes to hold."""
+
+    since: dict[str, float] = field(default_factory=dict)
+    """By UID of each pod and group that fitted nowhere when this was looked at last."""
+    turns: dict[str, None] = field(default_factory=dict)
+    """Namespaces that had nodes held; the one whose turn was last is the last."""
+    looked_at: dict[str, None] = field(default_factory=dict)
+    """UIDs of pods and groups for which no nodes were found, until all others were looked at."""
+    looks_again_unix_s: float = 0.0
+    rests_until_unix_s: float = 0.0
+
+    def is_due(self, now_unix_s: float) -> bool:
+        """Whether it is time for a look; then the next one is later."""
+        if now_unix_s < self.looks_again_unix_s:
+            return False
+        self.looks_again_unix_s = now_unix_s + _LOOK_EVERY_S
+        return True
+
+    def first(self, uids: Sequence[str], most: int) -> Sequence[str]:
+        """Of pods and groups that have waited long, those for which nodes are looked for now."""
+        waiting = dict.fromkeys(uids)
+        self.looked_at = {uid: None for uid in self.looked_at if uid in waiting}
+        if len(self.looked_at) == len(waiting):
+            self.looked_at.clear()
+        return [uid for uid in uids if uid not in self.looked_at][:most]
+
+    def take_turn(self, namespace: str) -> None:
+        """Note that nodes are held for a pod or group of a namespace."""
+        self.turns.pop(namespace, None)
+        if len(self.turns) >= _MOST_TURNS:
+            del self.turns[next(iter(self.turns))]
+        self.turns[namespace] = None
+
+    def rest(self, hold: NodeHold, nodes: int, now_unix_s: float) -> None:
+        """Hold nothing for a while after a hold, so that over the time one in ``_HELD_SHARE`` of
+        the pool's nodes is held at most. ``nodes``: how many the pool has."""
+        lasted_s = max(0.0, min(now_unix_s, hold.until_unix_s) - hold.since_unix_s)
+        excess = _HELD_SHARE * len(hold.nodes) / max(1, nodes) - 1
+        self.rests_until_unix_s = now_unix_s + lasted_s * max(0.0, excess)
 
 
 @dataclass(slots=True)
@@ -69,6 +115,7 @@ class PendingGroups:
     running: dict[GroupKey, Mapping[str, RunningMember]] = field(default_factory=dict)
     """By group whose minimum is met, or for which devices are held: each pod that runs, by UID.
     Of a pod that is lost, the facts may no longer show the claims."""
+    long_waits: LongWaits = field(default_factory=LongWaits)
     active: list[tuple[QueueKey, GroupKey]] = field(default_factory=list)
     """Heap; an entry counts only while it equals the group's in ``pending``."""
 
@@ -132,6 +179,7 @@ class PendingGroups:
         self.backoffs.clear()
         self.touched |= dict.fromkeys((*self.pending, *self.incomplete, *self.running))
         self.running.clear()
+        self.long_waits.since.clear()
 
     def first(self) -> QueueKey | None:
         """The place of the first active group."""
@@ -157,4 +205,5 @@ class PendingGroups:
             [self.scanned == capacity_version, sorted(active)],
             [(str(key), backoff) for key, backoff in self.backoffs.items()],
             [(str(key), running) for key, running in self.running.items()],
+            [list(self.long_waits.turns), list(self.long_waits.looked_at)],
         ]

@@ -36,7 +36,7 @@ from dray.messages.facts import (
 )
 from dray_allocator.devices.published_devices import Card, PublishedDevices
 from dray_allocator.devices.selector_cache import SelectorCache
-from dray_allocator.devices.usage import AssumedPods, AssumedResources, UsageLedger
+from dray_allocator.devices.usage import FULL_NODE, AssumedPods, AssumedResources, UsageLedger
 from dray_allocator.nodes.table import Source
 from dray_allocator.nodes.tables import NodeTables, Pools
 from dray_allocator.scoring.fragmentation.score import NodeWorths
@@ -455,8 +455,10 @@ class AllocatorState:
         """Requeue a domain's pods and claims. ``before``: the domain whose log is dropped."""
         found = self.facts.objects_of(name)
         if before is not None:
-            claims = (*before.current.claims, *before.unsettled)
-            found = Changes((*found.claims, *claims), (*found.pods, *before.current.pods))
+            log = before.current
+            claims = (*log.claims, *before.unsettled, *log.held)
+            pods = (*found.pods, *log.pods, *log.held_nodes)
+            found = Changes((*found.claims, *claims), pods)
         self.requeue(Changes(tuple(dict.fromkeys(found.claims)), tuple(dict.fromkeys(found.pods))))
 
     def forget_facts(self) -> None:
@@ -551,6 +553,19 @@ class AllocatorState:
             taken += self.device_usage.set(uid, self._use(uid)).taken
         self._use_changed(taken)
 
+    def open_nodes(self, held: Mapping[str, str]) -> tuple[str, ...]:
+        """Do not count held nodes as full, until ``close_nodes``; return the UIDs under which they
+        were. ``held``: nodes by UID."""
+        uids = tuple([uid for uid in held if self.assumed_pods.has(uid)])
+        for uid in uids:
+            self.tables.use_changed(self.assumed_pods.set(uid, "", None))
+        return uids
+
+    def close_nodes(self, uids: Iterable[str]) -> None:
+        """Undo ``open_nodes``."""
+        for uid in uids:
+            self._recompute_assumed_pod(uid)
+
     def requeue(self, changes: Changes, log: SchedulingDomain | None = None) -> None:
         """Compute again what follows from the changed objects. ``log``: the domain whose log
         changed them."""
@@ -636,7 +651,8 @@ class AllocatorState:
         claims = [uid for uid, _ in self.device_usage.claims()]
         claims += [*self.facts.claims, *(r.claim_uid for r in self.reservations())]
         pods = [*self.facts.pods, *self.assumed_pods.pods()]
-        pods += [uid for domain in self.domains.values() for uid in domain.current.pods]
+        for domain in self.domains.values():
+            pods += [*domain.current.pods, *domain.current.held_nodes]
         self.requeue(Changes(tuple(dict.fromkeys(claims)), tuple(dict.fromkeys(pods))))
 
     def reservations(self) -> Iterator[Reservation]:
@@ -747,6 +763,8 @@ class AllocatorState:
             decision = domain.current.pods.get(pod_uid)
             if decision is not None and self._is_held(pod_uid, decision.node):
                 node, held = decision.node, _held(decision)
+            elif pod_uid in domain.current.held_nodes:
+                node, held = domain.current.held_nodes[pod_uid], FULL_NODE
         if held is not None or self.assumed_pods.has(pod_uid):
             self._set_hold(pod_uid, node, held)
 
@@ -884,8 +902,12 @@ def _has_claim(domain: SchedulingDomain, uid: str) -> bool:
 
 
 def _has_pod(domain: SchedulingDomain, uid: str) -> bool:
-    """Whether a domain's log, confirmed or not, has a decision on a pod."""
-    return uid in domain.current.pods or uid in domain.confirmed.pods
+    """Whether a domain's log, confirmed or not, has a decision on a pod, or holds the node that
+    counts as full under this UID."""
+    current, confirmed = domain.current, domain.confirmed
+    if uid in current.pods or uid in confirmed.pods:
+        return True
+    return uid in current.held_nodes or uid in confirmed.held_nodes
 
 
 def _place(domain: SchedulingDomain) -> int:

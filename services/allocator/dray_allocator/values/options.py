@@ -41,6 +41,10 @@ class AllocatorOptions:
     PodGroup has its own."""
     group_hold_s: float = 60.0
     """How long the devices of a lost pod are held for its PodGroup; 0: not at all."""
+    node_hold_after_s: float = 600.0
+    """How long a pod or PodGroup has waited when nodes are held for it."""
+    node_hold_s: float = 3600.0
+    """How long nodes are held for it at most; 0: not at all."""
 
     changed: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
     """Options that differ from the defaults, by name, as JSON values; without the writer."""

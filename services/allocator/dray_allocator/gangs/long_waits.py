@@ -1,0 +1,157 @@
+"""Nodes that are held for a pod or PodGroup that has waited long, so that pods which come later do
+not keep its place for ever. Pure.
+
+At most one pod or group of a pool has nodes held at a time; the namespaces take turns. These are as
+many nodes as have room for it once nothing else runs there, those with the lowest load first. The
+hold ends when it starts, when it no longer waits, or after ``node_hold_s``. Then the pool rests, so
+that over the time at most a quarter of its nodes is held.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from dray.api.pods import GroupKey
+from dray.messages.decisions import NodeHold
+from dray_allocator.gangs.decision import Needs, needs_of_group
+from dray_allocator.gangs.slots import slots_of
+from dray_allocator.placement.pod_request import PodRequest, wanted
+from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.scheduling_queue import QueueKey
+from dray_allocator.state.state import AllocatorState
+
+MOST_NODES: Final = 512
+"""Most nodes that are held: each decision on pods that may use them looks at all."""
+_LOOKED_AT_TOGETHER: Final = 8
+"""Pods and groups for which nodes are looked for at once: each costs a look at all nodes."""
+
+
+class _Waiter(NamedTuple):
+    """A pod or group that waits."""
+
+    turn: int
+    """The place of its namespace in the order of turns; below 0: it had none."""
+    key: QueueKey
+    namespace: str
+    group: GroupKey | None
+    """None: a pod."""
+
+    @property
+    def uid(self) -> str:
+        """The UID of the pod or group."""
+        return self.key[2]
+
+
+def ended_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | None:
+    """The end of the pool's hold of nodes, if it ends now. A hold that has not begun counts as
+    ended: a clock was wrong."""
+    hold, now_unix_s = domain.current.node_hold, state.facts.now_unix_s
+    if hold is None:
+        return None
+    is_due = hold.since_unix_s <= now_unix_s < hold.until_unix_s
+    if is_due and _waits(domain, hold) and _has_its_nodes(state, domain, hold):
+        return None
+    return msgspec.structs.replace(hold, nodes=())
+
+
+def _waits(domain: SchedulingDomain, hold: NodeHold) -> bool:
+    """Whether the pod or group still waits, as far as that is known now."""
+    if hold.group is None:
+        return hold.uid in domain.queue.pending
+    groups = domain.groups
+    return any(hold.group in one for one in (groups.pending, groups.touched, groups.postponed))
+
+
+def _has_its_nodes(state: AllocatorState, domain: SchedulingDomain, hold: NodeHold) -> bool:
+    return not domain.ticked or all(state.facts.serves(one, domain.name) for one in hold.nodes)
+
+
+def next_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | None:
+    """The hold of nodes that begins now, if one does."""
+    waits, rules, now_unix_s = domain.groups.long_waits, state.rules, state.facts.now_unix_s
+    if not rules.node_hold_s or not waits.is_due(now_unix_s):
+        return None
+    waiters = sorted(_waiters(state, domain))
+    before = waits.since
+    waits.since = {
+        one.uid: before.get(one.uid, _recorded_unix_s(state, domain, one)) for one in waiters
+    }
+    if domain.current.node_hold is not None or now_unix_s < waits.rests_until_unix_s:
+        return None
+    long = {
+        one.uid: one
+        for one in waiters
+        if now_unix_s - waits.since[one.uid] >= rules.node_hold_after_s
+    }
+    for uid in waits.first(tuple(long), _LOOKED_AT_TOGETHER):
+        needs = _needs(state, domain, long[uid])
+        if nodes := _nodes_for(state, domain, needs):
+            waits.take_turn(long[uid].namespace)
+            return _hold(state, long[uid], needs, nodes)
+        waits.looked_at[uid] = None
+    return None
+
+
+def _waiters(state: AllocatorState, domain: SchedulingDomain) -> Iterator[_Waiter]:
+    """The pods and groups that fit nowhere."""
+    queue, groups = domain.queue, domain.groups
+    turns = {namespace: turn for turn, namespace in enumerate(groups.long_waits.turns)}
+    for group in groups.unschedulable:
+        turn = turns.get(group.namespace, -1)
+        yield _Waiter(turn, groups.pending[group], group.namespace, group)
+    for uid, key in queue.unschedulable_keys():
+        namespace = state.facts.pods[uid].namespace
+        yield _Waiter(turns.get(namespace, -1), key, namespace, None)
+
+
+def _recorded_unix_s(state: AllocatorState, domain: SchedulingDomain, waiter: _Waiter) -> float:
+    """When it was recorded last that a pod or group waits; it may have waited before."""
+    pods = state.facts.groups.members(waiter.group) if waiter.group else (waiter.uid,)
+    recorded = (domain.current.waiting.get(uid) for uid in pods)
+    now_unix_s = state.facts.now_unix_s
+    return min((one.now_unix_s for one in recorded if one is not None), default=now_unix_s)
+
+
+def _needs(state: AllocatorState, domain: SchedulingDomain, waiter: _Waiter) -> Needs:
+    """How many pods of each kind must find room at once; empty: it is not known."""
+    if waiter.group is not None:
+        return needs_of_group(state, domain, waiter.group)
+    request = wanted(state, domain.name, state.facts.pods[waiter.uid])
+    return [(request, 1)] if isinstance(request, PodRequest) else []
+
+
+def _nodes_for(state: AllocatorState, domain: SchedulingDomain, needs: Needs) -> tuple[str, ...]:
+    """Nodes that have room for so many pods once nothing else runs there; empty: there are none,
+    or too many."""
+    chosen: dict[str, None] = {}
+    for request, number in needs:
+        counter = slots_of(state, domain, request)
+        if counter is None:
+            return ()
+        table, slots, lacking = counter.table, counter.potentials(), number
+        for row in np.lexsort((table.tie[: len(slots)], table.mean_load[: len(slots)])).tolist():
+            if lacking <= 0:
+                break
+            if slots[row] and table.names[row] not in chosen:
+                chosen[table.names[row]] = None
+                lacking -= int(slots[row])
+        if lacking > 0 or len(chosen) > MOST_NODES:
+            return ()
+    return tuple(chosen)
+
+
+def _hold(state: AllocatorState, waiter: _Waiter, needs: Needs, nodes: tuple[str, ...]) -> NodeHold:
+    (priority, _, uid), now_unix_s = waiter.key, state.facts.now_unix_s
+    name = needs[0][0].pod.name if waiter.group is None else waiter.group.name
+    return NodeHold(
+        uid=uid,
+        namespace=waiter.namespace,
+        name=name,
+        group=waiter.group,
+        priority=-priority,
+        since_unix_s=now_unix_s,
+        until_unix_s=now_unix_s + state.rules.node_hold_s,
+        nodes=nodes,
+    )
