@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from dray.api.claims import Claim
-from dray.api.groups import PodGroup, minimum_field
+from dray.api.groups import GroupCount, PodGroup, minimum_field
 from dray.api.names import OWNER_DRAY
 from dray.api.pods import GroupKey, Pod
 from dray.messages.decisions import GroupDecision, PodDecision
@@ -17,7 +17,7 @@ from dray_allocator.cycle.records import Reasons, size_bytes
 from dray_allocator.explain.formatting import moment
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.gangs.joint_search import JointSearch
-from dray_allocator.gangs.membership import Membership, membership, priority_of
+from dray_allocator.gangs.membership import Membership, count_pod, membership, priority_of
 from dray_allocator.gangs.placements import Member
 from dray_allocator.gangs.resources import missing_resources
 from dray_allocator.gangs.selection import Selection
@@ -101,19 +101,27 @@ def _decide(
     if not found.nodes and (missing := missing_resources(state, domain, found.group)):
         hint = Hint(resource=missing[0].resource, resource_nano=missing[0].asked_nano)
         return GroupWaits(tuple([one.reason for one in missing]), hint)
-    members, refused = _members(state, domain, found)
-    if refused and not members:
-        return GroupWaits(refused)
+    members, refused, hint = _members(state, domain, found)
+    if refused and not _are_enough(found, members):
+        return GroupWaits(refused, hint)
     if waits := _no_room(state, domain, found, members):
         return waits
     return _search(state, domain, found, members, charges=charges)
+
+
+def _are_enough(found: Membership, members: Sequence[Member]) -> bool:
+    """Whether the minimum would be met if all of these ran."""
+    count = GroupCount(found.group)
+    for pod in (*(one for one, _ in found.nodes), *(one.pod for one in members), *found.riders):
+        count_pod(count, pod)
+    return count.is_met
 
 
 def needs_of_group(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) -> Needs:
     """How many pods of each kind the group must start together, the largest first; empty: nothing
     of it can be decided, or pods of it can't be counted by the node table."""
     found = membership(state, state.facts.groups.groups[key])
-    members, refused = _members(state, domain, found)
+    members, refused, _ = _members(state, domain, found)
     if refused or not all(one.kind for one in members):
         return []
     example = {one.kind: one for one in reversed(members)}
@@ -124,9 +132,10 @@ def needs_of_group(state: AllocatorState, domain: SchedulingDomain, key: GroupKe
 
 def _members(
     state: AllocatorState, domain: SchedulingDomain, found: Membership
-) -> tuple[list[Member], Reasons]:
-    """The pods with their requests, and why the first one can't be decided that can't."""
-    members, refused = [], Reasons()
+) -> tuple[list[Member], Reasons, Hint]:
+    """The pods with their requests, why the first one can't be decided that can't, and what would
+    change that."""
+    members, refused, hint = [], Reasons(), Hint(refused_at=state.requirements_version)
     are_shared: dict[str, bool] = {}
     for pod in found.candidates:
         request = wanted(state, domain.name, pod)
@@ -135,11 +144,11 @@ def _members(
             continue
         shared = _shared(state, request, are_shared)
         if pod.binder == OWNER_DRAY and (reason := _unshareable(found.group, pod, shared)):
-            refused = refused or (reason,)
+            refused, hint = refused or (reason,), NO_HINT  # Other pods may end.
             continue
         size = sum(map(most_devices, request.claims))
         members.append(Member(request, size, frozenset([claim.uid for claim in shared])))
-    return members, refused
+    return members, refused, hint
 
 
 def _shared(state: AllocatorState, request: PodRequest, known: dict[str, bool]) -> list[Claim]:

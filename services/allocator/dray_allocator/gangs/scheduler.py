@@ -131,6 +131,8 @@ class GroupScheduler:
         totals: dict[bytes, int] = {}
         free = FreeResources(self._state, self._domain)
         for key, hint in tuple(groups.unschedulable.items()):
+            if hint.refused_at == self._state.requirements_version:
+                continue  # No capacity helps.
             counter = counters.get(hint.signature) if hint.signature else None
             if counter is not None and hint.signature not in totals:
                 is_current = counter.table is self._state.tables.of(self._domain.name)

@@ -31,6 +31,8 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
     """A resource that the group asks for (``minResources``) and that is short; empty: none."""
     resource_nano: int = 0
     """How much of it must be free, in billionths."""
+    refused_at: int = -1
+    """The ``requirements_version`` with which pods are refused that it needs; below 0: none is."""
 
 
 NO_HINT: Final = Hint()

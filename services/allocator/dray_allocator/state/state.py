@@ -99,6 +99,9 @@ class AllocatorState:
     selectors: SelectorCache = field(default_factory=SelectorCache)
     patterns: RequirementsCache | None = None
     """Requirements of pods (``placement.pod_request``); made on first use."""
+    requirements_version: int = 0
+    """Increases when pods that were refused may no longer be: a class, a pool or a policy changed,
+    or something that all pools read."""
     shared_version: int = 0
     """Increases when devices that many nodes see, or their use, change."""
     suspects: dict[DeviceId, Suspect] = field(default_factory=dict)
@@ -611,6 +614,8 @@ class AllocatorState:
 
     def _requeue_pools(self, changes: PoolChanges) -> None:
         """Let queues be scanned, and reservations be settled."""
+        if changes.is_everywhere or changes.are_requirements or changes.requirements:
+            self.requirements_version += 1
         if changes.is_everywhere:
             self._capacity_changed_everywhere()
         for pool in changes.capacity:

@@ -18,9 +18,10 @@ from tests.unit.allocator.groups.support import (
 
 from dray.api import names
 from dray.api.claims import ClaimSpec, DeviceRequest
+from dray.api.devices import DeviceClass
 from dray.api.groups import PodGroup, SubGroupPolicy
 from dray.api.pods import GroupKey
-from dray.messages.facts import PodObserved
+from dray.messages.facts import DeviceClassObserved, PodObserved
 from dray_allocator.core.handle import handle, reasons, recompute
 from dray_allocator.gangs.decision import decide_group
 from dray_allocator.gangs.membership import Membership, membership
@@ -490,3 +491,34 @@ def test_after_its_backoff_a_gang_starts_as_soon_as_it_fits(world: Any) -> None:
     assert group_records(world) == []
     world.tick()
     assert [len(found) for found in together(world)] == [18]
+
+
+def test_a_group_of_refused_pods_is_decided_again_once_they_may_be_decided(
+    four: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is freed does not help them; their class does."""
+    decided: list[GroupKey] = []
+
+    def counted(state: AllocatorState, domain: Any, key: GroupKey, **options: Any) -> Any:
+        decided.append(key)
+        return decide_group(state, domain, key, **options)
+
+    monkeypatch.setattr("dray_allocator.gangs.scheduler.decide_group", counted)
+    later = ClaimSpec((DeviceRequest("gpu", "later", (), capacity={"virtual_tflops": WHOLE}),))
+    see_group(four, 2)
+    member(four, "a", whole(four))
+    member(four, "b", later)
+    assert "later" in why(four, "a")
+    decided.clear()
+    for number in range(20):
+        four.submit(four.a_pod(f"single-{number}"), whole(four))
+        run(four, f"single-{number}")
+        claim = next(
+            one for one in four.state.facts.claims.values() if one.pod_uid == f"single-{number}"
+        )
+        four.claim(claim, deleted=True)
+        four.tick()
+    assert decided == []
+    four.see(DeviceClassObserved(revision=2, device_class=DeviceClass("later")))
+    assert decided
+    assert together(four) == [{"a", "b"}]
