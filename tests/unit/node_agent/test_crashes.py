@@ -8,13 +8,14 @@ import pytest
 from dray.api.names import DRIVER
 from dray.kube.memory import MemoryKube
 from dray.kube.memory_refusals import InjectedRefusal
-from dray.kube.ports import CLAIMS, KubeUnavailableError, NotServedError, RefusedError
+from dray.kube.ports import CLAIMS, PODS, KubeUnavailableError, NotServedError, RefusedError
 from dray.runtime.clock import ManualClock
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState
 from dray_node_agent.files import atomic_files, cdi_folder, checkpoint
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
+from dray_node_agent.kubelet import preparer as preparer_module
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
 
@@ -69,7 +70,7 @@ async def claim(kube, name, *, tflops="200", device=CARD) -> ClaimRef:
     return ClaimRef("ns", made["metadata"]["uid"], name)
 
 
-def preparer(kube, folder) -> Preparer:
+def preparer(kube, folder, pods=lambda _: None) -> Preparer:
     return Preparer(
         kube=kube,
         node="n1",
@@ -79,6 +80,7 @@ def preparer(kube, folder) -> Preparer:
         ),
         clock=ManualClock(),
         patience_s=0.0,
+        pods=pods,
     )
 
 
@@ -254,3 +256,92 @@ async def test_a_full_disk_fails_the_claim_and_the_retry_succeeds(tmp_path, monk
         assert "No space left" in error
     (answer,) = (await agent.prepare([ref])).values()
     assert not isinstance(answer, str)
+
+
+async def test_each_call_waits_for_the_disk_once(tmp_path, monkeypatch):
+    """A busy machine takes milliseconds to wake a thread, and again to wake the loop."""
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    refs = [await claim(kube, f"c{n}", tflops="1") for n in range(3)]
+    calls, to_thread = [], asyncio.to_thread
+
+    async def counting(*args):
+        calls.append(args)
+        return await to_thread(*args)
+
+    monkeypatch.setattr(asyncio, "to_thread", counting)
+    await agent.prepare(refs[:1])
+    assert len(calls) == 1
+    await agent.unprepare(refs[:1])
+    assert len(calls) == 2
+    await asyncio.gather(*(agent.prepare([ref]) for ref in refs[1:]))
+    assert CdiFolder(tmp_path / "cdi").claims() == tuple(sorted(ref.uid for ref in refs[1:]))
+
+
+async def test_of_claims_written_together_one_whose_file_fails_fails_alone(tmp_path, monkeypatch):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    refs = [await claim(kube, f"c{n}", tflops="1") for n in range(3)]
+    write, remove = CdiFolder.write, CdiFolder.remove
+
+    def refuse(uid):
+        if uid == refs[1].uid:
+            raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CdiFolder, "write", lambda *args: refuse(args[1]) or write(*args))
+        answers = await agent.prepare(refs)
+    assert [isinstance(answers[ref.uid], str) for ref in refs] == [False, True, False]
+    await agent.prepare(refs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CdiFolder, "remove", lambda *args: refuse(args[1]) or remove(*args))
+        errors = await agent.unprepare(refs)
+    assert ["Read-only" in errors[ref.uid] for ref in refs] == [False, True, False]
+    for one in (agent, preparer(kube, tmp_path)):
+        await one.restore()
+        assert list(one.claims) == [refs[1].uid]
+        assert CdiFolder(tmp_path / "cdi").claims() == (refs[1].uid,)
+    assert await agent.unprepare(refs) == {ref.uid: "" for ref in refs}
+    assert not agent.claims
+
+
+async def test_other_claims_of_the_node_are_only_read_if_the_pod_has_them(tmp_path, monkeypatch):
+    kube = MemoryKube()
+    uses = [{"name": name, "resourceClaimName": name} for name in ("a", "b")]
+    spec = {"resourceClaims": uses, "containers": []}
+    pod = await kube.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, "ns")
+    agent = preparer(kube, tmp_path, pods=lambda _: pod)
+    await agent.restore()
+    await agent.prepare([await claim(kube, name, tflops="1") for name in ("c", "d", "a")])
+    read, parts = [], preparer_module.prepared_parts
+
+    def reading(one, gpus):
+        read.append(one.name)
+        return parts(one, gpus)
+
+    monkeypatch.setattr(preparer_module, "prepared_parts", reading)
+    await agent.prepare([await claim(kube, "b", tflops="1")])
+    assert read == ["a"]
+
+
+async def test_many_claims_are_read_over_few_connections(tmp_path):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    refs = [await claim(kube, f"c{n}", tflops="1") for n in range(40)]
+    reading = most = 0
+
+    async def slow(*_):
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await asyncio.sleep(0)
+        reading -= 1
+
+    kube.before["get"] = slow
+    await asyncio.gather(*(agent.prepare([ref]) for ref in refs))
+    assert len(agent.claims) == 40
+    assert most == preparer_module.READS_AT_ONCE

@@ -168,7 +168,7 @@ async def test_a_daemon_stays_under_a_claim_that_another_agent_prepared(tmp_path
         uid="c", namespace="ns", name="n", phase="PrepareCompleted", devices=(used,), cdi={}
     )
     await theirs.restore(nothing)
-    await theirs.change(lambda known: {**known, "c": claim})
+    await theirs.enter("c", lambda _: claim)
     deleted = Deleted()
     template = tmp_path / "pod.yaml"
     template.write_text(json.dumps(TEMPLATE))

@@ -1,14 +1,17 @@
 """The claims prepared on this node: in memory, in the checkpoint and in the CDI folder.
 
 All agents of a node share checkpoint and folder. A change is applied under their lock, to what the
-last one of them wrote. Changes that wait for the disk are written together.
+last one of them wrote. Changes that wait for the disk are written together, by one call of a
+thread: first the files of removed claims are deleted, then the checkpoint is written, then the
+files of new claims. A crash can leave an entry without its file, which the next start repairs, but
+no file without an entry.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -21,8 +24,8 @@ from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint, b
 
 Claims = Mapping[str, PreparedClaim]
 """By claim uid."""
-Change = Callable[[Claims], Claims]
-"""The next claims. Pure; raises a DrayError to change nothing."""
+Decide = Callable[[Claims], PreparedClaim]
+"""A claim's entry beside the other claims. Pure; raises a DrayError to change nothing."""
 LOCK_TIMEOUT_S: Final = 20.0
 """How long a call waits for another agent; below the kubelet's time-out of a call, 45 s."""
 
@@ -50,8 +53,8 @@ class PreparedClaims:
 
     @property
     def claims(self) -> Claims:
-        """As this agent knows them; another one may have changed them."""
-        return dict(self._claims)
+        """As this agent knows them; another one may have changed them. A change replaces it."""
+        return self._claims
 
     async def devices(self) -> set[str]:
         """The devices that claims use, whichever agent of the node prepared them. Raises
@@ -69,12 +72,21 @@ class PreparedClaims:
         """All claims but one."""
         return [claim for claim in self._claims.values() if claim.uid != uid]
 
-    async def change(self, change: Change) -> None:
-        """Apply a change and write it to the checkpoint.
+    async def enter(self, uid: str, decide: Decide) -> PreparedClaim:
+        """A claim's entry, with its CDI file; one that is there already stays.
 
-        Raises what ``change`` raises, LockHeldError, and OSError; then nothing has changed.
+        Raises what ``decide`` raises, LockHeldError, and OSError. If the CDI file can't be written,
+        the entry stays.
         """
-        own = _Queued(change)
+        own = _Queued(uid, decide)
+        await self._change(own)
+        return self._claims[uid] if own.entry is None else own.entry
+
+    async def remove(self, uid: str) -> None:
+        """Remove a claim's file, and its entry if there is one. Raises LockHeldError, OSError."""
+        await self._change(_Queued(uid))
+
+    async def _change(self, own: "_Queued") -> None:
         self._queue.append(own)
         async with self._busy:
             # Who waited before may have written this change with its own.
@@ -82,15 +94,6 @@ class PreparedClaims:
                 await self._write_queue()
         if own.error is not None:
             raise own.error
-
-    async def remove(self, uid: str) -> None:
-        """Remove a claim, if it is known.
-
-        The file is removed first: an entry without a file is repaired, a file without an entry is
-        not.
-        """
-        await asyncio.to_thread(self._cdi.remove, uid)
-        await self.change(lambda claims: {key: one for key, one in claims.items() if key != uid})
 
     async def write_file(self, claim: PreparedClaim) -> None:
         """Write a claim's CDI file if it is not there."""
@@ -139,9 +142,7 @@ class PreparedClaims:
             async with self._among_agents() as lock:
                 await self._refresh(lock)
                 queued = self._take_queue()
-                claims = _applied(self._claims, queued)
-                if claims != self._claims:
-                    await self._save(dict(claims), lock)
+                await self._save(_applied(self._claims, queued), lock, queued)
         except (DrayError, OSError) as error:
             for one in queued or self._take_queue():
                 one.error = one.error or error
@@ -168,11 +169,36 @@ class PreparedClaims:
             self.on_change()
         self._written = lock.counter
 
-    async def _save(self, claims: dict[str, PreparedClaim], lock: HeldLock | None) -> None:
-        counter = lock.raise_counter() if lock is not None else 0
-        await asyncio.to_thread(self._checkpoint.save, claims)
-        self._claims, self._written = claims, counter
-        self.on_change()
+    async def _save(
+        self,
+        claims: dict[str, PreparedClaim],
+        lock: HeldLock | None,
+        queued: Sequence["_Queued"] = (),
+    ) -> None:
+        """Write the checkpoint, and the files of what was queued."""
+        is_changed = not queued or claims != self._claims
+        counter = self._written
+        if is_changed and lock is not None:
+            counter = lock.raise_counter()
+        await asyncio.to_thread(self._write, claims, queued, is_changed)
+        if is_changed:
+            self._claims, self._written = claims, counter
+            self.on_change()
+
+    def _write(
+        self, claims: dict[str, PreparedClaim], queued: Sequence["_Queued"], is_changed: bool
+    ) -> None:
+        """Write to the disk. A claim whose file can't be removed stays in ``claims``."""
+        for one in queued:
+            if one.decide is not None or one.tries(self._cdi.remove, one.uid):
+                continue
+            if (entry := self._claims.get(one.uid)) is not None:
+                claims[one.uid] = entry
+        if is_changed:
+            self._checkpoint.save(claims)
+        for one in queued:
+            if one.entry is not None and claims.get(one.uid) is one.entry:
+                one.tries(self._cdi.write, one.uid, one.entry.cdi)
 
     @asynccontextmanager
     async def _exclusive(self) -> AsyncIterator[HeldLock | None]:
@@ -190,20 +216,36 @@ class PreparedClaims:
 
 @dataclass(slots=True, eq=False)
 class _Queued:
-    """A change that waits for the disk."""
+    """A change of one claim that waits for the disk. ``decide``: its entry; None: remove it."""
 
-    change: Change
+    uid: str
+    decide: Decide | None = None
+    entry: PreparedClaim | None = None
     error: DrayError | OSError | None = None
 
-
-def _applied(claims: Claims, queued: Sequence[_Queued]) -> Claims:
-    """The claims after all changes; one that raises a DrayError changes nothing."""
-    for one in queued:
+    def tries(self, write: Callable[..., None], *arguments: Any) -> bool:
+        """Write or remove its file; whether that succeeded. An error fails this change alone."""
         try:
-            claims = one.change(claims)
-        except DrayError as error:
-            one.error = error
-    return claims
+            write(*arguments)
+        except OSError as error:
+            self.error = error
+        return self.error is None
+
+
+def _applied(claims: Claims, queued: Sequence[_Queued]) -> dict[str, PreparedClaim]:
+    """The claims after all changes; one that raises a DrayError changes nothing."""
+    changed = dict(claims)
+    for one in queued:
+        if one.decide is None:
+            changed.pop(one.uid, None)
+        elif (known := changed.get(one.uid)) is not None:
+            one.entry = known  # by another agent of this node
+        else:
+            try:
+                changed[one.uid] = one.entry = one.decide(changed)
+            except DrayError as error:
+                one.error = error
+    return changed
 
 
 def _is_unknown(loaded: LoadedCheckpoint, cdi: CdiFolder) -> bool:

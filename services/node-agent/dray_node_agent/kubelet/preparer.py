@@ -21,7 +21,16 @@ from dray.api.errors import DrayError, PermanentError, TemporaryError
 from dray.api.names import TRACEPARENT
 from dray.kube.convert import claim_from
 from dray.kube.convert_pods import claim_names
-from dray.kube.ports import CLAIMS, PODS, Kube, KubeError, NotFoundError, NotServedError, Object
+from dray.kube.ports import (
+    CLAIMS,
+    PODS,
+    Kube,
+    KubeError,
+    NotFoundError,
+    NotServedError,
+    Object,
+    Resource,
+)
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray.telemetry import spans
@@ -45,6 +54,9 @@ REMEMBERED_UNPREPARES = 1024
 PATIENCE_S = 10.0
 """How long an error that may pass is retried here before the kubelet gets it: the kubelet itself
 retries only after 60 to 90 s."""
+READS_AT_ONCE = 8
+"""Reads of the API server at the same time: each has a connection, whose TLS handshake costs agent
+and server more than the read."""
 
 
 class NotReadyError(TemporaryError):
@@ -112,6 +124,7 @@ class Preparer:
         self._unprepared: OrderedDict[str, None] = OrderedDict()
         self._of_claim: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._reads = asyncio.Semaphore(READS_AT_ONCE)
         self._log = structlog.get_logger().bind(node=node)
         self.failures = 0
         """Claims that could not be prepared since the start."""
@@ -221,7 +234,6 @@ class Preparer:
                 obj, ref, span.traceparent, pod, await self._siblings(pod, ref.name) if pod else {}
             )
             done = await self._enter(asked)
-            await self._prepared_claims.write_file(done)
         took_us = int((self._clock.monotonic_s() - started_s) * 1e6)
         self._log.info("claim prepared", claim=f"{ref.namespace}/{ref.name}", uid=ref.uid)
         self._on_prepared(CompletedPreparation(done, self._clock.now_unix_s(), took_us))
@@ -241,7 +253,7 @@ class Preparer:
         if (known := self._pods(uid)) is not None:
             return known
         try:
-            pod = await self._kube.get(PODS, reserved[0].get("name", ""), namespace)
+            pod = await self._read(PODS, reserved[0].get("name", ""), namespace)
         except NotServedError:
             raise
         except NotFoundError:
@@ -251,11 +263,11 @@ class Preparer:
     async def _siblings(self, pod: Object, name: str) -> dict[str, tuple[ClaimPart, ...]]:
         """The CDI devices of the pod's other claims, by entry of ``spec.resourceClaims``."""
         entries = {entry: one for entry, one in claim_names(pod).items() if one != name}
-        namespace, inventory = pod["metadata"]["namespace"], self._known_inventory()
+        namespace, wanted = pod["metadata"]["namespace"], set(entries.values())
         prepared = {
-            claim.name: prepared_parts(claim, inventory.published_gpus)
+            claim.name: prepared_parts(claim, self._known_inventory().published_gpus)
             for claim in self.claims.values()
-            if claim.namespace == namespace
+            if claim.name in wanted and claim.namespace == namespace
         }
         found: dict[str, tuple[ClaimPart, ...]] = {}
         for entry, one in entries.items():
@@ -264,7 +276,7 @@ class Preparer:
 
     async def _parts(self, namespace: str, name: str) -> tuple[ClaimPart, ...]:
         try:
-            claim = claim_from(await self._kube.get(CLAIMS, name, namespace))
+            claim = claim_from(await self._read(CLAIMS, name, namespace))
             gpus = self._known_inventory().published_gpus
             return claim_parts(claim, device_uses(claim, claim.uid, self._node, gpus))
         except NotServedError:
@@ -274,7 +286,7 @@ class Preparer:
 
     async def _fetch(self, ref: ClaimRef) -> tuple[Object, Claim]:
         try:
-            obj = await self._kube.get(CLAIMS, ref.name, ref.namespace)
+            obj = await self._read(CLAIMS, ref.name, ref.namespace)
         except NotServedError:
             raise  # Whether the claim exists is unknown.
         except NotFoundError as error:
@@ -283,6 +295,10 @@ class Preparer:
             ) from error
         return obj, claim_from(obj)
 
+    async def _read(self, resource: Resource, name: str, namespace: str) -> Object:
+        async with self._reads:
+            return await self._kube.get(resource, name, namespace)
+
     def _known_inventory(self) -> NodeInventory:
         inventory = self._inventory()
         if inventory is None:
@@ -290,7 +306,7 @@ class Preparer:
         return inventory
 
     async def _enter(self, asked: PrepareRequest) -> PreparedClaim:
-        """Write the claim's entry, if its devices have capacity left."""
+        """Write the claim's entry and its CDI file, if its devices have capacity left."""
         try:
             return await self._try_to_enter(asked)
         except DeviceFullError:
@@ -299,21 +315,13 @@ class Preparer:
             return await self._try_to_enter(asked)
 
     async def _try_to_enter(self, asked: PrepareRequest) -> PreparedClaim:
-        entered: list[PreparedClaim] = []
-        uid = asked.ref.uid
-
-        def enter(claims: Claims) -> Claims:
-            if (known := claims.get(uid)) is not None:
-                entered.append(known)  # by another agent of this node
-                return claims
+        def decide(claims: Claims) -> PreparedClaim:
             decided = self._decide(asked, tuple(claims.values()))
             if isinstance(decided, Refusal):
                 raise (DeviceFullError if decided.full else NotPreparedError)(decided.why)
-            entered.append(decided)
-            return {**claims, uid: decided}
+            return decided
 
-        await self._prepared_claims.change(enter)
-        return entered[0]
+        return await self._prepared_claims.enter(asked.ref.uid, decide)
 
     def _decide(
         self, asked: PrepareRequest, held: tuple[PreparedClaim, ...]
@@ -374,7 +382,7 @@ class Preparer:
         """Whether the API server has this claim, allocated."""
         obj: Object | None
         try:
-            obj = await self._kube.get(CLAIMS, entry.name, entry.namespace)
+            obj = await self._read(CLAIMS, entry.name, entry.namespace)
         except NotServedError:
             raise  # Whether the claim exists is unknown.
         except NotFoundError:
