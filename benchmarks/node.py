@@ -3,7 +3,7 @@
 Pods run as containers on one node with eight simulated GPUs, one after the other unless it says
 otherwise. The node-agent is a process of its own; CPU time is the process's, as the kernel counts
 it. ``prepare`` is what the agent takes from the kubelet's call to its answer, with the checkpoint
-on the disk.
+on the disk. Exit code 1: a figure is above its limit, which holds on 2 cores that do nothing else.
 """
 
 import asyncio
@@ -38,12 +38,29 @@ from dray.messages.events import ClaimPrepared
 from dray_sandbox.layout import SimulatedNode, StackOptions
 from dray_sandbox.stack import Stack
 from tools.retry import connect_with_retries
+from tools.rolling_update import start_second_agent
 
 POOL: Final = "my-gpu-pool"
 NODE: Final = "sim-1"
 AGENT: Final = f"node-agent-{NODE}"
 GPUS: Final = 8
+LIMITS: Final[dict[str, dict[str, float]]] = {
+    "prepare 8 devices, ms": {"p50": 5.0, "p99": 20.0},
+    "100 pods at once, CPU of the agent until the last started, s": {"": 1.0},
+    "idle agent, percent of a core": {"": 2.0},
+    "agent, MiB at most": {"": 110.0},
+    "health event → taint, ms": {"p50": 1000.0},
+    "agent started → socket, ms": {"": 1000.0},
+    "created during a rolling update → started, the slowest, ms": {"": 5000.0},
+    "created while there is no agent → started, ms": {"": 5000.0},
+    "reboot: agent registered → last of 8 pods started, ms": {"": 10_000.0},
+    "joining node: agent registered → published, ms": {"": 300.0},
+    "joining node: agent registered → first pod started, ms": {"": 5000.0},
+}
+"""The most that figures may be; an empty key: the only figure of a row."""
 _WITHIN_S: Final = 300.0
+_CREATE_EVERY_S: Final = 0.25
+"""How often a pod is created during a rolling update."""
 
 
 @dataclass(slots=True)
@@ -108,13 +125,22 @@ class Bench:
 
     async def run(self, *pods: Object) -> list[float]:
         """Create pods at once, and delete them; milliseconds until each of them ran."""
+        started_ms = await self.start(*pods)
+        await self.delete(*pods)
+        return started_ms
+
+    async def start(self, *pods: Object) -> list[float]:
+        """Create pods at once; milliseconds until each of them ran."""
         names = [pod["metadata"]["name"] for pod in pods]
         began_s = time.monotonic()
         await asyncio.gather(*(self.kube.create(PODS, pod, "default") for pod in pods))
         await self.until(lambda: all(name in self.started_s for name in names))
-        for name in names:
-            await self.kube.delete(PODS, name, "default", grace_period_s=0)
         return [(self.started_s[name] - began_s) * 1000 for name in names]
+
+    async def delete(self, *pods: Object) -> None:
+        """Delete pods without a grace period."""
+        for pod in pods:
+            await self.kube.delete(PODS, pod["metadata"]["name"], "default", grace_period_s=0)
 
     def agent_pid(self) -> int:
         """The node-agent itself, which the process that entered its node has started."""
@@ -209,12 +235,7 @@ async def measure(samples: int, burst: int, idle_s: float) -> dict[str, Any]:
         found["prepare 8 devices, ms"] = percentiles(await made.preparations("gpus-", samples))
         found["created → started, 8 GPUs, ms"] = percentiles(with_gpus)
         found["created → started, no GPU, ms"] = percentiles(without)
-        before_s = made.agent_cpu_s()
-        started_ms = await made.run(*(pod(f"burst-{number}", 1) for number in range(burst)))
-        burst_ms = await made.preparations("burst-", burst)
-        found[f"{burst} pods at once, last started, ms"] = max(started_ms)
-        found[f"{burst} pods at once, CPU of the agent, s"] = made.agent_cpu_s() - before_s
-        found[f"{burst} pods at once, prepare, ms"] = percentiles(burst_ms)
+        found |= await _burst(made, burst)
         await asyncio.sleep(5.0)
         before_s = made.agent_cpu_s()
         await asyncio.sleep(idle_s)
@@ -222,10 +243,33 @@ async def measure(samples: int, burst: int, idle_s: float) -> dict[str, Any]:
         found["agent, MiB at most"] = made.agent_mib("VmHWM")
         found["health event → taint, ms"] = percentiles([await _health(made) for _ in range(5)])
         found |= await _restart(made)
+        found |= await _rolling_update(made)
         found |= await _born_meanwhile(made)
         found |= await _reboot(made)
         found |= await _join(made)
     return found
+
+
+async def _burst(made: Bench, count: int) -> Mapping[str, Any]:
+    """Create many pods at once, then delete them."""
+    pods = [pod(f"burst-{number}", 1) for number in range(count)]
+    at_once, before_s = f"{count} pods at once", made.agent_cpu_s()
+    started_ms = await made.start(*pods)
+    started_cpu_s = made.agent_cpu_s() - before_s
+    prepared_ms = await made.preparations("burst-", count)
+    await made.delete(*pods)
+    checkpoint = made.stack.nodes_directory / NODE / "dray" / "node-agent" / "checkpoint.json"
+
+    async def is_empty() -> bool:
+        return not json.loads(checkpoint.read_text())["data"]["claims"]
+
+    await _until(is_empty, time.monotonic())
+    return {
+        f"{at_once}, last started, ms": max(started_ms),
+        f"{at_once}, prepare, ms": percentiles(prepared_ms),
+        f"{at_once}, CPU of the agent until the last started, s": started_cpu_s,
+        f"{at_once}, CPU of the agent until all ended, s": made.agent_cpu_s() - before_s,
+    }
 
 
 async def _health(made: Bench) -> float:
@@ -261,9 +305,37 @@ async def _restart(made: Bench) -> Mapping[str, float]:
     }
 
 
+async def _rolling_update(made: Bench) -> Mapping[str, float]:
+    """Create pods, while the agent is replaced as by a DaemonSet with ``maxSurge: 1``."""
+    created_s, is_over = dict[str, float](), asyncio.Event()
+
+    async def create() -> None:
+        while not is_over.is_set():
+            name = f"update-{len(created_s)}"
+            created_s[name] = time.monotonic()
+            await made.kube.create(PODS, pod(name, 1), "default")
+            await asyncio.sleep(_CREATE_EVERY_S)
+
+    creating = asyncio.create_task(create())
+    new = await start_second_agent(made.stack, AGENT)
+    await made.stack.runner.stop(AGENT)
+    await asyncio.sleep(1.0)
+    is_over.set()
+    await creating
+    await made.until(lambda: created_s.keys() <= made.started_s.keys())
+    await made.delete(*(pod(name, 1) for name in created_s))
+    await made.stack.restart(AGENT)
+    await made.stack.runner.stop(new)
+    took_ms = [(made.started_s[name] - began_s) * 1000 for name, began_s in created_s.items()]
+    return {
+        "created during a rolling update, pods": float(len(created_s)),
+        "created during a rolling update → started, the slowest, ms": max(took_ms),
+    }
+
+
 async def _born_meanwhile(made: Bench) -> Mapping[str, float]:
-    """A pod that is created while the node has no agent: the old one has ended, as at an update
-    without overlap, and the new one starts."""
+    """A pod that is created while the node has no agent: the old one has ended, and the new one
+    starts."""
     await made.stack.runner.stop(AGENT)
     created_s = time.monotonic()
     await made.kube.create(PODS, pod("meanwhile", 1), "default")
@@ -271,7 +343,7 @@ async def _born_meanwhile(made: Bench) -> Mapping[str, float]:
     await made.until(lambda: "meanwhile" in made.started_s)
     await made.kube.delete(PODS, "meanwhile", "default", grace_period_s=0)
     took_ms = (made.started_s["meanwhile"] - created_s) * 1000
-    return {"created while the agent is replaced → started, ms": took_ms}
+    return {"created while there is no agent → started, ms": took_ms}
 
 
 async def _reboot(made: Bench) -> Mapping[str, float]:
@@ -332,15 +404,27 @@ def main(samples: int, burst: int, idle_s: float, output: str) -> None:
     """Measure a node with a real kubelet."""
     load = os.getloadavg()[0]
     found = asyncio.run(measure(samples, burst, idle_s))
+    rows = {what: one if isinstance(one, dict) else {"": one} for what, one in found.items()}
+    above = [
+        f"{what} {name}".strip()
+        for what, limits in LIMITS.items()
+        for name, most in limits.items()
+        if what in rows and rows[what][name] > most
+    ]
     if output == "json":
-        figures = {"machine": machine(), "load": load, "figures": found}
+        figures = {"machine": machine(), "load": load, "above": above, "figures": found}
         click.echo(json.dumps(figures, indent=2))
-        return
-    click.echo(f"{machine()}, load {load:.1f}\n")
-    for what, value in found.items():
-        shown = value if isinstance(value, dict) else {"": value}
-        parts = "   ".join(f"{name} {one:.6g}".strip() for name, one in shown.items())
-        click.echo(f"  {what:<45} {parts}")
+    else:
+        click.echo(f"{machine()}, load {load:.1f}\n")
+        for what, shown in rows.items():
+            parts = "   ".join(f"{name} {one:.6g}".strip() for name, one in shown.items())
+            limits = ", ".join(
+                f"{name} {most:g}".strip() for name, most in LIMITS.get(what, {}).items()
+            )
+            click.echo(f"  {what:<62} {parts}" + (f"   (at most {limits})" if limits else ""))
+        if above:
+            click.echo(f"\nabove the limit: {'; '.join(above)}")
+    raise SystemExit(bool(above))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ Claims are allocated by the test itself, so that nothing but the node is at work
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import secrets
 import shutil
@@ -21,8 +20,6 @@ from tests.conformance.stand import NAMESPACE, Stand
 from dray.api.names import DRIVER
 from dray.kube.ports import CLAIMS, EVENTS, PODS, SLICES, NotFoundError, Object
 from dray_sandbox.controlplane.build import find_kubectl
-from dray_sandbox.paths import free_port
-from dray_sandbox.probes import answers
 
 NODE = "sim-1"
 GPUS = 4
@@ -217,21 +214,6 @@ class NodeStand(Stand):
             return sorted(self.checkpoint()) == wanted == self.cdi_files()
 
         await self.until(clean, f"prepared are {wanted}, not {sorted(self.checkpoint())}")
-
-    async def second_agent(self) -> str:
-        """Start another node-agent for the node, as a rolling update does; its name."""
-        runner, port = self.stack.runner, free_port()
-        health = f"http://127.0.0.1:{port}/readyz"
-        old = runner.program(AGENT)
-        new = dataclasses.replace(
-            old,
-            name=f"{AGENT}-new",
-            environment={**old.environment, "DRAY_HEALTH__PORT": str(port)},
-            ready=answers(health),
-            health_url=health,
-        )
-        await runner.start(new)
-        return new.name
 
     async def reboot(self) -> None:
         """All processes of the node end at once; what is in memory, sockets and CDI files, is

@@ -8,6 +8,7 @@ import random
 from tests.conformance.kubelet.node_stand import AGENT, FAILED, GPUS, ON_BOTH, NodeStand
 
 from dray.kube.ports import PODS
+from tools.rolling_update import start_second_agent
 
 pytestmark = ON_BOTH
 
@@ -72,7 +73,7 @@ async def test_no_preparation_fails_during_a_rolling_update(node: NodeStand) -> 
     names = ["overlap", "ending", "after"]
     for index, name in enumerate(names, start=1):
         await node.claim(name, [index])
-    new = await node.second_agent()
+    new = await start_second_agent(node.stack, AGENT)
     await node.run_pod(names[0], names[0])
     await asyncio.gather(node.stack.runner.stop(AGENT), node.run_pod(names[1], names[1]))
     await node.run_pod(names[2], names[2])

@@ -1,0 +1,23 @@
+"""What a rolling update of node-agents does to one node, with ``maxSurge: 1``."""
+
+import dataclasses
+
+from dray_sandbox.paths import free_port
+from dray_sandbox.probes import answers
+from dray_sandbox.stack import Stack
+
+
+async def start_second_agent(stack: Stack, agent: str) -> str:
+    """Start another node-agent beside one of the stack, and wait until it is ready; its name."""
+    runner, port = stack.runner, free_port()
+    health = f"http://127.0.0.1:{port}/readyz"
+    old = runner.program(agent)
+    new = dataclasses.replace(
+        old,
+        name=f"{agent}-new",
+        environment={**old.environment, "DRAY_HEALTH__PORT": str(port)},
+        ready=answers(health),
+        health_url=health,
+    )
+    await runner.start(new)
+    return new.name
