@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 
 from dray.api.claims import AllocatedDevice, Claim
@@ -69,14 +70,14 @@ class DeviceFullError(NotPreparedError):
     """A device has no capacity left besides the claims that are prepared on it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClaimedDevice:
     """All allocation results of a claim on one device."""
 
     published: PublishedGpu
     results: tuple[AllocatedDevice, ...]
 
-    @property
+    @cached_property
     def consumed(self) -> dict[str, Quantity]:
         """The sum of the results' consumed capacity."""
         return {
@@ -292,25 +293,30 @@ def _by_container(wanted: Sequence[ClaimedDevice], claim: Claim) -> dict[str, li
 
     A GPU that several containers share is in each of their lists, with their results.
     """
+    containers = _containers(claim)
+    if not containers:
+        return {"": list(wanted)} if wanted else {}
     parts: dict[str, list[ClaimedDevice]] = {}
     for use in wanted:
         results: dict[str, list[AllocatedDevice]] = {}
         for result in use.results:
-            results.setdefault(_container_of(result, claim), []).append(result)
+            container = containers.get(base_request(result.request), "")
+            results.setdefault(container, []).append(result)
         for container, own in results.items():
             parts.setdefault(container, []).append(ClaimedDevice(use.published, tuple(own)))
     return parts
 
 
-def _container_of(result: AllocatedDevice, claim: Claim) -> str:
-    request = base_request(result.request)
+def _containers(claim: Claim) -> dict[str, str]:
+    """The container of each request that belongs to one alone; the first configuration counts."""
+    found: dict[str, str] = {}
     for config in claim.allocation.config if claim.allocation else ():
         if config.driver != DRIVER or config.parameters.get("kind") not in SHARE_CONFIG_KINDS:
             continue
-        container = config.parameters.get(CONTAINER_FIELD)
-        if container and request in map(base_request, config.requests):
-            return str(container)
-    return ""
+        if container := config.parameters.get(CONTAINER_FIELD):
+            for request in config.requests:
+                found.setdefault(base_request(request), str(container))
+    return found
 
 
 def _prepared_devices(use: ClaimedDevice, cdi_id: str) -> tuple[PreparedDevice, ...]:
@@ -333,7 +339,9 @@ def _prepared_devices(use: ClaimedDevice, cdi_id: str) -> tuple[PreparedDevice, 
 
 
 def _consumed(result: AllocatedDevice, name: str, full: Quantity) -> Quantity:
-    text = result.consumed.get(name, result.consumed.get(qualified(name)))
+    text = result.consumed.get(name)
+    if text is None:
+        text = result.consumed.get(qualified(name))
     return full if text is None else parse_quantity(text)
 
 

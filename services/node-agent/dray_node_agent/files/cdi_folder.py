@@ -5,6 +5,8 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
+
 from dray_node_agent.decisions.cdi import CLASS, VENDOR, Spec
 from dray_node_agent.files.atomic_files import remove_unfinished, write_atomically
 
@@ -30,12 +32,12 @@ class CdiFolder:
 
     def write(self, claim_uid: str, spec: Spec) -> None:
         """Write a claim's file, unless it exists with the same content. Raises CdiFolderError."""
-        text = json.dumps(spec, indent=2, sort_keys=True) + "\n"
+        content = msgspec.json.format(msgspec.json.encode(spec, order="sorted")) + b"\n"
         path = self.path(claim_uid)
         try:
-            if not path.exists() or path.read_bytes() != text.encode():
+            if not path.exists() or path.read_bytes() != content:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, text.encode(), mode=0o644, sync=False)
+                write_atomically(path, content, mode=0o644, sync=False)
         except OSError as error:
             raise CdiFolderError(
                 f"the CDI folder {self._folder} can't be written: {error.strerror or error}; the "
