@@ -4,16 +4,17 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.left_out import only_where_taints_are_kept
+from tests.conformance.left_out import only_where, only_where_taints_are_kept
 from tests.conformance.path_a.conftest import (
     BIG,
     CARDS,
     EXAMPLE,
+    POLICY,
     SMALL,
     gone_after,
     until_untainted,
@@ -25,6 +26,7 @@ from dray.kube.ports import (
     CLAIMS,
     EVENTS,
     PODS,
+    POLICIES,
     POOLS,
     SLICES,
     TEMPLATES,
@@ -94,6 +96,41 @@ async def test_shares_are_given_out_until_the_cards_are_full(
         await stand.kube.delete(PODS, made.pop(0), NAMESPACE)
         await stand.running("too-many")
         await _nothing_is_oversold(stand)
+
+
+async def test_a_pod_shares_the_card_in_use_if_its_pool_packs(
+    stand: Stand, keeps: ClusterObserved
+) -> None:
+    """kube-scheduler takes the first card that fits; without an order that is the emptied one."""
+    only_where(keeps.consumable_capacity, "cards are not shared")
+    async with placed_by(stand, "CompactFirst"), gone_after(stand) as made:
+        made += ["emptied", "stays", "lands"]
+        for name in made[:2]:
+            await stand.submit(name, BIG, vram_request="30Gi")
+            await stand.running(name)
+        in_use = await _card_of(stand, "stays")
+        assert in_use != await _card_of(stand, "emptied")
+        await stand.delete("emptied")
+        await stand.until(lambda: _is_at(stand, in_use, 0), "the card in use comes first")
+        await stand.submit("lands", BIG, vram_request="5Gi")
+        await stand.running("lands")
+        assert await _card_of(stand, "lands") == in_use
+
+
+async def test_a_pod_gets_an_empty_card_if_its_pool_spreads(
+    stand: Stand, keeps: ClusterObserved
+) -> None:
+    """Without an order, kube-scheduler would take the same card again."""
+    only_where(keeps.consumable_capacity, "cards are not shared")
+    async with placed_by(stand, "LowLoadFirst"), gone_after(stand) as made:
+        made += ["stays", "lands"]
+        await stand.submit("stays", BIG, vram_request="5Gi")
+        await stand.running("stays")
+        in_use = await _card_of(stand, "stays")
+        await stand.until(lambda: _is_at(stand, in_use, -1), "the card in use comes last")
+        await stand.submit("lands", BIG, vram_request="5Gi")
+        await stand.running("lands")
+        assert await _card_of(stand, "lands") != in_use
 
 
 async def test_the_doctor_says_whether_cards_are_shared(
@@ -222,6 +259,28 @@ async def test_the_allocator_wrote_nothing_about_any_of_it(stand: Stand) -> None
             if not delivered.pending:
                 break
         assert [record for record in records if not isinstance(record, Opened)] == []
+
+
+@contextlib.asynccontextmanager
+async def placed_by(stand: Stand, mode: str) -> AsyncIterator[None]:
+    """Pools have this placement for the length of the block."""
+    await stand.kube.patch(POLICIES, POLICY, {"spec": {"placement": {"mode": mode}}})
+    try:
+        yield
+    finally:
+        await stand.kube.patch(POLICIES, POLICY, {"spec": {"placement": None}})
+
+
+async def _card_of(stand: Stand, pod: str) -> str:
+    (result,) = results_of(await _claim(stand, pod))
+    return str(result["device"])
+
+
+async def _is_at(stand: Stand, card: str, index: int) -> bool:
+    """Whether the node of the big pool publishes the card there."""
+    listed = await stand.kube.list(SLICES, field_selector="spec.nodeName=sim-1")
+    order = [device["name"] for part in listed.objects for device in part["spec"]["devices"]]
+    return bool(order) and order[index] == card
 
 
 async def _claim(stand: Stand, pod: str) -> Object:
