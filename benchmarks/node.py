@@ -251,7 +251,16 @@ async def measure(samples: int, burst: int, idle_s: float) -> dict[str, Any]:
 
 
 async def _burst(made: Bench, count: int) -> Mapping[str, Any]:
-    """Create many pods at once, then delete them."""
+    """Create many pods at once, then delete them; first the same without GPUs."""
+    without = [pod(f"none-{number}", 0) for number in range(count)]
+    without_ms = await made.run(*without)
+    names = {one["metadata"]["name"] for one in without}
+
+    async def are_gone() -> bool:
+        left = (await made.kube.list(PODS, "default")).objects
+        return not names & {one["metadata"]["name"] for one in left}
+
+    await _until(are_gone, time.monotonic())
     pods = [pod(f"burst-{number}", 1) for number in range(count)]
     at_once, before_s = f"{count} pods at once", made.agent_cpu_s()
     started_ms = await made.start(*pods)
@@ -265,6 +274,7 @@ async def _burst(made: Bench, count: int) -> Mapping[str, Any]:
 
     await _until(is_empty, time.monotonic())
     return {
+        f"{at_once}, no GPU, last started, ms": max(without_ms),
         f"{at_once}, last started, ms": max(started_ms),
         f"{at_once}, prepare, ms": percentiles(prepared_ms),
         f"{at_once}, CPU of the agent until the last started, s": started_cpu_s,

@@ -8,7 +8,7 @@ from dray_sandbox.stack import Stack
 
 
 async def start_second_agent(stack: Stack, agent: str) -> str:
-    """Start another node-agent beside one of the stack, and wait until it is ready; its name."""
+    """Start another node-agent for the node of one, and wait until it is ready; its name."""
     runner, port = stack.runner, free_port()
     health = f"http://127.0.0.1:{port}/readyz"
     old = runner.program(agent)

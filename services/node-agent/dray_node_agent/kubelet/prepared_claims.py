@@ -25,7 +25,7 @@ from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint, b
 Claims = Mapping[str, PreparedClaim]
 """By claim uid."""
 Decide = Callable[[Claims], PreparedClaim]
-"""A claim's entry beside the other claims. Pure; raises a DrayError to change nothing."""
+"""A claim's entry, given the other claims. Pure; raises a DrayError to change nothing."""
 LOCK_TIMEOUT_S: Final = 20.0
 """How long a call waits for another agent; below the kubelet's time-out of a call, 45 s."""
 
