@@ -1,4 +1,4 @@
-"""Readiness checks: whether a URL answers, a socket accepts, a process listens on a port."""
+"""Readiness checks: whether a URL or a socket answers, a process listens on a port."""
 
 import asyncio
 import contextlib
@@ -16,6 +16,7 @@ _DNS_QUERY = bytes([0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0])
 """A header (RFC 1035, 4.1.1): an id, recursion desired, one question."""
 _DNS_ADDRESS = bytes([0, 0, 1, 0, 1])
 """The end of a question: the root, type A, class IN."""
+_CRI_VERSION = "/runtime.v1.RuntimeService/Version"
 _SOCKETS = Path("/proc/net/tcp")
 _LISTEN = "0A"
 """The state of a listening socket in that table."""
@@ -50,17 +51,18 @@ def answers(
     return check
 
 
-def accepts_connections(path: Path) -> Callable[[], Awaitable[bool]]:
-    """A check that a process accepts connections to a Unix socket."""
+def runs_containers(path: Path) -> Callable[[], Awaitable[bool]]:
+    """A check that a container runtime answers on a Unix socket, by the CRI method ``Version``;
+    containerd accepts connections earlier, and a kubelet that then starts ends."""
 
     async def check() -> bool:
-        try:
-            _, writer = await asyncio.open_unix_connection(str(path))
-        except OSError:
-            return False
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        import grpc  # Only real nodes need it.
+
+        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+            try:
+                await channel.unary_unary(_CRI_VERSION)(b"", timeout=2.0)
+            except grpc.aio.AioRpcError:
+                return False
         return True
 
     return check

@@ -16,7 +16,7 @@ from dray_sandbox.node.configuration import (
 from dray_sandbox.node.machine import MachinePlan
 from dray_sandbox.node.network import API_NAMES, ClusterNetwork
 from dray_sandbox.node.programs import NodePrograms
-from dray_sandbox.probes import accepts_connections, answers, resolves
+from dray_sandbox.probes import answers, resolves, runs_containers
 from dray_sandbox.processes import ProcessSpec, Ready
 
 NETWORK = "network"
@@ -109,7 +109,7 @@ def containerd(plan: MachinePlan, programs: NodePrograms, configuration: Path) -
         argv=_inside(plan, programs.containerd, f"--config={configuration}"),
         # When containerd starts again, it looks for the shims' program there alone.
         environment={"PATH": f"{Path(programs.shim).parent}{os.pathsep}{os.environ['PATH']}"},
-        ready=accepts_connections(Path(plan.directory) / CONTAINERD_SOCKET.lstrip("/")),
+        ready=runs_containers(Path(plan.directory) / CONTAINERD_SOCKET.lstrip("/")),
         order=_INSIDE_ORDER,
     )
 
