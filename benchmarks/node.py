@@ -223,31 +223,35 @@ async def bench() -> AsyncIterator[Bench]:
             await kube.close()
 
 
-async def measure(samples: int, burst: int, idle_s: float) -> dict[str, Any]:
-    """All figures."""
-    found: dict[str, Any] = {}
+async def measure(samples: int, burst: int, idle_s: float) -> AsyncIterator[Mapping[str, Any]]:
+    """All figures, in parts."""
     async with bench() as made:
         await made.run(pod("warm-up", GPUS))
         with_gpus, without = list[float](), list[float]()
         for number in range(samples):
             with_gpus += await made.run(pod(f"gpus-{number}", GPUS))
             without += await made.run(pod(f"plain-{number}", 0))
-        found["prepare 8 devices, ms"] = percentiles(await made.preparations("gpus-", samples))
-        found["created → started, 8 GPUs, ms"] = percentiles(with_gpus)
-        found["created → started, no GPU, ms"] = percentiles(without)
-        found |= await _burst(made, burst)
-        await asyncio.sleep(5.0)
-        before_s = made.agent_cpu_s()
-        await asyncio.sleep(idle_s)
-        found["idle agent, percent of a core"] = (made.agent_cpu_s() - before_s) / idle_s * 100
-        found["agent, MiB at most"] = made.agent_mib("VmHWM")
-        found["health event → taint, ms"] = percentiles([await _health(made) for _ in range(5)])
-        found |= await _restart(made)
-        found |= await _rolling_update(made)
-        found |= await _born_meanwhile(made)
-        found |= await _reboot(made)
-        found |= await _join(made)
-    return found
+        yield {
+            "prepare 8 devices, ms": percentiles(await made.preparations("gpus-", samples)),
+            "created → started, 8 GPUs, ms": percentiles(with_gpus),
+            "created → started, no GPU, ms": percentiles(without),
+        }
+        yield await _burst(made, burst)
+        yield await _idle(made, idle_s)
+        taken_ms = [await _health(made) for _ in range(5)]
+        yield {"health event → taint, ms": percentiles(taken_ms)}
+        for part in (_restart, _rolling_update, _born_meanwhile, _reboot, _join):
+            yield await part(made)
+
+
+async def _idle(made: Bench, idle_s: float) -> Mapping[str, float]:
+    await asyncio.sleep(5.0)
+    before_s = made.agent_cpu_s()
+    await asyncio.sleep(idle_s)
+    return {
+        "idle agent, percent of a core": (made.agent_cpu_s() - before_s) / idle_s * 100,
+        "agent, MiB at most": made.agent_mib("VmHWM"),
+    }
 
 
 async def _burst(made: Bench, count: int) -> Mapping[str, Any]:
@@ -412,29 +416,39 @@ async def _until(is_so: Callable[[], Awaitable[bool]], began_s: float) -> float:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def main(samples: int, burst: int, idle_s: float, output: str) -> None:
     """Measure a node with a real kubelet."""
-    load = os.getloadavg()[0]
-    found = asyncio.run(measure(samples, burst, idle_s))
-    rows = {what: one if isinstance(one, dict) else {"": one} for what, one in found.items()}
+    load, found = os.getloadavg()[0], dict[str, Any]()
+    if output == "text":
+        click.echo(f"{machine()}, load {load:.1f}\n")
+
+    async def collect() -> None:
+        async for part in measure(samples, burst, idle_s):
+            found.update(part)
+            if output == "text":
+                click.echo("\n".join(_row(what, value) for what, value in part.items()))
+
+    asyncio.run(collect())
     above = [
         f"{what} {name}".strip()
         for what, limits in LIMITS.items()
         for name, most in limits.items()
-        if what in rows and rows[what][name] > most
+        if what in found and _named(found[what])[name] > most
     ]
     if output == "json":
         figures = {"machine": machine(), "load": load, "above": above, "figures": found}
         click.echo(json.dumps(figures, indent=2))
-    else:
-        click.echo(f"{machine()}, load {load:.1f}\n")
-        for what, shown in rows.items():
-            parts = "   ".join(f"{name} {one:.6g}".strip() for name, one in shown.items())
-            limits = ", ".join(
-                f"{name} {most:g}".strip() for name, most in LIMITS.get(what, {}).items()
-            )
-            click.echo(f"  {what:<62} {parts}" + (f"   (at most {limits})" if limits else ""))
-        if above:
-            click.echo(f"\nabove the limit: {'; '.join(above)}")
+    elif above:
+        click.echo(f"\nabove the limit: {'; '.join(above)}")
     raise SystemExit(bool(above))
+
+
+def _named(value: Any) -> dict[str, float]:
+    return value if isinstance(value, dict) else {"": value}
+
+
+def _row(what: str, value: Any) -> str:
+    parts = "   ".join(f"{name} {one:.6g}".strip() for name, one in _named(value).items())
+    limits = ", ".join(f"{name} {most:g}".strip() for name, most in LIMITS.get(what, {}).items())
+    return f"  {what:<62} {parts}" + (f"   (at most {limits})" if limits else "")
 
 
 if __name__ == "__main__":
