@@ -17,6 +17,8 @@ _DNS_QUERY = bytes([0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0])
 _DNS_ADDRESS = bytes([0, 0, 1, 0, 1])
 """The end of a question: the root, type A, class IN."""
 _CRI_VERSION = "/runtime.v1.RuntimeService/Version"
+_OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+"""A connection that failed is not tried again for seconds, by channels that share it."""
 _SOCKETS = Path("/proc/net/tcp")
 _LISTEN = "0A"
 """The state of a listening socket in that table."""
@@ -58,7 +60,7 @@ def runs_containers(path: Path) -> Callable[[], Awaitable[bool]]:
     async def check() -> bool:
         import grpc  # Only real nodes need it.
 
-        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+        async with grpc.aio.insecure_channel(f"unix:{path}", options=_OWN_CONNECTION) as channel:
             try:
                 await channel.unary_unary(_CRI_VERSION)(b"", timeout=2.0)
             except grpc.aio.AioRpcError:
