@@ -10,6 +10,7 @@ from dray.kube.memory import MemoryKube
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import CLAIMS, PODS, KubeUnavailableError, NotServedError, RefusedError
 from dray.runtime.clock import ManualClock
+from dray_node_agent.decisions.claim_devices import prepared_parts
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState
 from dray_node_agent.files import atomic_files, cdi_folder, checkpoint
 from dray_node_agent.files.cdi_folder import CdiFolder
@@ -316,11 +317,11 @@ async def test_other_claims_of_the_node_are_only_read_if_the_pod_has_them(tmp_pa
     agent = preparer(kube, tmp_path, pods=lambda _: pod)
     await agent.restore()
     await agent.prepare([await claim(kube, name, tflops="1") for name in ("c", "d", "a")])
-    read, parts = [], preparer_module.prepared_parts
+    read = []
 
     def reading(one, gpus):
         read.append(one.name)
-        return parts(one, gpus)
+        return prepared_parts(one, gpus)
 
     monkeypatch.setattr(preparer_module, "prepared_parts", reading)
     await agent.prepare([await claim(kube, "b", tflops="1")])
