@@ -15,6 +15,7 @@ from dray_allocator.cycle.step import Step
 from dray_allocator.state import pending_allocations
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.facts import GONE_KEPT_S
+from dray_allocator.state.state import AllocatorState, BusyDomains
 from dray_allocator.values.events import Continue
 
 
@@ -149,12 +150,73 @@ def test_many_domains_take_their_steps_after_several_events(make_world, monkeypa
     world.state.ticks += 1
     for domain in world.state.domains.values():
         domain.ticked = True
-        world.state.index.busy[domain.name] = None
+        world.state.busy_domains.add(domain)
     while not taken or world.state.unfinished:
         taken.append([])
         handle(world.state, Continue())
     assert [len(names) for names in taken] == [8, 8, 8, 6]
     assert [name for names in taken for name in names] == list(world.state.domains)
+
+
+def test_a_step_looks_at_no_more_domains_than_take_it(make_world, monkeypatch):
+    """With a thousand pools, a tick would look at all of them after each of its many parts."""
+    pools = tuple(f"pool-{number}" for number in range(100))
+    world = make_world(pools=pools).open()
+    state, looks = world.state, 0
+    ready = AllocatorState.ready
+
+    def counted(self: AllocatorState, domain: SchedulingDomain) -> bool:
+        nonlocal looks
+        looks += 1
+        return ready(self, domain)
+
+    for domain in state.domains.values():
+        domain.ticked = True
+        state.busy_domains.add(domain)
+    monkeypatch.setattr(AllocatorState, "ready", counted)
+    core.handle(state, Continue())
+    while state.is_postponed:
+        looks = 0
+        core.handle(state, Continue())
+        assert looks <= 2 * (core._DOMAINS_AT_ONCE + 1)
+    assert not any(domain.ticked for domain in state.domains.values())
+
+
+def test_domains_that_become_busy_meanwhile_take_their_turn(make_world, monkeypatch):
+    """Those behind the last one in this round, the others in the next one."""
+    monkeypatch.setattr(core, "_DOMAINS_AT_ONCE", 2)
+    world = make_world(pools=tuple("abcdefg")).open()
+    state, taken = world.state, []
+    take = Step.take
+    monkeypatch.setattr(Step, "take", lambda step: taken.append(step._domain.name) or take(step))
+
+    def tick(*names: str) -> None:
+        for name in names:
+            state.domains[name].ticked = True
+            state.busy_domains.add(state.domains[name])
+
+    tick("b", "d", "e", "f")
+    core.handle(state, Continue())
+    assert taken == ["b", "d"]
+    tick("a", "c", "g")
+    while state.unfinished:
+        core.handle(state, Continue())
+    assert taken == ["b", "d", "e", "f", "g", "a", "c"]
+
+
+def test_a_domain_that_was_deleted_and_came_again_is_found_at_its_new_place():
+    busy, one, two = BusyDomains(), SchedulingDomain("one", 1), SchedulingDomain("two", 1)
+    one.place, two.place = 1, 2
+    busy.add(one)
+    busy.add(two)
+    one.place = 3
+    busy.add(one)
+    assert list(busy.after(0)) == ["two", "one"]
+    assert list(busy.after(2)) == ["one"]
+    for name in busy.after(0):
+        busy.drop(name)
+    assert list(busy.after(0)) == list(busy) == []
+    busy.drop("one")
 
 
 def test_pods_and_claims_that_are_gone_are_forgotten(world):

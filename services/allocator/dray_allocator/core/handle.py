@@ -31,7 +31,6 @@ from dray_allocator.explain.pods import explain_pod
 from dray_allocator.gangs.decision import GroupStarts, GroupWaits, decide_group, undecidable
 from dray_allocator.gangs.membership import membership
 from dray_allocator.gangs.scheduler import GroupScheduler
-from dray_allocator.placement.holds import is_held
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import find
 from dray_allocator.placement.scores import scores_of
@@ -82,25 +81,33 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
         if is_followed_by_more(event):
             return effects
     goes_on = isinstance(event, Continue)
-    ready = state.ready_and_busy(goes_on=goes_on)
-    for domain in _in_turn(state, ready):
-        groups = domain.groups
-        is_grouped = groups.touched or groups.postponed or groups.pending or is_held(domain)
+    ready = _in_turn(state, goes_on=goes_on)
+    for domain in ready:
+        groups, log = domain.groups, domain.current
+        is_held = log.holds or log.node_hold
+        is_grouped = groups.touched or groups.postponed or groups.pending or is_held
         has_waits = domain.ticked and domain.queue.unschedulable_pods
         scheduler = GroupScheduler(state, domain) if is_grouped or has_waits else None
         effects += Step(state, domain, goes_on=goes_on, groups=scheduler).take()
     return [*effects, *_checked(state, len(ready))] if state.suspects else effects
 
 
-def _in_turn(state: AllocatorState, ready: list[SchedulingDomain]) -> list[SchedulingDomain]:
-    """The domains that take a step now: all, or some, after those that took one before."""
-    state.is_postponed = len(ready) > _DOMAINS_AT_ONCE
+def _in_turn(state: AllocatorState, *, goes_on: bool) -> list[SchedulingDomain]:
+    """The domains that take a step now: all, or some, after those that took one before. A tick
+    concerns all pools, so that no more are looked at than take a step."""
+    last_place, most = state.last_place, _DOMAINS_AT_ONCE
+    later = state.ready_after(last_place, most + 1, goes_on=goes_on)
+    earlier: list[SchedulingDomain] = []
+    if last_place and len(later) <= most:
+        room = most + 1 - len(later)
+        earlier = state.ready_after(0, room, goes_on=goes_on, last=last_place)
+    state.is_postponed = len(earlier) + len(later) > most
     if not state.is_postponed:
         state.last_place = 0
-        return ready
-    some = [domain for domain in ready if domain.place > state.last_place] or ready
-    state.last_place = some[:_DOMAINS_AT_ONCE][-1].place
-    return some[:_DOMAINS_AT_ONCE]
+        return [*earlier, *later]
+    some = (later or earlier)[:most]
+    state.last_place = some[-1].place
+    return some
 
 
 def is_followed_by_more(event: Event) -> bool:
@@ -113,7 +120,7 @@ def is_searching(state: AllocatorState) -> bool:
     """Whether only long searches are unfinished; other events need not wait for them."""
     is_active = any(
         (domain.queue.active or domain.groups.active) and state.ready(domain)
-        for domain in state.busy(goes_on=True)
+        for domain in state.busy()
     )
     return state.unfinished and not is_active
 
@@ -276,7 +283,7 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             domain.groups.touch_all()
             domain.settle = True
             domain.asked.clear()
-            state.index.busy[domain.name] = None
+            state.busy_domains.add(domain)
         case AppendFailed(epoch=epoch) if epoch == domain.epoch:
             forget_appended(state, domain)
             domain.fence = None
@@ -286,7 +293,7 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
 
 def _checked(state: AllocatorState, ready: int) -> list[Effect]:
     """Report devices that are allocated beyond their capacity, once all facts are known.
-    ``ready``: how many domains are known to have theirs.
+    ``ready``: how many domains are known to have theirs, at least.
 
     A device is checked again later while appends are not confirmed (they may be refused), and if
     kube-scheduler allocated it: its allocation may be published before the fact that the device was

@@ -22,7 +22,7 @@ from dray_allocator.gangs.placements import Member
 from dray_allocator.gangs.resources import missing_resources
 from dray_allocator.gangs.selection import Selection
 from dray_allocator.gangs.slots import needed_slots, slots_of
-from dray_allocator.placement.holds import Claimant, is_held, usable
+from dray_allocator.placement.holds import Claimant, usable
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.validate_claim import most_devices
 from dray_allocator.state.domain import SchedulingDomain
@@ -88,7 +88,7 @@ def decide_group(
         return None
     if lacking := lacking_pods(domain, found):
         return GroupWaits(lacking)
-    if not is_held(domain):
+    if not (domain.current.holds or domain.current.node_hold):
         return _decide(state, domain, found, charges=charges)
     with usable(state, domain, Claimant(key, priority_of(found.group, found.candidates))):
         return _decide(state, domain, found, charges=charges)

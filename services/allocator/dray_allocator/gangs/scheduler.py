@@ -21,7 +21,6 @@ from dray_allocator.placement.holds import (
     Claimant,
     changed_holds,
     ended_node_hold,
-    is_held,
     may_use,
 )
 from dray_allocator.state.domain import SchedulingDomain
@@ -163,7 +162,7 @@ class GroupScheduler:
 
     def _may_use_holds(self, key: GroupKey) -> bool:
         """Whether a group gets devices that no counter counts as free: they are held."""
-        if not is_held(self._domain):
+        if not (self._domain.current.holds or self._domain.current.node_hold):
             return False
         who, log = Claimant(key, -self._domain.groups.pending[key][0]), self._domain.current
         nodes = log.node_hold

@@ -22,11 +22,6 @@ class Claimant(NamedTuple):
     """Of a pod that is decided alone."""
 
 
-def is_held(domain: SchedulingDomain) -> bool:
-    """Whether the log of a pool holds anything."""
-    return bool(domain.current.holds) or domain.current.node_hold is not None
-
-
 def is_own(hold: GroupHold | NodeHold, who: Claimant) -> bool:
     """Whether it is held for this pod or group."""
     if hold.group is not None and hold.group == who.group:

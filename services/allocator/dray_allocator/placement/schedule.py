@@ -8,7 +8,7 @@ from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.placement.choice import Choice, Pause
 from dray_allocator.placement.class_search import NodeSearch
 from dray_allocator.placement.fast_path.table_choice import choose, index_of
-from dray_allocator.placement.holds import claimant, is_held, usable
+from dray_allocator.placement.holds import claimant, usable
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.topology import must_be_connected
 from dray_allocator.state.domain import SchedulingDomain
@@ -29,7 +29,7 @@ def schedule_pod(
     Devices in the scope of the node table come first, if the pod is in its scope; other devices
     only if none of them fits.
     """
-    if is_held(domain):
+    if domain.current.holds or domain.current.node_hold:
         with usable(state, domain, claimant(state, wanted.pod)):
             return _schedule(state, domain, wanted, budget)
     return _schedule(state, domain, wanted, budget)
@@ -48,7 +48,7 @@ def _schedule(
 def may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> bool:
     """Whether a node may fit a pod that fitted nowhere: the node changed, or its search did not
     end."""
-    if is_held(domain):
+    if domain.current.holds or domain.current.node_hold:
         with usable(state, domain, claimant(state, wanted.pod)):
             return _may_fit(state, domain, wanted)
     return _may_fit(state, domain, wanted)

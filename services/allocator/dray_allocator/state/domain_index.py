@@ -21,8 +21,6 @@ class DomainIndex:
     """Per pod, the domains whose log has a decision on it."""
     groups: dict[GroupKey, Names] = field(default_factory=dict)
     """Per PodGroup, the domains that have to look at it."""
-    busy: Names = field(default_factory=dict)
-    """Domains in which a step may do something, once this replica serves them."""
     unread: Names = field(default_factory=dict)
     """Domains whose log is not folded to its end, or is ahead of the facts."""
     undecodable: Names = field(default_factory=dict)

@@ -9,6 +9,7 @@ A replica reads the pools that it serves and those that they depend on (docs/adr
 in a pool only when it has read everything that the records of that pool were based on.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol
@@ -113,6 +114,8 @@ class AllocatorState:
     last_place: int = 0
     """The place of the last domain that took a step before those."""
     index: DomainIndex = field(default_factory=DomainIndex)
+    busy_domains: "BusyDomains" = field(default_factory=lambda: BusyDomains())
+    """Domains in which a step may do something, once this replica serves them."""
     """Which domains an event may concern."""
     kept_scores: KeptScores = field(default_factory=KeptScores)
     """Of this replica's decisions, for people."""
@@ -151,21 +154,29 @@ class AllocatorState:
         )
         self.tables = NodeTables(source, pools)
 
-    def busy(self, *, goes_on: bool) -> list[SchedulingDomain]:
-        """Served domains in which a step may do something, in the order in which they were added.
-        ``goes_on``: paused searches may continue."""
-        found = []
-        for name in tuple(self.index.busy):
+    def busy(self) -> Iterator[SchedulingDomain]:
+        """Domains in which a step may do something, and some others."""
+        known = (self.domains.get(name) for name in self.busy_domains)
+        return (domain for domain in known if domain is not None)
+
+    def ready_after(
+        self, place: int, most: int, *, goes_on: bool, last: int | None = None
+    ) -> list[SchedulingDomain]:
+        """The first domains behind a place, ``most`` of them and none behind the place ``last``, in
+        which a step may do something and to whose logs this replica may append now. ``goes_on``:
+        paused searches may continue."""
+        found: list[SchedulingDomain] = []
+        for name in self.busy_domains.after(place):
             domain = self.domains.get(name)
             if domain is None or domain.fence is None or not domain.has_work(goes_on=True):
-                del self.index.busy[name]
-            elif goes_on or not domain.queue.paused or domain.has_work(goes_on=False):
+                self.busy_domains.drop(name)
+                continue
+            if len(found) == most or (last is not None and domain.place > last):
+                break
+            has_work = goes_on or not domain.queue.paused or domain.has_work(goes_on=False)
+            if has_work and self.ready(domain):
                 found.append(domain)
-        return sorted(found, key=_place) if len(found) > 1 else found
-
-    def ready_and_busy(self, *, goes_on: bool) -> list[SchedulingDomain]:
-        """Of these, the domains to whose logs this replica may append now."""
-        return [domain for domain in self.busy(goes_on=goes_on) if self.ready(domain)]
+        return found
 
     def complete(self, domain: SchedulingDomain) -> bool:
         """Whether this replica has read all facts and records on which earlier records depend."""
@@ -279,7 +290,7 @@ class AllocatorState:
         return self.is_postponed or any(
             (one.queue.active or one.queue.paused or one.groups.touched or one.groups.active)
             and self.ready(one)
-            for one in self.busy(goes_on=True)
+            for one in self.busy()
         )
 
     def is_decidable(self, pod: Pod) -> bool:
@@ -404,7 +415,7 @@ class AllocatorState:
         self.ticks += 1
         for domain in self.domains.values():
             domain.ticked = True
-            self.index.busy[domain.name] = None
+            self.busy_domains.add(domain)
         return NOTHING
 
     def _name_epoch(self, fact: DomainObserved) -> list[Effect]:
@@ -445,6 +456,7 @@ class AllocatorState:
         domain.place = self._places if before is None else before.place
         self.domains[domain.name] = domain
         self.index.unread[domain.name] = None
+        self.busy_domains.add(domain)
         self.index.appending.pop(domain.name, None)
         self._set_topology(domain)
 
@@ -479,7 +491,9 @@ class AllocatorState:
             domain.renamed = 0
             domain.node_worths = NodeWorths()  # It has the numbers of the old tables.
             domain.groups = PendingGroups()
-            self.index.unread[domain.name] = self.index.busy[domain.name] = None
+            self.index.unread[domain.name] = None
+        for domain in self.domains.values():
+            self.busy_domains.add(domain)
         self.requeue_all()
 
     def assume(
@@ -573,7 +587,8 @@ class AllocatorState:
         """Compute again what follows from the changed objects. ``log``: the domain whose log
         changed them."""
         if log is not None:
-            self.index.unread[log.name] = self.index.busy[log.name] = None
+            self.index.unread[log.name] = None
+            self.busy_domains.add(log)
             self._note_known(log.name, changes.claims, changes.pods)
         if changes is NOTHING:
             return
@@ -624,7 +639,7 @@ class AllocatorState:
         for pool in changes.unsettled:
             if (domain := self.domains.get(pool)) is not None:
                 domain.settle = True
-                self.index.busy[pool] = None
+                self.busy_domains.add(domain)
         for pool in changes.lost:
             if (domain := self.domains.get(pool)) is not None:
                 domain.queue.node_lost_unix_s = self.facts.now_unix_s
@@ -649,7 +664,7 @@ class AllocatorState:
         if domain.queue.topology != topology:
             domain.queue.topology = topology
             domain.queue.request_full_scan()
-            self.index.busy[domain.name] = None
+            self.busy_domains.add(domain)
 
     def requeue_all(self) -> None:
         """Compute everything again, after the facts were lost."""
@@ -812,7 +827,7 @@ class AllocatorState:
             key = (-pod.priority, pod.created_unix_s, pod.uid)
             # A replica that begins to serve activates all pods.
             domain.queue.add(pod_uid, key, activate=domain.fence is not None)
-            self.index.busy[pool] = None
+            self.busy_domains.add(domain)
 
     def _touch_group(self, group: GroupKey) -> None:
         """Have a group looked at again in the domains of its pods."""
@@ -822,11 +837,11 @@ class AllocatorState:
                 domain.groups.forget(group)
                 if domain.current.holds:
                     domain.groups.touch(group)
-                    self.index.busy[name] = None
+                    self.busy_domains.add(domain)
         for name in pools:
             if (domain := self.domains.get(name)) is not None:
                 domain.groups.touch(group)
-                self.index.busy[name] = None
+                self.busy_domains.add(domain)
         if pools:
             self.index.groups[group] = pools
 
@@ -852,12 +867,47 @@ class AllocatorState:
 
     def _capacity_changed_in(self, domain: SchedulingDomain) -> None:
         domain.queue.capacity_version += 1
-        self.index.busy[domain.name] = None
+        self.busy_domains.add(domain)
 
     def _settle(self, domain: SchedulingDomain, claims: Iterable[str]) -> None:
         """Have reservations of the domain checked."""
         domain.to_settle |= dict.fromkeys(claims)
-        self.index.busy[domain.name] = None
+        self.busy_domains.add(domain)
+
+
+class BusyDomains:
+    """Names of domains in the order of their places; those behind a place are found without a look
+    at the others."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+        self._order: list[tuple[int, str]] = []
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        """All, while none is added or dropped."""
+        return iter(self._places)
+
+    def add(self, domain: SchedulingDomain) -> None:
+        """Add a domain, or move it to its place."""
+        if self._places.get(domain.name) != domain.place:
+            self.drop(domain.name)
+            self._places[domain.name] = domain.place
+            insort(self._order, (domain.place, domain.name))
+
+    def drop(self, name: str) -> None:
+        """Remove a domain, if it is there."""
+        place = self._places.pop(name, None)
+        if place is not None:
+            del self._order[bisect_left(self._order, (place, name))]
+
+    def after(self, place: int) -> Iterator[str]:
+        """The domains behind a place, while others may be added or dropped."""
+        while (at := bisect_left(self._order, (place + 1, ""))) < len(self._order):
+            place, name = self._order[at]
+            yield name
 
 
 def _those_of(

@@ -69,7 +69,7 @@ class Cluster(Replicas):
                 for uid in domain.current.pods:
                     assert name in index.pods[uid]
                 if domain.serving and domain.has_work(goes_on=True):
-                    assert name in index.busy
+                    assert name in replica.state.busy_domains
             domains = replica.state.domains
             assert index.appending.keys() == {name for name in domains if domains[name].appended}
             all_complete = all(map(replica.state.complete, replica.state.domains.values()))
