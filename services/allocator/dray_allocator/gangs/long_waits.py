@@ -74,10 +74,11 @@ def next_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | Non
     if not rules.node_hold_s or not waits.is_due(now_unix_s):
         return None
     waiters = sorted(_waiters(state, domain))
-    before = waits.since
-    waits.since = {
-        one.uid: before.get(one.uid, _recorded_unix_s(state, domain, one)) for one in waiters
-    }
+    still = domain.queue.pending.keys() | {key[2] for key in domain.groups.pending.values()}
+    waits.since = {uid: since for uid, since in waits.since.items() if uid in still}
+    for one in waiters:
+        if one.uid not in waits.since:
+            waits.since[one.uid] = _recorded_unix_s(state, domain, one)
     if domain.current.node_hold is not None or now_unix_s < waits.rests_until_unix_s:
         return None
     long = {

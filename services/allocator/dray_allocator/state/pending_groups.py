@@ -50,7 +50,8 @@ class LongWaits:
     """Since when pods and groups wait, and for whom this replica looks for nodes to hold."""
 
     since: dict[str, float] = field(default_factory=dict)
-    """By UID of each pod and group that fitted nowhere when this was looked at last."""
+    """By UID of each pending pod and group that fitted nowhere when this was looked at. It is kept
+    while the pod or group is tried again."""
     turns: dict[str, None] = field(default_factory=dict)
     """Namespaces that had nodes held; the one whose turn was last is the last."""
     looked_at: dict[str, None] = field(default_factory=dict)

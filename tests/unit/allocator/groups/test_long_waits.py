@@ -355,22 +355,35 @@ def test_nobody_starves_longer_than_the_bound(
     nodes: int, later: Any, is_gang: bool, restart: int
 ) -> None:
     """While small gangs come all the time, a gang of all GPUs, or a pod of all GPUs of a node,
-    starts once it has waited for ``node_hold_after_s`` and the pods that ran then have ended."""
+    starts once it has waited for ``node_hold_after_s`` and the pods that ran then have ended. Each
+    older gang that nodes are held for before it adds its hold, and the rest of the pool. With a new
+    replica the wait begins again."""
     world = World(AllocatorOptions(writer="one", node_hold_after_s=300.0)).open()
     world.nodes(*(world.a_node(f"n{number}") for number in range(nodes)), cards=2)
     pressure, longest = Pressure(world, nodes, later), max(minutes for _, minutes in later)
-    for minute in range(1, 5 + longest + 4):
-        pressure.minute(minute)
-        if minute == 1 and is_gang:
-            gang(world, "waits", 2 * nodes)
-        elif minute == 1:
-            both = replace(pod("waits-0"), created_unix_s=world.now_unix_s)
-            world.submit(both, world.ask("312", "40Gi", count=2))
+    pressure.minute(1)
+    if is_gang:
+        gang(world, "waits", 2 * nodes)
+    else:
+        both = replace(pod("waits-0"), created_unix_s=world.now_unix_s)
+        world.submit(both, world.ask("312", "40Gi", count=2))
+    minute, waits_since, not_younger, before = 1, 1, set[str](), set[str]()
+    while "waits-0" not in world.decisions():
         if minute == restart:
             world.state = read_again(world)
             world.serve()
+            waits_since = minute
+        minute += 1
+        pressure.minute(minute)
+        if minute == 2:
+            groups = {key.name for key in world.state.facts.groups.groups}
+            not_younger = groups | set(world.state.facts.pods)
         assert world.oversold() == []
-    assert "waits-0" in world.decisions()
+        hold = held(world)
+        if hold is not None and not hold.name.startswith("waits"):
+            assert hold.name in not_younger
+            before.add(hold.name)
+        assert minute <= waits_since + 5 + longest + 2 + len(before) * 2 * longest
     hold = held(world)
     assert hold is None or not hold.name.startswith("waits")
 
