@@ -38,7 +38,6 @@ from dray_allocator.state.domain import SchedulingDomain, subjects
 from dray_allocator.state.logs import fold_record, forget_appended, forget_log, lose_log, stop_log
 from dray_allocator.state.state import AllocatorState, Suspect
 from dray_allocator.values.events import (
-    READ,
     AppendFailed,
     Continue,
     DoublyAllocated,
@@ -113,7 +112,9 @@ def _in_turn(state: AllocatorState, *, goes_on: bool) -> list[SchedulingDomain]:
 def is_followed_by_more(event: Event) -> bool:
     """Whether an event is only applied: more events are buffered, or earlier facts are being
     read."""
-    return isinstance(event, EarlierFact) or (isinstance(event, READ) and event.more)
+    if type(event) is FactSeen or type(event) is RecordSeen:
+        return event.more
+    return type(event) is EarlierFact
 
 
 def is_searching(state: AllocatorState) -> bool:
@@ -235,6 +236,8 @@ def _group_reasons(
 
 
 def _fold(state: AllocatorState, event: Event) -> list[Effect]:
+    if type(event) is RecordSeen:  # Most events are facts and records; a match costs more.
+        return fold_record(state, event)
     match event:
         case Subscribe():
             return subscribe(state, event)
@@ -244,8 +247,6 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
             earlier_read(state, event)
         case FactsLost():
             state.forget_facts()
-        case RecordSeen():
-            return fold_record(state, event)
         case RecordUndecodable():
             stop_log(state, event)
         case LogShortened():

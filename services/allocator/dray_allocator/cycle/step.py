@@ -258,7 +258,7 @@ class Step:
         if want.is_aware and pod.uid not in queue.resumed:
             self._learn(want)
         choice = schedule_pod(state, domain, want, self._budget)
-        if isinstance(choice, Pause):
+        if choice is Pause.UNFINISHED:
             queue.paused[pod.uid] = None
             return 1
         if choice is None:
@@ -324,6 +324,8 @@ class Step:
 
     def _flush_waits(self) -> None:
         """Write the reasons since the last decision; pods of the same ones share a record."""
+        if not self._waits:
+            return
         for reasons, pods in self._waits.items():
             for record in records.waiting(self._state, self._domain, pods, reasons):
                 self._append(record)

@@ -1,7 +1,9 @@
 """Quantities with Go's representation and int64 arithmetic, where these affect a result."""
 
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
+
+import msgspec
 
 from dray.api.quantities import INT64, NANO, Quantity, parse_quantity, quantity_of
 
@@ -10,8 +12,7 @@ MILLI: Final = NANO // 1000
 _BINARY_POWERS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(msgspec.Struct, frozen=True, gc=False):
     """A quantity and the text that it was parsed from; computed amounts have no text."""
 
     quantity: Quantity
@@ -21,6 +22,7 @@ class Amount:
         return self.text or str(self.quantity)
 
 
+@lru_cache(maxsize=4096)
 def parse_amount(text: str) -> Amount:
     """Parse an amount."""
     return Amount(parse_quantity(text), text)
@@ -64,6 +66,8 @@ def is_same_to_go(amount: Amount, text: str) -> bool:
 
     ``1Gi`` and ``1024Mi`` differ, and a big decimal differs from everything.
     """
+    if amount.text == text:
+        return amount.quantity.is_small
     other = parse_amount(text)
     mine, its = amount.quantity, other.quantity
     if not (mine.is_small and its.is_small):
@@ -77,7 +81,7 @@ def format_of(text: str) -> Format:
     """The format in which Go prints the amount."""
     if text[-2:] in _BINARY_POWERS:
         return "BinarySI"
-    has_exponent = text[-1:].isdigit() and any(letter in text for letter in "eE")
+    has_exponent = text[-1:].isdigit() and ("e" in text or "E" in text)
     return "DecimalExponent" if has_exponent else "DecimalSI"
 
 

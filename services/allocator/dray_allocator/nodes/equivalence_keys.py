@@ -1,13 +1,15 @@
 """The properties that distinguish kinds of cards and nodes."""
 
 from collections.abc import Callable, Hashable, Iterable
-from functools import partial
+from functools import lru_cache, partial
+from typing import Final
 
 from dray.api.devices import Version
 from dray.api.pods import Node, PodNeeds
 from dray.cel.reads import Read
 from dray_allocator.devices.published_devices import Card
 
+_MOST_ATTRIBUTES: Final = 4096
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -28,8 +30,11 @@ def of_node(node: Node) -> Hashable:
 
 def attributes(reads: Iterable[Read]) -> dict[Hashable, Callable[[Card], Hashable]]:
     """The properties for the attributes that selectors read. Capacities always count."""
-    named = [(one.domain, one.name) for one in reads if one.field == "attributes"]
-    return {("attribute", *one): _attribute(*one) for one in named}
+    return {
+        ("attribute", one.domain, one.name): _attribute(one.domain, one.name)
+        for one in reads
+        if one.field == "attributes"
+    }
 
 
 def labels(needs: PodNeeds) -> dict[Hashable, Callable[[Node], Hashable]]:
@@ -40,6 +45,7 @@ def labels(needs: PodNeeds) -> dict[Hashable, Callable[[Node], Hashable]]:
     return {("label", key): partial(_label, key) for key in keys}
 
 
+@lru_cache(maxsize=_MOST_ATTRIBUTES)
 def _attribute(domain: str, name: str) -> Callable[[Card], Hashable]:
     """Values differ by their type: 1 is not true."""
     qualified = f"{domain}/{name}"

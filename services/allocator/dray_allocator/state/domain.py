@@ -119,12 +119,12 @@ class LogFold:
     def fold(self, sequence: int, record: AnyRecord) -> Changes:
         """Fold the next record; return the claims and pods that it changes."""
         self._advance(sequence, record)
+        if type(record) is Decided:  # Most records are decisions; a match costs more.
+            self.learned = record.learned or self.learned
+            return self.count(record.pods, record.now_unix_s)
         match record:
             case DecidedGroup():
                 return self._decided_group(record)
-            case Decided(pods=pods, now_unix_s=now_unix_s):
-                self.learned = record.learned or self.learned
-                return self.count(pods, now_unix_s)
             case Released():
                 return self._released(record)
             case Waiting():
@@ -158,9 +158,10 @@ class LogFold:
             self.is_whole = sequence == 1
         self.sequence = sequence
         self.parts = self.parts.followed_by(record)
-        if not isinstance(record, DecidedGroup):
+        if type(record) is not DecidedGroup:
             self.group_parts = NO_GROUP_PARTS
-        self.facts_sequence = max(self.facts_sequence, record.facts_sequence)
+        if record.facts_sequence > self.facts_sequence:
+            self.facts_sequence = record.facts_sequence
         self.since_checkpoint += 1
 
     def count(self, pods: tuple[PodDecision, ...], now_unix_s: float) -> Changes:

@@ -637,9 +637,12 @@ def _described(node: Node) -> tuple[object, ...]:
     )
 
 
-def _groups_of(*pods: Pod | None) -> tuple[GroupKey, ...]:
-    members = (pod.member for pod in pods if pod is not None)
-    return tuple(dict.fromkeys(one.group for one in members if one is not None))
+def _groups_of(before: Pod | None, after: Pod) -> tuple[GroupKey, ...]:
+    was_in = None if before is None else before.member
+    if after.member is None:
+        return () if was_in is None else (was_in.group,)
+    group = after.member.group
+    return (group,) if was_in is None or was_in.group == group else (was_in.group, group)
 
 
 _PUTS: Final[Mapping[type[Fact], Callable[[Facts, Any], Changes]]] = {

@@ -180,7 +180,10 @@ class AllocatorState:
 
     def complete(self, domain: SchedulingDomain) -> bool:
         """Whether this replica has read all facts and records on which earlier records depend."""
-        return self._has_its_facts(domain) and self.is_caught_up(domain.name)
+        facts = self.facts
+        has_facts = facts.synced and facts.whole and facts.is_dated and not domain.unnamed
+        is_reached = has_facts and facts.position >= domain.current.facts_sequence
+        return is_reached and self.is_caught_up(domain.name)
 
     def all_complete(self) -> bool:
         """Whether ``complete`` is true for all domains."""
@@ -195,7 +198,8 @@ class AllocatorState:
         if self._dependencies != self.pool_dependencies.version:
             self._dependencies = self.pool_dependencies.version
             self.all_unread()
-        return _first_of(self.index.unread, self.domains, self._lacks) is not None
+        unread = self.index.unread
+        return bool(unread) and _first_of(unread, self.domains, self._lacks) is not None
 
     def all_unread(self) -> None:
         """Note that any domain may lack something: other pools are to be read."""
@@ -214,11 +218,6 @@ class AllocatorState:
         domains = {**self.domains, **self.unread_domains} if self.index.undecodable else {}
         found = _first_of(self.index.undecodable, domains, lambda one: bool(one.undecodable))
         return found.undecodable if found is not None else ""
-
-    def _has_its_facts(self, domain: SchedulingDomain) -> bool:
-        facts, needed = self.facts, domain.current.facts_sequence
-        whole = facts.synced and facts.whole and facts.is_dated and not domain.unnamed
-        return whole and facts.position >= needed
 
     def is_caught_up(self, pool: str) -> bool:
         """Whether facts and logs of the pool and of all pools that it depends on were read.
@@ -239,6 +238,8 @@ class AllocatorState:
         """Why this replica must not decide in the pool, although others may: a message of a newer
         release that it can't decode, of this pool or of one that it depends on. Empty if it may."""
         facts = self.facts
+        if not self.index.undecodable and not facts.undecodable.facts:
+            return ""
         if self.published.shared_pools:
             return self.undecodable_log() or facts.undecodable.any()
         pools = self.pool_dependencies.of(pool)
@@ -261,7 +262,7 @@ class AllocatorState:
         if self.published.shared_pools:
             return self.facts.position
         reached = self.facts.reached
-        return max(reached.get(one, 0) for one in ("", *self.pool_dependencies.of(pool)))
+        return max([reached.get(one, 0) for one in ("", *self.pool_dependencies.of(pool))])
 
     def has_read_all_logs(self) -> bool:
         """Whether all logs were folded to their end once, or as far as they can be."""
@@ -316,17 +317,19 @@ class AllocatorState:
         pod.
         """
         claims = self.facts.claims_of(pod) or ()
-        opened = [one for one in claims if one.allocation is None]
-        if opened and any(map(self.is_claimed, opened)):
-            opened.clear()
-        others: tuple[Claim, ...] = ()
-        if pod.binder == names.OWNER_DRAY:
-            others = tuple([one for one in claims if not self._is_reserved_for(one, pod)])
-        return tuple(opened), others
+        opened = tuple([one for one in claims if one.allocation is None])
+        for one in opened:
+            if self.is_claimed(one):
+                opened = ()
+                break
+        reserved = [one for one in claims if one.reserved_for]
+        if not reserved or pod.binder != names.OWNER_DRAY:
+            return opened, ()
+        return opened, tuple([one for one in reserved if not self._is_reserved_for(one, pod)])
 
     def _is_reserved_for(self, claim: Claim, pod: Pod) -> bool:
-        """Whether a claim is reserved for nobody, the pod, or its PodGroup."""
-        if not claim.reserved_for or pod.uid in claim.reserved_for:
+        """Whether a claim is reserved for the pod or its PodGroup."""
+        if pod.uid in claim.reserved_for:
             return True
         group = None if pod.member is None else self.facts.groups.groups.get(pod.member.group)
         return group is not None and group.uid in claim.reserved_for
@@ -341,10 +344,14 @@ class AllocatorState:
 
     def domains_of_claim(self, claim_uid: str) -> list[SchedulingDomain]:
         """The domains whose log has a claim, or that have an attempt of it to settle."""
+        if claim_uid not in self.index.claims:
+            return []
         return _those_of(self.index.claims, claim_uid, self.domains, _has_claim)
 
     def domains_of_pod(self, pod_uid: str) -> list[SchedulingDomain]:
         """The domains whose log has a decision on a pod."""
+        if pod_uid not in self.index.pods:
+            return []
         return _those_of(self.index.pods, pod_uid, self.domains, _has_pod)
 
     def apply(self, sequence: int, fact: Fact | UndecodableFact) -> list[Effect]:
@@ -711,9 +718,11 @@ class AllocatorState:
 
     def is_reserved(self, claim_uid: str) -> bool:
         """Whether an attempt at the claim stands in a log that is read and is not over."""
-        domains = self.domains_of_claim(claim_uid)
-        known = (domain.current.claims.get(claim_uid) for domain in domains)
-        return any(one is not None and one.stage is not Stage.OVER for one in known)
+        for domain in self.domains_of_claim(claim_uid):
+            known = domain.current.claims.get(claim_uid)
+            if known is not None and known.stage is not Stage.OVER:
+                return True
+        return False
 
     def _use_changed(self, devices: Sequence[DeviceId], node: str = "") -> None:
         """Use of devices changed, and perhaps of a node."""
@@ -917,11 +926,11 @@ def _those_of(
     has: Callable[[SchedulingDomain, str], bool],
 ) -> list[SchedulingDomain]:
     """The domains that have an object, in their order; the others are dropped from the index."""
-    names = index.get(uid)
-    if names is None:
-        return []
-    known = (domains.get(name) for name in names)
-    found = [domain for domain in known if domain is not None and has(domain, uid)]
+    names, found = index[uid], []
+    for name in names:
+        domain = domains.get(name)
+        if domain is not None and has(domain, uid):
+            found.append(domain)
     if not found:
         del index[uid]
     elif len(found) < len(names):

@@ -103,9 +103,6 @@ class Continue(msgspec.Struct, frozen=True, gc=False):
     """Continue with active pods and unfinished searches."""
 
 
-READ = (FactSeen, RecordSeen)
-"""Events that are read from a stream, in order."""
-
 Event = (
     FactSeen
     | Subscribe
