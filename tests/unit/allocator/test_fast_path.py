@@ -289,7 +289,7 @@ def two_claims(world: Any, pod: Pod, random: Random) -> Pod:
 def _patient():
     """No node is put off: which one is, is not the full search's matter."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choosing, "MAX_TRIES_AT_FIRST", MAX_TRIES_PER_NODE)
+        patch.setattr(choosing, "MAX_FIRST_TRIES_BY_TABLE", MAX_TRIES_PER_NODE)
         yield
 
 

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator
 
 from dray.api.claims import DeviceRequest
 from dray.reasons import Reason
-from dray_allocator.devices.budget import MAX_TRIES_PER_NODE
+from dray_allocator.devices.budget import MAX_FIRST_TRIES_BY_SEARCH, MAX_TRIES_PER_NODE
 from dray_allocator.devices.percentages import Share
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.devices.visible_pools import VisiblePools, is_unusable, pools_of
@@ -14,7 +14,7 @@ from dray_allocator.explain.representative_devices import RepresentativeDevices
 from dray_allocator.explain.table_reasons import TOO_MANY, constrained, together
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.placement.choice import SLOW_NODES
-from dray_allocator.placement.class_search import MAX_TRIES_AT_FIRST, NodeSearch
+from dray_allocator.placement.class_search import NodeSearch
 from dray_allocator.placement.node_equivalence_cache import NodeEquivalence, node_of
 from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.placement.pod_request import PodRequest
@@ -99,7 +99,7 @@ class ClassReasons:
             ),
             (
                 self._not_searched,
-                f"no choice of devices among the first {MAX_TRIES_AT_FIRST} tried",
+                f"no choice of devices among the first {MAX_FIRST_TRIES_BY_SEARCH} tried",
                 TOO_MANY,
             ),
         ):
@@ -188,7 +188,7 @@ class ClassReasons:
     def _of_error(self, node: str, failed: int) -> Iterator[Reason]:
         """The error of the search on a node, without the name of the claim, so that pods with equal
         claims have equal reasons."""
-        trial = self._search.trial(node, MAX_TRIES_AT_FIRST)
+        trial = self._search.trial(node, MAX_FIRST_TRIES_BY_SEARCH)
         error = f"on {node}: {trial.error}"
         for claim in self._search.pod.claims:
             error = error.replace(f"claim {claim}", "the claim")

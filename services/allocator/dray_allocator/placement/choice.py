@@ -43,7 +43,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     """How well its devices are connected (``devices.links``); 0 is best."""
     results: tuple[Allocation, ...] = ()
     """What each claim gets, if all devices that the node sees were searched; else ``shares``."""
-    worth: tuple[PreferenceKey, ...] = ()
+    preference_keys: tuple[PreferenceKey, ...] = ()
     """Preference keys of the devices, as ``worst_first``."""
     skipped_alternatives: int = 0
     """How many alternatives with a higher priority did not fit."""
@@ -53,7 +53,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     @property
     def rank(self) -> tuple[int, tuple[PreferenceKey, ...], int, tuple[int, str]]:
         """The lowest is best. Of equal ranks, the first one wins."""
-        return self.skipped_alternatives, self.worth, self.link_level, self.order
+        return self.skipped_alternatives, self.preference_keys, self.link_level, self.order
 
 
 class CandidateNodes(Protocol):

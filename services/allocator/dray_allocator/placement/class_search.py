@@ -7,7 +7,11 @@ from typing import Final
 import msgspec
 
 from dray.api.claims import Allocation
-from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, SearchBudget
+from dray_allocator.devices.budget import (
+    MAX_FIRST_TRIES_BY_SEARCH,
+    MAX_TRIES_PER_NODE,
+    SearchBudget,
+)
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.devices.visible_pools import VisiblePools, count_pools
 from dray_allocator.nodes.index import NONE, NodeIndex
@@ -25,9 +29,6 @@ from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
-MAX_TRIES_AT_FIRST: Final = 500
-"""Devices tried on one node before other nodes are searched. A search may also try each device
-of the node four times."""
 STEP_LOOKS: Final = 64
 """Devices tried before other pods may continue: some milliseconds."""
 _LOOKS_PER_DEVICE: Final = 4
@@ -119,7 +120,13 @@ class NodeSearch:
         if result.is_feasible:
             cards = self.index.table.cards
             return Choice(
-                node, (), cards, result.link_level, (), result.worth, result.skipped_alternatives
+                node,
+                (),
+                cards,
+                result.link_level,
+                (),
+                result.preference_keys,
+                result.skipped_alternatives,
             )
         if longer:
             return Outcome.SLOW
@@ -157,7 +164,7 @@ class NodeSearch:
         if equivalence is not None and equivalence.result is None:
             if self._is_spent():
                 return None
-            equivalence.result = self._search(node, MAX_TRIES_AT_FIRST)
+            equivalence.result = self._search(node, MAX_FIRST_TRIES_BY_SEARCH)
         return equivalence.result if equivalence is not None else None
 
     def _long_result(self, node: str) -> Feasibility | None:

@@ -40,7 +40,7 @@ class Feasibility:
     is_feasible: bool = False
     skipped_alternatives: int = 0
     """How many alternatives with a higher priority did not fit."""
-    worth: tuple[PreferenceKey, ...] = ()
+    preference_keys: tuple[PreferenceKey, ...] = ()
     """Preference keys of the devices, as ``worst_first``."""
     link_level: int = 0
     is_error: bool = False
@@ -100,7 +100,7 @@ def evaluate_node(problem: NodeProblem, most_looks: int) -> NodeTrial:
     feasibility = Feasibility(
         is_feasible=True,
         skipped_alternatives=_skipped_alternatives(pod, found.results),
-        worth=_worth(pod, found) if pod.prefers else (),
+        preference_keys=_preference_keys(pod, found) if pod.prefers else (),
         link_level=found.link_level if pod.connects else 0,
     )
     return NodeTrial(feasibility, found.results, "", total.tried)
@@ -156,7 +156,7 @@ def _skipped_alternatives(pod: PodClaims, results: Sequence[Allocation]) -> int:
     return passed
 
 
-def _worth(pod: PodClaims, found: BestAllocation) -> tuple[PreferenceKey, ...]:
+def _preference_keys(pod: PodClaims, found: BestAllocation) -> tuple[PreferenceKey, ...]:
     return worst_first(
         card_key(preferences.get(one.alternative.request, ()), one.candidate.device)
         for preferences, taken in zip(pod.preferences, found.taken, strict=True)

@@ -251,7 +251,7 @@ def test_nodes_hard_to_search_are_tried_last_and_few_of_them_long(
         devices = [kube.device(f"d{number}-{at}", f"m{at}-{number}") for at in range(12)]
         kube.publish(f"n{number}", *devices, driver=NVIDIA)
     for module in (class_search, class_reasons):
-        monkeypatch.setattr(module, "MAX_TRIES_AT_FIRST", 5)
+        monkeypatch.setattr(module, "MAX_FIRST_TRIES_BY_SEARCH", 5)
         monkeypatch.setattr(module, "MAX_TRIES_PER_NODE", 10)
     wish = kube.first_of(kube.request("a", NVIDIA, count=2))
     kube.submit("p", wish, constraints=[{"matchAttribute": f"{NVIDIA}/model"}])

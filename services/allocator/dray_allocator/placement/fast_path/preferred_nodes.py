@@ -71,11 +71,11 @@ class _NodeOrder:
         places = slice(0, table.places)
         rows, kinds = table.row[places], table.kind[places]
         found = [(need, need.fitting(table, places)) for need in self.index.plan.cards]
-        worth = [rank[kinds] for rank in self.ranks]
+        ranks = [rank[kinds] for rank in self.ranks]
         left = self.keys != NONE
         for level in range(len(self.values)):
             enough = left.copy()
-            for (need, fitting), rank in zip(found, worth, strict=True):
+            for (need, fitting), rank in zip(found, ranks, strict=True):
                 count = np.bincount(rows[fitting & (rank <= level)], minlength=table.height)
                 enough &= count >= need.count
             left &= ~enough
@@ -108,8 +108,8 @@ class _NodeOrder:
         found: list[Whole] = []
         for need, rank in zip(self.index.plan.cards, self.ranks, strict=True):
             fitting = need.fitting(table, places)
-            whose, worth = owner[fitting], rank[table.kind[places[fitting]]]
-            order = np.lexsort((worth, whose))
+            whose, ranks = owner[fitting], rank[table.kind[places[fitting]]]
+            order = np.lexsort((ranks, whose))
             first = np.searchsorted(whose[order], np.arange(len(rows)))
-            found.append(worth[order][first[:, None] + np.arange(need.count)])
+            found.append(ranks[order][first[:, None] + np.arange(need.count)])
         return -np.sort(-np.hstack(found), axis=1)

@@ -2,11 +2,15 @@
 (``devices.table_scope``)."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from dray.api.placement import HARD
 from dray.api.pods import PodNeeds
-from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, MAX_TRIES_PER_POD, SearchBudget
+from dray_allocator.devices.budget import (
+    MAX_FIRST_TRIES_BY_TABLE,
+    MAX_TRIES_PER_NODE,
+    MAX_TRIES_PER_POD,
+    SearchBudget,
+)
 from dray_allocator.devices.device_requests import DeviceRequirements, Share
 from dray_allocator.devices.links import BEYOND_NVLINK, NOT_CONNECTED
 from dray_allocator.devices.node_search import DeviceSearch, FoundDevices
@@ -24,9 +28,6 @@ from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
-
-MAX_TRIES_AT_FIRST: Final = 200
-"""Devices tried on a node before the next node. An easy node needs as many as the pod requests."""
 
 
 class IndexedNodes:
@@ -68,7 +69,7 @@ class IndexedNodes:
         index, wanted, node = self._index, self._wanted, self._index.table.names[row]
         if not longer and not passes(self._state, wanted, node):
             return Outcome.UNFIT
-        on_node = self._budget.part(MAX_TRIES_PER_NODE if longer else MAX_TRIES_AT_FIRST)
+        on_node = self._budget.part(MAX_TRIES_PER_NODE if longer else MAX_FIRST_TRIES_BY_TABLE)
         if self._is_simple and not (self._connects and is_searched(self._state, wanted, node)):
             found = _pick_cards(self._state, index, wanted.asks[0], row)
         else:
@@ -200,11 +201,11 @@ def _choice(
     considered_devices: int,
     order: tuple[int, str] = (0, ""),
 ) -> Choice:
-    worth = _worth(found.shares) if wanted.prefers else ()
-    return Choice(node, found.shares, considered_devices, found.level, (), worth, 0, order)
+    keys = _preference_keys(found.shares) if wanted.prefers else ()
+    return Choice(node, found.shares, considered_devices, found.level, (), keys, 0, order)
 
 
-def _worth(shares: Sequence[Share]) -> tuple[PreferenceKey, ...]:
+def _preference_keys(shares: Sequence[Share]) -> tuple[PreferenceKey, ...]:
     return worst_first(card_key(share.ask.preference, share.card.device) for share in shares)
 
 
