@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dray.api import names
 from dray.api.groups import GroupCount, PodGroup
-from dray.api.pods import GroupMember
+from dray.api.pods import TERMINAL_PHASES, GroupMember
 from dray.kube.convert_groups import group_member, pod_group_from
 from dray.kube.convert_pods import claim_names
 from dray.kube.ports import (
@@ -22,7 +22,6 @@ from dray_cli.cluster_names import GROUP_KINDS
 from dray_cli.pod_claims import devices_of
 from dray_cli.text import counted
 
-_ENDED: Final = ("Succeeded", "Failed")
 _WHY: Final = (("Unschedulable", "True"), ("PodGroupInitiallyScheduled", "False"))
 """Conditions, with their status, that say why a group has not started."""
 
@@ -190,7 +189,7 @@ def _state(
     others = [one for one in gates if one != names.ALLOCATION_GATE]
     asks = names.GPUPOOL in (metadata.get("annotations") or {})
     reasons = ""
-    if phase in _ENDED:
+    if phase in TERMINAL_PHASES:
         state = "has succeeded" if phase == "Succeeded" else "has failed"
     elif metadata.get("deletionTimestamp"):
         state = "is being deleted"

@@ -4,6 +4,8 @@ No disruption controller runs here: the creator of a budget also writes its stat
 `pkg/registry/core/pod/storage/eviction.go` of Kubernetes 1.36.
 """
 
+from dray.api.pods import TERMINAL_PHASES
+
 from . import metadata, status
 from .rules import WithStatus
 from .selectors import label_selector, matches_labels
@@ -12,7 +14,7 @@ from .store import Conflict, Store, copy
 
 STORE_KEY = "policy/poddisruptionbudgets"
 _RETRY_AFTER_S = 10
-_WITHOUT_A_BUDGET = ("Succeeded", "Failed", "Pending")
+_WITHOUT_A_BUDGET = (*TERMINAL_PHASES, "Pending")
 _MORE_THAN_ONE = (
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not "
     "support."

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass
 
+from dray.api.pods import TERMINAL_PHASES
+
 from . import metadata, status
 from .admission import Attributes
 from .context import Context
@@ -140,7 +142,7 @@ def _grace_s(resource: ApiResource, pod: Object, options: DeleteOptions) -> int:
     if resource.store_key != "/pods":
         return 0
     spec = pod["spec"]
-    terminal = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    terminal = (pod.get("status") or {}).get("phase") in TERMINAL_PHASES
     if not spec.get("nodeName") or terminal:
         return 0
     grace_s: int | None = options.grace_period_s

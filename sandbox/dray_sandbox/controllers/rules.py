@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dray.api.names import CLAIM_FINALIZER, POD_CLAIM_NAME
+from dray.api.pods import TERMINAL_PHASES
 from dray.kube.ports import Object
 
 _LONGEST_BASE = 57
@@ -169,7 +170,7 @@ def is_done(pod: Object) -> bool:
     """Whether the pod will not run (again): ended, or deleted before it was bound."""
     phase = (pod.get("status") or {}).get("phase")
     unplaced = is_deleting(pod) and not pod["spec"].get("nodeName")
-    return phase in ("Succeeded", "Failed") or unplaced
+    return phase in TERMINAL_PHASES or unplaced
 
 
 def owner_uid(claim: Object) -> str:

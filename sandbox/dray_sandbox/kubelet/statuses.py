@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from dray.api.pods import TERMINAL_PHASES
 from dray.kube.ports import Object
 from dray_sandbox.kubelet.claims import Prepared
 from dray_sandbox.kubelet.device_health import DeviceKey
@@ -137,7 +138,7 @@ def _allocated_resources(
 
 def is_terminal(pod: Object) -> bool:
     """Whether the pod has ended."""
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return (pod.get("status") or {}).get("phase") in TERMINAL_PHASES
 
 
 def _start(pod: Object, now: str) -> str:

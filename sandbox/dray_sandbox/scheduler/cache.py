@@ -4,12 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from dray.api.pods import HostPort, Node, NodeExpression, NodeTerm, Pod
+from dray.api.pods import TERMINAL_PHASES, HostPort, Node, NodeExpression, NodeTerm, Pod
 from dray.kube.convert import node_from, pod_from
 from dray.kube.ports import Object
 from dray_sandbox.scheduler.readiness import Readiness, readiness_of
-
-_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +161,7 @@ class SchedulerCache:
 
     def _count(self, pod: Pod, sign: int) -> None:
         node = pod.node or self.assumed.get(pod.uid, "")
-        if node and pod.phase not in _ENDED:
+        if node and pod.phase not in TERMINAL_PHASES:
             self.usage_of(node).add(pod, sign)
 
 

@@ -15,7 +15,7 @@ import structlog
 
 from dray.api.errors import DrayError
 from dray.api.names import GPU_RESOURCE, OWNER_DRAY
-from dray.api.pods import accounting_claim
+from dray.api.pods import TERMINAL_PHASES, accounting_claim
 from dray.kube.ports import CLAIMS, PODS, Kube, NotFoundError, NotServedError, Object
 from dray_node_agent.decisions.cdi import CONTAINER_KIND, spec_of
 from dray_node_agent.decisions.claim_devices import NotPreparedError
@@ -39,7 +39,6 @@ from dray_node_agent.node_pods import NodePods
 
 RELEASE_EVERY_S: Final = 1.0
 """How often the agent checks which pods have ended."""
-_ENDED: Final = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ class PluginContainers:
     async def _has_ended(self, claim: PreparedClaim, pod_uid: str) -> bool:
         pod = self._pods.get(pod_uid)
         if pod is not None:
-            return (pod.get("status") or {}).get("phase") in _ENDED
+            return (pod.get("status") or {}).get("phase") in TERMINAL_PHASES
         if not self._pods.are_listed:
             return False
         # The watch may be behind; without its pod, Kubernetes deletes the claim.

@@ -16,6 +16,8 @@ from dray.api.names import (
 )
 
 ANY_ADDRESS: Final = "0.0.0.0"
+TERMINAL_PHASES: Final = ("Succeeded", "Failed")
+"""Phases of a pod that has ended."""
 _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,64}")
 _MOST: Final = 2**63 - 1
 

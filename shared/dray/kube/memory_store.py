@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from dray.api import json_codec
+from dray.api.pods import TERMINAL_PHASES
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.memory_rules import check_update, has_generation, merge_update, prepare_create
 from dray.kube.ports import (
@@ -28,7 +29,6 @@ from dray.kube.ports import (
 Key = tuple[str, str]
 """Namespace and name."""
 _FIRST_REVISION: Final = 1000
-_ENDED: Final = ("Succeeded", "Failed")
 _GRACE_S: Final = 30
 _MOST_NESTING: Final = 10_000
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
@@ -133,7 +133,7 @@ class MemoryStore:
         graceful = (
             resource == PODS
             and old["spec"].get("nodeName")
-            and old["status"].get("phase") not in _ENDED
+            and old["status"].get("phase") not in TERMINAL_PHASES
             and grace_period_s != 0
         )
         if not metadata.get("finalizers") and not graceful:

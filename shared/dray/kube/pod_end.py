@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dray.api.pods import TERMINAL_PHASES
 from dray.kube.ports import Object
 
 SUCCEEDED: Final = "PodSucceeded"
 FAILED: Final = "PodFailed"
-_TERMINAL: Final = ("Succeeded", "Failed")
 _UNREMARKABLE: Final = ("Completed", "Error")
 """Reasons of terminated containers that say no more than the exit code."""
 
@@ -50,7 +50,7 @@ class PodEnd:
 def pod_end(pod: Object) -> PodEnd | None:
     """How the pod ended; None while it has not."""
     status = pod.get("status") or {}
-    if status.get("phase") not in _TERMINAL:
+    if status.get("phase") not in TERMINAL_PHASES:
         return None
     ended = [
         (str(one.get("name")), found)

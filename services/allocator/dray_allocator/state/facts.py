@@ -16,7 +16,7 @@ from dray.api import names
 from dray.api.claims import Claim, ClaimSpec, DeviceRequest
 from dray.api.devices import DeviceClass, DeviceTaintRule
 from dray.api.placement import Placement, policy_placement
-from dray.api.pods import GroupKey, Node, Pod, Policy, Pool
+from dray.api.pods import TERMINAL_PHASES, GroupKey, Node, Pod, Policy, Pool
 from dray.messages.facts import (
     ClaimObserved,
     ClusterObserved,
@@ -40,7 +40,6 @@ T = TypeVar("T")
 GONE_KEPT_S = 600.0
 """How long a deletion is remembered: longer than a log may be behind the facts. Later, an object
 without a fact counts as deleted only if the facts are complete."""
-_FINISHED = ("Succeeded", "Failed")
 _NONE_COUNTED: frozenset[str] = frozenset()
 ClaimName = tuple[str, str]
 """Namespace and name."""
@@ -403,7 +402,7 @@ class Facts:
     def pod_wants(self, pod_uid: str) -> bool:
         """Whether the pod exists and is neither ending nor ended."""
         pod = self.pods.get(pod_uid)
-        return pod is not None and not pod.deleting and pod.phase not in _FINISHED
+        return pod is not None and not pod.deleting and pod.phase not in TERMINAL_PHASES
 
     def tick(self, fact: Tick) -> tuple[list[str], list[str]]:
         """Advance the time and forget old deletions; return the forgotten claims and pods.

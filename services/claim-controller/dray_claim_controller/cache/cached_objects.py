@@ -9,14 +9,13 @@ from msgspec.structs import replace
 from dray.api import json_codec
 from dray.api.claims import Claim
 from dray.api.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, SHAPE
-from dray.api.pods import HostPort, Pod
+from dray.api.pods import TERMINAL_PHASES, HostPort, Pod
 from dray.kube.convert import Requests, host_ports, is_resized, requests_of
 from dray.kube.object_text import object_from, text_of
 from dray.kube.ports import Object, Resource
 from dray_claim_controller.cache.anti_affinity import AntiAffinityTerm, anti_affinity_terms
 
 _READ = msgspec.json.Decoder(tuple[str, dict[str, int], tuple[HostPort, ...], Pod | None])
-TERMINAL = ("Succeeded", "Failed")
 """Phases of pods that have released their resources."""
 
 
@@ -126,7 +125,7 @@ def unreadable_pod(obj: Object, revision: int) -> CachedPod:
         node=node if isinstance(node, str) else "",
         cpu_milli=0,
         memory_bytes=0,
-        terminal=phase in TERMINAL if isinstance(phase, str) else False,
+        terminal=phase in TERMINAL_PHASES if isinstance(phase, str) else False,
         revision=revision,
         fills_node=True,
     )
@@ -141,7 +140,7 @@ def cached_pod(obj: Object, pod: Pod | None, revision: int, *, text: bytes = b""
         taken = requests_of(spec, status)
     else:
         taken = Requests(pod.needs.cpu_milli, pod.needs.memory_bytes, pod.needs.resources)
-    terminal = status.get("phase") in TERMINAL
+    terminal = status.get("phase") in TERMINAL_PHASES
     return CachedPod(
         uid=obj["metadata"]["uid"],
         node=spec.get("nodeName") or "",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dray.api.pods import GroupKey, Pod
+from dray.api.pods import TERMINAL_PHASES, GroupKey, Pod
 from dray.kube.ports import NATIVE_POD_GROUPS, POD_GROUPS
 from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.changes import ChangeFeed, enter, leave
@@ -69,7 +69,7 @@ def _terms(pod: Pod | None) -> tuple[object, ...]:
     """What of a member the fact of its group depends on."""
     if pod is None or pod.member is None:
         return ()
-    ended = pod.deleting or pod.phase in ("Succeeded", "Failed")
+    ended = pod.deleting or pod.phase in TERMINAL_PHASES
     return (pod.member.group, ended) if ended else (pod.member.group, pod.pool, pod.priority)
 
 

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 from dray.api.claims import Claim
 from dray.api.groups import KUBERNETES, VOLCANO, GroupCount, PodGroup
 from dray.api.names import OWNER_DRAY
-from dray.api.pods import GroupKey, Pod
+from dray.api.pods import TERMINAL_PHASES, GroupKey, Pod
 from dray.kube.ports import NATIVE_POD_GROUPS, POD_GROUPS
-from dray_claim_controller.cache.cached_objects import TERMINAL
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.resources import read
 
@@ -47,7 +46,7 @@ def is_reserved_for(cache: ObjectCache, claim: Claim, pod: Pod) -> bool:
 
 def has_ended(pod: Pod) -> bool:
     """Whether a pod has ended, or is about to."""
-    return pod.deleting or pod.phase in TERMINAL
+    return pod.deleting or pod.phase in TERMINAL_PHASES
 
 
 def needs_devices(cache: ObjectCache, pod: Pod) -> bool:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dray.api.claims import UNREAD, Claim, GivenUp
 from dray.api.groups import DEFAULT_QUEUE
 from dray.api.names import OWNER_KUBE_SCHEDULER
-from dray.api.pods import GroupKey, Node, Pod
+from dray.api.pods import TERMINAL_PHASES, GroupKey, Node, Pod
 from dray.kube.convert import pod_from, revision_of
 from dray.kube.ports import (
     CLAIMS,
@@ -36,7 +36,6 @@ from dray.kube.ports import (
 )
 from dray_claim_controller.cache.abandoned_attempts import refresh_abandoned, with_void
 from dray_claim_controller.cache.cached_objects import (
-    TERMINAL,
     CachedPod,
     CachedResourceClaim,
     FactKey,
@@ -749,7 +748,7 @@ class ObjectCache:
         return QueueShare(
             queue=(obj.get("spec") or {}).get("queue") or DEFAULT_QUEUE,
             phase=((obj.get("status") or {}).get("phase") or "Pending").lower(),
-            running=sum(pod.phase not in TERMINAL for pod in running),
+            running=sum(pod.phase not in TERMINAL_PHASES for pod in running),
         )
 
     def _touch_nodes(self, names: Iterable[str], revision: int) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from dray.api.enforcement import MPS, Enforcement
 from dray.api.names import API_GROUP, MPS_DAEMON, NAME_LABEL
+from dray.api.pods import TERMINAL_PHASES
 from dray.api.quantities import NANO, parse_quantity
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, device_name
 from dray_node_agent.decisions.inventory import NodeState
@@ -158,7 +159,7 @@ def _is_stale(pod: Mapping[str, Any], wanted: Object | None) -> bool:
 
 
 def _has_ended(pod: Mapping[str, Any]) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
+    return (pod.get("status") or {}).get("phase") in TERMINAL_PHASES
 
 
 def _answers(pod: Mapping[str, Any]) -> bool:

@@ -3,8 +3,8 @@
 from typing import Final, Literal
 
 from dray.api.names import OWNER_DRAY
+from dray.api.pods import TERMINAL_PHASES
 from dray.messages.decisions import PodDecision
-from dray_claim_controller.cache.cached_objects import TERMINAL
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.execution.decisions.next_step import (
@@ -48,7 +48,7 @@ def _state(cache: ObjectCache, decision: PodDecision) -> _State:
     if cached is None or cached.pod is None:
         return "gone"
     pod = cached.pod
-    if cached.node or pod.node or pod.phase in TERMINAL:
+    if cached.node or pod.node or pod.phase in TERMINAL_PHASES:
         return "running"
     if pod.deleting:
         return "gone"

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from dray.api.claims import EPOCH_SPAN, Allocation, Claim
 from dray.api.names import OWNER_DRAY, VOID
-from dray.api.pods import Pod
+from dray.api.pods import TERMINAL_PHASES, Pod
 from dray.api.quantities import InvalidQuantityError, parse_quantity
 from dray.kube.convert_metadata import LONGEST_ATTEMPT, annotation
 from dray.kube.ports import NODES
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.anti_affinity import same_topology
-from dray_claim_controller.cache.cached_objects import TERMINAL, CachedPod, CachedResourceClaim
+from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.execution.decisions.binding_conditions import (
@@ -188,7 +188,7 @@ def _pod_stops(observed: Observed, decision: PodDecision) -> Stop | None:
     pod = observed.pod
     if pod is None or pod.uid != decision.pod_uid:
         return Stop("pod-gone", "the pod no longer exists")
-    if pod.deleting or pod.phase in TERMINAL:
+    if pod.deleting or pod.phase in TERMINAL_PHASES:
         return Stop("pod-ended", f"the pod is {'deleting' if pod.deleting else pod.phase}")
     if pod.node and pod.node != decision.node:
         return Stop("bound-elsewhere", f"the pod is bound to {pod.node}", withdraw=True)

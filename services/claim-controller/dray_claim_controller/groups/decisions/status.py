@@ -11,7 +11,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from dray.api.groups import GroupCount, PodGroup
 from dray.api.names import OWNER_DRAY
-from dray.api.pods import Pod
+from dray.api.pods import TERMINAL_PHASES, Pod
 from dray.kube.convert import time_to
 from dray.kube.ports import Object
 from dray.reasons import name_list
@@ -53,7 +53,7 @@ class GroupState:
         """The number of pods by phase; those that end are in none."""
         found: dict[str, int] = {}
         for pod in self.pods:
-            if not pod.deleting or pod.phase in ("Succeeded", "Failed"):
+            if not pod.deleting or pod.phase in TERMINAL_PHASES:
                 found[pod.phase] = found.get(pod.phase, 0) + 1
         return found
 
