@@ -5,10 +5,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.counted import count_members
 from tests.scenarios.objects import Scenario
 from tests.scenarios.pure import PureCluster
 
-from dray.api.groups import count_members
 from dray.kube.convert_groups import pod_group_from
 from dray.kube.ports import CLAIMS
 from dray_allocator.core.dump import double_allocations

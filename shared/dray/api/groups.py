@@ -1,6 +1,6 @@
 """Pod groups as the claim-controller publishes them, and when their minimum is met."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -211,11 +211,3 @@ class GroupCount:
                 f" of {policy.name or at} with {policy.size} pods each (subGroupPolicy)"
             )
         return "; ".join(parts)
-
-
-def count_members(group: PodGroup, members: Iterable[tuple[str, Mapping[str, str]]]) -> GroupCount:
-    """The count of members, each a task and its labels."""
-    count = GroupCount(group)
-    for task, labels in members:
-        count.add(task, labels)
-    return count

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.counted import our_pods
 
 from dray.api.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE, TEMPLATE_READY
 from dray.kube.ports import CLAIMS, EVENTS, PODS, TEMPLATES
@@ -60,7 +61,7 @@ async def test_a_template_made_thirty_seconds_late_reaches_old_controllers(
             return pod["spec"].get("nodeName")
 
         assert await world.until(bound, "the pod is bound") == "node-1"
-        assert len(running.controller.informers.cache.our_pods()) == 1
+        assert len(our_pods(running.controller.informers.cache)) == 1
     finally:
         await world.close()
 

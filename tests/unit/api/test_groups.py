@@ -2,8 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.counted import count_members
 
-from dray.api.groups import KUBERNETES, VOLCANO, GroupCount, PodGroup, SubGroupPolicy, count_members
+from dray.api.groups import KUBERNETES, VOLCANO, GroupCount, PodGroup, SubGroupPolicy
 from dray.api.pods import GroupKey, NodeExpression
 
 KEY = GroupKey(VOLCANO, "team", "train")

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.counted import our_pods
 
 from dray.api.names import DEVICE_CLASS
 from dray.kube.memory import MemoryKube
@@ -117,7 +118,7 @@ def test_a_list_folds_as_its_objects_do_one_by_one(order: tuple[Resource, Resour
     assert (listed.claims, listed.pods) == (watched.claims, watched.pods)
     assert listed.unreadable == watched.unreadable
     assert listed.take_dirty() == watched.take_dirty()
-    assert [seen.uid for seen in listed.our_pods()] == [f"uid-pod-{n}" for n in range(3)]
+    assert [seen.uid for seen in our_pods(listed)] == [f"uid-pod-{n}" for n in range(3)]
 
 
 def test_a_claim_costs_no_look_at_pods_that_do_not_name_it(monkeypatch: Any) -> None:
@@ -134,7 +135,7 @@ def test_a_claim_costs_no_look_at_pods_that_do_not_name_it(monkeypatch: Any) -> 
     monkeypatch.setattr(folding, "convert", counted)
     for number in range(OBJECTS):
         cache.apply(CLAIMS, Changed(claim(f"c{number}")))
-    assert len(cache.our_pods()) == OBJECTS
+    assert len(our_pods(cache)) == OBJECTS
     assert len(looked_at) == OBJECTS
 
 
@@ -144,7 +145,7 @@ def test_a_pod_that_is_gone_or_names_another_claim_is_adopted_by_no_claim() -> N
         cache.apply(PODS, Changed(pod(name, "c")))
     cache.apply(PODS, Listed((pod("moved", "other", revision=2),), 2))
     cache.apply(CLAIMS, Changed(claim("c", 3)))
-    assert cache.our_pods() == []
+    assert our_pods(cache) == []
 
 
 async def test_each_problem_of_an_object_is_logged_once(monkeypatch: Any) -> None:

@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.counted import our_pods
 
 from dray.api.names import (
     ALLOCATION_GATE,
@@ -120,7 +121,7 @@ class History:
 
 
 def selected_by_all(cache: ObjectCache, value: PodValue[Any]) -> dict[str, Any]:
-    found = {cached.uid: value(cache, cached) for cached in cache.our_pods()}
+    found = {cached.uid: value(cache, cached) for cached in our_pods(cache)}
     return {uid: one for uid, one in found.items() if one is not None}
 
 

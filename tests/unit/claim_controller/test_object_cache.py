@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.counted import our_pods
 
 from dray.api.devices import DeviceId
 from dray.api.names import DEVICE_CLASS, DRIVER, SHAPE
@@ -91,13 +92,13 @@ def test_a_pod_of_a_hand_written_claim_is_ours_whichever_comes_first() -> None:
     user = pod("p", 5, resourceClaims=[{"name": "x", "resourceClaimName": "claim"}])
     pod_first, claim_first = ObjectCache(), ObjectCache()
     pod_first.apply(PODS, Changed(user))
-    assert not pod_first.our_pods()
+    assert not our_pods(pod_first)
     pod_first.apply(CLAIMS, Changed(claim(6)))
     claim_first.apply(CLAIMS, Changed(claim(6)))
     claim_first.apply(PODS, Changed(user))
 
-    assert [seen.uid for seen in pod_first.our_pods()] == ["p"]
-    assert [seen.uid for seen in claim_first.our_pods()] == ["p"]
+    assert [seen.uid for seen in our_pods(pod_first)] == ["p"]
+    assert [seen.uid for seen in our_pods(claim_first)] == ["p"]
 
 
 def test_a_node_sums_what_has_not_ended_and_names_the_pods_of_ours() -> None:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.counted import our_pods
 from tests.unit.recording.objects import FIXED, claims, nodes, pods
 from tests.unit.recording.secrets import SECRET, salted
 from tests.unit.webhook.conftest import new_view
@@ -275,7 +276,7 @@ def questions(picture: ObjectCache) -> list[RecordedRule[Any]]:
         ]
     asked += [
         NextStep(decision=order.decision, epoch=1)
-        for pod in picture.our_pods()
+        for pod in our_pods(picture)
         if (order := adopted(picture, pod)) is not None
     ]
     return asked

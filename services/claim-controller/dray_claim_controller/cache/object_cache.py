@@ -828,10 +828,6 @@ class ObjectCache:
         """All pods bound to a node, including terminated ones."""
         return [self.pods[uid] for uid in self._pods_of_node.get(node, ())]
 
-    def our_pods(self) -> list[CachedPod]:
-        """Pods that use dray's claims."""
-        return [cached for cached in self.pods.values() if cached.pod is not None]
-
     def select(self, value: PodValue[V]) -> PodSelection[V]:
         """The pods of ours that lack a node, and are not being deleted, for which ``value`` is not
         None; brought up to date by what changed since it was asked last."""
