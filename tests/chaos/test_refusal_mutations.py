@@ -17,7 +17,7 @@ from dray.api.claims import Claim
 from dray.bus.ports import MessageTooLargeError
 from dray.kube.ports import KubeError, NotFoundError, RefusedError
 from dray_claim_controller.execution.decisions.next_step import AwaitDevices
-from dray_claim_controller.execution.executor import PodExecutor
+from dray_claim_controller.execution.pod_execution import PodExecution
 from dray_claim_controller.garbage.reconciler import GarbageReconciler
 from dray_claim_controller.logs.epochs import Epochs
 from dray_claim_controller.publication.publisher import Publisher
@@ -34,19 +34,19 @@ SEEDS = range(16)
 def executor_keeping_slots() -> Iterator[None]:
     """An execution holds its slot while it rests between two tries."""
 
-    async def carry_out(self: Any, order: Any, memory: Any) -> AwaitDevices | None:
-        async with self._slots.held(order.decision.namespace):
-            while self._is_newest(order):
-                rest = await self._go_on(order, memory)
+    async def carry_out(self: Any) -> AwaitDevices | None:
+        async with self._parts.slots.held(self._execution.decision.namespace):
+            while self._is_newest():
+                rest = await self._go_on()
                 if rest is None or isinstance(rest, AwaitDevices):
                     return rest
                 if rest.rest_s:
-                    await self._rest(order, rest.rest_s)
-                elif not await self._informers.changed(self._watch_timeout_s):
-                    memory.is_behind = True
+                    await self._rest(rest.rest_s)
+                elif not await self._informers.changed(self._parts.watch_timeout_s):
+                    self._is_behind = True
         return None
 
-    with mock.patch.object(PodExecutor, "_carry_out", carry_out), slots_that_stay_taken():
+    with mock.patch.object(PodExecution, "_carry_out", carry_out), slots_that_stay_taken():
         yield
 
 
