@@ -244,8 +244,8 @@ class NodeIndex:
         """Whether the node's best cards have enough left for each request."""
         most_free_at = self.table.most_free_at
         for need in self.plan.cards:
-            for check in need.checks:
-                if most_free_at[check.column][row] < check.least:
+            for column, _, _, least in need.checks:
+                if most_free_at[column][row] < least:
                     return False
         return True
 

@@ -46,9 +46,9 @@ def _one_card(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Ch
     while (row := index.best()) >= 0:
         node = table.names[row]
         if index.plan.decides_node or passes(state, wanted, node):
-            cards, kinds = table.cards_in[row], table.kind_at[table.card_slice(row)]
+            cards, first = table.cards_in[row], table.first_at[row]
             for at in index.cards_in_order(row):
-                demand = need.demands[kinds[at]]
+                demand = need.demands[table.kind_at[first + at]]
                 if demand is not None and state.device_usage.has_room(cards[at], demand):
                     share = Share(ask, cards[at], demand)
                     return Choice(node, (share,), table.cards, NOT_CONNECTED)
