@@ -30,7 +30,7 @@ from dray_allocator.nodes.columns import (
     wholes,
 )
 from dray_allocator.nodes.plan import CardNeed, FilterPlan
-from dray_allocator.nodes.ratings import LoadScore, NodeBatch, NodeScore
+from dray_allocator.nodes.ratings import Load, LoadScore, NodeBatch, NodeScore
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.nodes.tie_break import TIE_BITS
 
@@ -219,8 +219,7 @@ class NodeIndex:
                 self._set_load(score, row)
             return
         table = self.table
-        load = table.mean_load[rows]
-        keys = ((MOST_LOAD - load if score.node_fills else load) << TIE_BITS) + table.tie[rows]
+        keys = _key(score, table.mean_load[rows], table.tie[rows])
         may_fit = table.present[rows]
         for need in self.plan.cards:
             for check in need.checks:
@@ -235,8 +234,8 @@ class NodeIndex:
             self._best = None if table.ties.duplicates else best
 
     def _set_load(self, score: LoadScore, row: int) -> None:
-        table, load = self.table, self.table.mean_load_at[row]
-        key = ((MOST_LOAD - load if score.node_fills else load) << TIE_BITS) + table.tie_at[row]
+        table = self.table
+        key = _key(score, table.mean_load_at[row], table.tie_at[row])
         self._unchecked_at[row] = may_fit = table.present_at[row] and self._may_fit(row)
         self._set_key(row, key if may_fit else NONE)
 
@@ -282,11 +281,8 @@ class NodeIndex:
                 fitting.append(flagged(found, count))
         self._fitting = row, found
         if self._by_load is not None:
-            load = table.mean_load_at[row]
-            score = MOST_LOAD - load if self._by_load.node_fills else load
-        else:
-            score = self.score.of(table, row, fitting)
-        return (score << TIE_BITS) + table.tie_at[row]
+            return _key(self._by_load, table.mean_load_at[row], table.tie_at[row])
+        return (self.score.of(table, row, fitting) << TIE_BITS) + table.tie_at[row]
 
     def _evaluate_rows(self, rows: Places) -> None:
         table = self.table
@@ -386,6 +382,11 @@ class Keys:
         self._stale[:] = False
         key = min(self._least)
         return (key, self._first[self._least.index(key)]) if key != NONE else (NONE, -1)
+
+
+def _key(score: LoadScore, load: Load, tie: Load) -> Load:
+    """The key of a node, or of many, by ``LoadScore.of_load``."""
+    return ((MOST_LOAD - load if score.node_fills else load) << TIE_BITS) + tie
 
 
 def _nones(blocks: int) -> tuple["array[int]", Whole]:

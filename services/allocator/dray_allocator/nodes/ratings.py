@@ -7,7 +7,7 @@ else than the node table, its ``version`` changes with that.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,6 +21,8 @@ from dray_allocator.nodes.table import NodeTable
 MOST_SCORE: Final = 2**22 - 1
 """Scores are in ``-MOST_SCORE..MOST_SCORE``, so that score and tie break fit an int64."""
 
+Load = TypeVar("Load", int, Whole)
+"""Of one node, or of many."""
 Rank = Callable[[Card], int]
 """The rating of a card; the lowest is tried first."""
 
@@ -94,14 +96,15 @@ class LoadScore(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     def of(self, table: NodeTable, row: int, fitting: Sequence[Flags] = ()) -> int:
         """The mean load of the node's cards, or its difference to the maximum."""
         load = table.load_sum_at[row] // (table.count_at[row] or 1)
-        if load > MOST_LOAD:
-            load = MOST_LOAD
-        return MOST_LOAD - load if self.node_fills else load
+        return self.of_load(min(load, MOST_LOAD))
 
     def of_many(self, table: NodeTable, batch: NodeBatch) -> Whole:
         """The same for many nodes."""
         means = table.load_sum[batch.rows] // np.maximum(table.count[batch.rows], 1)
-        load = np.minimum(means, MOST_LOAD)
+        return self.of_load(np.minimum(means, MOST_LOAD))
+
+    def of_load(self, load: Load) -> Load:
+        """The score of a load, which is at most ``MOST_LOAD``."""
         return MOST_LOAD - load if self.node_fills else load
 
     def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:

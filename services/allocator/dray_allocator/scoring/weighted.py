@@ -89,7 +89,7 @@ class WeightedScore:
         for _, weight, part, whole in self._shares(table, batch):
             mean.add(weight, part, whole)
         load = mean.load(table.load_sum[rows] // np.maximum(table.count[rows], 1))
-        return MOST_LOAD - load if self._load.node_fills else load
+        return self._load.of_load(load)
 
     def parts(self, table: NodeTable, row: int) -> dict[str, float]:
         """The load of each weighted resource of a node with the pod, from 0 to 1."""
