@@ -27,7 +27,7 @@ from dray.api.errors import PermanentError
 from dray.api.names import TFLOPS_REQUEST
 from dray.kube.api import connect
 from dray.kube.ports import PODS, Kube
-from dray_cli.explain import explain_pod
+from dray_cli.explain import fetch_explanation
 from dray_node_agent.decisions.inventory import NodeState
 from dray_sandbox.layout import DEFAULT_GPUS, simulated_nodes
 from dray_sandbox.stack_file import read_stack_file
@@ -168,10 +168,10 @@ async def _create_waiting(kubeconfig: str, more_gpus: int = 0) -> None:
         waits["metadata"]["annotations"][TFLOPS_REQUEST] = "1000000"
         await kube.create(PODS, waits, "default")
         async with asyncio.timeout(_EXPLAINED_WITHIN_S + more_gpus / 500):
-            found = await explain_pod(kube, "default", _WAITING)
+            found = await fetch_explanation(kube, "default", _WAITING)
             while not found.reasons:
                 await asyncio.sleep(0.1)
-                found = await explain_pod(kube, "default", _WAITING)
+                found = await fetch_explanation(kube, "default", _WAITING)
     finally:
         await kube.close()
 

@@ -284,7 +284,7 @@ def _indent(lines: list[str]) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-async def explain_pod(
+async def fetch_explanation(
     kube: Kube, namespace: str, name: str, *, most_gpus: float = MOST_GPUS
 ) -> Explanation:
     """Read everything that explains a pod.
@@ -477,7 +477,7 @@ async def _explain(
 ) -> tuple[Explanation, GpuNames]:
     kube = await connect_kube(kubeconfig)
     try:
-        found = await explain_pod(kube, namespace, name, most_gpus=most_gpus)
+        found = await fetch_explanation(kube, namespace, name, most_gpus=most_gpus)
         if not short:
             return found, GpuNames()
         return found, await names_in(kube, "\n".join(found.lines()), found.node)

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from dray.api.names import DRIVER, VRAM_REQUEST
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, Kube
-from dray_cli.explain import explain_pod
+from dray_cli.explain import fetch_explanation
 from dray_sandbox.controlplane.build import find_kubectl
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.paths import checkout
@@ -106,7 +106,7 @@ class Cluster:
 
     async def explained(self, name: str, words: str) -> bool:
         """Whether `dray explain` says that of a pod."""
-        found = await explain_pod(self.kube, "default", name)
+        found = await fetch_explanation(self.kube, "default", name)
         return words in "\n".join(found.lines())
 
     async def device_of(self, name: str) -> str:

@@ -14,7 +14,7 @@ from dray_cli.demo.collector import DemoCollector
 from dray_cli.demo.indicators import Indicators, check
 from dray_cli.demo.manifests import Manifest, read_manifests
 from dray_cli.demo.story import Story
-from dray_cli.explain import explain_pod
+from dray_cli.explain import fetch_explanation
 from dray_cli.gpu_names import names_in
 from dray_cli.text import abbreviated, columns, wrapped
 
@@ -137,10 +137,10 @@ class Demo:
             self._fail(f"pod {story.namespace}/{story.name} was expected to wait, and does not")
             return
         deadline = time.monotonic() + FOLLOWS_WITHIN_S
-        explanation = await explain_pod(self._kube, story.namespace, story.name)
+        explanation = await fetch_explanation(self._kube, story.namespace, story.name)
         while not explanation.reasons and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
-            explanation = await explain_pod(self._kube, story.namespace, story.name)
+            explanation = await fetch_explanation(self._kube, story.namespace, story.name)
         if not explanation.reasons:
             self._fail(f"pod {story.namespace}/{story.name} waits without an explanation")
         await self._show_waiting_event(story, deadline)
@@ -173,7 +173,7 @@ class Demo:
         await self._kube.delete(PODS, name, namespace)
 
     async def _say_why(self, story: Story) -> None:
-        explanation = await explain_pod(self._kube, story.namespace, story.name)
+        explanation = await fetch_explanation(self._kube, story.namespace, story.name)
         await self._say_short("\n".join(explanation.lines()))
 
     async def _say_short(self, text: str) -> None:

@@ -8,7 +8,7 @@ from dray.api.names import GPU_TOPOLOGY, PLACEMENT, PREFER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, POLICIES, POOLS, Object
 from dray_cli.decision_source import DecisionSource, decided_by
-from dray_cli.explain import explain_pod
+from dray_cli.explain import fetch_explanation
 
 POOL: Object = {"metadata": {"name": "fast"}, "spec": {"schedulingConfigTemplate": "standard"}}
 
@@ -164,7 +164,7 @@ async def test_explain_shows_it_with_the_cards() -> None:
     made["status"] = {"allocation": {"devices": {"results": [result]}}}
     await kube.update(CLAIMS, made, subresource="status")
 
-    found = await explain_pod(kube, "default", "train")
+    found = await fetch_explanation(kube, "default", "train")
 
     assert found.lines()[1:] == [
         "  gpu-1 on node-1",

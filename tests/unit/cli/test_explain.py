@@ -13,7 +13,7 @@ from dray.api.names import DRIVER, GPUPOOL, POOL_LABEL
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, PODS, POOLS, SLICES
 from dray_cli import explain as module
-from dray_cli.explain import MOST_GPUS, Explanation, explain, explain_pod, pod_name
+from dray_cli.explain import MOST_GPUS, Explanation, explain, fetch_explanation, pod_name
 from dray_cli.pod_life import PodLife
 
 POD: dict[str, Any] = {
@@ -42,7 +42,7 @@ async def test_gpus_of_large_clusters_are_not_evaluated_for_kube_schedulers_pods
 
     async def reasons(gpus: int, most_gpus: float = MOST_GPUS) -> list[str]:
         await kube.patch(POOLS, "fast", {"status": {"gpus": gpus}}, subresource="status")
-        return (await explain_pod(kube, "default", "train", most_gpus=most_gpus)).reasons
+        return (await fetch_explanation(kube, "default", "train", most_gpus=most_gpus)).reasons
 
     evaluated = await reasons(MOST_GPUS)
     assert await reasons(MOST_GPUS + 1) == [
@@ -275,7 +275,7 @@ async def test_a_waiting_pod_names_pods_that_share_its_claim_and_dray_does_not_p
     await kube.create(BIND_REQUESTS, {"metadata": {"name": "train"}, "spec": {}}, "default")
     await kube.patch(BIND_REQUESTS, "train", WAITS, "default", subresource="status")
 
-    lines = (await explain_pod(kube, "default", "train")).lines()
+    lines = (await fetch_explanation(kube, "default", "train")).lines()
 
     assert lines[-1] == (
         "  A claim of the pod is also used by plain without dray's annotations: kube-scheduler may "
@@ -322,7 +322,7 @@ async def test_a_claim_that_kubernetes_refuses_to_create_says_why() -> None:
     }
     await kube.create(EVENTS, event, "default")
 
-    assert (await explain_pod(kube, "default", "train")).lines()[1:] == [
+    assert (await fetch_explanation(kube, "default", "train")).lines()[1:] == [
         "  Kubernetes did not create it: forbidden: exceeded quota: gpus"
     ]
 

@@ -7,7 +7,7 @@ import pytest
 from dray.api.names import DRIVER, HEALTH_TAINT
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, NODES, PODS, SLICES, Object
-from dray_cli.explain import Explanation, explain_pod
+from dray_cli.explain import Explanation, fetch_explanation
 
 LATE = "2026-01-01T00:02:00Z"
 RESULT = {"device": "gpu-1", "pool": "sim-2", "driver": DRIVER, "request": "gpu-request-main"}
@@ -75,7 +75,7 @@ async def failed_prepare(kube: MemoryKube, pod: Object, message: str, count: int
 
 
 async def explained(kube: MemoryKube) -> Explanation:
-    return await explain_pod(kube, "default", "train")
+    return await fetch_explanation(kube, "default", "train")
 
 
 async def test_a_bound_pod_is_being_prepared() -> None:
