@@ -119,8 +119,9 @@ class PodExecutor:
             await asyncio.wait(list(self._tasks.values()))
 
     def _ended(self, pod_uid: str, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(pod_uid, None)
-        self._running.pop(pod_uid, None)
+        if self._tasks.get(pod_uid) is task:  # It failed or was cancelled.
+            del self._tasks[pod_uid]
+            self._running.pop(pod_uid, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             structlog.get_logger().error("execution failed", pod_uid=pod_uid, exc_info=error)
 
@@ -132,3 +133,5 @@ class PodExecutor:
             unreported = await running.run()
             done = execution
         self._joint.leave(self._newest.pop(pod_uid))
+        # At once: a decision that is submitted before the task is collected begins another.
+        del self._tasks[pod_uid], self._running[pod_uid]
