@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from prometheus_client import CollectorRegistry
+
 from dray.api import names
 from dray.api.claims import Claim, ClaimSpec, DeviceRequest
 from dray.api.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
@@ -91,7 +93,8 @@ class Replica:
         self.bus = bus
         self.wire = Wire(bus)
         self.state = AllocatorState(AllocatorOptions(writer=name))
-        self.metrics = AllocatorMetrics(self.state)
+        self.registry = CollectorRegistry()
+        self.metrics = AllocatorMetrics(self.state, self.registry)
         self.shell = AllocatorReplica(
             self.wire,  # type: ignore[arg-type]
             self.state,

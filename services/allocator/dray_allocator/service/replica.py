@@ -183,6 +183,7 @@ class Replica:
                     self._followers[domain] = task
                 case Unfollow(domain=domain):
                     self._unfollow(domain)
+                    self._metrics.remove(domain)
                 case StopServing(domain=domain):
                     self._log.info("a log was trimmed; reading it from a checkpoint", domain=domain)
                     self._serving.give_up(domain)

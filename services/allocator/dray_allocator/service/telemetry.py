@@ -48,6 +48,7 @@ class AllocatorMetrics:
 
     def __init__(self, state: AllocatorState, registry: CollectorRegistry | None = None) -> None:
         registry = registry or CollectorRegistry()
+        self._state = state
         self._decisions = prometheus_client.Counter(
             "dray_allocator_decisions", "Pods decided", ["domain"], registry=registry
         )
@@ -98,7 +99,9 @@ class AllocatorMetrics:
         )
 
     def appended(self, record: AnyRecord) -> None:
-        """A record is in the log."""
+        """A record is in the log. One of a pool that was deleted meanwhile does not count."""
+        if record.domain not in self._state.domains:
+            return
         if isinstance(record, Decided):
             self._decisions.labels(record.domain).inc(len(record.pods))
             for pod in record.pods:
@@ -106,6 +109,11 @@ class AllocatorMetrics:
         elif isinstance(record, Waiting):
             kind = record.reasons[0].kind if record.reasons else "none"
             self._waits.labels(record.domain, kind).inc(1 + len(record.peers))
+
+    def remove(self, domain: str) -> None:
+        """Remove the series of a domain that this replica no longer follows."""
+        for counter in (self._decisions, self._waits):
+            counter.remove_by_labels({"domain": domain})
 
 
 @dataclass(slots=True)
