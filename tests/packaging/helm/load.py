@@ -4,12 +4,12 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from tests.packaging.helm.installation import PATIENCE_S, Cluster
 
-from dray.kube.ports import CLAIMS, PODS, KubeError, Object
+from dray.kube.ports import CLAIMS, PODS, KubeError, NotFoundError, Object
 from tools.faults.history import StackHistory, watch_history
 
 PODS_PER_S = float(os.environ.get("DRAY_LOAD_PODS_PER_S", "5"))
@@ -77,7 +77,7 @@ class Load:
 @asynccontextmanager
 async def under_load(cluster: Cluster, *, per_s: float) -> AsyncIterator[Load]:
     """Load during the block; at its end every pod has run, none was refused, and at no time was a
-    device allocated twice or a claim lost."""
+    device allocated twice or a claim lost. No pod stays, also if something fails."""
     load = Load(cluster, per_s)
     async with watch_history(cluster.kube) as history:
         creating = asyncio.create_task(load.create())
@@ -96,7 +96,7 @@ async def under_load(cluster: Cluster, *, per_s: float) -> AsyncIterator[Load]:
             deleting.cancel()
             await asyncio.gather(creating, deleting, return_exceptions=True)
             print(_summary(load))
-        await _all_gone(cluster)
+            await _delete_all(cluster)
         _judge(load, history)
 
 
@@ -106,7 +106,12 @@ def _judge(load: Load, history: StackHistory) -> None:
     assert history.check_all().violations == []
 
 
-async def _all_gone(cluster: Cluster) -> None:
+async def _delete_all(cluster: Cluster) -> None:
+    for left in (await cluster.kube.list(PODS, NAMESPACE)).objects:
+        if (name := left["metadata"]["name"]).startswith(PREFIX):
+            with suppress(NotFoundError):
+                await cluster.kube.delete(PODS, name, NAMESPACE, grace_period_s=0)
+
     async def gone() -> bool:
         pods = (await cluster.kube.list(PODS, NAMESPACE)).objects
         claims = (await cluster.kube.list(CLAIMS, NAMESPACE)).objects
