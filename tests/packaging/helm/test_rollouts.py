@@ -17,7 +17,8 @@ from tests.packaging.helm.installation import (
 )
 from tests.packaging.helm.load import PODS_PER_S, under_load
 
-pytestmark = [*INSTALLED, pytest.mark.long, pytest.mark.timeout(1200)]
+# The first time-out counts.
+pytestmark = [pytest.mark.timeout(1200), *INSTALLED, pytest.mark.long]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
