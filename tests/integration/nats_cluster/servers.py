@@ -2,17 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dray.api.errors import PermanentError
-from dray_sandbox.nats_server import NatsAccess, Secrets, nats_program, wipe_store
+from dray.bus.jetstream import JetStreamBus, connect
+from dray.bus.ports import BusUnavailableError
+from dray.bus.topology import CLAIM_CONTROLLER, STREAMS, log_spec
+from dray_sandbox.nats_server import ADMIN, NatsAccess, Secrets, nats_program, wipe_store
 from dray_sandbox.paths import free_port
 from dray_sandbox.processes import ProcessSpec, ProgramFailedError, Runner, gather_or_cancel
 
 CLUSTER = "dray"
 _ATTEMPTS = 3
+BOUND_S = 90.0
+"""A cluster without a leader elects one in seconds; a reader notices a server that went after a
+dozen, and the machine may be busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,8 @@ class NatsCluster:
     access: NatsAccess
     """With all addresses."""
     names: tuple[str, ...]
+    monitors: dict[str, str]
+    """Where each answers to probes."""
     directory: Path
 
     async def wipe(self, name: str) -> None:
@@ -37,7 +45,8 @@ async def start_nats_cluster(
     names = tuple(f"nats-{number}" for number in range(1, servers + 1))
     for attempt in range(1, _ATTEMPTS + 1):
         ports = [free_port() for _ in names]
-        programs = _programs(directory, names, ports, held, sync_interval)
+        monitors = {name: f"127.0.0.1:{free_port()}" for name in names}
+        programs = _programs(directory, monitors, ports, held, sync_interval)
         try:
             await gather_or_cancel(*map(runner.start, programs))
         except ProgramFailedError as error:
@@ -47,18 +56,19 @@ async def start_nats_cluster(
                 continue
             raise
         urls = ",".join(f"nats://127.0.0.1:{port}" for port in ports)
-        return NatsCluster(NatsAccess(urls, held.passwords, held.issuer_seed), names, directory)
+        access = NatsAccess(urls, held.passwords, held.issuer_seed)
+        return NatsCluster(access, names, monitors, directory)
     raise PermanentError("the last attempt returns or raises")
 
 
 def _programs(
     directory: Path,
-    names: Sequence[str],
+    monitors: Mapping[str, str],
     ports: Sequence[int],
     held: Secrets,
     sync_interval: str,
 ) -> list[ProcessSpec]:
-    routes = {name: free_port() for name in names}
+    routes = {name: free_port() for name in monitors}
     addresses = [f"nats-route://127.0.0.1:{port}" for port in routes.values()]
     return [
         nats_program(
@@ -69,8 +79,42 @@ def _programs(
             sync_interval=sync_interval,
             cluster=(
                 f'cluster {{ name: {CLUSTER}, listen: "127.0.0.1:{routes[name]}", '
-                f"routes: {json.dumps(addresses)} }}"
+                f"routes: {json.dumps(addresses)} }}\nhttp: {json.dumps(monitors[name])}"
             ),
         )
-        for name, port in zip(names, ports, strict=True)
+        for name, port in zip(monitors, ports, strict=True)
     ]
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while not await condition():  # noqa: ASYNC110 - a condition of servers
+            await asyncio.sleep(0.05)
+
+
+async def connect_as(cluster: NatsCluster, role: str) -> JetStreamBus:
+    """``admin`` owns the streams like the claim-controller, and may do more."""
+    return await connect(
+        cluster.access.url,
+        name=role,
+        role=CLAIM_CONTROLLER if role == ADMIN else role,
+        user=role,
+        password=cluster.access.passwords[role],
+        wait_s=30.0,
+    )
+
+
+async def make_streams(owner: JetStreamBus) -> None:
+    """Once the servers have found each other, which they may not have yet."""
+
+    async def made() -> bool:
+        try:
+            for spec in (*STREAMS, log_spec("p", 1)):
+                await owner.ensure(spec)
+                await owner.raise_replicas(spec.name)
+            states = [await owner.state(spec.name) for spec in (*STREAMS, log_spec("p", 1))]
+        except BusUnavailableError:
+            return False
+        return all(state and state.replicas == 3 for state in states)
+
+    await until(made)

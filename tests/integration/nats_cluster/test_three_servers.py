@@ -6,14 +6,18 @@ keep every stream again in the end.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.nats_cluster.servers import NatsCluster, start_nats_cluster
+from tests.integration.nats_cluster.servers import (
+    BOUND_S,
+    NatsCluster,
+    connect_as,
+    make_streams,
+    until,
+)
 
 from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import JetStreamBus, connect
@@ -33,22 +37,12 @@ from dray.messages.commands import VoidClaim
 from dray.messages.decisions import log_stream, log_subject
 from dray.messages.facts import Tick
 from dray_sandbox.nats_server import ADMIN
-from dray_sandbox.processes import Runner
 
 pytestmark = pytest.mark.timeout(300)
 
-BOUND_S = 90.0
-"""A cluster without a leader elects one in seconds; a reader notices a server that went after a
-dozen, and the machine may be busy."""
 LOG = log_stream("p", 1)
 SUBJECT = log_subject("p", 1)
 AT_ONCE = 8
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(BOUND_S):
-        while not await condition():  # noqa: ASYNC110 - a condition of servers
-            await asyncio.sleep(0.05)
 
 
 def void(number: int) -> VoidClaim:
@@ -204,43 +198,6 @@ class Load:
         finally:
             await reader.close()
         return found
-
-
-async def connect_as(cluster: NatsCluster, role: str) -> JetStreamBus:
-    """``admin`` owns the streams like the claim-controller, and may do more."""
-    return await connect(
-        cluster.access.url,
-        name=role,
-        role=CLAIM_CONTROLLER if role == ADMIN else role,
-        user=role,
-        password=cluster.access.passwords[role],
-        wait_s=30.0,
-    )
-
-
-@pytest.fixture
-async def servers(tmp_path: Path) -> AsyncIterator[tuple[Runner, NatsCluster]]:
-    runner = Runner(tmp_path / "logs")
-    try:
-        yield runner, await start_nats_cluster(runner, tmp_path)
-    finally:
-        await runner.stop_all()
-
-
-async def make_streams(owner: JetStreamBus) -> None:
-    """Once the servers have found each other, which they may not have yet."""
-
-    async def made() -> bool:
-        try:
-            for spec in (*STREAMS, log_spec("p", 1)):
-                await owner.ensure(spec)
-                await owner.raise_replicas(spec.name)
-            states = [await owner.state(spec.name) for spec in (*STREAMS, log_spec("p", 1))]
-        except BusUnavailableError:
-            return False
-        return all(state and state.replicas == 3 for state in states)
-
-    await until(made)
 
 
 async def test_nothing_acknowledged_is_lost_whatever_befalls_one_of_three(servers) -> None:
