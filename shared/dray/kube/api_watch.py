@@ -1,4 +1,5 @@
-"""List, then watch, for ever: resumes after early ends, lists again after a 410."""
+"""List, then watch, for ever: resumes after early ends, lists again after a 410, and where the
+API server came back with an older state of its store."""
 
 import asyncio
 import contextlib
@@ -50,7 +51,7 @@ async def watch(
     backoff = Backoff(0.1, 10.0)
     log = structlog.get_logger().bind(watch=resource.plural)
     version: int | None = None
-    admitted = False
+    admitted = was_away = False
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     while True:
@@ -61,6 +62,9 @@ async def watch(
                 admitted = True
                 version = listed.resource_version
                 yield listed
+            elif was_away:
+                await _check_store(transport, path, selectors, version)
+            was_away = False
             flow = _events(transport, path, selectors, version)
             async with contextlib.aclosing(flow) as events:
                 async for kind, obj in events:
@@ -77,6 +81,7 @@ async def watch(
             version = None
             log.info("listing again", why=str(error))
         except (KubeUnavailableError, NotFoundError) as error:
+            was_away = True
             wait_s = getattr(error, "retry_after_s", 0.0)
             log.warning("the watch is away", error=str(error))
         except RefusedError as error:
@@ -85,6 +90,22 @@ async def watch(
                 raise
             log.warning("the watch is away", error=str(error))
         await backoff.pause(wait_s)
+
+
+async def _check_store(
+    transport: Transport, path: str, selectors: dict[str, str], version: int
+) -> None:
+    """Raises GoneError if the server has not reached this version: its store was restored from a
+    backup, and a watch would leave out what the backup lacks."""
+    page = await transport.call("GET", path, query={"limit": "1", **selectors})
+    metadata = page.get("metadata")
+    revision = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    if not is_revision(revision):
+        raise KubeUnavailableError(f"GET {path}: {str(page)[:_SHOWN]} is not a list")
+    if int(revision) < version:
+        raise GoneError(
+            f"the API server is at version {revision}, and was at {version}: its store was restored"
+        )
 
 
 async def _events(

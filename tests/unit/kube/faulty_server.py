@@ -41,10 +41,14 @@ class Script:
         self.lists: list[web.Response] = []
         self.watches: list[web.Response | list[bytes]] = []
         self.asked: list[dict[str, str]] = []
+        self.store = listing(2**53)
+        """The answer when a client asks for the version of the store."""
         self.idle = asyncio.Event()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
+        if query.get("limit") == "1":
+            return web.Response(body=self.store.body, content_type="application/json")
         if query.get("watch") != "true":
             return self.lists.pop(0)
         self.asked.append(query)

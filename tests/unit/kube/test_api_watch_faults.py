@@ -63,6 +63,20 @@ async def test_a_watch_lists_again_when_its_place_is_gone(served, answer) -> Non
     assert script.asked[1]["resourceVersion"] == "50"
 
 
+@pytest.mark.parametrize(("store", "expected"), [(19, Listed), (20, Changed)])
+async def test_a_watch_lists_again_when_the_store_was_restored(served, store, expected) -> None:
+    """A watch would leave out that objects are gone which the backup lacks."""
+    script = Script()
+    script.lists = [listing(5, "a"), listing(19, "b")]
+    away = status(503, "ServiceUnavailable")
+    script.watches = [[line("ADDED", pod("c", 20))], away, [line("ADDED", pod("d", 21))]]
+    script.store = listing(store)
+    api = await served(script.answer)
+    async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
+        events = [await anext(watch) for _ in range(3)]
+    assert [type(event) for event in events] == [Listed, Changed, expected]
+
+
 IDENTITY = pod("x", 7)["metadata"]
 NAMELESS = [
     {},
