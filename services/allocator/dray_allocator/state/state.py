@@ -78,6 +78,41 @@ class Suspect(msgspec.Struct, frozen=True, gc=False):
     """``AllocatorState.ticks`` when the device began to be used more."""
 
 
+class BusyDomains:
+    """Names of domains in the order of their places; those behind a place are found without a look
+    at the others."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+        self._order: list[tuple[int, str]] = []
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        """All, while none is added or dropped."""
+        return iter(self._places)
+
+    def add(self, domain: SchedulingDomain) -> None:
+        """Add a domain, or move it to its place."""
+        if self._places.get(domain.name) != domain.place:
+            self.drop(domain.name)
+            self._places[domain.name] = domain.place
+            insort(self._order, (domain.place, domain.name))
+
+    def drop(self, name: str) -> None:
+        """Remove a domain, if it is there."""
+        place = self._places.pop(name, None)
+        if place is not None:
+            del self._order[bisect_left(self._order, (place, name))]
+
+    def after(self, place: int) -> Iterator[str]:
+        """The domains behind a place, while others may be added or dropped."""
+        while (at := bisect_left(self._order, (place + 1, ""))) < len(self._order):
+            place, name = self._order[at]
+            yield name
+
+
 @dataclass(slots=True)
 class AllocatorState:
     """Everything the decisions depend on, and what is cached of it."""
@@ -114,9 +149,9 @@ class AllocatorState:
     last_place: int = 0
     """The place of the last domain that took a step before those."""
     index: DomainIndex = field(default_factory=DomainIndex)
-    busy_domains: "BusyDomains" = field(default_factory=lambda: BusyDomains())
-    """Domains in which a step may do something, once this replica serves them."""
     """Which domains an event may concern."""
+    busy_domains: BusyDomains = field(default_factory=BusyDomains)
+    """Domains in which a step may do something, once this replica serves them."""
     kept_scores: KeptScores = field(default_factory=KeptScores)
     """Of this replica's decisions, for people."""
     _queued_in: dict[str, str] = field(default_factory=dict)
@@ -882,41 +917,6 @@ class AllocatorState:
         """Have reservations of the domain checked."""
         domain.to_settle |= dict.fromkeys(claims)
         self.busy_domains.add(domain)
-
-
-class BusyDomains:
-    """Names of domains in the order of their places; those behind a place are found without a look
-    at the others."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, int] = {}
-        self._order: list[tuple[int, str]] = []
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._places
-
-    def __iter__(self) -> Iterator[str]:
-        """All, while none is added or dropped."""
-        return iter(self._places)
-
-    def add(self, domain: SchedulingDomain) -> None:
-        """Add a domain, or move it to its place."""
-        if self._places.get(domain.name) != domain.place:
-            self.drop(domain.name)
-            self._places[domain.name] = domain.place
-            insort(self._order, (domain.place, domain.name))
-
-    def drop(self, name: str) -> None:
-        """Remove a domain, if it is there."""
-        place = self._places.pop(name, None)
-        if place is not None:
-            del self._order[bisect_left(self._order, (place, name))]
-
-    def after(self, place: int) -> Iterator[str]:
-        """The domains behind a place, while others may be added or dropped."""
-        while (at := bisect_left(self._order, (place + 1, ""))) < len(self._order):
-            place, name = self._order[at]
-            yield name
 
 
 def _those_of(
