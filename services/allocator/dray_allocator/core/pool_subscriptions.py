@@ -52,8 +52,9 @@ def _forget(state: AllocatorState, left: list[str]) -> None:
     for name in left:
         known = state.domains.pop(name)
         state.index.appending.pop(name, None)
-        claims += known.current.claims
-        pods += known.current.pods
+        log = known.current
+        claims += (*log.claims, *log.held)
+        pods += (*log.pods, *log.held_nodes)
         state.unread_domains[name] = SchedulingDomain(
             name,
             known.epoch,

@@ -246,12 +246,18 @@ class Step:
         now_unix_s, every_s = self._state.facts.now_unix_s, self._state.rules.waiting_repeat_s
         return self._domain.queue.take_report(signature, now_unix_s, every_s=every_s)
 
+    def _add_unschedulable(self, pod: Pod, signature: bytes) -> None:
+        domain = self._domain
+        domain.queue.add_unschedulable(pod.uid, signature)
+        recorded = (domain.current.waiting.get(pod.uid),)
+        domain.groups.long_waits.note(pod.uid, recorded, self._state.facts.now_unix_s)
+
     def _schedule(self, pod: Pod) -> int:
         """Decide one pod; return the number of searches."""
         domain, state, queue = self._domain, self._state, self._domain.queue
         want = wanted(state, domain.name, pod)
         if not isinstance(want, PodRequest):
-            queue.add_unschedulable(pod.uid, NO_HINT)
+            self._add_unschedulable(pod, NO_HINT)
             self._wait(pod, want, is_hinted=False)
             return 0
         started_us = state.stopwatch()
@@ -262,14 +268,14 @@ class Step:
             queue.paused[pod.uid] = None
             return 1
         if choice is None:
-            queue.add_unschedulable(pod.uid, want.signature if want.ordinary else NO_HINT)
+            self._add_unschedulable(pod, want.signature if want.ordinary else NO_HINT)
             self._wait(pod, self._reasons(want), is_hinted=want.ordinary)
             return 1
         took_us = state.stopwatch() - started_us
         decision = decision_of(domain, want, choice, took_us=took_us)
         decision_bytes = size_bytes(decision)
         if reasons := too_large(state.rules, decision_bytes):
-            queue.add_unschedulable(pod.uid, NO_HINT)
+            self._add_unschedulable(pod, NO_HINT)
             self._wait(pod, reasons, is_hinted=False)
             return 1
         if domain.current.holds or domain.current.node_hold:

@@ -4,7 +4,8 @@ not keep its place for ever. Pure.
 At most one pod or group of a pool has nodes held at a time; the namespaces take turns. These are as
 many nodes as have room for it once nothing else runs there, those with the lowest load first. The
 hold ends when it starts, when it no longer waits, or after ``node_hold_s``. Then the pool rests, so
-that over the time at most a quarter of its nodes is held.
+that over the time at most a quarter of its nodes is held. Of the pods of one signature only the
+first is looked at: they need the same.
 """
 
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ class _Waiter(NamedTuple):
     namespace: str
     group: GroupKey | None
     """None: a pod."""
+    since_unix_s: float
 
     @property
     def uid(self) -> str:
@@ -73,46 +75,42 @@ def next_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | Non
     waits, rules, now_unix_s = domain.groups.long_waits, state.rules, state.facts.now_unix_s
     if not rules.node_hold_s or not waits.is_due(now_unix_s):
         return None
-    waiters = sorted(_waiters(state, domain))
-    still = domain.queue.pending.keys() | {key[2] for key in domain.groups.pending.values()}
-    waits.since = {uid: since for uid, since in waits.since.items() if uid in still}
-    for one in waiters:
-        if one.uid not in waits.since:
-            waits.since[one.uid] = _recorded_unix_s(state, domain, one)
+    groups = domain.groups.pending
+    count = len(domain.queue.pending) + len(groups)
+    waits.forget_others(domain.queue.pending, (key[2] for key in groups.values()), count)
     if domain.current.node_hold is not None or now_unix_s < waits.rests_until_unix_s:
         return None
     long = {
         one.uid: one
-        for one in waiters
-        if now_unix_s - waits.since[one.uid] >= rules.node_hold_after_s
+        for one in sorted(_waiters(state, domain))
+        if now_unix_s - one.since_unix_s >= rules.node_hold_after_s
+        and not waits.is_paused(one.uid, now_unix_s)
     }
     for uid in waits.first(tuple(long), _LOOKED_AT_TOGETHER):
+        waits.take_turn(long[uid].namespace)
         needs = _needs(state, domain, long[uid])
         if nodes := _nodes_for(state, domain, needs):
-            waits.take_turn(long[uid].namespace)
             return _hold(state, long[uid], needs, nodes)
-        waits.looked_at[uid] = None
+        waits.without_nodes[uid] = None
     return None
 
 
 def _waiters(state: AllocatorState, domain: SchedulingDomain) -> Iterator[_Waiter]:
-    """The pods and groups that fit nowhere."""
-    queue, groups = domain.queue, domain.groups
-    turns = {namespace: turn for turn, namespace in enumerate(groups.long_waits.turns)}
-    for group in groups.unschedulable:
-        turn = turns.get(group.namespace, -1)
-        yield _Waiter(turn, groups.pending[group], group.namespace, group)
-    for uid, key in queue.unschedulable_keys():
-        namespace = state.facts.pods[uid].namespace
-        yield _Waiter(turns.get(namespace, -1), key, namespace, None)
-
-
-def _recorded_unix_s(state: AllocatorState, domain: SchedulingDomain, waiter: _Waiter) -> float:
-    """When it was recorded last that a pod or group waits; it may have waited before."""
-    pods = state.facts.groups.members(waiter.group) if waiter.group else (waiter.uid,)
-    recorded = (domain.current.waiting.get(uid) for uid in pods)
+    """The groups that fit nowhere, and of the pods the first of each signature."""
+    queue, groups, waits = domain.queue, domain.groups, domain.groups.long_waits
+    turns = {namespace: turn for turn, namespace in enumerate(waits.turns)}
     now_unix_s = state.facts.now_unix_s
-    return min((one.now_unix_s for one in recorded if one is not None), default=now_unix_s)
+    for group in groups.unschedulable:
+        key, turn = groups.pending[group], turns.get(group.namespace, -1)
+        since_unix_s = waits.since.get(key[2], now_unix_s)
+        yield _Waiter(turn, key, group.namespace, group, since_unix_s)
+    for signature in queue.unschedulable_signatures():
+        uid = queue.first_unschedulable(signature)
+        if uid is None:
+            continue
+        namespace, key = state.facts.pods[uid].namespace, queue.pending[uid]
+        since_unix_s = waits.since.get(uid, now_unix_s)
+        yield _Waiter(turns.get(namespace, -1), key, namespace, None, since_unix_s)
 
 
 def _needs(state: AllocatorState, domain: SchedulingDomain, waiter: _Waiter) -> Needs:

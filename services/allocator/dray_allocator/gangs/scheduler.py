@@ -82,6 +82,9 @@ class GroupScheduler:
                 return sum(map(len, parts))
             case GroupWaits(reasons=reasons, hint=hint):
                 domain.groups.add_unschedulable(key, hint)
+                uid = domain.groups.pending[key][2]
+                recorded = map(domain.current.waiting.get, state.facts.groups.members(key))
+                domain.groups.long_waits.note(uid, recorded, state.facts.now_unix_s)
                 if found.was_long:
                     domain.groups.back_off(key, state.facts.now_unix_s)
                 else:

@@ -404,8 +404,8 @@ class Facts:
         pod = self.pods.get(pod_uid)
         return pod is not None and not pod.deleting and pod.phase not in TERMINAL_PHASES
 
-    def tick(self, fact: Tick) -> tuple[list[str], list[str]]:
-        """Advance the time and forget old deletions; return the forgotten claims and pods.
+    def tick(self, fact: Tick) -> tuple[list[str], list[str], list[str]]:
+        """Advance the time and forget old deletions; return the forgotten claims, pods and nodes.
 
         A tick advances the time by its distance from the tick before, but never backwards, and at
         most by its bound for itself and for each tick that this reader missed.
@@ -418,10 +418,10 @@ class Facts:
             ticks = max(1, fact.revision - self._last_tick.revision)
             self.now_unix_s += min(max(0.0, step_s), ticks * fact.most_step_s)
         self._last_tick, self.is_dated = fact, True
-        self._forget_gone(self.gone_nodes, self._node_revisions)
         return (
             self._forget_gone(self.gone_claims, self._claim_revisions),
             self._forget_gone(self.gone_pods, self._pod_revisions),
+            self._forget_gone(self.gone_nodes, self._node_revisions),
         )
 
     def _forget_gone(self, gone: dict[str, float], revisions: dict[str, int]) -> list[str]:

@@ -1,14 +1,14 @@
 """The PodGroups of one scheduling domain whose pods are decided together."""
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from dray.api.pods import GroupKey
-from dray.messages.decisions import HeldClaim, NodeHold
+from dray.messages.decisions import HeldClaim, NodeHold, Waiting
 from dray_allocator.nodes.slots import SlotCounter
 from dray_allocator.state.scheduling_queue import QueueKey
 
@@ -17,6 +17,7 @@ _SHORTEST_BACKOFF_S: Final = 1.0
 _LONGEST_BACKOFF_S: Final = 30.0
 _LOOK_EVERY_S: Final = 10.0
 _HELD_SHARE: Final = 4
+_LONGEST_PAUSE_S: Final = 86_400.0
 _MOST_TURNS: Final = 1024
 
 
@@ -50,12 +51,15 @@ class LongWaits:
     """Since when pods and groups wait, and for whom this replica looks for nodes to hold."""
 
     since: dict[str, float] = field(default_factory=dict)
-    """By UID of each pending pod and group that fitted nowhere when this was looked at. It is kept
-    while the pod or group is tried again."""
+    """By UID of each pending pod and group that fits nowhere. It is kept while the pod or group is
+    tried again."""
     turns: dict[str, None] = field(default_factory=dict)
-    """Namespaces that had nodes held; the one whose turn was last is the last."""
-    looked_at: dict[str, None] = field(default_factory=dict)
-    """UIDs of pods and groups for which no nodes were found, until all others were looked at."""
+    """Namespaces for which nodes were looked for; the one whose turn was last is the last."""
+    without_nodes: dict[str, None] = field(default_factory=dict)
+    """UIDs of pods and groups for which no nodes were found, until all others had a look."""
+    pauses: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By UID of a pod or group that did not start while nodes were held for it: the length of its
+    pause, and its end. It is longer each time: the pod may never fit."""
     looks_again_unix_s: float = 0.0
     rests_until_unix_s: float = 0.0
 
@@ -66,16 +70,38 @@ class LongWaits:
         self.looks_again_unix_s = now_unix_s + _LOOK_EVERY_S
         return True
 
+    def note(self, uid: str, recorded: Iterable[Waiting | None], now_unix_s: float) -> None:
+        """Note since when a pod or group fits nowhere, unless that is known: since the first of its
+        pods' last records, or now. It may have waited before."""
+        if uid not in self.since:
+            times = (one.now_unix_s for one in recorded if one is not None)
+            self.since[uid] = min(times, default=now_unix_s)
+
+    def forget_others(self, pods: Container[str], groups: Iterable[str], count: int) -> None:
+        """Forget pods and groups that do not wait any more, once they are many. ``count``: how many
+        wait."""
+        if len(self.since) > 2 * count + _MOST_TURNS:
+            known = frozenset(groups)
+            self.since = {
+                uid: since for uid, since in self.since.items() if uid in pods or uid in known
+            }
+        self.pauses = {uid: pause for uid, pause in self.pauses.items() if uid in self.since}
+
+    def is_paused(self, uid: str, now_unix_s: float) -> bool:
+        """Whether nodes were held in vain for a pod or group not long ago."""
+        _, end_unix_s = self.pauses.get(uid, (0.0, 0.0))
+        return now_unix_s < end_unix_s
+
     def first(self, uids: Sequence[str], most: int) -> Sequence[str]:
         """Of pods and groups that have waited long, those for which nodes are looked for now."""
         waiting = dict.fromkeys(uids)
-        self.looked_at = {uid: None for uid in self.looked_at if uid in waiting}
-        if len(self.looked_at) == len(waiting):
-            self.looked_at.clear()
-        return [uid for uid in uids if uid not in self.looked_at][:most]
+        self.without_nodes = {uid: None for uid in self.without_nodes if uid in waiting}
+        if len(self.without_nodes) == len(waiting):
+            self.without_nodes.clear()
+        return [uid for uid in uids if uid not in self.without_nodes][:most]
 
     def take_turn(self, namespace: str) -> None:
-        """Note that nodes are held for a pod or group of a namespace."""
+        """Note that nodes were looked for, for a pod or group of a namespace."""
         self.turns.pop(namespace, None)
         if len(self.turns) >= _MOST_TURNS:
             del self.turns[next(iter(self.turns))]
@@ -83,10 +109,15 @@ class LongWaits:
 
     def rest(self, hold: NodeHold, nodes: int, now_unix_s: float) -> None:
         """Hold nothing for a while after a hold, so that over the time one in ``_HELD_SHARE`` of
-        the pool's nodes is held at most. ``nodes``: how many the pool has."""
+        the pool's nodes is held at most; and nothing for this pod or group, if its time was over.
+        ``nodes``: how many the pool has."""
         lasted_s = max(0.0, min(now_unix_s, hold.until_unix_s) - hold.since_unix_s)
         excess = _HELD_SHARE * len(hold.nodes) / max(1, nodes) - 1
         self.rests_until_unix_s = now_unix_s + lasted_s * max(0.0, excess)
+        if now_unix_s >= hold.until_unix_s:
+            before_s, _ = self.pauses.get(hold.uid, (lasted_s / 2, 0.0))
+            pause_s = min(2 * before_s, _LONGEST_PAUSE_S)
+            self.pauses[hold.uid] = pause_s, now_unix_s + pause_s
 
 
 @dataclass(slots=True)
@@ -208,5 +239,5 @@ class PendingGroups:
             [self.scanned == capacity_version, sorted(active)],
             [(str(key), backoff) for key, backoff in self.backoffs.items()],
             [(str(key), running) for key, running in self.running.items()],
-            [list(self.long_waits.turns), list(self.long_waits.looked_at)],
+            [list(self.long_waits.turns), list(self.long_waits.without_nodes)],
         ]

@@ -5,7 +5,6 @@ is not finished).
 """
 
 import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -129,12 +128,6 @@ class SchedulingQueue:
     def unschedulable_signatures(self) -> tuple[bytes, ...]:
         """Signatures of the unschedulable pods."""
         return tuple(self.unschedulable_pods)
-
-    def unschedulable_keys(self) -> Iterator[tuple[str, QueueKey]]:
-        """The pods that fitted nowhere and are not active again, with their places."""
-        for uid, (_, key) in self._unschedulable_as.items():
-            if self.pending.get(uid) == key:
-                yield uid, key
 
     def unschedulable(self, signature: bytes) -> list[str]:
         """Uids of the pods under a signature, in their order."""

@@ -47,6 +47,7 @@ from dray_allocator.state.domain import (
     Stage,
     counts,
     executed_unknown,
+    held_node_uid,
     merely_held,
 )
 from dray_allocator.state.domain_index import DomainIndex
@@ -448,11 +449,11 @@ class AllocatorState:
 
     def _tick(self, fact: Tick) -> Changes:
         """Advance the time, and let domains act on it."""
-        claims, pods = self.facts.tick(fact)
+        claims, pods, nodes = self.facts.tick(fact)
         # Nothing else asks for objects that are gone: drop them from the index.
         for uid in claims:
             self.domains_of_claim(uid)
-        for uid in pods:
+        for uid in (*pods, *map(held_node_uid, nodes)):
             self.domains_of_pod(uid)
         self.ticks += 1
         for domain in self.domains.values():

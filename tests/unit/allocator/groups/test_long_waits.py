@@ -1,5 +1,6 @@
 """Nodes are held for pods and groups that have waited long."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,8 +18,16 @@ from dray.messages.facts import PodObserved
 from dray_allocator.core.handle import handle
 from dray_allocator.cycle import records
 from dray_allocator.gangs import long_waits
+from dray_allocator.state.domain import held_node_uid
 from dray_allocator.state.state import AllocatorState
-from dray_allocator.values.events import AppendFailed, FactSeen, RecordSeen, Serve, StandBy
+from dray_allocator.values.events import (
+    AppendFailed,
+    FactSeen,
+    RecordSeen,
+    Serve,
+    StandBy,
+    Subscribe,
+)
 from dray_allocator.values.options import AllocatorOptions
 
 AFTER_S, HOLD_S = 600.0, 3600.0
@@ -181,10 +190,36 @@ def test_a_quarter_of_a_pool_is_held_without_a_rest(world: Any) -> None:
     hold = held(world)
     assert hold is not None
     assert len(hold.nodes) == 2
-    wait(world, HOLD_S + 20)
+    wait(world, HOLD_S)
+    gang(world, "second", 2)
+    wait(world, AFTER_S + 10)
     again = held(world)
     assert again is not None
-    assert again.since_unix_s > hold.since_unix_s
+    assert again.name == "second"
+
+
+def test_nodes_are_held_in_vain_less_and_less_often(world: Any) -> None:
+    """As for a pod that needs more than a node has left when it is empty."""
+    fill(world, 8)
+    gang(world, "train", 2)
+    begun = []
+    for _ in range(int(24 * HOLD_S / 60)):
+        wait(world, 60)
+        hold = held(world)
+        if hold is not None and hold.since_unix_s not in begun:
+            begun.append(hold.since_unix_s)
+    pauses = [round((after - before) / HOLD_S) for before, after in pairwise(begun)]
+    assert pauses == [2, 3, 5, 9]
+
+
+def test_a_namespace_of_impossible_pods_takes_its_turn_like_others(full: Any) -> None:
+    for number in range(20 * long_waits._LOOKED_AT_TOGETHER):
+        gang(full, f"large-{number}", 3)
+    single(full, "other", namespace="else")
+    wait(full, AFTER_S + 30)
+    hold = held(full)
+    assert hold is not None
+    assert hold.namespace == "else"
 
 
 def test_a_gang_that_can_never_fit_holds_nothing_and_hides_no_other(full: Any) -> None:
@@ -254,6 +289,15 @@ def read_again(world: Any, first: int = 1) -> AllocatorState:
     for sequence, record in enumerate(world.logs["pool"][first - 1 :], first):
         handle(state, RecordSeen("pool", 1, sequence, record))
     return state
+
+
+def test_a_replica_that_reads_the_pool_no_longer_counts_no_held_nodes(waiting: Any) -> None:
+    hold = held(waiting)
+    assert hold is not None
+    uid, state = held_node_uid(hold.nodes[0]), read_again(waiting)
+    assert state.assumed_pods.has(uid)
+    handle(state, Subscribe(("else",)))
+    assert not state.assumed_pods.has(uid)
 
 
 def test_a_checkpoint_has_the_held_nodes(waiting: Any) -> None:
