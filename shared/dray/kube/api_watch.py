@@ -63,7 +63,7 @@ async def watch(
                 version = listed.resource_version
                 yield listed
             elif was_away:
-                await _check_store(transport, path, selectors, version)
+                await _check_store(transport, path, version)
             was_away = False
             flow = _events(transport, path, selectors, version)
             async with contextlib.aclosing(flow) as events:
@@ -81,7 +81,7 @@ async def watch(
             version = None
             log.info("listing again", why=str(error))
         except (KubeUnavailableError, NotFoundError) as error:
-            was_away = True
+            was_away = True  # A store is restored while no API server answers.
             wait_s = getattr(error, "retry_after_s", 0.0)
             log.warning("the watch is away", error=str(error))
         except RefusedError as error:
@@ -92,12 +92,10 @@ async def watch(
         await backoff.pause(wait_s)
 
 
-async def _check_store(
-    transport: Transport, path: str, selectors: dict[str, str], version: int
-) -> None:
+async def _check_store(transport: Transport, path: str, version: int) -> None:
     """Raises GoneError if the server has not reached this version: its store was restored from a
-    backup, and a watch would leave out what the backup lacks."""
-    page = await transport.call("GET", path, query={"limit": "1", **selectors})
+    backup, and a watch would show nothing below this version."""
+    page = await transport.call("GET", path, query={"limit": "1"})
     metadata = page.get("metadata")
     revision = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
     if not is_revision(revision):
