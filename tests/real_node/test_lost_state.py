@@ -129,7 +129,7 @@ async def test_dray_follows_kubernetes_back_to_an_older_state(real_cluster: Real
     assert claim is not None
     seen = (await real_cluster.environment("returns"))[GPU_VARIABLE].split(",")
     assert len(seen) == len(results_of(claim)) == 2
-    # It has room while the two run, also on a card that both use, but not while "vanishes" runs too.
+    # It has room while the two run, also on a card that both use, but not with "vanishes".
     await real_cluster.submit("next", DEDICATED, gpu_count=str(GPUS), vram_request="8Gi")
     await real_cluster.running("next")
     await real_cluster.recounted()

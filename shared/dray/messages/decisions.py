@@ -228,7 +228,8 @@ class Released(Record, frozen=True, kw_only=True, tag="released"):
     """What is held for these groups from now on. Releases that do not know it give the devices to
     any pod."""
     node_hold: NodeHold | None = None
-    """What nodes the pool holds from now on; None: no change. The same is true of such releases."""
+    """What nodes the pool holds from now on; None: no change. Releases of dray that do not know it
+    place any pod there."""
 
 
 class NodeLeft(Record, frozen=True, kw_only=True, tag="node-left"):

@@ -32,7 +32,7 @@ def _explain_pod(
 ) -> tuple[Reason, ...]:
     of_pool = pool_reasons(state, domain.name)
     found = _of_nodes(state, domain, wanted) if state.facts.served_nodes(domain.name) else []
-    held = (*_held_devices(state, domain), *_held_for_groups(state, domain, wanted.pod))
+    held = (*_held_devices(state, domain), *_held_for_others(state, domain, wanted.pod))
     return bounded((*of_pool, *found, *held))
 
 
@@ -74,7 +74,7 @@ def _held_devices(state: AllocatorState, domain: SchedulingDomain) -> Iterator[R
             )
 
 
-def _held_for_groups(state: AllocatorState, domain: SchedulingDomain, pod: Pod) -> Iterator[Reason]:
+def _held_for_others(state: AllocatorState, domain: SchedulingDomain, pod: Pod) -> Iterator[Reason]:
     """Devices that other groups keep after they have lost pods, and nodes that are held for a pod
     or group that has waited long."""
     own = claimant(state, pod)

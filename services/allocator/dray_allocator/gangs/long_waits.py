@@ -80,17 +80,17 @@ def next_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | Non
     waits.forget_others(domain.queue.pending, (key[2] for key in groups.values()), count)
     if domain.current.node_hold is not None or now_unix_s < waits.rests_until_unix_s:
         return None
-    long = {
+    long_waiting = {
         one.uid: one
         for one in sorted(_waiters(state, domain))
         if now_unix_s - one.since_unix_s >= rules.node_hold_after_s
         and not waits.is_paused(one.uid, now_unix_s)
     }
-    for uid in waits.first(tuple(long), _LOOKED_AT_TOGETHER):
-        waits.take_turn(long[uid].namespace)
-        needs = _needs(state, domain, long[uid])
+    for uid in waits.first(tuple(long_waiting), _LOOKED_AT_TOGETHER):
+        waits.take_turn(long_waiting[uid].namespace)
+        needs = _needs(state, domain, long_waiting[uid])
         if nodes := _nodes_for(state, domain, needs):
-            return _hold(state, long[uid], needs, nodes)
+            return _hold(state, long_waiting[uid], needs, nodes)
         waits.without_nodes[uid] = None
     return None
 

@@ -47,8 +47,8 @@ class SchedulingQueue:
     explained: dict[tuple[object, ...], tuple[tuple[int, ...], tuple[Reason, ...]]] = field(
         default_factory=dict
     )
-    """Per signature, and while devices are held per namespace, group and priority: reasons, and the
-    versions of what they were computed from."""
+    """Per signature, and while devices or nodes are held per namespace, group and priority:
+    reasons, and the versions of what they were computed from."""
     allowances: dict[bytes, TokenBucket] = field(default_factory=dict)
     """Per signature."""
     active: list[QueueKey] = field(default_factory=list)

@@ -119,7 +119,7 @@ class PodExecutor:
             await asyncio.wait(list(self._tasks.values()))
 
     def _ended(self, pod_uid: str, task: asyncio.Task[None]) -> None:
-        if self._tasks.get(pod_uid) is task:  # It failed or was cancelled.
+        if self._tasks.get(pod_uid) is task:  # It was cancelled before it began.
             del self._tasks[pod_uid]
             self._running.pop(pod_uid, None)
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -128,10 +128,13 @@ class PodExecutor:
     async def _serve(self, pod_uid: str) -> None:
         done: Execution | None = None
         unreported: Stop | None = None
-        while (execution := self._newest[pod_uid]) is not done:
-            running = self._running[pod_uid] = PodExecution(self._parts, execution, unreported)
-            unreported = await running.run()
-            done = execution
-        self._joint.leave(self._newest.pop(pod_uid))
-        # At once: a decision that is submitted before the task is collected begins another.
-        del self._tasks[pod_uid], self._running[pod_uid]
+        try:
+            while (execution := self._newest[pod_uid]) is not done:
+                running = self._running[pod_uid] = PodExecution(self._parts, execution, unreported)
+                unreported = await running.run()
+                done = execution
+            self._joint.leave(self._newest.pop(pod_uid))
+        finally:
+            # At once: a decision that is submitted before the task is collected begins another.
+            del self._tasks[pod_uid]
+            self._running.pop(pod_uid, None)
