@@ -14,7 +14,7 @@ from dray_allocator.state.state import AllocatorState
 
 
 class Claimant(NamedTuple):
-    """Who asks for what is held."""
+    """The pod or group that would use what is held."""
 
     group: GroupKey | None
     priority: int
