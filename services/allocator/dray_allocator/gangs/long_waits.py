@@ -96,21 +96,23 @@ def next_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | Non
 
 
 def _waiters(state: AllocatorState, domain: SchedulingDomain) -> Iterator[_Waiter]:
-    """The groups that fit nowhere, and of the pods the first of each signature."""
+    """The groups that fit nowhere, and of the pods the first of each signature; where they are
+    many, some at each look."""
     queue, groups, waits = domain.queue, domain.groups, domain.groups.long_waits
     turns = {namespace: turn for turn, namespace in enumerate(waits.turns)}
     now_unix_s = state.facts.now_unix_s
-    for group in groups.unschedulable:
-        key, turn = groups.pending[group], turns.get(group.namespace, -1)
+    waiting: list[GroupKey | bytes] = [*groups.unschedulable, *queue.unschedulable_signatures()]
+    for one in waits.some(waiting):
+        if isinstance(one, bytes):
+            uid = queue.first_unschedulable(one)
+            if uid is None:
+                continue
+            namespace, key = state.facts.pods[uid].namespace, queue.pending[uid]
+        else:
+            namespace, key = one.namespace, groups.pending[one]
+        group = None if isinstance(one, bytes) else one
         since_unix_s = waits.since.get(key[2], now_unix_s)
-        yield _Waiter(turn, key, group.namespace, group, since_unix_s)
-    for signature in queue.unschedulable_signatures():
-        uid = queue.first_unschedulable(signature)
-        if uid is None:
-            continue
-        namespace, key = state.facts.pods[uid].namespace, queue.pending[uid]
-        since_unix_s = waits.since.get(uid, now_unix_s)
-        yield _Waiter(turns.get(namespace, -1), key, namespace, None, since_unix_s)
+        yield _Waiter(turns.get(namespace, -1), key, namespace, group, since_unix_s)
 
 
 def _needs(state: AllocatorState, domain: SchedulingDomain, waiter: _Waiter) -> Needs:

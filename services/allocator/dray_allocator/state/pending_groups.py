@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -12,6 +12,7 @@ from dray.messages.decisions import HeldClaim, NodeHold, Waiting
 from dray_allocator.nodes.slots import SlotCounter
 from dray_allocator.state.scheduling_queue import QueueKey
 
+T = TypeVar("T")
 _NOTHING_NEEDED: Final = 0
 _SHORTEST_BACKOFF_S: Final = 1.0
 _LONGEST_BACKOFF_S: Final = 30.0
@@ -19,6 +20,8 @@ _LOOK_EVERY_S: Final = 10.0
 _HELD_SHARE: Final = 4
 _LONGEST_PAUSE_S: Final = 86_400.0
 _MOST_TURNS: Final = 1024
+_LOOKED_THROUGH: Final = 4096
+"""Groups and signatures that one look goes through: about 15 ms."""
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False):
@@ -62,6 +65,7 @@ class LongWaits:
     pause, and its end. It is longer each time: the pod may never fit."""
     looks_again_unix_s: float = 0.0
     rests_until_unix_s: float = 0.0
+    _position: int = 0
 
     def is_due(self, now_unix_s: float) -> bool:
         """Whether it is time for a look; then the next one is later."""
@@ -69,6 +73,15 @@ class LongWaits:
             return False
         self.looks_again_unix_s = now_unix_s + _LOOK_EVERY_S
         return True
+
+    def some(self, waiting: Sequence[T]) -> Sequence[T]:
+        """The groups and signatures that this look goes through: all, or those that follow the ones
+        of the look before."""
+        if len(waiting) <= _LOOKED_THROUGH:
+            return waiting
+        begin = self._position if self._position < len(waiting) else 0
+        self._position = begin + _LOOKED_THROUGH
+        return waiting[begin : self._position]
 
     def note(self, uid: str, recorded: Iterable[Waiting | None], now_unix_s: float) -> None:
         """Note since when a pod or group fits nowhere, unless that is known: since the first of its

@@ -18,6 +18,7 @@ from dray.messages.facts import PodObserved
 from dray_allocator.core.handle import handle
 from dray_allocator.cycle import records
 from dray_allocator.gangs import long_waits
+from dray_allocator.state import pending_groups
 from dray_allocator.state.domain import held_node_uid
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import (
@@ -217,6 +218,17 @@ def test_a_namespace_of_impossible_pods_takes_its_turn_like_others(full: Any) ->
         gang(full, f"large-{number}", 3)
     single(full, "other", namespace="else")
     wait(full, AFTER_S + 30)
+    hold = held(full)
+    assert hold is not None
+    assert hold.namespace == "else"
+
+
+def test_many_that_wait_are_looked_through_in_several_looks(full: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(pending_groups, "_LOOKED_THROUGH", 4)
+    for number in range(20):
+        gang(full, f"large-{number}", 3)
+    single(full, "other", namespace="else")
+    wait(full, AFTER_S + 80)
     hold = held(full)
     assert hold is not None
     assert hold.namespace == "else"
