@@ -14,7 +14,7 @@ from tests.conformance.run_parts import NAMES as CONFORMANCE_PARTS
 MINORS: Final = ("1.34", "1.35", "1.36", "1.37")
 NATIVE_GROUPS_MINOR: Final = "1.37"
 """The first one that has PodGroups of its own."""
-CHART_MINORS: Final = ("1.37",)
+CHART_MINORS: Final = ("1.34", "1.35", "1.37")
 """Besides the one that `make e2e-helm` takes."""
 CHAOS_SEEDS: Final = 2_000
 FAULT_SEEDS: Final = 62
