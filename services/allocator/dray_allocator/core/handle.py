@@ -217,7 +217,7 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
     choice = find(state, domain, want)
     if choice is None:
         return explain_pod(state, domain, want)
-    return too_large(state.rules, size_bytes(decision_of(domain, want, choice)))
+    return too_large(state.options, size_bytes(decision_of(domain, want, choice)))
 
 
 def _group_reasons(

@@ -33,7 +33,7 @@ class VisibleDevices:
         """The number of devices on the slices."""
         return sum(map(len, self.uses))
 
-    def usage(self, rules: SchedulerVersion) -> DevicesInUse:
+    def usage(self, version: SchedulerVersion) -> DevicesInUse:
         """The devices in use. An unhealthy device counts as held as a whole; so does a shared one
         without DRAConsumableCapacity."""
         whole: set[DeviceId] = set()
@@ -43,7 +43,7 @@ class VisibleDevices:
                 if use is None:
                     continue
                 device_id = DeviceId(part.driver, part.pool, device.name)
-                if isinstance(use, str) or not rules.consumable_capacity:
+                if isinstance(use, str) or not version.consumable_capacity:
                     whole.add(device_id)
                 else:
                     consumed[device_id] = dict(use)

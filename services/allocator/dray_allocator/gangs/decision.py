@@ -64,7 +64,7 @@ def undecidable(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) 
         return (Reason(GROUP, what, 0, 0, "group"),)
     if group.blocked:
         return (Reason(GROUP, group.blocked, 0, 0, "group"),)
-    size, most = state.facts.groups.size(key), state.rules.group_pods
+    size, most = state.facts.groups.size(key), state.options.group_pods
     if size > most:
         what = f"PodGroup {key} has {size} pods: dray decides groups of {most} pods at most"
         return (Reason(GROUP, what, 0, 0, "group"),)
@@ -225,28 +225,28 @@ def _search(
 def _starts(
     state: AllocatorState, found: Membership, decisions: Sequence[PodDecision]
 ) -> GroupStarts | GroupWaits:
-    group, rules = found.group, state.rules
+    group, options = found.group, state.options
     first = decisions[0].claims[0]
     joint = GroupDecision(
         id=f"{first.uid}.{first.attempt}",
         group=group.key,
         uid=group.uid,
         size=len(decisions),
-        timeout_s=group.timeout_s or rules.group_timeout_s,
+        timeout_s=group.timeout_s or options.group_timeout_s,
     )
     parts: list[list[PodDecision]] = [[]]
     part_bytes = total_bytes = 0
     for decision in decisions:
         made = msgspec.structs.replace(decision, group=joint)
         size = size_bytes(made) + 1
-        if parts[-1] and part_bytes + size > rules.decided_bytes:
+        if parts[-1] and part_bytes + size > options.decided_bytes:
             parts.append([])
             part_bytes = 0
         part_bytes += size
         total_bytes += size
         parts[-1].append(made)
-    if len(parts) > rules.group_parts:
-        most = rules.group_parts * rules.decided_bytes
+    if len(parts) > options.group_parts:
+        most = options.group_parts * options.decided_bytes
         what = (
             f"the decision on PodGroup {group.key} would have {total_bytes} bytes, {most} at most: "
             "lower its minimum, or let its pods ask for fewer devices"

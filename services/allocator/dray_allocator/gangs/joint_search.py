@@ -73,7 +73,7 @@ class JointSearch:
     """By the UIDs of shared claims, what is known of their members."""
 
     def __post_init__(self) -> None:
-        self.budget = SearchBudget(self.state.rules.group_trials)
+        self.budget = SearchBudget(self.state.options.group_trials)
         self.placed = Placements(self.state, self.domain)
 
     def place(self, member: Member) -> bool:

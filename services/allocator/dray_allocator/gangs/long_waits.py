@@ -72,8 +72,8 @@ def _has_its_nodes(state: AllocatorState, domain: SchedulingDomain, hold: NodeHo
 
 def next_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | None:
     """The hold of nodes that begins now, if one does."""
-    waits, rules, now_unix_s = domain.groups.long_waits, state.rules, state.facts.now_unix_s
-    if not rules.node_hold_s or not waits.is_due(now_unix_s):
+    waits, options, now_unix_s = domain.groups.long_waits, state.options, state.facts.now_unix_s
+    if not options.node_hold_s or not waits.is_due(now_unix_s):
         return None
     groups = domain.groups.pending
     count = len(domain.queue.pending) + len(groups)
@@ -83,7 +83,7 @@ def next_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | Non
     long_waiting = {
         one.uid: one
         for one in sorted(_waiters(state, domain))
-        if now_unix_s - one.since_unix_s >= rules.node_hold_after_s
+        if now_unix_s - one.since_unix_s >= options.node_hold_after_s
         and not waits.is_paused(one.uid, now_unix_s)
     }
     for uid in waits.first(tuple(long_waiting), _LOOKED_AT_TOGETHER):
@@ -153,6 +153,6 @@ def _hold(state: AllocatorState, waiter: _Waiter, needs: Needs, nodes: tuple[str
         group=waiter.group,
         priority=-priority,
         since_unix_s=now_unix_s,
-        until_unix_s=now_unix_s + state.rules.node_hold_s,
+        until_unix_s=now_unix_s + state.options.node_hold_s,
         nodes=nodes,
     )

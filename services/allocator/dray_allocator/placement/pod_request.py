@@ -383,13 +383,17 @@ def _excluded(
     excluded = state.domains[domain].current.excluded
     if not excluded:
         return ()
-    rules, is_member = state.rules, pod.member is not None
+    options, is_member = state.options, pod.member is not None
     return tuple(
         node
         for claim in claims
         for node, at_unix_s in excluded.get(claim.uid, {}).items()
         if state.facts.age_s(at_unix_s)
-        < (rules.group_exclusion_s if is_member else _exclusion_s(claim.void, rules.exclusion_s))
+        < (
+            options.group_exclusion_s
+            if is_member
+            else _exclusion_s(claim.void, options.exclusion_s)
+        )
     )
 
 

@@ -57,7 +57,7 @@ class LeaseHolder:
         self._state = state
         self._dispatch = dispatch
         self._subscribe = subscribe
-        self._instance = state.rules.writer
+        self._instance = state.options.writer
         self._lease_ttl_s = lease_ttl_s
         self._lease_renewal_s = lease_renewal_s
         self._log = structlog.get_logger()

@@ -118,7 +118,7 @@ class BusyDomains:
 class AllocatorState:
     """Everything the decisions depend on, and what is cached of it."""
 
-    rules: AllocatorOptions = field(default_factory=AllocatorOptions)
+    options: AllocatorOptions = field(default_factory=AllocatorOptions)
     facts: Facts = field(default_factory=Facts)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     """The pools whose claims, pods and logs are read."""
@@ -163,7 +163,7 @@ class AllocatorState:
     """The version of ``pool_dependencies`` to which ``index.unread`` belongs."""
 
     def __post_init__(self) -> None:
-        self.published = PublishedDevices(self.rules.drivers)
+        self.published = PublishedDevices(self.options.drivers)
         self._make_tables()
 
     def __getstate__(self) -> dict[str, object]:
@@ -317,7 +317,7 @@ class AllocatorState:
             domain.fence is not None
             and not domain.lost
             and domain.current.sequence >= max(1, domain.fence)
-            and len(domain.appended) < self.rules.unconfirmed_records
+            and len(domain.appended) < self.options.unconfirmed_records
             and self.complete(domain)
         )
 
@@ -524,7 +524,7 @@ class AllocatorState:
         self.facts = Facts()
         self.pool_dependencies = PoolDependencies()
         self.subscriptions.restart()
-        self.published = PublishedDevices(self.rules.drivers)
+        self.published = PublishedDevices(self.options.drivers)
         self.tables.forget()
         self.patterns = None  # They have the capacity shapes of the old fleet.
         self.selectors = SelectorCache()
@@ -767,7 +767,7 @@ class AllocatorState:
             card = self.published.cards.get(device)
             if card is not None:
                 changed.setdefault(card.node, []).append(card)
-            elif device.driver in self.rules.drivers:
+            elif device.driver in self.options.drivers:
                 self.shared_version += 1  # No table knows the nodes that see it.
         for name, cards in changed.items():
             self.tables.use_changed(name, cards)
@@ -893,7 +893,7 @@ class AllocatorState:
     def _capacity_freed_on(self, device: DeviceId) -> None:
         """Something of a device was freed."""
         card = self.published.cards.get(device)
-        if card is None and device.driver in self.rules.drivers:
+        if card is None and device.driver in self.options.drivers:
             self._capacity_changed_everywhere()
         else:
             self._capacity_changed_on(card.node if card else device.pool)
