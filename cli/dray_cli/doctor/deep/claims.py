@@ -64,7 +64,7 @@ def _verdict(
         return _allocated_although_over(snapshot, reservation, allocation)
     if _shares(allocation.devices) != _shares(reservation.allocation.devices):
         return _Verdict("another-allocation", _STATUS_COUNTS, _REMAKE)
-    if reservation.stage is Stage.HELD:
+    if reservation.stage is Stage.RESERVED:
         return _Verdict("commit-not-noted", _BOOKS, _SEE_REPLICA)
     return None
 

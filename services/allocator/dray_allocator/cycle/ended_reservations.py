@@ -87,7 +87,7 @@ def _busy_nodes(state: AllocatorState, domain: SchedulingDomain) -> dict[str, No
     }
     held = (pod for uid, pod in domain.current.pods.items() if state.assumed_pods.has(uid))
     busy.update((pod.node, None) for pod in held)
-    busy.update((one.node, None) for one in domain.current.held.values())
+    busy.update((one.node, None) for one in domain.current.held_claims.values())
     busy |= dict.fromkeys(domain.current.held_nodes.values())
     return busy
 

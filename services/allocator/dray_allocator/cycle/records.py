@@ -174,7 +174,7 @@ def checkpoint(state: AllocatorState, domain: SchedulingDomain) -> tuple[Checkpo
         fact = state.facts.nodes.get(node)
         if fact is not None and fact.node.leaving == domain.name:
             parts.add("left_nodes", LeftNode(node=node, node_revision=revision))
-    for hold in log.holds.values():
+    for hold in log.group_holds.values():
         parts.add("holds", hold)
     if log.node_hold is not None:
         parts.add("node_holds", log.node_hold)

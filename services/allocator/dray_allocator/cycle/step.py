@@ -15,7 +15,7 @@ from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.choice import Pause
 from dray_allocator.placement.class_search import STEP_LOOKS
-from dray_allocator.placement.holds import changed_holds, claimant, ended_node_hold, is_own
+from dray_allocator.placement.holds import changed_group_holds, claimant, ended_node_hold, is_own
 from dray_allocator.placement.kept_scores import keep_scores
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
@@ -278,10 +278,10 @@ class Step:
             self._add_unschedulable(pod, NO_HINT)
             self._wait(pod, reasons, is_hinted=False)
             return 1
-        if domain.current.holds or domain.current.node_hold:
+        if domain.current.group_holds or domain.current.node_hold:
             who = claimant(state, pod)
             ended = ended_node_hold(domain, (decision,), who)
-            self.put_holds(changed_holds(domain, (decision,), who), ended)
+            self.put_holds(changed_group_holds(domain, (decision,), who), ended)
         self._put_in_record(decision, decision_bytes)
         keep_scores(state, domain, want, choice.node)
         state.assume(domain, decision)
@@ -311,7 +311,7 @@ class Step:
         are the pod's own, and name no group of another namespace."""
         domain, state = self._domain, self._state
         own: tuple[object, ...] = ()
-        if domain.current.holds or domain.current.node_hold:
+        if domain.current.group_holds or domain.current.node_hold:
             who, hold = claimant(state, want.pod), domain.current.node_hold
             has_nodes = hold is not None and is_own(hold, who)
             own = (want.pod.namespace, who.group, who.priority, has_nodes)

@@ -12,9 +12,9 @@ from dray_allocator.devices.usage import UsageLedger
 from dray_allocator.devices.versions import SchedulerVersion
 
 Use = str | tuple[tuple[str, int], ...] | None
-"""Use of a device: ``HELD`` (allocated as a whole), ``UNHEALTHY``, the billionths of each capacity
+"""Use of a device: ``WHOLE`` (allocated as a whole), ``UNHEALTHY``, the billionths of each capacity
 that its shares consume, or None."""
-HELD: Final = "held"
+WHOLE: Final = "whole"
 UNHEALTHY: Final = "unhealthy"
 
 
@@ -73,7 +73,7 @@ def _uses(
         if device.name in unhealthy:
             yield UNHEALTHY
         elif use.whole:
-            yield HELD
+            yield WHOLE
         elif use.shares:
             yield tuple(sorted(entry for entry in use.used.items() if entry[1]))
         else:

@@ -16,7 +16,7 @@ from dray_allocator.devices.capacity import demand
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.percentages import PHYSICAL, Share, in_percent
 from dray_allocator.devices.published_capacity import amount_of
-from dray_allocator.devices.visible_devices import HELD, UNHEALTHY
+from dray_allocator.devices.visible_devices import UNHEALTHY, WHOLE
 from dray_allocator.devices.visible_pools import Group, GroupKey, VisiblePools
 from dray_allocator.explain import formatting
 from dray_allocator.explain.failure_counts import FailureCounts, Rank, Shortfall
@@ -143,7 +143,7 @@ class DeviceReasons:
             detail = "the API server or the claim-controller does not know them"
             yield (2, "unsupported", "has binding conditions, and dray binds", detail), Shortfall()
         is_shared = device.allow_multiple_allocations
-        if not ask.admin_access and (use == HELD or (isinstance(use, tuple) and not is_shared)):
+        if not ask.admin_access and (use == WHOLE or (isinstance(use, tuple) and not is_shared)):
             yield (3, "in-use", "in use", ""), None
         elif use != UNHEALTHY:
             yield from self._of_capacity(ask, percents, group)

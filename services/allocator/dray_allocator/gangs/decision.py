@@ -88,7 +88,7 @@ def decide_group(
         return None
     if lacking := lacking_pods(domain, found):
         return GroupWaits(lacking)
-    if not (domain.current.holds or domain.current.node_hold):
+    if not (domain.current.group_holds or domain.current.node_hold):
         return _decide(state, domain, found, charges=charges)
     with usable(state, domain, Claimant(key, priority_of(found.group, found.candidates))):
         return _decide(state, domain, found, charges=charges)
@@ -263,7 +263,7 @@ def _too_few(domain: SchedulingDomain, found: Membership) -> Reason:
         parts.append(f"{found.gated} more are gated by another controller")
     if found.incomplete:
         parts.append(f"{found.incomplete} more have no ResourceClaim yet")
-    if (hold := domain.current.holds.get(found.group.uid)) is not None:
+    if (hold := domain.current.group_holds.get(found.group.uid)) is not None:
         parts.append(f"devices of lost pods are held for it until {moment(hold.until_unix_s)}")
     what = f"PodGroup {found.group.key} has not enough pods"
     return Reason(GROUP, what, 0, 0, "group", "; ".join(parts))

@@ -45,7 +45,7 @@ def _claims(state: AllocatorState, pod: Pod) -> tuple[HeldClaim, ...]:
     )
 
 
-def hold_for(
+def group_hold_for(
     state: AllocatorState,
     found: Membership,
     before: RunningMembers,
@@ -104,7 +104,7 @@ def _bounded(state: AllocatorState, claims: Sequence[HeldClaim]) -> tuple[HeldCl
     return tuple(claims)
 
 
-def held_now(state: AllocatorState, domain: SchedulingDomain, hold: GroupHold) -> GroupHold:
+def group_hold_now(state: AllocatorState, domain: SchedulingDomain, hold: GroupHold) -> GroupHold:
     """What is left of a hold: nothing once it has ended, nothing of nodes that left the pool."""
     is_over = _has_ended(state, domain, hold)
     kept = [] if is_over else [one for one in hold.claims if _is_served(state, domain, one)]

@@ -32,7 +32,7 @@ def lose(world: Any, name: str) -> None:
 
 
 def holds(world: Any) -> list[GroupHold]:
-    return list(world.state.domains["pool"].current.holds.values())
+    return list(world.state.domains["pool"].current.group_holds.values())
 
 
 def start(world: Any) -> Any:
@@ -94,7 +94,7 @@ def test_a_checkpoint_has_what_is_held(two: Any) -> None:
         handle(state, FactSeen(sequence, fact))
     for sequence, record in enumerate(log[first - 1 :], first):
         handle(state, RecordSeen("pool", 1, sequence, record))
-    assert list(state.domains["pool"].current.holds.values()) == [held]
+    assert list(state.domains["pool"].current.group_holds.values()) == [held]
     claim = held.claims[0]
     assert state.device_usage.of_claim(claim.uid) == claim.allocation.devices
 
