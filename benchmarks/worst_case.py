@@ -29,7 +29,7 @@ from dray.messages.facts import ClaimObserved, ClusterObserved
 from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.devices_in_use import DevicesInUse
 from dray_allocator.devices.errors import AllocationError
-from dray_allocator.devices.versions import rules_for
+from dray_allocator.devices.versions import scheduler_version
 from dray_allocator.values.events import Append
 
 KUBERNETES = "1.37"
@@ -58,7 +58,7 @@ class Input:
         return {
             "id": "worst",
             "k8s": KUBERNETES,
-            "features": sorted(rules_for(KUBERNETES).features),
+            "features": sorted(scheduler_version(KUBERNETES).features),
             "node": {"metadata": {"name": NODE}},
             "slices": [self.slice()],
             "classes": [{"metadata": {"name": names.DEVICE_CLASS}, "spec": {}}],
@@ -178,7 +178,7 @@ def compatible(one: Input) -> Row:
     )
     clock = Clock(resource.RUSAGE_SELF)
     try:
-        outcome = "fits" if allocate(problem, rules_for(KUBERNETES)) else "does not fit"
+        outcome = "fits" if allocate(problem, scheduler_version(KUBERNETES)) else "does not fit"
     except AllocationError as error:
         outcome = str(error)
     return Row(one.title, "dray allocate, compatible", *clock.read(), outcome)

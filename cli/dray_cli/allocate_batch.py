@@ -24,7 +24,7 @@ from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.devices_in_use import devices_in_use
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.published_capacity import amount_of, quantities_of
-from dray_allocator.devices.versions import SchedulerVersion, rules_for
+from dray_allocator.devices.versions import SchedulerVersion, scheduler_version
 from dray_cli import json_lines
 from dray_cli.cel_verdict import DEFAULT_VERSION
 from dray_cli.json_lines import Answer, Question
@@ -43,30 +43,30 @@ def answer(question: Question) -> Answer:
     Raises:
         InvalidInputError: a field is missing or of the wrong type.
     """
-    rules = _rules(question)
-    problem = _problem(question, rules)
+    version = _version(question)
+    problem = _problem(question, version)
     try:
-        results = allocate(problem, rules)
+        results = allocate(problem, version)
     except AllocationError as error:
         return {"allocations": None, "error": str(error)}
     found = None if results is None else [allocation_to(result) for result in results]
     return {"allocations": found, "error": None}
 
 
-def _rules(question: Question) -> SchedulerVersion:
+def _version(question: Question) -> SchedulerVersion:
     version, features = question.get("k8s"), question.get("features")
     if features is not None and not isinstance(features, list):
         raise InvalidInputError(f"features is {type(features).__name__}, expected a list")
-    return rules_for(str(version or DEFAULT_VERSION), features)
+    return scheduler_version(str(version or DEFAULT_VERSION), features)
 
 
-def _problem(question: Question, rules: SchedulerVersion) -> Problem:
+def _problem(question: Question, version: SchedulerVersion) -> Problem:
     held = _converted(question, "allocated", _held, tuple[AllocatedDevice, ...])
     return Problem(
         node=_read(node_from, question.get("node"), "node", Node),
         slices=[*_converted(question, "slices", _slice, ResourceSlice)],
         classes=[*_converted(question, "classes", class_from, DeviceClass)],
-        usage=devices_in_use((device for devices in held for device in devices), rules),
+        usage=devices_in_use((device for devices in held for device in devices), version),
         claims=[*_converted(question, "claims", _claim, Claim)],
     )
 

@@ -20,7 +20,7 @@ from dray.kube.convert_devices import slice_from
 from dray.kube.ports import Object
 from dray_allocator.devices.pools import gather
 from dray_allocator.devices.published_devices import faults_of
-from dray_allocator.devices.versions import NEWEST, rules_for
+from dray_allocator.devices.versions import NEWEST, scheduler_version
 from dray_cli.cel_slices import slices_of_file
 from dray_cli.output import output_option, print_json
 from dray_cli.text import counted
@@ -111,7 +111,7 @@ def _refusals(obj: Object) -> Iterator[str]:
 def _pool_findings(slices: Iterable[ResourceSlice]) -> Iterator[SliceFinding]:
     """Incomplete or invalid pools, as if one node could use all slices."""
     seen = [replace(part, node=_ANY_NODE.name, nodes=NOWHERE) for part in slices]
-    for pool in gather(seen, _ANY_NODE, rules_for(NEWEST)):
+    for pool in gather(seen, _ANY_NODE, scheduler_version(NEWEST)):
         if pool.invalid:
             yield SliceFinding(f"pool {pool}", pool.invalid)
         if pool.incomplete:

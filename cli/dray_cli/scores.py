@@ -127,7 +127,7 @@ async def _scores_now(bus: Bus, pod_uid: str) -> PodScores | None:
     state = AllocatorState(AllocatorOptions(writer="dray-cli"))
     async with aclosing(read_whole(bus, FACTS_STREAM)) as facts:
         async for delivered in facts:
-            fact = decoded_fact(delivered, state.rules.drivers)
+            fact = decoded_fact(delivered, state.options.drivers)
             if fact is not None:
                 freed = without_devices(fact, pod_uid)
                 handle(state, FactSeen(delivered.sequence, freed, more=True))

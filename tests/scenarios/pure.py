@@ -150,7 +150,7 @@ class PureCluster:
         """The allocator is gone; another replica reads facts and logs, and serves. ``trimmed``: it
         reads the logs from their last checkpoint on."""
         world = self.allocator
-        world.state = AllocatorState(world.state.rules)
+        world.state = AllocatorState(world.state.options)
         for sequence, fact in enumerate(world.facts, start=1):
             handle(world.state, FactSeen(sequence, fact))
         for pool, log in world.logs.items():

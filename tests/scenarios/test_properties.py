@@ -195,7 +195,7 @@ class Losses:
 
     def holds(self) -> Any:
         """What is held, by UID of the group."""
-        return dict(self.cluster.allocator.state.domains["pool"].current.holds)
+        return dict(self.cluster.allocator.state.domains["pool"].current.group_holds)
 
 
 @given(life=_LIFE)

@@ -174,7 +174,7 @@ class ModelInvariants:
             claim = self.claim(state, number)
             unallocated = claim is None or claim.allocation is None
             if (
-                reservation.stage is Stage.HELD
+                reservation.stage is Stage.RESERVED
                 and unallocated
                 and not self._may_commit(state, number)
             ):

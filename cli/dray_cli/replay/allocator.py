@@ -64,7 +64,7 @@ class _Replay:
     def __init__(self, log: LogTimeline, outcome: ReplayTally, elsewhere: OtherLogs) -> None:
         self._elsewhere = elsewhere
         self._log = log
-        self._state = AllocatorState(_first_rules(log))
+        self._state = AllocatorState(_first_options(log))
         self._outcome = outcome
         self._ahead = iter(log.facts.lines)
         self._next = next(self._ahead, None)
@@ -87,7 +87,7 @@ class _Replay:
         """The scores of the pod of this namespace and name, if the record decides it."""
         if not isinstance(record, Decided) or not self._is_open():
             return
-        self._state.rules = rules_of(line, record)
+        self._state.options = options_of(line, record)
         when = f"when it was decided (record {line.sequence} of pool {line.domain})"
         for decision in record.pods:
             if (decision.namespace, decision.name) == of:
@@ -98,7 +98,7 @@ class _Replay:
         while self._next is not None and self._next.sequence <= up_to:
             line = self._next
             with version_errors(f"fact {line.sequence}"):
-                fact = decoded_fact(delivered(line), self._state.rules.drivers)
+                fact = decoded_fact(delivered(line), self._state.options.drivers)
             if fact is not None:
                 handle(self._state, FactSeen(line.sequence, fact, more=True))
             self._next = next(self._ahead, None)
@@ -135,7 +135,7 @@ class _Replay:
         if self._elsewhere.may_count(self._state, line.domain):
             outcome.entangled += 1
             return True
-        self._state.rules = rules_of(line, record)
+        self._state.options = options_of(line, record)
         made = recompute(self._state, record) if self._is_open() else None
         if made is not None and canonical(made) == canonical(record):
             outcome.compared[kind_of(record)] += 1
@@ -149,7 +149,7 @@ def kind_of(record: AnyRecord) -> str:
     return str(type(record).__struct_config__.tag)
 
 
-def rules_of(line: RecordLine, record: AnyRecord) -> AllocatorOptions:
+def options_of(line: RecordLine, record: AnyRecord) -> AllocatorOptions:
     """The settings under which a record was written: what it says, else the defaults.
 
     Raises:
@@ -164,9 +164,9 @@ def rules_of(line: RecordLine, record: AnyRecord) -> AllocatorOptions:
         ) from error
 
 
-def _first_rules(log: LogTimeline) -> AllocatorOptions:
+def _first_options(log: LogTimeline) -> AllocatorOptions:
     """The options in an allocator's first record: a state's drivers do not change."""
     for line, record in records(log):
         if not isinstance(record, Opened):
-            return rules_of(line, record)
+            return options_of(line, record)
     return AllocatorOptions()

@@ -40,7 +40,7 @@ async def run(settings: AllocatorSettings) -> None:
         password=settings.nats.password.get_secret_value(),
         ca_file=settings.nats.ca_file,
     )
-    state = AllocatorState(settings.rules(), stopwatch=_microseconds)
+    state = AllocatorState(settings.options(), stopwatch=_microseconds)
     health = HealthPages(settings.health.host, settings.health.port)
     replica = Replica(
         bus,

@@ -45,7 +45,7 @@ class AllocatorSettings(Settings):
 
     allocator: Allocator = Allocator()
 
-    def rules(self) -> AllocatorOptions:
+    def options(self) -> AllocatorOptions:
         """The numbers that decisions depend on."""
         chosen = self.allocator
         return AllocatorOptions(

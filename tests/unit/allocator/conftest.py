@@ -125,9 +125,9 @@ class World:
     ask = staticmethod(fraction)
 
     def __init__(
-        self, rules: AllocatorOptions | None = None, pools: tuple[str, ...] = ("pool",)
+        self, options: AllocatorOptions | None = None, pools: tuple[str, ...] = ("pool",)
     ) -> None:
-        self.state = AllocatorState(rules or AllocatorOptions(writer="one"))
+        self.state = AllocatorState(options or AllocatorOptions(writer="one"))
         self.facts: list[Fact] = []
         self.logs: dict[str, list[AnyRecord]] = {pool: [] for pool in pools}
         self.effects: list[Effect] = []
@@ -279,5 +279,5 @@ def world() -> World:
 
 @pytest.fixture(scope="session")
 def make_world() -> type[World]:
-    """Worlds with other rules or pools."""
+    """Worlds with other options or pools."""
     return World

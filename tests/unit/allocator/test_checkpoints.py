@@ -104,8 +104,8 @@ def test_a_new_reader_knows_an_attempt_of_which_the_pod_was_decided_again_for_an
 
 
 def test_a_checkpoint_of_many_pods_is_divided_into_records_that_fit_the_bus(make_world):
-    rules = AllocatorOptions(writer="one", decided_bytes=4000)
-    world = make_world(rules).open()
+    options = AllocatorOptions(writer="one", decided_bytes=4000)
+    world = make_world(options).open()
     world.nodes(world.a_node("n1"), cards=8)
     for number in range(40):
         world.submit(world.a_pod(f"p{number}"), world.ask("30", "1Gi"))
@@ -114,7 +114,7 @@ def test_a_checkpoint_of_many_pods_is_divided_into_records_that_fit_the_bus(make
     parts = summed_up(world)
 
     assert len(parts) > 5
-    assert max(len(encode_record(part)) for part in parts) < rules.decided_bytes + 500
+    assert max(len(encode_record(part)) for part in parts) < options.decided_bytes + 500
     assert {type(part) for part in parts[1:]} == {CheckpointPart}
     assert sum(len(part.reasons) for part in parts) < 5, "pods share their reasons"
     state = begun_here(world)
@@ -183,8 +183,8 @@ def test_records_that_are_missing_without_a_checkpoint_stop_the_replica(world):
 
 
 def test_a_checkpoint_is_not_written_again_before_a_share_of_the_pods_has_changed(make_world):
-    rules = AllocatorOptions(writer="one", checkpoint_interval_s=5)
-    world = make_world(rules).open()
+    options = AllocatorOptions(writer="one", checkpoint_interval_s=5)
+    world = make_world(options).open()
     world.nodes(*(world.a_node(f"n{number}") for number in range(9)))
     for number in range(40):
         world.submit(world.a_pod(f"p{number}"), world.ask("30", "1Gi"))

@@ -90,7 +90,7 @@ def test_a_record_holds_no_more_decisions_than_there_is_room_for(make_world):
 
 
 def test_records_fit_the_least_that_a_bus_takes(world):
-    long = world.state.rules.decided_bytes - 5_000
+    long = world.state.options.decided_bytes - 5_000
     assert long > MINIMUM_BYTES * 0.7
     for name in "abc":
         world.submit(world.a_pod(name), with_config(world, {"a": "x" * long}))

@@ -147,7 +147,7 @@ class FullSearch:
                 yield (score, tie(node.uid), node.uid), worth, answer
 
     def _on(self, name: str, row: int):
-        state, pod, rules = self.state, self.pod, self.pod.rules
+        state, pod, rules = self.state, self.pod, self.pod.version
         node = node_of(state, name)
         visible = visible_devices(state.published, state.device_usage, name)
         pools = gather(visible.slices, node, rules)

@@ -48,5 +48,5 @@ def test_changed_counts_without_a_lost_node_are_recorded_only_after_a_while(worl
     world.nodes(world.a_node("n3"), cards=2)
     world.tick()
     assert len(world.waits("p")) == recorded
-    world.tick(world.state.rules.waiting_repeat_s)
+    world.tick(world.state.options.waiting_repeat_s)
     assert any("of 6 devices" in text for text in texts(world))

@@ -52,7 +52,7 @@ def test_everything_computed_again_is_as_before(world):
         epoch(world, number)
         state = world.state
         before = _known(state)
-        state.requeue_all()
+        state.recompute_all()
         assert _known(state) == before
         assert state.domains["other"].queue.pending
 

@@ -15,7 +15,7 @@ from dray_allocator.values.events import FactSeen, RecordSeen
 
 def before_last(world: Any) -> AllocatorState:
     """The state in which the log's last record was decided."""
-    state = AllocatorState(world.state.rules)
+    state = AllocatorState(world.state.options)
     for sequence, fact in enumerate(world.facts, 1):
         handle(state, FactSeen(sequence, fact, more=True))
     for sequence, record in enumerate(world.logs["pool"][:-1], 1):

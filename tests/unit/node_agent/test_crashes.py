@@ -2,8 +2,12 @@
 
 import asyncio
 import itertools
+import shutil
+import threading
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dray.api.names import DRIVER
 from dray.kube.memory import MemoryKube
@@ -21,7 +25,7 @@ from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
 
 STOCK = NodeInventory(SimulatedGpus("n1", "A100", 2).read(), NodeState("n1"))
-CARD = next(iter(STOCK.published_gpus))
+CARD, OTHER_CARD = STOCK.published_gpus
 
 
 class PowerCutError(BaseException):
@@ -58,26 +62,35 @@ def machine(monkeypatch):
 async def claim(kube, name, *, tflops="200", device=CARD) -> ClaimRef:
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]}}
     made = await kube.create(CLAIMS, {"metadata": {"name": name}, "spec": spec}, "ns")
+    await allocate(kube, name, tflops=tflops, device=device)
+    return ClaimRef("ns", made["metadata"]["uid"], name)
+
+
+async def allocate(kube, name, *, tflops="200", device=CARD, node="n1"):
     result = {
         "request": "gpu",
         "driver": DRIVER,
-        "pool": "n1",
+        "pool": node,
         "device": device,
         "shareID": name,
         "consumedCapacity": {"virtual_tflops": tflops, "virtual_vram": "1Gi"},
     }
     status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"uid": "pod"}]}
     await kube.patch(CLAIMS, name, {"status": status}, "ns", subresource="status")
-    return ClaimRef("ns", made["metadata"]["uid"], name)
 
 
-def preparer(kube, folder, pods=lambda _: None) -> Preparer:
+async def deallocate(kube, name):
+    status = {"allocation": None, "reservedFor": None}
+    await kube.patch(CLAIMS, name, {"status": status}, "ns", subresource="status")
+
+
+def preparer(kube, folder, pods=lambda _: None, boot="boot") -> Preparer:
     return Preparer(
         kube=kube,
         node="n1",
         inventory=lambda: STOCK,
         prepared_claims=PreparedClaims(
-            CheckpointFile(folder / "checkpoint.json", "boot"), CdiFolder(folder / "cdi")
+            CheckpointFile(folder / "checkpoint.json", boot), CdiFolder(folder / "cdi")
         ),
         clock=ManualClock(),
         patience_s=0.0,
@@ -175,8 +188,7 @@ async def test_the_sweep_forgets_claims_that_are_gone_or_hold_nothing(tmp_path):
     refs = [await claim(kube, name, tflops="1") for name in ("stays", "gone", "cleared")]
     await agent.prepare(refs)
     await kube.delete(CLAIMS, "gone", "ns")
-    cleared = {"status": {"allocation": None, "reservedFor": None}}
-    await kube.patch(CLAIMS, "cleared", cleared, "ns", subresource="status")
+    await deallocate(kube, "cleared")
     assert set(await agent.sweep()) == {refs[1].uid, refs[2].uid}
     assert CdiFolder(tmp_path / "cdi").claims() == (refs[0].uid,)
 
@@ -259,7 +271,7 @@ async def test_a_full_disk_fails_the_claim_and_the_retry_succeeds(tmp_path, monk
     assert not isinstance(answer, str)
 
 
-async def test_each_call_waits_for_the_disk_once(tmp_path, monkeypatch):
+async def test_a_preparation_waits_for_the_disk_once(tmp_path, monkeypatch):
     """A busy machine takes milliseconds to wake a thread, and again to wake the loop."""
     kube = MemoryKube()
     agent = preparer(kube, tmp_path)
@@ -275,7 +287,7 @@ async def test_each_call_waits_for_the_disk_once(tmp_path, monkeypatch):
     await agent.prepare(refs[:1])
     assert len(calls) == 1
     await agent.unprepare(refs[:1])
-    assert len(calls) == 2
+    assert len(calls) == 3  # file, checkpoint
     await asyncio.gather(*(agent.prepare([ref]) for ref in refs[1:]))
     assert CdiFolder(tmp_path / "cdi").claims() == tuple(sorted(ref.uid for ref in refs[1:]))
 
@@ -346,3 +358,129 @@ async def test_many_claims_are_read_over_few_connections(tmp_path):
     await asyncio.gather(*(agent.prepare([ref]) for ref in refs))
     assert len(agent.claims) == 40
     assert most == preparer_module.READS_AT_ONCE
+
+
+def devices(entry):
+    return [one.device for one in entry.devices]
+
+
+async def test_a_claim_that_was_allocated_again_without_unprepare_gets_its_new_devices(tmp_path):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    ref = await claim(kube, "c")
+    await agent.prepare([ref])
+    await deallocate(kube, "c")
+    await allocate(kube, "c", device=OTHER_CARD)
+    assert devices((await agent.prepare([ref]))[ref.uid]) == [OTHER_CARD]
+    assert devices(agent.claims[ref.uid]) == [OTHER_CARD]
+    file = CdiFolder(tmp_path / "cdi").path(ref.uid).read_text()
+    assert OTHER_CARD in file
+    assert CARD not in file
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+async def test_the_sweep_forgets_claims_that_were_allocated_again(tmp_path, node):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    ref = await claim(kube, "c")
+    await agent.prepare([ref])
+    await deallocate(kube, "c")
+    await allocate(kube, "c", device=OTHER_CARD, node=node)
+    assert await agent.sweep() == (ref.uid,)
+    assert not agent.claims
+
+
+async def test_devices_of_an_earlier_allocation_are_given_to_the_next_claim(tmp_path):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    old = await claim(kube, "old")
+    await agent.prepare([old])
+    await deallocate(kube, "old")
+    await allocate(kube, "old", device=OTHER_CARD)
+    new = await claim(kube, "new")
+    assert devices((await agent.prepare([new]))[new.uid]) == [CARD]
+
+
+async def test_a_claim_whose_file_can_not_be_removed_keeps_its_device_from_others(
+    tmp_path, monkeypatch
+):
+    """Also from those that are written at the same time."""
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    old, new = await claim(kube, "old"), await claim(kube, "new")
+    await agent.prepare([old])
+    disk, write = threading.Event(), atomic_files.write_atomically
+
+    def write_slowly(*args):
+        assert disk.wait(10)
+        write(*args)
+
+    def refuse(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(checkpoint, "write_atomically", write_slowly)
+    monkeypatch.setattr(CdiFolder, "remove", refuse)
+    first = asyncio.create_task(agent.prepare([await claim(kube, "first", device=OTHER_CARD)]))
+    await asyncio.sleep(0.01)
+    both = asyncio.gather(agent.unprepare([old]), agent.prepare([new]))
+    await asyncio.sleep(0.01)
+    disk.set()
+    await first
+    errors, answers = await both
+    assert "Read-only" in errors[old.uid]
+    assert "prepared for ns/old" in answers[new.uid]
+    assert new.uid not in agent.claims
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c"]),
+        st.sampled_from([None, CARD, OTHER_CARD]),
+        st.sampled_from(["prepare", "unprepare", "away"]),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps=STEPS, kept=st.integers(0, 8), order=st.permutations(["a", "b", "c"]))
+def test_after_a_power_cut_any_earlier_checkpoint_will_do(tmp_path_factory, steps, kept, order):
+    """The names of files are not flushed, so the last writes may be taken back; the files in the
+    CDI folder are gone. The kubelet prepares claims of pods again before it starts them."""
+    asyncio.run(cut_power(tmp_path_factory.mktemp("node"), steps, kept, order))
+
+
+async def cut_power(folder, steps, kept, order):
+    kube, file = MemoryKube(), folder / "checkpoint.json"
+    refs = {name: await claim(kube, name, tflops="100") for name in order}
+    agent = preparer(kube, folder)
+    await agent.restore()
+    on_disk = [None]
+    for name, device, doing in steps:
+        await deallocate(kube, name)  # whether or not the kubelet unprepared it
+        if device is not None:
+            await allocate(kube, name, device=device, tflops="100")
+        if doing != "away":
+            await getattr(agent, doing)([refs[name]])
+        on_disk.append(file.read_bytes())
+
+    shutil.rmtree(folder / "cdi", ignore_errors=True)
+    old = on_disk[min(kept, len(on_disk) - 1)]
+    file.unlink() if old is None else file.write_bytes(old)
+    agent = preparer(kube, folder, boot="next")
+    await agent.restore()
+    allocated = {}
+    for name in order:
+        status = (await kube.get(CLAIMS, name, "ns")).get("status") or {}
+        if status.get("allocation"):
+            (result,) = status["allocation"]["devices"]["results"]
+            allocated[refs[name].uid] = [result["device"]]
+            answer = (await agent.prepare([refs[name]]))[refs[name].uid]
+            assert devices(answer) == [result["device"]]
+    await agent.sweep()
+    assert {uid: devices(one) for uid, one in agent.claims.items()} == allocated
+    assert CdiFolder(folder / "cdi").claims() == tuple(sorted(allocated))

@@ -1,6 +1,9 @@
 """What the device plugin offers, and what it notes about containers."""
 
+import os
 from pathlib import Path
+
+import pytest
 
 from dray.api.names import GPU_RESOURCE
 from dray_node_agent.decisions.device_plugin import plugin_devices
@@ -38,3 +41,20 @@ def test_a_container_that_got_the_ids_of_one_that_ended_is_not_forgotten(tmp_pat
     assert records.get("gpu-0") == newer
     records.remove("gpu-0", newer)
     assert records.all() == {}
+
+
+def test_a_record_is_kept_through_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet remembers the name of the CDI device, and asks for it again after a reboot."""
+    flushed, fsync = list[str](), os.fsync
+
+    def note(descriptor: int) -> None:
+        flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    PluginRecords(tmp_path).add("gpu-0")
+    content, folder = flushed
+    assert Path(content).parent == tmp_path
+    assert folder == str(tmp_path)

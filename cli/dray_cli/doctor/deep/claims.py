@@ -64,7 +64,7 @@ def _verdict(
         return _allocated_although_over(snapshot, reservation, allocation)
     if _shares(allocation.devices) != _shares(reservation.allocation.devices):
         return _Verdict("another-allocation", _STATUS_COUNTS, _REMAKE)
-    if reservation.stage is Stage.HELD:
+    if reservation.stage is Stage.RESERVED:
         return _Verdict("commit-not-noted", _BOOKS, _SEE_REPLICA)
     return None
 
@@ -87,7 +87,7 @@ def _unallocated(
             "see the claim-controller's log for the reason",
         )
     age_s = snapshot.state.facts.now_unix_s - reservation.decided_unix_s
-    if age_s < snapshot.state.rules.uncommitted_after_s + LATE_S:
+    if age_s < snapshot.state.options.uncommitted_after_s + LATE_S:
         return None  # on its way, as it should be
     return _Verdict(
         "decision-not-carried-out",
@@ -187,7 +187,7 @@ def _unknown_to(snapshot: ClusterSnapshot, domain: str) -> Iterator[Difference]:
 def _served(snapshot: ClusterSnapshot, domain: str, allocation: Allocation) -> bool:
     facts = snapshot.state.facts
     devices = [one for one in allocation.devices if not one.admin_access]
-    ours = [one for one in devices if one.id.driver in snapshot.state.rules.drivers]
+    ours = [one for one in devices if one.id.driver in snapshot.state.options.drivers]
     return any(facts.serves(one.id.pool, domain) for one in ours)
 
 

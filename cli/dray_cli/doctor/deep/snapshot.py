@@ -89,9 +89,9 @@ async def collect(bus: Bus, kube: Kube) -> ClusterSnapshot:
         KubeError: claims or slices can't be listed.
     """
     snapshot = await _facts(bus, AllocatorOptions())
-    rules = await _rules(bus, snapshot.state)
-    if rules != AllocatorOptions():
-        snapshot = await _facts(bus, rules)
+    options = await _options(bus, snapshot.state)
+    if options != AllocatorOptions():
+        snapshot = await _facts(bus, options)
     for domain in snapshot.state.domains.values():
         snapshot.logs[domain.name] = await _log(bus, snapshot.state, domain.name, domain.epoch)
     for domain in snapshot.state.domains.values():
@@ -104,11 +104,11 @@ async def collect(bus: Bus, kube: Kube) -> ClusterSnapshot:
     return snapshot
 
 
-async def _facts(bus: Bus, rules: AllocatorOptions) -> ClusterSnapshot:
-    snapshot = ClusterSnapshot(AllocatorState(rules))
+async def _facts(bus: Bus, options: AllocatorOptions) -> ClusterSnapshot:
+    snapshot = ClusterSnapshot(AllocatorState(options))
     async with aclosing(read_whole(bus, FACTS_STREAM)) as all_facts:
         async for delivered in all_facts:
-            fact = decoded_fact(delivered, rules.drivers)
+            fact = decoded_fact(delivered, options.drivers)
             if fact is not None:
                 handle(snapshot.state, FactSeen(delivered.sequence, fact, more=True))
                 _keep(snapshot, fact, delivered.time_unix_s)
@@ -135,7 +135,7 @@ def _keep(snapshot: ClusterSnapshot, fact: Fact, time_unix_s: float) -> None:
             pass
 
 
-async def _rules(bus: Bus, state: AllocatorState) -> AllocatorOptions:
+async def _options(bus: Bus, state: AllocatorState) -> AllocatorOptions:
     """The newest writer's settings; defaults if this version does not know them."""
     newest: AnyRecord | None = None
     for domain in state.domains.values():

@@ -64,7 +64,7 @@ def page(state: AllocatorState, domain: SchedulingDomain, after: str = "") -> Du
         holdings.append(holding)
     return DumpReply(
         domain=domain.name,
-        instance=state.rules.writer,
+        instance=state.options.writer,
         epoch=domain.epoch,
         facts_sequence=state.facts.position,
         log_sequence=domain.confirmed.sequence,

@@ -83,8 +83,8 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     ready = _in_turn(state, goes_on=goes_on)
     for domain in ready:
         groups, log = domain.groups, domain.current
-        is_held = log.holds or log.node_hold
-        is_grouped = groups.touched or groups.postponed or groups.pending or is_held
+        has_holds = log.group_holds or log.node_hold
+        is_grouped = groups.touched or groups.postponed or groups.pending or has_holds
         has_waits = domain.ticked and domain.queue.unschedulable_pods
         scheduler = GroupScheduler(state, domain) if is_grouped or has_waits else None
         effects += Step(state, domain, goes_on=goes_on, groups=scheduler).take()
@@ -217,7 +217,7 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
     choice = find(state, domain, want)
     if choice is None:
         return explain_pod(state, domain, want)
-    return too_large(state.rules, size_bytes(decision_of(domain, want, choice)))
+    return too_large(state.options, size_bytes(decision_of(domain, want, choice)))
 
 
 def _group_reasons(

@@ -53,7 +53,7 @@ def _forget(state: AllocatorState, left: list[str]) -> None:
         known = state.domains.pop(name)
         state.index.appending.pop(name, None)
         log = known.current
-        claims += (*log.claims, *log.held)
+        claims += (*log.claims, *log.held_claims)
         pods += (*log.pods, *log.held_nodes)
         state.unread_domains[name] = SchedulingDomain(
             name,

@@ -87,7 +87,7 @@ def _busy_nodes(state: AllocatorState, domain: SchedulingDomain) -> dict[str, No
     }
     held = (pod for uid, pod in domain.current.pods.items() if state.assumed_pods.has(uid))
     busy.update((pod.node, None) for pod in held)
-    busy.update((one.node, None) for one in domain.current.held.values())
+    busy.update((one.node, None) for one in domain.current.held_claims.values())
     busy |= dict.fromkeys(domain.current.held_nodes.values())
     return busy
 
@@ -99,7 +99,7 @@ def _end(
     timeout_s = decision.group.timeout_s if decision is not None and decision.group else 0.0
     around = Surroundings(
         state.facts.age_s(reservation.decided_unix_s),
-        max(state.rules.uncommitted_after_s, timeout_s),
+        max(state.options.uncommitted_after_s, timeout_s),
         state.facts.pod_wants(reservation.pod_uid),
         state.facts.serves(reservation.node, domain.name),
     )
@@ -129,7 +129,7 @@ def _wished(
             name=reservation.name,
             attempt=wish.attempt,
             reason=wish.reason,
-            asked=int(age_s / state.rules.void_repeat_s),
+            asked=int(age_s / state.options.void_repeat_s),
         ),
     )
 
@@ -149,7 +149,7 @@ def _unknown_execution(
             name=claim.name,
             attempt=claim.decision,
             reason="its execution has begun, but the log does not have it",
-            asked=int(state.facts.now_unix_s / state.rules.void_repeat_s),
+            asked=int(state.facts.now_unix_s / state.options.void_repeat_s),
         ),
     )
 

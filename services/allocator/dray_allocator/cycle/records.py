@@ -51,10 +51,10 @@ def _head(state: AllocatorState, domain: SchedulingDomain) -> _Head:
     return _Head(
         domain=domain.name,
         epoch=domain.epoch,
-        writer=state.rules.writer,
+        writer=state.options.writer,
         facts_sequence=state.reached(domain.name),
         now_unix_s=state.facts.now_unix_s,
-        settings=state.rules.changed,
+        settings=state.options.changed,
     )
 
 
@@ -100,7 +100,7 @@ def waiting(
             traceparent=pod.traceparent,
         )
         added_bytes = len(msgspec.json.encode(peer)) + 1
-        is_full = used_bytes + added_bytes > state.rules.decided_bytes
+        is_full = used_bytes + added_bytes > state.options.decided_bytes
         if peers and (is_full or len(peers) == _WAITING_PODS_PER_RECORD):
             yield _waiting(state, domain, peers, reasons)
             peers, used_bytes = [], head_bytes
@@ -146,7 +146,7 @@ def checkpoint(state: AllocatorState, domain: SchedulingDomain) -> tuple[Checkpo
     log, head = domain.current, _head(state, domain)
     head["facts_sequence"] = max(head["facts_sequence"], log.facts_sequence)
     kept = [one for one in log.claims.values() if _is_needed(state, one)]
-    parts = CheckpointBuilder(Checkpoint(**head, learned=log.learned), state.rules.decided_bytes)
+    parts = CheckpointBuilder(Checkpoint(**head, learned=log.learned), state.options.decided_bytes)
     for pod in log.pods.values():
         parts.add("in_flight", pod)
     for one in kept:
@@ -167,14 +167,14 @@ def checkpoint(state: AllocatorState, domain: SchedulingDomain) -> tuple[Checkpo
             parts.add_waiting(waits)
     for claim_uid, nodes in log.excluded.items():
         for node, since_unix_s in nodes.items():
-            if state.facts.age_s(since_unix_s) < state.rules.exclusion_s:
+            if state.facts.age_s(since_unix_s) < state.options.exclusion_s:
                 excluded = ExcludedNode(claim_uid=claim_uid, node=node, since_unix_s=since_unix_s)
                 parts.add("excluded_nodes", excluded)
     for node, revision in log.left.items():
         fact = state.facts.nodes.get(node)
         if fact is not None and fact.node.leaving == domain.name:
             parts.add("left_nodes", LeftNode(node=node, node_revision=revision))
-    for hold in log.holds.values():
+    for hold in log.group_holds.values():
         parts.add("holds", hold)
     if log.node_hold is not None:
         parts.add("node_holds", log.node_hold)
@@ -248,13 +248,13 @@ def size_bytes(entry: PodDecision | HeldClaim) -> int:
     return len(msgspec.json.encode(entry))
 
 
-def too_large(rules: AllocatorOptions, decision_bytes: int) -> tuple[Reason, ...]:
+def too_large(options: AllocatorOptions, decision_bytes: int) -> tuple[Reason, ...]:
     """Why a decision of this size can't be written; empty if it can."""
-    if decision_bytes <= rules.decided_bytes:
+    if decision_bytes <= options.decided_bytes:
         return ()
     what = (
-        f"the decision would have {decision_bytes} bytes, {rules.decided_bytes} at most: make the "
-        "configuration of the pod's claims and of their DeviceClasses shorter"
+        f"the decision would have {decision_bytes} bytes, {options.decided_bytes} at most: make "
+        "the configuration of the pod's claims and of their DeviceClasses shorter"
     )
     return (Reason("unsupported", what, 1, 1, "pod"),)
 

@@ -15,7 +15,7 @@ from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.choice import Pause
 from dray_allocator.placement.class_search import STEP_LOOKS
-from dray_allocator.placement.holds import changed_holds, claimant, ended_node_hold, is_own
+from dray_allocator.placement.holds import changed_group_holds, claimant, ended_node_hold, is_own
 from dray_allocator.placement.kept_scores import keep_scores
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
@@ -115,15 +115,15 @@ class Step:
             queue.end_scan()
         if self._goes_on:
             queue.resume_paused()
-        searches, rules, appended = 0, state.rules, self._domain.appended
-        while searches < rules.searches_per_step and len(appended) < rules.unconfirmed_records:
+        searches, options, appended = 0, state.options, self._domain.appended
+        while searches < options.searches_per_step and len(appended) < options.unconfirmed_records:
             if self._groups is not None and self._is_next(self._groups):
                 searches += self._groups.schedule(self)
             elif not queue.active:
                 break
             elif uid := queue.pop():
                 searches += self._schedule(state.facts.pods[uid])
-            if len(self._batch) >= rules.pods_per_record:
+            if len(self._batch) >= options.pods_per_record:
                 self.flush()
         self.flush()
 
@@ -243,7 +243,7 @@ class Step:
         return self._repeats
 
     def _may_report(self, signature: bytes) -> bool:
-        now_unix_s, every_s = self._state.facts.now_unix_s, self._state.rules.waiting_repeat_s
+        now_unix_s, every_s = self._state.facts.now_unix_s, self._state.options.waiting_repeat_s
         return self._domain.queue.take_report(signature, now_unix_s, every_s=every_s)
 
     def _add_unschedulable(self, pod: Pod, signature: bytes) -> None:
@@ -274,14 +274,14 @@ class Step:
         took_us = state.stopwatch() - started_us
         decision = decision_of(domain, want, choice, took_us=took_us)
         decision_bytes = size_bytes(decision)
-        if reasons := too_large(state.rules, decision_bytes):
+        if reasons := too_large(state.options, decision_bytes):
             self._add_unschedulable(pod, NO_HINT)
             self._wait(pod, reasons, is_hinted=False)
             return 1
-        if domain.current.holds or domain.current.node_hold:
+        if domain.current.group_holds or domain.current.node_hold:
             who = claimant(state, pod)
             ended = ended_node_hold(domain, (decision,), who)
-            self.put_holds(changed_holds(domain, (decision,), who), ended)
+            self.put_holds(changed_group_holds(domain, (decision,), who), ended)
         self._put_in_record(decision, decision_bytes)
         keep_scores(state, domain, want, choice.node)
         state.assume(domain, decision)
@@ -292,7 +292,7 @@ class Step:
     def _put_in_record(self, decision: PodDecision, decision_bytes: int) -> None:
         self._flush_waits()
         self._batch_bytes += decision_bytes
-        if self._batch and self._batch_bytes > self._state.rules.decided_bytes:
+        if self._batch and self._batch_bytes > self._state.options.decided_bytes:
             self.flush()
             self._batch_bytes = decision_bytes
         self._batch.append(decision)
@@ -311,7 +311,7 @@ class Step:
         are the pod's own, and name no group of another namespace."""
         domain, state = self._domain, self._state
         own: tuple[object, ...] = ()
-        if domain.current.holds or domain.current.node_hold:
+        if domain.current.group_holds or domain.current.node_hold:
             who, hold = claimant(state, want.pod), domain.current.node_hold
             has_nodes = hold is not None and is_own(hold, who)
             own = (want.pod.namespace, who.group, who.priority, has_nodes)
@@ -369,7 +369,7 @@ class Step:
         """Whether to record other reasons: changes of counts only after ``waiting_repeat_s``, or
         if a node was lost since, which the recorded ones may name."""
         age_s = self._state.facts.age_s(known.now_unix_s)
-        is_old = age_s >= self._state.rules.waiting_repeat_s
+        is_old = age_s >= self._state.options.waiting_repeat_s
         is_old = is_old or known.now_unix_s <= self._domain.queue.node_lost_unix_s
         return is_old or _causes(known.reasons) != _causes(reasons)
 
@@ -382,7 +382,7 @@ class Step:
         log, state = self._domain.current, self._state
         age_s = state.facts.age_s(log.checkpoint_unix_s)
         is_news = log.since_checkpoint > len(log.pods) // _PODS_PER_RECORD_SINCE
-        if age_s >= state.rules.checkpoint_interval_s and is_news and state.ready(self._domain):
+        if age_s >= state.options.checkpoint_interval_s and is_news and state.ready(self._domain):
             for part in records.checkpoint(state, self._domain):
                 self._append(part)
 

@@ -69,7 +69,7 @@ class _NodePlan:
     """Validated claims on one node."""
 
     problem: Problem
-    rules: SchedulerVersion
+    version: SchedulerVersion
     selectors: DeviceSelectors
     pools: tuple[ResourcePool, ...]
     candidates: tuple[Candidate, ...]
@@ -82,16 +82,16 @@ class _NodePlan:
         self, chosen: Sequence[Sequence[Alternative]], taken: Sequence[Sequence[TakenDevice]]
     ) -> list[Allocation]:
         """The allocation of each claim, with the chosen alternative of each request."""
-        node, rules = self.problem.node, self.rules
+        node, version = self.problem.node, self.version
         return [
-            result_of(claim, alternatives, devices, node, rules)
+            result_of(claim, alternatives, devices, node, version)
             for claim, alternatives, devices in zip(self.problem.claims, chosen, taken, strict=True)
         ]
 
     def raise_invalid(self) -> None:
         """Report an invalid pool, if there is one, as the reason why nothing fits."""
         for pool in self.pools:
-            if pool.invalid and not self.rules.stops_at_invalid_pools:
+            if pool.invalid and not self.version.stops_at_invalid_pools:
                 raise NodeAllocationError(
                     f"nothing fits, and resource pool {pool} is invalid: {pool.invalid}"
                 )
@@ -99,7 +99,7 @@ class _NodePlan:
 
 def allocate(
     problem: Problem,
-    rules: SchedulerVersion,
+    version: SchedulerVersion,
     *,
     budget: SearchBudget | None = None,
     selectors: DeviceSelectors | None = None,
@@ -108,7 +108,7 @@ def allocate(
     """The allocations, in the order of the claims; None if the claims do not fit on the node.
 
     ``budget`` limits the devices that the search tries, by default to ``MAX_TRIES``.
-    ``selectors``, of the same node and rules, may be lenient.
+    ``selectors``, of the same node and version, may be lenient.
     ``requested`` returns the requested capacity, if the claim does not contain it.
 
     Raises:
@@ -117,14 +117,14 @@ def allocate(
         NodeAllocationError: the same, but about this node only.
         SearchLimitError: the budget is spent.
     """
-    plan = _plan(problem, rules, selectors or DeviceSelectors(problem.node, rules), requested)
+    plan = _plan(problem, version, selectors or DeviceSelectors(problem.node, version), requested)
     search = Search(
         problem.claims,
         plan.requests,
         lambda alternative: plan.candidates,
         plan.state,
         plan.selectors.match,
-        rules,
+        version,
         budget or SearchBudget(MAX_TRIES),
         invalid=next((pool for pool in plan.pools if pool.invalid), None),
     )
@@ -143,7 +143,7 @@ def allocate(
 
 def allocate_best(
     problem: Problem,
-    rules: SchedulerVersion,
+    version: SchedulerVersion,
     order: DeviceOrder,
     *,
     budget: SearchBudget,
@@ -154,7 +154,7 @@ def allocate_best(
 
     Raises the same errors, but a device does not fit if its amount can't be computed.
     """
-    plan = _plan(problem, rules, selectors, requested)
+    plan = _plan(problem, version, selectors, requested)
     numbers = {
         id(one): number
         for number, requests in enumerate(plan.requests)
@@ -168,7 +168,7 @@ def allocate_best(
         return key, score, positions[candidate]
 
     searched = SearchPlan(tuple(problem.claims), plan.requests)
-    search = OrderedSearch(searched, rules, budget, problem.usage, plan.demand_of, rate)
+    search = OrderedSearch(searched, version, budget, problem.usage, plan.demand_of, rate)
     fitting = {id(one): _fitting(plan, numbers[id(one)], one) for one in searched.alternatives}
     found = search.best(search.in_order(fitting), connects=order.connects)
     if found is None:
@@ -185,22 +185,22 @@ def allocate_best(
 
 def _plan(
     problem: Problem,
-    rules: SchedulerVersion,
+    version: SchedulerVersion,
     selectors: DeviceSelectors,
     requested: RequestedCapacity,
 ) -> _NodePlan:
-    pools = tuple(gather(problem.slices, problem.node, rules))
-    demand_of = demand_by(rules, requested)
-    state = AllocationState(problem.claims, problem.usage, rules, demand_of)
+    pools = tuple(gather(problem.slices, problem.node, version))
+    demand_of = demand_by(version, requested)
+    state = AllocationState(problem.claims, problem.usage, version, demand_of)
 
     def has_room(ask: DeviceRequest, candidate: Candidate) -> bool:
-        return state.has_room(ask, candidate, now=rules.all_needs_free_capacity)
+        return state.has_room(ask, candidate, now=version.all_needs_free_capacity)
 
     classes = {one.name: one for one in problem.classes}
-    candidates = tuple(candidates_of(pool for pool in pools if _is_usable(pool, rules)))
-    planner = Planner(classes, pools, candidates, rules, selectors.match, has_room)
+    candidates = tuple(candidates_of(pool for pool in pools if _is_usable(pool, version)))
+    planner = Planner(classes, pools, candidates, version, selectors.match, has_room)
     requests = tuple(planner.plan(claim) for claim in problem.claims)
-    return _NodePlan(problem, rules, selectors, pools, candidates, requests, state, demand_of)
+    return _NodePlan(problem, version, selectors, pools, candidates, requests, state, demand_of)
 
 
 def _fitting(plan: _NodePlan, number: int, alternative: Alternative) -> Sequence[Candidate]:
@@ -226,5 +226,5 @@ def _has_room(state: AllocationState, ask: DeviceRequest, candidate: Candidate) 
         return False
 
 
-def _is_usable(pool: ResourcePool, rules: SchedulerVersion) -> bool:
-    return not pool.invalid and (rules.uses_incomplete_pools or not pool.incomplete)
+def _is_usable(pool: ResourcePool, version: SchedulerVersion) -> bool:
+    return not pool.invalid and (version.uses_incomplete_pools or not pool.incomplete)

@@ -41,18 +41,18 @@ class AllocationState:
         self,
         claims: Sequence[Claim],
         usage: DevicesInUse,
-        rules: SchedulerVersion,
+        version: SchedulerVersion,
         demand_of: DemandOf,
     ) -> None:
         self._usage = usage
         self._demand_of = demand_of
-        self._rules = rules
+        self._version = version
         self._devices: dict[Candidate, DeviceState] = {}
         self._demands: dict[tuple[int, Candidate], Demand | None] = {}
-        self._counters = Counters(usage.holds, rules)
+        self._counters = Counters(usage.holds, version)
         self._claims = claims
         self._constraints: list[list[ConstraintState]] = [
-            [constraint_state(constraint, rules) for constraint in claim.spec.constraints]
+            [constraint_state(constraint, version) for constraint in claim.spec.constraints]
             for claim in claims
         ]
         self.taken: list[list[TakenDevice]] = [[] for _ in claims]
@@ -71,7 +71,7 @@ class AllocationState:
         Raises:
             AllocationError: an amount that Kubernetes reports as an error.
         """
-        if not self._rules.consumable_capacity:
+        if not self._version.consumable_capacity:
             return True
         wanted = self._demand(ask, candidate)
         if wanted is None:
@@ -99,14 +99,14 @@ class AllocationState:
     def _allocate(self, step: "_Step") -> bool:
         """The checks, in upstream's order: it decides whether the result is an error or no fit."""
         device, ask = step.candidate.device, step.alternative.ask
-        is_share = device.allow_multiple_allocations and self._rules.consumable_capacity
+        is_share = device.allow_multiple_allocations and self._version.consumable_capacity
         if step.must:
             is_watched_share = is_share and ask.admin_access
             if not is_watched_share and not self.is_free(step.claim, ask, step.candidate):
                 return False
         if not self._take_counters(step, is_share):
             return False
-        if self._rules.device_taints and untolerated(device.taints, ask.tolerations):
+        if self._version.device_taints and untolerated(device.taints, ask.tolerations):
             return False
         if not self._meet_constraints(step):
             return False
@@ -120,7 +120,7 @@ class AllocationState:
         candidate = step.candidate
         if not candidate.device.consumes:
             return True
-        if not self._rules.partitionable:
+        if not self._version.partitionable:
             return False
         if is_share and self._counts_as_shared(candidate):
             return True
@@ -163,7 +163,7 @@ class AllocationState:
     def _counts_as_shared(self, candidate: Candidate) -> bool:
         if candidate.id in self._usage.consumed or self._device(candidate).shares:
             return True
-        return not self._rules.bare_share_frees_counters and candidate.id in self._usage.shared
+        return not self._version.bare_share_frees_counters and candidate.id in self._usage.shared
 
     def _demand(self, ask: DeviceRequest, candidate: Candidate) -> Demand | None:
         key = id(ask), candidate

@@ -58,17 +58,17 @@ def requested_capacity(ask: DeviceRequest, device: Device) -> Mapping[str, str]:
 
 
 def demand_by(
-    rules: SchedulerVersion, requested: RequestedCapacity = requested_capacity
+    version: SchedulerVersion, requested: RequestedCapacity = requested_capacity
 ) -> DemandOf:
-    """How much requests consume by the rules of a version. ``requested`` gives the requested
+    """How much requests consume in a version. ``requested`` gives the requested
     capacity."""
     return lambda ask, candidate: demand(
-        requested(ask, candidate.device), candidate.device.capacity, rules
+        requested(ask, candidate.device), candidate.device.capacity, version
     )
 
 
 def demand(
-    asked: Mapping[str, str], capacities: Mapping[str, Capacity], rules: SchedulerVersion
+    asked: Mapping[str, str], capacities: Mapping[str, Capacity], version: SchedulerVersion
 ) -> Demand | None:
     """How much of each capacity is consumed; None if a request policy does not allow it, or if the
     device lacks a requested capacity. Names must equal the published ones, without a default
@@ -80,11 +80,11 @@ def demand(
     if any(name not in capacities for name in asked):
         return None
     amounts = {
-        name: _taken(name, asked.get(name), capacity, rules)
+        name: _taken(name, asked.get(name), capacity, version)
         for name, capacity in capacities.items()
     }
     for name, capacity in capacities.items():
-        if capacity.policy and _violates(amounts[name], capacity.policy, rules):
+        if capacity.policy and _violates(amounts[name], capacity.policy, version):
             return None
     return Demand(
         amounts,
@@ -93,7 +93,7 @@ def demand(
     )
 
 
-def _taken(name: str, asked: str | None, capacity: Capacity, rules: SchedulerVersion) -> Amount:
+def _taken(name: str, asked: str | None, capacity: Capacity, version: SchedulerVersion) -> Amount:
     """The amount that is consumed for ``asked``. None: the policy's default, or the full
     capacity."""
     policy = capacity.policy
@@ -103,10 +103,10 @@ def _taken(name: str, asked: str | None, capacity: Capacity, rules: SchedulerVer
     elif policy is None:
         amount = parse_amount(asked)
     elif policy.minimum is not None:
-        amount = rounded_up(name, parse_amount(asked), policy, rules)
+        amount = rounded_up(name, parse_amount(asked), policy, version)
     else:
         amount = _next_valid(parse_amount(asked), policy.valid_values)
-    if rules.refuses_invalid_amounts and amount.quantity.nano < 0:
+    if version.refuses_invalid_amounts and amount.quantity.nano < 0:
         raise AllocationError(f"capacity {name!r}: capacity value is negative: {amount}")
     return amount
 
@@ -116,10 +116,10 @@ def _next_valid(asked: Amount, valid: Sequence[str]) -> Amount:
     return next((one for one in amounts if asked.quantity <= one.quantity), asked)
 
 
-def _violates(amount: Amount, policy: RequestPolicy, rules: SchedulerVersion) -> bool:
+def _violates(amount: Amount, policy: RequestPolicy, version: SchedulerVersion) -> bool:
     if policy.default is not None and is_same_to_go(amount, policy.default):
         return False
     if policy.minimum is not None or policy.maximum is not None or policy.step is not None:
-        return is_out_of_range(amount, policy, rules)
+        return is_out_of_range(amount, policy, version)
     valid = [parse_quantity(text) for text in policy.valid_values]
     return bool(valid) and amount.quantity not in valid

@@ -25,14 +25,14 @@ class ConstraintState(Protocol):
         """Undo the latest ``add``, which had the same arguments."""
 
 
-def constraint_state(constraint: Constraint, rules: SchedulerVersion) -> ConstraintState:
+def constraint_state(constraint: Constraint, version: SchedulerVersion) -> ConstraintState:
     """A constraint with no device chosen yet."""
     if constraint.match_attribute is not None:
-        if rules.list_attributes:
-            return _MatchSets(constraint.requests, constraint.match_attribute, rules)
+        if version.list_attributes:
+            return _MatchSets(constraint.requests, constraint.match_attribute, version)
         return _Match(constraint.requests, constraint.match_attribute)
-    kind = _DistinctByRequest if rules.distinct_by_request else _Distinct
-    return kind(constraint.requests, constraint.distinct_attribute or "", rules)
+    kind = _DistinctByRequest if version.distinct_by_request else _Distinct
+    return kind(constraint.requests, constraint.distinct_attribute or "", version)
 
 
 class _AttributeConstraint(ABC):
@@ -93,9 +93,9 @@ class _Match(_AttributeConstraint):
 class _MatchSets(_AttributeConstraint):
     """matchAttribute with DRAListTypeAttributes: all devices have a value in common."""
 
-    def __init__(self, requests: Sequence[str], attribute: str, rules: SchedulerVersion) -> None:
+    def __init__(self, requests: Sequence[str], attribute: str, version: SchedulerVersion) -> None:
         super().__init__(requests, attribute)
-        self._stays_narrow = rules.match_list_stays_narrow
+        self._stays_narrow = version.match_list_stays_narrow
         self._common: list[Values] = []
 
     def _add_value(self, alternative: Alternative, value: Attribute) -> bool:
@@ -116,9 +116,9 @@ class _MatchSets(_AttributeConstraint):
 class _Distinct(_AttributeConstraint):
     """distinctAttribute: no two devices have a value in common."""
 
-    def __init__(self, requests: Sequence[str], attribute: str, rules: SchedulerVersion) -> None:
+    def __init__(self, requests: Sequence[str], attribute: str, version: SchedulerVersion) -> None:
         super().__init__(requests, attribute)
-        self._knows_lists = rules.list_attributes
+        self._knows_lists = version.list_attributes
         self._seen: list[Values] = []
         self._all_values: set[Typed] = set()
         """The values of all devices."""
@@ -141,9 +141,9 @@ class _DistinctByRequest(_AttributeConstraint):
     If that device is removed, no value of the request is left.
     """
 
-    def __init__(self, requests: Sequence[str], attribute: str, rules: SchedulerVersion) -> None:
+    def __init__(self, requests: Sequence[str], attribute: str, version: SchedulerVersion) -> None:
         super().__init__(requests, attribute)
-        self._knows_lists = rules.list_attributes
+        self._knows_lists = version.list_attributes
         self._devices = 0
         self._seen: dict[str, Values] = {}
 

@@ -38,9 +38,9 @@ class Counters:
     computed once, when the search tries the first device of the pool.
     """
 
-    def __init__(self, is_allocated: Callable[[DeviceId], bool], rules: SchedulerVersion) -> None:
+    def __init__(self, is_allocated: Callable[[DeviceId], bool], version: SchedulerVersion) -> None:
         self._is_allocated = is_allocated
-        self._rules = rules
+        self._version = version
         self._left: dict[PoolKey, Amounts] = {}
         self._taken: dict[PoolKey, dict[Counter, _Cell]] = {}
         self._uses: dict[Candidate, list[tuple[Counter, _Cell]]] = {}
@@ -68,7 +68,7 @@ class Counters:
         self._move(candidate, -1)
 
     def _key(self, pool: ResourcePool) -> PoolKey:
-        return ("" if self._rules.counters_by_pool_name else pool.driver, pool.name)
+        return ("" if self._version.counters_by_pool_name else pool.driver, pool.name)
 
     def _move(self, candidate: Candidate, sign: int) -> None:
         """Add the counters of the device to the consumed ones, or subtract them.
@@ -81,7 +81,7 @@ class Counters:
         for counter, use in self._uses_of(candidate):
             if counter in taken:
                 taken[counter].add(sign * use.nano, is_big=use.is_big)
-            elif use.is_big and self._rules.big_counters_are_aliased:
+            elif use.is_big and self._version.big_counters_are_aliased:
                 taken[counter] = use
             else:
                 taken[counter] = _Cell(sign * use.nano, use.is_big)

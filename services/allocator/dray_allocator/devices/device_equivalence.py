@@ -21,7 +21,7 @@ _INT64: Final = range(-(2**63), 2**63)
 
 
 def attributes_read(
-    claims: Sequence[Claim], classes: dict[str, DeviceClass], rules: SchedulerVersion
+    claims: Sequence[Claim], classes: dict[str, DeviceClass], version: SchedulerVersion
 ) -> tuple[AttributeName, ...] | None:
     """The attributes that selectors and constraints of the claims read; None if they may read
     any."""
@@ -32,7 +32,7 @@ def attributes_read(
                 domain, _, own = (name or "").rpartition("/")
                 found[domain, own] = None
     for text in _selectors(claims, classes):
-        reads = _reads(text, rules)
+        reads = _reads(text, version)
         if reads is None:
             return None
         found.update({(one.domain, one.name): None for one in reads if one.field == "attributes"})
@@ -45,9 +45,9 @@ def _selectors(claims: Iterable[Claim], classes: dict[str, DeviceClass]) -> Iter
         yield from (*(of_class.selectors if of_class else ()), *ask.selectors)
 
 
-def _reads(text: str, rules: SchedulerVersion) -> Sequence[Read] | None:
+def _reads(text: str, version: SchedulerVersion) -> Sequence[Read] | None:
     try:
-        return named_reads(compile(text, rules.language).tree)
+        return named_reads(compile(text, version.language).tree)
     except CelError:
         return None  # The API server may be newer and compile it.
 

@@ -13,10 +13,10 @@ from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.percentages import amounts
 from dray_allocator.devices.published_devices import Card, NodeDevices
 from dray_allocator.devices.selector_cache import SelectorCache
-from dray_allocator.devices.versions import NEWEST, rules_for
+from dray_allocator.devices.versions import NEWEST, scheduler_version
 
-RULES = rules_for(NEWEST)
-"""See ``devices.versions.rules_of``."""
+VERSION = scheduler_version(NEWEST)
+"""See ``devices.versions.version_for_pod``."""
 NO_PERCENTS: Mapping[str, int] = {}
 
 
@@ -87,7 +87,7 @@ def needed(
     is_shared = device.allow_multiple_allocations
     asked = amounts(percents, request.capacity, device.capacity) if is_shared else request.capacity
     try:
-        found = demand(asked, device.capacity, RULES)
+        found = demand(asked, device.capacity, VERSION)
     except AllocationError:
         return None
     if is_shared or found is None:

@@ -25,16 +25,16 @@ class DevicesInUse:
         return device in self.whole or device in self.shared
 
 
-def devices_in_use(held: Iterable[AllocatedDevice], rules: SchedulerVersion) -> DevicesInUse:
+def devices_in_use(allocated: Iterable[AllocatedDevice], version: SchedulerVersion) -> DevicesInUse:
     """What claims hold. Without DRAConsumableCapacity a share counts as
     the whole device."""
     whole: set[DeviceId] = set()
     shared: set[DeviceId] = set()
     consumed: dict[DeviceId, dict[str, int]] = {}
-    for share in held:
+    for share in allocated:
         if share.admin_access:
             continue
-        if share.share_id is None or not rules.consumable_capacity:
+        if share.share_id is None or not version.consumable_capacity:
             whole.add(share.id)
             continue
         shared.add(share.id)

@@ -12,7 +12,7 @@ from dray.api.devices import DeviceClass, DeviceId
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.capacity import Demand
 from dray_allocator.devices.device_requests import (
-    RULES,
+    VERSION,
     DeviceRequirements,
     Share,
     eligible,
@@ -90,7 +90,7 @@ class DeviceSearch:
             return self.rate(asks[id(alternative)], card)
 
         usage = cards_in_use(self.device_usage, dict.fromkeys(chain(*fitting.values())))
-        search = OrderedSearch(self.plan, RULES, self.budget, usage, demand_of, rate)
+        search = OrderedSearch(self.plan, VERSION, self.budget, usage, demand_of, rate)
         best = search.best(search.in_order(fitting), connects=connects, must=must)
         if best is None:
             return None

@@ -77,7 +77,7 @@ class OrderedSearch:
     """One search on one node."""
 
     plan: SearchPlan
-    rules: SchedulerVersion
+    version: SchedulerVersion
     budget: SearchBudget
     usage: DevicesInUse
     demand_of: DemandOf
@@ -129,7 +129,7 @@ class OrderedSearch:
             if not any(one.device.consumes for one in found):
                 return self._first(found)
         state = self._state or AllocationState(
-            self.plan.claims, self.usage, self.rules, self.demand_of
+            self.plan.claims, self.usage, self.version, self.demand_of
         )
         search = Search(
             self.plan.claims,
@@ -137,7 +137,7 @@ class OrderedSearch:
             lambda alternative: candidates[id(alternative)],
             state,
             _is_selected,
-            self.rules,
+            self.version,
             self.budget,
         )
         self._state = None

@@ -42,7 +42,7 @@ class ResourcePool:
 
 
 def gather(
-    slices: Sequence[ResourceSlice], node: Node, rules: SchedulerVersion
+    slices: Sequence[ResourceSlice], node: Node, version: SchedulerVersion
 ) -> list[ResourcePool]:
     """The pools that ``node`` sees, in the order in which they are tried.
 
@@ -50,41 +50,41 @@ def gather(
         AllocationError: a node selector can't be parsed.
     """
     seen: dict[tuple[str, str], list[ResourceSlice]] = {}
-    for part in _in_order(slices, node, rules):
-        if _is_seen(part, node, rules):
+    for part in _in_order(slices, node, version):
+        if _is_seen(part, node, version):
             _add(seen.setdefault((part.driver, part.pool), []), part)
-    found = (_pool(parts, slices, rules) for parts in seen.values())
+    found = (_pool(parts, slices, version) for parts in seen.values())
     pools = sorted((pool for pool in found if pool), key=lambda pool: (pool.driver, pool.name))
-    if rules.sorts:
+    if version.sorts:
         pools.sort(key=lambda pool: pool.has_binding_conditions)
     return pools
 
 
 def _in_order(
-    slices: Sequence[ResourceSlice], node: Node, rules: SchedulerVersion
+    slices: Sequence[ResourceSlice], node: Node, version: SchedulerVersion
 ) -> Iterator[ResourceSlice]:
     """The slices for this node only, then the slices for several nodes."""
-    if not rules.sorts:
+    if not version.sorts:
         yield from slices
         return
-    own = [part for part in slices if _is_of_one_node(part, rules)]
+    own = [part for part in slices if _is_of_one_node(part, version)]
     yield from (part for part in own if part.node == node.name)
-    yield from (part for part in slices if not _is_of_one_node(part, rules))
+    yield from (part for part in slices if not _is_of_one_node(part, version))
 
 
-def _is_of_one_node(part: ResourceSlice, rules: SchedulerVersion) -> bool:
-    everywhere = rules.counter_sets_seen_everywhere and part.counter_sets
+def _is_of_one_node(part: ResourceSlice, version: SchedulerVersion) -> bool:
+    everywhere = version.counter_sets_seen_everywhere and part.counter_sets
     return bool(part.node) and not everywhere
 
 
-def _is_seen(part: ResourceSlice, node: Node, rules: SchedulerVersion) -> bool:
-    if not rules.partitionable and (
-        part.per_device_reach is not None or _has_hidden_counters(part, rules)
+def _is_seen(part: ResourceSlice, node: Node, version: SchedulerVersion) -> bool:
+    if not version.partitionable and (
+        part.per_device_reach is not None or _has_hidden_counters(part, version)
     ):
         return False
-    if rules.knows_compatibility_groups and _has_groups(part):
+    if version.knows_compatibility_groups and _has_groups(part):
         return False
-    if part.counter_sets and rules.counter_sets_seen_everywhere:
+    if part.counter_sets and version.counter_sets_seen_everywhere:
         return True
     try:
         if part.reach.is_stated:
@@ -96,8 +96,8 @@ def _is_seen(part: ResourceSlice, node: Node, rules: SchedulerVersion) -> bool:
     return False
 
 
-def _has_hidden_counters(part: ResourceSlice, rules: SchedulerVersion) -> bool:
-    return bool(part.counter_sets) and not rules.sees_own_slices_only
+def _has_hidden_counters(part: ResourceSlice, version: SchedulerVersion) -> bool:
+    return bool(part.counter_sets) and not version.sees_own_slices_only
 
 
 def _has_groups(part: ResourceSlice) -> bool:
@@ -115,7 +115,7 @@ def _add(parts: list[ResourceSlice], part: ResourceSlice) -> None:
 
 
 def _pool(
-    parts: list[ResourceSlice], slices: Sequence[ResourceSlice], rules: SchedulerVersion
+    parts: list[ResourceSlice], slices: Sequence[ResourceSlice], version: SchedulerVersion
 ) -> ResourcePool | None:
     """The pool of the slices that the node sees; None if they are of an old generation.
 
@@ -124,39 +124,39 @@ def _pool(
     """
     first = parts[0]
     if len(parts) == first.slice_count:
-        return _checked(parts, [], rules)
-    if rules.sees_own_slices_only:
-        found = _checked(parts, [], rules)
+        return _checked(parts, [], version)
+    if version.sees_own_slices_only:
+        found = _checked(parts, [], version)
         return ResourcePool(found.driver, found.name, found.slices, (), {}, True, found.invalid)
     all_parts = [p for p in slices if (p.driver, p.pool) == (first.driver, first.pool)]
     if any(part.generation > first.generation for part in all_parts):
         return None
     current = [part for part in all_parts if part.generation == first.generation]
-    if rules.knows_compatibility_groups:
+    if version.knows_compatibility_groups:
         current = [part for part in current if not _has_groups(part)]
     if len(current) != first.slice_count:
         return ResourcePool(first.driver, first.pool, incomplete=True)
     names = {part.name for part in parts}
-    return _checked(parts, [part for part in current if part.name not in names], rules)
+    return _checked(parts, [part for part in current if part.name not in names], version)
 
 
 def _checked(
-    parts: list[ResourceSlice], others: list[ResourceSlice], rules: SchedulerVersion
+    parts: list[ResourceSlice], others: list[ResourceSlice], version: SchedulerVersion
 ) -> ResourcePool:
     first = parts[0]
-    if rules.sorts:
+    if version.sorts:
         parts = sorted(parts, key=lambda part: part.name)
-    if not rules.partitionable or rules.sees_own_slices_only:
+    if not version.partitionable or version.sees_own_slices_only:
         invalid = _duplicate_device(parts)
         return ResourcePool(first.driver, first.pool, tuple(parts), invalid=invalid)
     usable = [part for part in parts if not part.counter_sets]
     other_slices = others
     with_counters = [part for part in parts if part.counter_sets]
-    if not rules.counter_sets_seen_everywhere:
+    if not version.counter_sets_seen_everywhere:
         other_slices = [part for part in others if not part.counter_sets]
         with_counters += [part for part in others if part.counter_sets]
     sets, duplicate = _counter_sets(with_counters)
-    consumers = parts if rules.counter_sets_seen_everywhere else usable
+    consumers = parts if version.counter_sets_seen_everywhere else usable
     invalid = (
         _duplicate_device(usable)
         or duplicate

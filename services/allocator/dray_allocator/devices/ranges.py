@@ -20,7 +20,9 @@ from dray_allocator.devices.versions import SchedulerVersion
 _LARGEST: Final = 2**63 - 1
 
 
-def rounded_up(name: str, asked: Amount, policy: RequestPolicy, rules: SchedulerVersion) -> Amount:
+def rounded_up(
+    name: str, asked: Amount, policy: RequestPolicy, version: SchedulerVersion
+) -> Amount:
     """``asked`` of capacity ``name``, rounded up to the minimum plus a number of steps.
 
     Raises:
@@ -31,8 +33,8 @@ def rounded_up(name: str, asked: Amount, policy: RequestPolicy, rules: Scheduler
         return minimum
     if policy.step is None:
         return asked
-    in_milli = _counts_in_milli(policy, rules)
-    if rules.refuses_invalid_amounts and not _is_countable(asked, in_milli=in_milli):
+    in_milli = _counts_in_milli(policy, version)
+    if version.refuses_invalid_amounts and not _is_countable(asked, in_milli=in_milli):
         raise _beyond(name, asked)
     wanted, least, step = (
         in_units(one.quantity, in_milli=in_milli)
@@ -42,7 +44,7 @@ def rounded_up(name: str, asked: Amount, policy: RequestPolicy, rules: Scheduler
         raise AllocationError(f"capacity {name!r}: the step of its valid range is zero")
     above = wrapped(wanted - least)
     steps = quotient(above, step) + (1 if above % step else 0)
-    if rules.refuses_invalid_amounts:
+    if version.refuses_invalid_amounts:
         is_guarded = in_milli or least >= 0
         if is_guarded and steps > quotient(wrapped(_LARGEST - least), step):
             raise _beyond(name, asked)
@@ -50,13 +52,13 @@ def rounded_up(name: str, asked: Amount, policy: RequestPolicy, rules: Scheduler
     return computed(wrapped(least + step * steps), "BinarySI", in_milli=False)
 
 
-def is_out_of_range(amount: Amount, policy: RequestPolicy, rules: SchedulerVersion) -> bool:
+def is_out_of_range(amount: Amount, policy: RequestPolicy, version: SchedulerVersion) -> bool:
     """Whether ``amount`` is above the maximum, or between two steps."""
     if policy.maximum is not None and amount.quantity > parse_quantity(policy.maximum):
         return True
     if policy.step is None:
         return False
-    in_milli = _counts_in_milli(policy, rules)
+    in_milli = _counts_in_milli(policy, version)
     if in_milli and not fits_milli(amount.quantity):
         return True
     taken, least, step = (
@@ -72,9 +74,9 @@ def is_out_of_range(amount: Amount, policy: RequestPolicy, rules: SchedulerVersi
     return wrapped(taken - least) % step != 0
 
 
-def _counts_in_milli(policy: RequestPolicy, rules: SchedulerVersion) -> bool:
+def _counts_in_milli(policy: RequestPolicy, version: SchedulerVersion) -> bool:
     """Whether a range is computed in thousandths: all its bounds must be whole thousandths."""
-    if not rules.fractional_range:
+    if not version.fractional_range:
         return False
     bounds = (policy.minimum, policy.maximum, policy.step)
     if not all(fits_milli(parse_quantity(text)) for text in bounds if text is not None):

@@ -61,14 +61,14 @@ class Planner:
         classes: Mapping[str, DeviceClass],
         pools: Sequence[ResourcePool],
         candidates: Sequence[Candidate],
-        rules: SchedulerVersion,
+        version: SchedulerVersion,
         selects: Selects,
         has_room: HasRoom,
     ) -> None:
         self._classes = classes
         self._pools = pools
         self._candidates = candidates
-        self._rules = rules
+        self._version = version
         self._selects = selects
         self._has_room = has_room
 
@@ -87,7 +87,7 @@ class Planner:
             )
         for number, constraint in enumerate(claim.spec.constraints):
             is_known = constraint.match_attribute or (
-                constraint.distinct_attribute and self._rules.knows_distinct
+                constraint.distinct_attribute and self._version.knows_distinct
             )
             if not is_known:
                 raise AllocationError(
@@ -99,7 +99,7 @@ class Planner:
     def _wanted(self, claim: Claim, request: DeviceRequest) -> RequestAlternatives:
         is_choice = bool(request.first_available)
         where = f"claim {claim}, request {request.name}"
-        if is_choice and not self._rules.prioritized_list:
+        if is_choice and not self._version.prioritized_list:
             raise AllocationError(
                 f"{where}: has subrequests, but the DRAPrioritizedList feature is disabled"
             )
@@ -132,7 +132,7 @@ class Planner:
             raise AllocationError(f"{where}: unsupported count mode {ask.mode}")
         selecting = ask, of_class
         if (
-            self._rules.second_all_is_first
+            self._version.second_all_is_first
             and len(before) == 1
             and before[0].all_devices is not None
         ):
@@ -145,12 +145,12 @@ class Planner:
         return Alternative(request, subrequest, ask, of_class, len(every), every)
 
     def _faults(self, ask: DeviceRequest) -> Iterator[str]:
-        rules = self._rules
-        if ask.capacity and not rules.consumable_capacity and not rules.is_simple:
+        version = self._version
+        if ask.capacity and not version.consumable_capacity and not version.is_simple:
             yield "has capacity requests, but the DRAConsumableCapacity feature is disabled"
-        if ask.derived_attributes and rules.minor >= 37:
+        if ask.derived_attributes and version.minor >= 37:
             yield "cannot handle request with derived attributes, the feature is disabled"
-        if ask.admin_access and not rules.admin_access:
+        if ask.admin_access and not version.admin_access:
             yield "admin access is requested, but the feature is disabled"
         if not ask.device_class:
             yield "missing device class name (unsupported request type?)"

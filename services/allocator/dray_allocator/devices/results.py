@@ -23,30 +23,30 @@ def result_of(
     alternatives: Sequence[Alternative],
     taken: Sequence[TakenDevice],
     node: Node,
-    rules: SchedulerVersion,
+    version: SchedulerVersion,
 ) -> Allocation:
     """The allocation of ``claim``. ``alternatives``: the chosen one of each request.
 
     Raises:
         AllocationError: a slice has a node selector of several terms.
     """
-    selector = _node_selector(taken, node, rules)
+    selector = _node_selector(taken, node, version)
     only_node = "" if selector is None else selector.only_node
     return Allocation(
-        devices=tuple(_device(claim, number, one, rules) for number, one in enumerate(taken)),
+        devices=tuple(_device(claim, number, one, version) for number, one in enumerate(taken)),
         node=only_node,
-        config=tuple(_config(claim, alternatives, rules)),
+        config=tuple(_config(claim, alternatives, version)),
         selector=None if only_node else selector,
     )
 
 
 def _device(
-    claim: Claim, number: int, taken: TakenDevice, rules: SchedulerVersion
+    claim: Claim, number: int, taken: TakenDevice, version: SchedulerVersion
 ) -> AllocatedDevice:
     device, ask = taken.candidate.device, taken.alternative.ask
-    binds = rules.device_binding
+    binds = version.device_binding
     terms = DeviceTerms(
-        tolerations=ask.tolerations if rules.copies_tolerations else (),
+        tolerations=ask.tolerations if version.copies_tolerations else (),
         binding_conditions=(device.binding_conditions or ()) if binds else (),
         binding_failure_conditions=(device.binding_failure_conditions or ()) if binds else (),
     )
@@ -67,12 +67,12 @@ def _share_id(claim: Claim, number: int, taken: TakenDevice) -> str:
 
 
 def _config(
-    claim: Claim, alternatives: Sequence[Alternative], rules: SchedulerVersion
+    claim: Claim, alternatives: Sequence[Alternative], version: SchedulerVersion
 ) -> Iterator[OpaqueConfig]:
     names = [alternative.name for alternative in alternatives]
-    for config in (*_of_classes(alternatives), *_of_claim(claim, alternatives, rules)):
+    for config in (*_of_classes(alternatives), *_of_claim(claim, alternatives, version)):
         is_for_all = all(one.is_named_in(config.requests) for one in alternatives)
-        if not rules.config_per_request and names and is_for_all:
+        if not version.config_per_request and names and is_for_all:
             yield OpaqueConfig(config.driver, config.parameters, (), config.source)
         else:
             yield config
@@ -90,26 +90,26 @@ def _of_classes(alternatives: Sequence[Alternative]) -> Iterator[OpaqueConfig]:
 
 
 def _of_claim(
-    claim: Claim, alternatives: Sequence[Alternative], rules: SchedulerVersion
+    claim: Claim, alternatives: Sequence[Alternative], version: SchedulerVersion
 ) -> Iterator[OpaqueConfig]:
     for config in claim.spec.config:
         times = sum(alternative.is_named_in(config.requests) for alternative in alternatives)
         if not config.requests:
             times = 1
-        elif not rules.config_per_request:
+        elif not version.config_per_request:
             times = min(times, 1)
         yield from [config] * times
 
 
 def _node_selector(
-    taken: Sequence[TakenDevice], node: Node, rules: SchedulerVersion
+    taken: Sequence[TakenDevice], node: Node, version: SchedulerVersion
 ) -> NodeSelector | None:
     """This node if a device is only for it; else the node selectors of the slices."""
     expressions: dict[object, NodeSelectorRequirement] = {}
     fields: dict[object, NodeSelectorRequirement] = {}
     for one in taken:
         reach = one.candidate.part.reach_of(one.candidate.device)
-        if reach.node or (one.candidate.device.binds_to_node and not rules.is_simple):
+        if reach.node or (one.candidate.device.binds_to_node and not version.is_simple):
             return _only(node)
         terms = reach.selector.terms if reach.selector is not None else ()
         if len(terms) > 1:

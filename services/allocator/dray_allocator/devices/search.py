@@ -57,7 +57,7 @@ class Search:
         candidates: Callable[[Alternative], Sequence[Candidate]],
         state: AllocationState,
         selects: Selects,
-        rules: SchedulerVersion,
+        version: SchedulerVersion,
         budget: SearchBudget,
         *,
         invalid: ResourcePool | None = None,
@@ -67,7 +67,7 @@ class Search:
         self._candidates = candidates
         self._state = state
         self._selects = selects
-        self._rules = rules
+        self._version = version
         self._invalid = invalid
         self._budget = budget
         self.chosen: dict[tuple[int, int], int] = {}
@@ -149,7 +149,7 @@ class Search:
         undo = self._state.take(position.claim, alternative, device, must=True)
         if undo is None:
             return SearchEnd.NO_FIT
-        forgets = self._rules.all_forgets_alternative and position.alternative is not None
+        forgets = self._version.all_forgets_alternative and position.alternative is not None
         chosen = 0 if forgets else position.alternative
         ending = yield SearchPosition(position.claim, position.request, chosen, position.device + 1)
         undo()
@@ -170,14 +170,14 @@ class Search:
             undo = self._state.take(position.claim, alternative, candidate, must=False)
             if undo is None:
                 continue
-            start = 0 if self._rules.repeats_within_request else index + 1
+            start = 0 if self._version.repeats_within_request else index + 1
             ending = yield SearchPosition(
                 position.claim, position.request, position.alternative, position.device + 1, start
             )
             undo()
             if ending is SearchEnd.TOO_MANY:
                 return ending
-        if self._invalid is not None and self._rules.stops_at_invalid_pools:
+        if self._invalid is not None and self._version.stops_at_invalid_pools:
             raise AllocationError(f"pool {self._invalid} is invalid: {self._invalid.invalid}")
         return SearchEnd.NO_FIT
 

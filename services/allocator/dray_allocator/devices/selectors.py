@@ -25,10 +25,10 @@ class DeviceSelectors:
     attempt only then. Devices and requests do not change during the attempt.
     """
 
-    def __init__(self, node: Node, rules: SchedulerVersion) -> None:
+    def __init__(self, node: Node, version: SchedulerVersion) -> None:
         self._node = node
-        self._rules = rules
-        self._language = rules.language
+        self._version = version
+        self._language = version.language
         self._views: dict[Candidate, DeviceView] = {}
         self._results: dict[tuple[int, Candidate], bool] = {}
 
@@ -41,7 +41,7 @@ class DeviceSelectors:
             AllocationError: a selector doesn't compile or can't be evaluated on the device, or a
                 node selector can't be parsed.
         """
-        if candidate.device.binding_conditions and not self._rules.device_binding:
+        if candidate.device.binding_conditions and not self._version.device_binding:
             return False
         key = id(ask), candidate
         found = self._results.get(key)
@@ -78,7 +78,7 @@ class DeviceSelectors:
     def _view(self, candidate: Candidate) -> DeviceView:
         view = self._views.get(candidate)
         if view is None:
-            shown = self._rules.sharing_seen_by_selectors
+            shown = self._version.sharing_seen_by_selectors
             view = self._views[candidate] = view_of(
                 candidate.id.driver, candidate.device, shows_sharing=shown
             )
@@ -92,11 +92,11 @@ class LenientSelectors(DeviceSelectors):
     def __init__(
         self,
         node: Node,
-        rules: SchedulerVersion,
+        version: SchedulerVersion,
         published: PublishedDevices,
         cache: SelectorCache,
     ) -> None:
-        super().__init__(node, rules)
+        super().__init__(node, version)
         self._published = published
         self._cache = cache
 

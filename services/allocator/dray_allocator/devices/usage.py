@@ -245,24 +245,24 @@ class AssumedPods:
         """The assumed pods on a node."""
         return tuple(self._nodes.get(node, ()))
 
-    def add(self, pod_uid: str, node: str, held: AssumedResources) -> bool:
+    def add(self, pod_uid: str, node: str, assumed: AssumedResources) -> bool:
         """Assume a pod; False if it is assumed already."""
         if pod_uid in self._pods:
             return False
         self.version += 1
-        self._add(pod_uid, node, held)
+        self._add(pod_uid, node, assumed)
         return True
 
-    def set(self, pod_uid: str, node: str, held: AssumedResources | None) -> str:
-        """Assume a pod, replace its resources, or forget it if ``held`` is None. Returns the node
-        on which resources were freed, or an empty string."""
+    def set(self, pod_uid: str, node: str, assumed: AssumedResources | None) -> str:
+        """Assume a pod, replace its resources, or forget it if ``assumed`` is None. Returns the
+        node on which resources were freed, or an empty string."""
         before = self._pods.pop(pod_uid, None)
         if before is None:
-            if held is not None:
+            if assumed is not None:
                 self.version += 1
-                self._add(pod_uid, node, held)
+                self._add(pod_uid, node, assumed)
             return ""
-        after = None if held is None else (node, held)
+        after = None if assumed is None else (node, assumed)
         if before == after:
             self._pods[pod_uid] = before
             return ""
@@ -270,17 +270,17 @@ class AssumedPods:
         there = self._nodes[before[0]]
         del there[pod_uid]
         self.sums[before[0]] = reduce(plus, there.values(), NOTHING)
-        if held is not None:
-            self._add(pod_uid, node, held)
+        if assumed is not None:
+            self._add(pod_uid, node, assumed)
         return before[0]
 
-    def _add(self, pod_uid: str, node: str, held: AssumedResources) -> None:
-        self._pods[pod_uid] = node, held
+    def _add(self, pod_uid: str, node: str, assumed: AssumedResources) -> None:
+        self._pods[pod_uid] = node, assumed
         there = self._nodes.get(node)
         if there is None:
             there = self._nodes[node] = {}
-        there[pod_uid] = held
-        self.sums[node] = plus(self.on(node), held)
+        there[pod_uid] = assumed
+        self.sums[node] = plus(self.on(node), assumed)
 
 
 def plus(some: AssumedResources, more: AssumedResources) -> AssumedResources:

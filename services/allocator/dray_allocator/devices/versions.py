@@ -208,8 +208,8 @@ class SchedulerVersion:
         return self.minor <= 35 and self.consumable_capacity
 
 
-def rules_for(version: str, features: Iterable[str] | None = None) -> SchedulerVersion:
-    """The rules of kube-scheduler ``version`` (``1.36``) with these enabled feature gates.
+def scheduler_version(version: str, features: Iterable[str] | None = None) -> SchedulerVersion:
+    """kube-scheduler ``version`` (``1.36``) with these enabled feature gates.
 
     None: the gates that are on by default. For an unsupported version, the nearest supported one
     is used.
@@ -236,19 +236,21 @@ def rules_for(version: str, features: Iterable[str] | None = None) -> SchedulerV
     return SchedulerVersion(minor, stated)
 
 
-def rules_of(pod: Pod, *, list_attributes: bool, binding_conditions: bool) -> SchedulerVersion:
-    """The rules for a pod: those of the newest version, because older ones only differ by bugs.
+def version_for_pod(
+    pod: Pod, *, list_attributes: bool, binding_conditions: bool
+) -> SchedulerVersion:
+    """The version that decides a pod: the newest one, because older ones only differ by bugs.
     Fields that the API server drops are in no slice and no claim.
 
     ``binding_conditions``: whether dray waits for binding conditions, if it binds the pod.
     """
     waits = binding_conditions or pod.binder != names.OWNER_DRAY
-    return _newest_rules(waits, list_attributes)
+    return _newest_version(waits, list_attributes)
 
 
 @cache
-def _newest_rules(waits: bool, list_attributes: bool) -> SchedulerVersion:
-    features = rules_for(NEWEST).features
+def _newest_version(waits: bool, list_attributes: bool) -> SchedulerVersion:
+    features = scheduler_version(NEWEST).features
     if list_attributes:
         features |= {LIST_ATTRIBUTES}
-    return rules_for(NEWEST, features if waits else features - {DEVICE_BINDING})
+    return scheduler_version(NEWEST, features if waits else features - {DEVICE_BINDING})

@@ -12,9 +12,9 @@ from dray_allocator.devices.usage import UsageLedger
 from dray_allocator.devices.versions import SchedulerVersion
 
 Use = str | tuple[tuple[str, int], ...] | None
-"""Use of a device: ``HELD`` (allocated as a whole), ``UNHEALTHY``, the billionths of each capacity
+"""Use of a device: ``WHOLE`` (allocated as a whole), ``UNHEALTHY``, the billionths of each capacity
 that its shares consume, or None."""
-HELD: Final = "held"
+WHOLE: Final = "whole"
 UNHEALTHY: Final = "unhealthy"
 
 
@@ -33,7 +33,7 @@ class VisibleDevices:
         """The number of devices on the slices."""
         return sum(map(len, self.uses))
 
-    def usage(self, rules: SchedulerVersion) -> DevicesInUse:
+    def usage(self, version: SchedulerVersion) -> DevicesInUse:
         """The devices in use. An unhealthy device counts as held as a whole; so does a shared one
         without DRAConsumableCapacity."""
         whole: set[DeviceId] = set()
@@ -43,7 +43,7 @@ class VisibleDevices:
                 if use is None:
                     continue
                 device_id = DeviceId(part.driver, part.pool, device.name)
-                if isinstance(use, str) or not rules.consumable_capacity:
+                if isinstance(use, str) or not version.consumable_capacity:
                     whole.add(device_id)
                 else:
                     consumed[device_id] = dict(use)
@@ -73,7 +73,7 @@ def _uses(
         if device.name in unhealthy:
             yield UNHEALTHY
         elif use.whole:
-            yield HELD
+            yield WHOLE
         elif use.shares:
             yield tuple(sorted(entry for entry in use.used.items() if entry[1]))
         else:

@@ -53,10 +53,10 @@ class VisiblePools:
 
 
 def count_pools(
-    node: Node, visible: VisibleDevices, rules: SchedulerVersion, devices: DeviceEquivalence
+    node: Node, visible: VisibleDevices, version: SchedulerVersion, devices: DeviceEquivalence
 ) -> VisiblePools:
     """Count the devices and pools that ``node`` sees."""
-    pools = pools_of(node, visible, rules)
+    pools = pools_of(node, visible, version)
     counted = VisiblePools()
     multi_node = {(part.driver, part.pool) for part in visible.slices if not part.node}
     for pool in pools:
@@ -65,17 +65,17 @@ def count_pools(
         else:
             counted.own_pools += 1
             counted.unusable_pools += is_unusable(pool)
-    for key, one in devices_with_keys(pools, visible, rules, devices):
+    for key, one in devices_with_keys(pools, visible, version, devices):
         is_own = bool(one.part.node)
         groups = counted.own if is_own else counted.shared.setdefault(one.part.name, {})
         groups.setdefault(key, Group(key, one)).count += 1
     return counted
 
 
-def pools_of(node: Node, visible: VisibleDevices, rules: SchedulerVersion) -> list[ResourcePool]:
+def pools_of(node: Node, visible: VisibleDevices, version: SchedulerVersion) -> list[ResourcePool]:
     """All pools that a node sees; none after an error, which the result of the node reports."""
     try:
-        return list(gather(visible.slices, node, rules))
+        return list(gather(visible.slices, node, version))
     except AllocationError:
         return []
 
@@ -88,7 +88,7 @@ def is_unusable(pool: ResourcePool) -> bool:
 def devices_with_keys(
     pools: Sequence[ResourcePool],
     visible: VisibleDevices,
-    rules: SchedulerVersion,
+    version: SchedulerVersion,
     devices: DeviceEquivalence,
 ) -> Iterator[tuple[GroupKey, Candidate]]:
     """The devices of the usable pools, each with the key of its group."""
@@ -97,20 +97,20 @@ def devices_with_keys(
         for part, of in zip(visible.slices, visible.uses, strict=True)
     }
     usable = [pool for pool in pools if not is_unusable(pool)]
-    left = _counters(usable, visible, rules)
+    left = _counters(usable, visible, version)
     for one in candidates_of(usable):
         use = uses[one.part.name][one.id.device]
         yield (devices.of(one.part, one.device), use, _counters_left(one, left)), one
 
 
 def _counters(
-    pools: Sequence[ResourcePool], visible: VisibleDevices, rules: SchedulerVersion
+    pools: Sequence[ResourcePool], visible: VisibleDevices, version: SchedulerVersion
 ) -> dict[tuple[str, str], Amounts]:
     """By driver and name of a pool, how much is left of its counters."""
     counting = [pool for pool in pools if pool.counter_sets]
     if not counting:
         return {}
-    usage = visible.usage(rules)
+    usage = visible.usage(version)
     return {(pool.driver, pool.name): counters_left(pool, usage.holds) for pool in counting}
 
 

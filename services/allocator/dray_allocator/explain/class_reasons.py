@@ -143,7 +143,7 @@ class ClassReasons:
 
     def _count_devices(self) -> DeviceReasons:
         state, pod = self._state, self._search.pod
-        representatives = RepresentativeDevices(state, pod.rules, self._search.classes.devices)
+        representatives = RepresentativeDevices(state, pod.version, self._search.classes.devices)
         devices = DeviceReasons(state, pod, representatives)
         for key, (_, pools) in self._classes.items():
             devices.add(pools, self._first[key], self._counts[key])
@@ -169,7 +169,7 @@ class ClassReasons:
         """The first incomplete or invalid pool of the node, and why."""
         state = self._state
         visible = visible_devices(state.published, state.device_usage, node)
-        pools = pools_of(node_of(state, node), visible, self._search.pod.rules)
+        pools = pools_of(node_of(state, node), visible, self._search.pod.version)
         pool = min(filter(is_unusable, pools), key=str)
         return f"{pool}: {pool.invalid or 'not all slices of its newest generation are there'}"
 

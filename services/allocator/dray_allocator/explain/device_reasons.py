@@ -16,7 +16,7 @@ from dray_allocator.devices.capacity import demand
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.percentages import PHYSICAL, Share, in_percent
 from dray_allocator.devices.published_capacity import amount_of
-from dray_allocator.devices.visible_devices import HELD, UNHEALTHY
+from dray_allocator.devices.visible_devices import UNHEALTHY, WHOLE
 from dray_allocator.devices.visible_pools import Group, GroupKey, VisiblePools
 from dray_allocator.explain import formatting
 from dray_allocator.explain.failure_counts import FailureCounts, Rank, Shortfall
@@ -42,7 +42,7 @@ class DeviceReasons:
         self.groups: dict[GroupKey, Group] = {}
         """In the order of the nodes."""
         self._state = state
-        self._rules = pod.rules
+        self._version = pod.version
         self._requested = pod.requested_capacity()
         self._representatives = representatives
         self._shared: dict[str, None] = {}
@@ -88,7 +88,7 @@ class DeviceReasons:
         if card is not None and not card.shape.fault and _is_still(one, card.device):
             return self._state.selectors.explain(expression, card)
         try:
-            program = compile(expression, self._rules.language)
+            program = compile(expression, self._version.language)
         except CelError as error:
             return (ClauseResult(expression, None, str(error).splitlines()[0]),)
         return program.explain(view_of(one.id.driver, one.device))
@@ -139,11 +139,11 @@ class DeviceReasons:
         taint = untolerated(device.taints, ask.tolerations)
         if taint is not None:
             yield (1, "taint", formatting.untolerated(taint), ""), Shortfall()
-        if device.binding_conditions and not self._rules.device_binding:
+        if device.binding_conditions and not self._version.device_binding:
             detail = "the API server or the claim-controller does not know them"
             yield (2, "unsupported", "has binding conditions, and dray binds", detail), Shortfall()
         is_shared = device.allow_multiple_allocations
-        if not ask.admin_access and (use == HELD or (isinstance(use, tuple) and not is_shared)):
+        if not ask.admin_access and (use == WHOLE or (isinstance(use, tuple) and not is_shared)):
             yield (3, "in-use", "in use", ""), None
         elif use != UNHEALTHY:
             yield from self._of_capacity(ask, percents, group)
@@ -158,7 +158,7 @@ class DeviceReasons:
         capacity, requested = device.capacity, self._requested(ask, device)
         shares = in_percent(percents, ask.capacity, capacity)
         try:
-            wanted = demand(requested, capacity, self._rules)
+            wanted = demand(requested, capacity, self._version)
         except AllocationError as error:
             yield (4, "capacity", "the requested amounts are invalid", str(error)), None
             return

@@ -33,14 +33,14 @@ def node_reasons(
     counts: dict[str, int] = {}
     nearest: dict[str, tuple[Rank, Nearest]] = {}
     for name in nodes if index is None else _nodes_to_check(wanted, nodes, index):
-        node, held = state.facts.nodes[name].node, state.assumed_pods.on(name)
-        if held.pods >= FULL_NODE.pods:
+        node, assumed = state.facts.nodes[name].node, state.assumed_pods.on(name)
+        if assumed.pods >= FULL_NODE.pods:
             continue  # The reasons say for whom the node is held.
         given = state.facts.given
-        failing = tuple(failures(wanted.pod.needs, node, held, alone=wanted.alone, given=given))
+        failing = tuple(failures(wanted.pod.needs, node, assumed, alone=wanted.alone, given=given))
         for what in failing:
             counts[what] = counts.get(what, 0) + 1
-            left, seen = free_amount(what, node, held)
+            left, seen = free_amount(what, node, assumed)
             rank = (-left, len(failing), tie(node.uid or name))
             if what not in nearest or rank < nearest[what][0]:
                 nearest[what] = rank, Nearest(name, seen)
@@ -91,7 +91,7 @@ def _nodes_to_check(wanted: PodRequest, nodes: Sequence[str], index: NodeIndex) 
     return [nodes[at] for at in refused.nonzero()[0].tolist()]
 
 
-def free_amount(what: str, node: Node, held: AssumedResources) -> tuple[int, str]:
+def free_amount(what: str, node: Node, assumed: AssumedResources) -> tuple[int, str]:
     """How much of an insufficient resource a node has left, as a number and as text; 0 and an empty
     text for other failures."""
     match = _NOT_ENOUGH.match(what)
@@ -99,12 +99,12 @@ def free_amount(what: str, node: Node, held: AssumedResources) -> tuple[int, str
         return 0, ""
     name = match[1]
     if name == "cpu":
-        left = node.cpu_milli - node.used_cpu_milli - held.cpu_milli
+        left = node.cpu_milli - node.used_cpu_milli - assumed.cpu_milli
     elif name == "memory":
-        left = node.memory_bytes - node.used_memory_bytes - held.memory_bytes
+        left = node.memory_bytes - node.used_memory_bytes - assumed.memory_bytes
     elif name == "pod":
-        left = node.pods - node.used_pods - held.pods
+        left = node.pods - node.used_pods - assumed.pods
     else:
-        used = node.used_resources.get(name, 0) + held.resources.get(name, 0)
+        used = node.used_resources.get(name, 0) + assumed.resources.get(name, 0)
         left = node.resources.get(name, 0) - used
     return left, written(name, max(0, left), is_left=True)

@@ -78,7 +78,7 @@ def _held_for_others(state: AllocatorState, domain: SchedulingDomain, pod: Pod) 
     """Devices that other groups keep after they have lost pods, and nodes that are held for a pod
     or group that has waited long."""
     own = claimant(state, pod)
-    for hold in domain.current.holds.values():
+    for hold in domain.current.group_holds.values():
         claims = [] if may_use(hold, own) else [one for one in hold.claims if is_free(state, one)]
         devices = len({device.id for one in claims for device in one.allocation.devices})
         if devices:

@@ -22,10 +22,10 @@ class RepresentativeDevices:
     """The first node of each group, and the devices on the nodes that were read again."""
 
     def __init__(
-        self, state: AllocatorState, rules: SchedulerVersion, classes: DeviceEquivalence
+        self, state: AllocatorState, version: SchedulerVersion, classes: DeviceEquivalence
     ) -> None:
         self._state = state
-        self._rules = rules
+        self._version = version
         self._classes = classes
         self._nodes: dict[GroupKey, str] = {}
         self._on: dict[str, dict[GroupKey, _TieAndName]] = {}
@@ -57,8 +57,8 @@ class RepresentativeDevices:
         if known is None:
             known = self._on[node] = {}
             visible = visible_devices(self._state.published, self._state.device_usage, node)
-            pools = pools_of(node_of(self._state, node), visible, self._rules)
-            for key, one in devices_with_keys(pools, visible, self._rules, self._classes):
+            pools = pools_of(node_of(self._state, node), visible, self._version)
+            for key, one in devices_with_keys(pools, visible, self._version, self._classes):
                 named = tie(str(one.id)), f"{one.id.pool}/{one.id.device}"
                 known[key] = min(named, known.get(key, named))
         return known

@@ -64,7 +64,7 @@ def undecidable(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) 
         return (Reason(GROUP, what, 0, 0, "group"),)
     if group.blocked:
         return (Reason(GROUP, group.blocked, 0, 0, "group"),)
-    size, most = state.facts.groups.size(key), state.rules.group_pods
+    size, most = state.facts.groups.size(key), state.options.group_pods
     if size > most:
         what = f"PodGroup {key} has {size} pods: dray decides groups of {most} pods at most"
         return (Reason(GROUP, what, 0, 0, "group"),)
@@ -88,7 +88,7 @@ def decide_group(
         return None
     if lacking := lacking_pods(domain, found):
         return GroupWaits(lacking)
-    if not (domain.current.holds or domain.current.node_hold):
+    if not (domain.current.group_holds or domain.current.node_hold):
         return _decide(state, domain, found, charges=charges)
     with usable(state, domain, Claimant(key, priority_of(found.group, found.candidates))):
         return _decide(state, domain, found, charges=charges)
@@ -225,28 +225,28 @@ def _search(
 def _starts(
     state: AllocatorState, found: Membership, decisions: Sequence[PodDecision]
 ) -> GroupStarts | GroupWaits:
-    group, rules = found.group, state.rules
+    group, options = found.group, state.options
     first = decisions[0].claims[0]
     joint = GroupDecision(
         id=f"{first.uid}.{first.attempt}",
         group=group.key,
         uid=group.uid,
         size=len(decisions),
-        timeout_s=group.timeout_s or rules.group_timeout_s,
+        timeout_s=group.timeout_s or options.group_timeout_s,
     )
     parts: list[list[PodDecision]] = [[]]
     part_bytes = total_bytes = 0
     for decision in decisions:
         made = msgspec.structs.replace(decision, group=joint)
         size = size_bytes(made) + 1
-        if parts[-1] and part_bytes + size > rules.decided_bytes:
+        if parts[-1] and part_bytes + size > options.decided_bytes:
             parts.append([])
             part_bytes = 0
         part_bytes += size
         total_bytes += size
         parts[-1].append(made)
-    if len(parts) > rules.group_parts:
-        most = rules.group_parts * rules.decided_bytes
+    if len(parts) > options.group_parts:
+        most = options.group_parts * options.decided_bytes
         what = (
             f"the decision on PodGroup {group.key} would have {total_bytes} bytes, {most} at most: "
             "lower its minimum, or let its pods ask for fewer devices"
@@ -263,7 +263,7 @@ def _too_few(domain: SchedulingDomain, found: Membership) -> Reason:
         parts.append(f"{found.gated} more are gated by another controller")
     if found.incomplete:
         parts.append(f"{found.incomplete} more have no ResourceClaim yet")
-    if (hold := domain.current.holds.get(found.group.uid)) is not None:
+    if (hold := domain.current.group_holds.get(found.group.uid)) is not None:
         parts.append(f"devices of lost pods are held for it until {moment(hold.until_unix_s)}")
     what = f"PodGroup {found.group.key} has not enough pods"
     return Reason(GROUP, what, 0, 0, "group", "; ".join(parts))

@@ -73,7 +73,7 @@ class JointSearch:
     """By the UIDs of shared claims, what is known of their members."""
 
     def __post_init__(self) -> None:
-        self.budget = SearchBudget(self.state.rules.group_trials)
+        self.budget = SearchBudget(self.state.options.group_trials)
         self.placed = Placements(self.state, self.domain)
 
     def place(self, member: Member) -> bool:
@@ -146,8 +146,8 @@ class JointSearch:
 
     def _has_room_for(self, sharers: _Sharers, node: str) -> bool:
         """Whether a node has cpu, memory and the like for all of these."""
-        fact, held = self.state.facts.nodes[node].node, self.state.assumed_pods.on(node)
-        are_few = fact.used_pods + held.pods + len(sharers.members) <= fact.pods
+        fact, assumed = self.state.facts.nodes[node].node, self.state.assumed_pods.on(node)
+        are_few = fact.used_pods + assumed.pods + len(sharers.members) <= fact.pods
         if are_few and self._pass_together(node, sharers.members):
             return True
         sharers.crowded[node] = None
@@ -331,15 +331,15 @@ class JointSearch:
     def _pass_together(self, node: str, members: Sequence[Member]) -> bool:
         """Whether the node has cpu, memory and the like for all of them."""
         state, fact = self.state, self.state.facts.nodes[node].node
-        held = state.assumed_pods.on(node)
+        assumed = state.assumed_pods.on(node)
         for member in members:
             needs, alone = member.pod.needs, member.request.alone
-            if not fits(needs, fact, held, alone=alone, given=state.facts.given):
+            if not fits(needs, fact, assumed, alone=alone, given=state.facts.given):
                 return False
             more = AssumedResources(
                 needs.cpu_milli, needs.memory_bytes, 1, needs.resources, needs.ports
             )
-            held = plus(held, more)
+            assumed = plus(assumed, more)
         return True
 
     def _devices(self) -> int:

@@ -46,7 +46,7 @@ class _Waiter(NamedTuple):
         return self.key[2]
 
 
-def ended_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | None:
+def expired_node_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | None:
     """The end of the pool's hold of nodes, if it ends now. A hold that has not begun counts as
     ended: a clock was wrong."""
     hold, now_unix_s = domain.current.node_hold, state.facts.now_unix_s
@@ -70,10 +70,10 @@ def _has_its_nodes(state: AllocatorState, domain: SchedulingDomain, hold: NodeHo
     return not domain.ticked or all(state.facts.serves(one, domain.name) for one in hold.nodes)
 
 
-def next_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | None:
+def next_node_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | None:
     """The hold of nodes that begins now, if one does."""
-    waits, rules, now_unix_s = domain.groups.long_waits, state.rules, state.facts.now_unix_s
-    if not rules.node_hold_s or not waits.is_due(now_unix_s):
+    waits, options, now_unix_s = domain.groups.long_waits, state.options, state.facts.now_unix_s
+    if not options.node_hold_s or not waits.is_due(now_unix_s):
         return None
     groups = domain.groups.pending
     count = len(domain.queue.pending) + len(groups)
@@ -83,14 +83,14 @@ def next_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | Non
     long_waiting = {
         one.uid: one
         for one in sorted(_waiters(state, domain))
-        if now_unix_s - one.since_unix_s >= rules.node_hold_after_s
+        if now_unix_s - one.since_unix_s >= options.node_hold_after_s
         and not waits.is_paused(one.uid, now_unix_s)
     }
     for uid in waits.first(tuple(long_waiting), _LOOKED_AT_TOGETHER):
         waits.take_turn(long_waiting[uid].namespace)
         needs = _needs(state, domain, long_waiting[uid])
         if nodes := _nodes_for(state, domain, needs):
-            return _hold(state, long_waiting[uid], needs, nodes)
+            return _node_hold(state, long_waiting[uid], needs, nodes)
         waits.without_nodes[uid] = None
     return None
 
@@ -143,7 +143,9 @@ def _nodes_for(state: AllocatorState, domain: SchedulingDomain, needs: Needs) ->
     return tuple(chosen)
 
 
-def _hold(state: AllocatorState, waiter: _Waiter, needs: Needs, nodes: tuple[str, ...]) -> NodeHold:
+def _node_hold(
+    state: AllocatorState, waiter: _Waiter, needs: Needs, nodes: tuple[str, ...]
+) -> NodeHold:
     (priority, _, uid), now_unix_s = waiter.key, state.facts.now_unix_s
     name = needs[0][0].pod.name if waiter.group is None else waiter.group.name
     return NodeHold(
@@ -153,6 +155,6 @@ def _hold(state: AllocatorState, waiter: _Waiter, needs: Needs, nodes: tuple[str
         group=waiter.group,
         priority=-priority,
         since_unix_s=now_unix_s,
-        until_unix_s=now_unix_s + state.rules.node_hold_s,
+        until_unix_s=now_unix_s + state.options.node_hold_s,
         nodes=nodes,
     )

@@ -45,7 +45,7 @@ def _claims(state: AllocatorState, pod: Pod) -> tuple[HeldClaim, ...]:
     )
 
 
-def hold_for(
+def group_hold_for(
     state: AllocatorState,
     found: Membership,
     before: RunningMembers,
@@ -67,7 +67,7 @@ def hold_for(
     room = _MOST_CLAIMS - sum(len(one.claims) for one in others)
     claims = _bounded(state, (*known, *lost))[: max(0, room)]
     is_alive = any(pod.phase != "Succeeded" for pod, _ in found.nodes)
-    if found.is_met or not is_alive or not claims or not state.rules.group_hold_s:
+    if found.is_met or not is_alive or not claims or not state.options.group_hold_s:
         return None
     if hold is not None:
         return msgspec.structs.replace(hold, claims=claims)
@@ -77,7 +77,7 @@ def hold_for(
         uid=found.group.uid,
         priority=priority_of(found.group, (pod for pod, _ in found.nodes)),
         since_unix_s=now_unix_s,
-        until_unix_s=now_unix_s + state.rules.group_hold_s,
+        until_unix_s=now_unix_s + state.options.group_hold_s,
         claims=claims,
     )
 
@@ -89,7 +89,7 @@ def _may_hold(
     of pods that ran for a moment, a tenant would keep many times its quota from others."""
     ran_s = state.facts.now_unix_s - lost.since_unix_s
     namespace = found.group.key.namespace
-    return ran_s >= state.rules.group_hold_s or all(
+    return ran_s >= state.options.group_hold_s or all(
         one.group.namespace != namespace for one in others
     )
 
@@ -99,12 +99,12 @@ def _bounded(state: AllocatorState, claims: Sequence[HeldClaim]) -> tuple[HeldCl
     used_bytes = 0
     for number, claim in enumerate(claims):
         used_bytes += size_bytes(claim) + 1
-        if used_bytes > state.rules.decided_bytes:
+        if used_bytes > state.options.decided_bytes:
             return tuple(claims[:number])
     return tuple(claims)
 
 
-def held_now(state: AllocatorState, domain: SchedulingDomain, hold: GroupHold) -> GroupHold:
+def group_hold_now(state: AllocatorState, domain: SchedulingDomain, hold: GroupHold) -> GroupHold:
     """What is left of a hold: nothing once it has ended, nothing of nodes that left the pool."""
     is_over = _has_ended(state, domain, hold)
     kept = [] if is_over else [one for one in hold.claims if _is_served(state, domain, one)]

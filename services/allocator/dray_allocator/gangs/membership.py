@@ -104,8 +104,8 @@ def _node_of(state: AllocatorState, pod: Pod) -> str:
     if pod.node or pod.binder == names.OWNER_DRAY or pod.gated:
         return pod.node
     claims = state.facts.claims_of(pod) or ()
-    held = [claim.allocation for claim in claims if claim.allocation is not None]
-    return held[0].node if held and len(held) == len(claims) else ""
+    allocations = [claim.allocation for claim in claims if claim.allocation is not None]
+    return allocations[0].node if allocations and len(allocations) == len(claims) else ""
 
 
 def _has_devices(state: AllocatorState, pod: Pod) -> bool:

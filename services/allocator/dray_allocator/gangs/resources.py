@@ -111,17 +111,19 @@ def _free_nano(state: AllocatorState, domain: SchedulingDomain, name: str) -> in
         return _free_capacity(state, domain, dimension, device_class)
     total = 0
     for node in state.facts.served_nodes(domain.name):
-        one, held = state.facts.nodes[node].node, state.assumed_pods.on(node)
+        one, assumed = state.facts.nodes[node].node, state.assumed_pods.on(node)
         match name:
             case "cpu":
-                total += max(0, one.cpu_milli - one.used_cpu_milli - held.cpu_milli) * NANO // 1000
+                total += (
+                    max(0, one.cpu_milli - one.used_cpu_milli - assumed.cpu_milli) * NANO // 1000
+                )
             case "memory":
-                used = one.used_memory_bytes + held.memory_bytes
+                used = one.used_memory_bytes + assumed.memory_bytes
                 total += max(0, one.memory_bytes - used) * NANO
             case "pods":
-                total += max(0, one.pods - one.used_pods - held.pods) * NANO
+                total += max(0, one.pods - one.used_pods - assumed.pods) * NANO
             case _:
-                used = one.used_resources.get(name, 0) + held.resources.get(name, 0)
+                used = one.used_resources.get(name, 0) + assumed.resources.get(name, 0)
                 total += max(0, one.resources.get(name, 0) - used) * NANO
     return total
 

@@ -13,13 +13,13 @@ from dray_allocator.gangs.decision import (
     lacking_pods,
     undecidable,
 )
-from dray_allocator.gangs.long_waits import ended_hold, next_hold
-from dray_allocator.gangs.lost_members import held_now, hold_for, running_members
+from dray_allocator.gangs.long_waits import expired_node_hold, next_node_hold
+from dray_allocator.gangs.lost_members import group_hold_for, group_hold_now, running_members
 from dray_allocator.gangs.membership import Membership, membership, order, priority_of
 from dray_allocator.gangs.resources import FreeResources
 from dray_allocator.placement.holds import (
     Claimant,
-    changed_holds,
+    changed_group_holds,
     ended_node_hold,
     may_use,
 )
@@ -50,7 +50,7 @@ class GroupScheduler:
                 groups.postponed[key] = None
             else:
                 self._look(step, key)
-        self._end_holds(step)
+        self._end_group_holds(step)
         self._hold_nodes(step)
         groups.end_backoffs(self._state.facts.now_unix_s)
         if groups.unschedulable and groups.scanned != self._domain.queue.capacity_version:
@@ -76,7 +76,7 @@ class GroupScheduler:
                 decisions = [pod for part in parts for pod in part]
                 who = Claimant(key, priority)
                 ended = ended_node_hold(domain, decisions, who)
-                step.put_holds(changed_holds(domain, decisions, who), ended)
+                step.put_holds(changed_group_holds(domain, decisions, who), ended)
                 step.decide_group(parts, took_us=state.stopwatch() - started_us)
                 domain.groups.touch(key)
                 return sum(map(len, parts))
@@ -108,7 +108,7 @@ class GroupScheduler:
             step.wait(pods, reasons)
             return
         found = membership(self._state, self._state.facts.groups.groups[key])
-        self._hold(step, found)
+        self._update_group_hold(step, found)
         groups.starting.pop(key, None)
         if found.in_flight and not found.is_met:
             groups.starting[key] = None
@@ -160,23 +160,23 @@ class GroupScheduler:
         if size >= group.minimum:
             return False
         return key not in self._domain.groups.running and (
-            group.uid not in self._domain.current.holds
+            group.uid not in self._domain.current.group_holds
         )
 
     def _may_use_holds(self, key: GroupKey) -> bool:
         """Whether a group gets devices that no counter counts as free: they are held."""
-        if not (self._domain.current.holds or self._domain.current.node_hold):
+        if not (self._domain.current.group_holds or self._domain.current.node_hold):
             return False
         who, log = Claimant(key, -self._domain.groups.pending[key][0]), self._domain.current
         nodes = log.node_hold
-        return any(may_use(hold, who) for hold in log.holds.values()) or (
+        return any(may_use(hold, who) for hold in log.group_holds.values()) or (
             nodes is not None and may_use(nodes, who)
         )
 
-    def _end_holds(self, step: Step) -> None:
+    def _end_group_holds(self, step: Step) -> None:
         """End holds whose time is over, whose group is gone, or whose nodes left the pool."""
-        for hold in tuple(self._domain.current.holds.values()):
-            left = held_now(self._state, self._domain, hold)
+        for hold in tuple(self._domain.current.group_holds.values()):
+            left = group_hold_now(self._state, self._domain, hold)
             if not left.claims:
                 self._domain.groups.running.pop(hold.group, None)
                 self._domain.groups.touch(hold.group)  # Its reasons name the hold.
@@ -186,23 +186,23 @@ class GroupScheduler:
     def _hold_nodes(self, step: Step) -> None:
         """Hold nodes for a pod or group that has waited long, or end that."""
         state, domain = self._state, self._domain
-        if (ended := ended_hold(state, domain)) is not None:
+        if (ended := expired_node_hold(state, domain)) is not None:
             step.put_holds(node_hold=ended)
-        if domain.ticked and (hold := next_hold(state, domain)) is not None:
+        if domain.ticked and (hold := next_node_hold(state, domain)) is not None:
             step.put_holds(node_hold=hold)
         hold = domain.current.node_hold
         if hold is not None and domain.queue.must_scan:
             domain.queue.activate(hold.uid)
 
-    def _hold(self, step: Step, found: Membership) -> None:
+    def _update_group_hold(self, step: Step, found: Membership) -> None:
         """Hold the devices of pods that the group has lost, or end its hold."""
         key, running = found.group.key, self._domain.groups.running
-        before, holds = running.pop(key, {}), self._domain.current.holds
+        before, holds = running.pop(key, {}), self._domain.current.group_holds
         hold = holds.get(found.group.uid)
         if not found.group.is_gang or not (found.is_met or before or hold):
             return
         now = running_members(self._state, found, before)
-        held = hold_for(self._state, found, before, now, holds)
+        held = group_hold_for(self._state, found, before, now, holds)
         if found.is_met or held is not None:
             running[key] = now
         if held is not None and held != hold:

@@ -22,19 +22,19 @@ _BYTES = ("memory", "ephemeral-storage")
 def fits(
     needs: PodNeeds,
     node: Node,
-    held: AssumedResources,
+    assumed: AssumedResources,
     *,
     alone: bool = False,
     given: Collection[str] = (),
 ) -> bool:
     """Whether no predicate fails."""
-    return next(failures(needs, node, held, alone=alone, given=given), None) is None
+    return next(failures(needs, node, assumed, alone=alone, given=given), None) is None
 
 
 def failures(
     needs: PodNeeds,
     node: Node,
-    held: AssumedResources,
+    assumed: AssumedResources,
     *,
     alone: bool = False,
     given: Collection[str] = (),
@@ -53,11 +53,11 @@ def failures(
         yield f"node taint {DEDICATED_TAINT}={node.pool}:NoSchedule is missing"
     if node.unschedulable and not _tolerates(needs, UNSCHEDULABLE):
         yield "unschedulable"
-    yield from _amounts(needs, node, held)
+    yield from _amounts(needs, node, assumed)
     if needs.resources:
-        yield from _resources(needs, node, held, () if alone else given)
+        yield from _resources(needs, node, assumed, () if alone else given)
     if needs.ports:
-        yield from _ports(needs, (*node.used_ports, *held.ports))
+        yield from _ports(needs, (*node.used_ports, *assumed.ports))
     labels = needs.node_selector
     if labels and any(node.labels.get(key) != value for key, value in labels.items()):
         yield "node selector does not match"
@@ -71,29 +71,29 @@ def failures(
             yield f"node taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
 
 
-def _amounts(needs: PodNeeds, node: Node, held: AssumedResources) -> list[str]:
+def _amounts(needs: PodNeeds, node: Node, assumed: AssumedResources) -> list[str]:
     """The resources of every node: cpu, memory and pod slots."""
     cpu_milli, memory_bytes, found = needs.cpu_milli, needs.memory_bytes, []
-    if cpu_milli and cpu_milli + node.used_cpu_milli + held.cpu_milli > node.cpu_milli:
+    if cpu_milli and cpu_milli + node.used_cpu_milli + assumed.cpu_milli > node.cpu_milli:
         found.append(not_enough("cpu", written("cpu", cpu_milli)))
     if (
         memory_bytes
-        and memory_bytes + node.used_memory_bytes + held.memory_bytes > node.memory_bytes
+        and memory_bytes + node.used_memory_bytes + assumed.memory_bytes > node.memory_bytes
     ):
         found.append(not_enough("memory", written("memory", memory_bytes)))
-    if node.used_pods + held.pods + 1 > node.pods:
+    if node.used_pods + assumed.pods + 1 > node.pods:
         found.append(not_enough("pod slots", "1"))
     return found
 
 
 def _resources(
-    needs: PodNeeds, node: Node, held: AssumedResources, given: Collection[str]
+    needs: PodNeeds, node: Node, assumed: AssumedResources, given: Collection[str]
 ) -> Iterator[str]:
     for name, amount in needs.resources.items():
         total = node.resources.get(name, 0)
         if name in given and total <= 0:
             continue
-        used = node.used_resources.get(name, 0) + held.resources.get(name, 0)
+        used = node.used_resources.get(name, 0) + assumed.resources.get(name, 0)
         if amount > total - used:
             yield not_enough(name, written(name, amount))
 

@@ -52,7 +52,7 @@ class Source:
     """The current values."""
 
     node: Callable[[str], Node]
-    held: Mapping[str, AssumedResources]
+    assumed: Mapping[str, AssumedResources]
     """By node; none for a node without assumed pods."""
     cards: Callable[[str], Sequence[Card]]
     uses: Mapping[DeviceId, DeviceUse]
@@ -145,7 +145,7 @@ class NodeTable:
         self.all_cpu_milli_at[row] = bounded(node.cpu_milli)
         self.all_memory_bytes_at[row] = bounded(node.memory_bytes)
         self.nodes_in[row] = node
-        self._set_free(row, self._source.held.get(name, NOTHING))
+        self._set_free(row, self._source.assumed.get(name, NOTHING))
         self.kinds_version += 1
         self._log_change(row)
 
@@ -153,7 +153,7 @@ class NodeTable:
         """Update the assumed resources of a node, and the use of these cards."""
         row = self.rows.get(name)
         if row is not None:
-            self._set_free(row, self._source.held.get(name, NOTHING))
+            self._set_free(row, self._source.assumed.get(name, NOTHING))
             if len(cards) == 1:
                 self._set_use(row, cards[0])
             elif cards:
@@ -240,13 +240,13 @@ class NodeTable:
         self._logged += 1
         self.version += 1
 
-    def _set_free(self, row: int, held: AssumedResources) -> None:
+    def _set_free(self, row: int, assumed: AssumedResources) -> None:
         node = self.nodes_in[row]
-        cpu_milli = node.cpu_milli - node.used_cpu_milli - held.cpu_milli
-        memory_bytes = node.memory_bytes - node.used_memory_bytes - held.memory_bytes
+        cpu_milli = node.cpu_milli - node.used_cpu_milli - assumed.cpu_milli
+        memory_bytes = node.memory_bytes - node.used_memory_bytes - assumed.memory_bytes
         self.cpu_milli_at[row] = bounded(cpu_milli)
         self.memory_bytes_at[row] = bounded(memory_bytes)
-        self.pods_at[row] = bounded(node.pods - node.used_pods - held.pods)
+        self.pods_at[row] = bounded(node.pods - node.used_pods - assumed.pods)
 
     def _set_use(self, row: int, card: Card) -> None:
         place = self.first_at[row] + card.index

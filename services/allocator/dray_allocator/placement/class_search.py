@@ -80,7 +80,7 @@ class NodeSearch:
         if equivalence.pools is None:
             self._use_up(1)
             equivalence.pools = count_pools(
-                equivalence.node, equivalence.visible, self.pod.rules, self.classes.devices
+                equivalence.node, equivalence.visible, self.pod.version, self.classes.devices
             )
         return equivalence.pools
 

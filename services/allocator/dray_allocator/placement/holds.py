@@ -53,7 +53,7 @@ def usable(state: AllocatorState, domain: SchedulingDomain, who: Claimant) -> It
     """Count the devices and nodes as free that are held, and that these pods may use."""
     uids = [
         claim.uid
-        for hold in domain.current.holds.values()
+        for hold in domain.current.group_holds.values()
         if may_use(hold, who)
         for claim in hold.claims
         if state.device_usage.has(claim.uid) and is_free(state, claim)
@@ -69,14 +69,14 @@ def usable(state: AllocatorState, domain: SchedulingDomain, who: Claimant) -> It
         state.close_nodes(nodes)
 
 
-def changed_holds(
+def changed_group_holds(
     domain: SchedulingDomain, pods: Iterable[PodDecision], who: Claimant
 ) -> tuple[GroupHold, ...]:
     """The holds of devices that decisions change: that of their own group ends, and those of lower
     priorities end for the devices that were taken."""
     taken = {one.id for pod in pods for made in pod.claims for one in made.allocation.devices}
     found = []
-    for hold in domain.current.holds.values():
+    for hold in domain.current.group_holds.values():
         kept = hold.claims
         if is_own(hold, who):
             kept = ()

@@ -20,7 +20,7 @@ def keep_scores(
     if scores is not None:
         uid, now_unix_s = wanted.pod.uid, state.facts.now_unix_s
         reply = ScoresReply(
-            instance=state.rules.writer, node=node, decided_unix_s=now_unix_s, scores=scores
+            instance=state.options.writer, node=node, decided_unix_s=now_unix_s, scores=scores
         )
         state.kept_scores.keep(uid, _encoded(reply, scores))
 

@@ -106,7 +106,7 @@ class ClassScore:
         self._state = state
         self._score = score
         self._is_compatible = pod.is_compatible
-        attributes = attributes_read(pod.claims, state.facts.classes, pod.rules)
+        attributes = attributes_read(pod.claims, state.facts.classes, pod.version)
         if attributes is not None and pod.prefers:
             attributes = (*attributes, *_PREFERRED)
         self.results = NodeEquivalenceCache(DeviceEquivalence(attributes, reads_links=pod.connects))

@@ -34,5 +34,9 @@ def is_reached_by(state: AllocatorState, wanted: PodRequest, name: str) -> bool:
 
 def passes(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
     """Whether the node passes the predicates."""
-    fact, held, given = state.facts.nodes[node].node, state.assumed_pods.on(node), state.facts.given
-    return fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given)
+    fact, assumed, given = (
+        state.facts.nodes[node].node,
+        state.assumed_pods.on(node),
+        state.facts.given,
+    )
+    return fits(wanted.pod.needs, fact, assumed, alone=wanted.alone, given=given)

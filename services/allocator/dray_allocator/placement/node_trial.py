@@ -79,7 +79,7 @@ def evaluate_node(problem: NodeProblem, most_looks: int) -> NodeTrial:
     """Devices for all requests of all claims together, among all that the node sees."""
     state, pod, visible = problem.state, problem.pod, problem.visible
     classes = tuple(state.facts.classes.values())
-    usage = visible.usage(pod.rules)
+    usage = visible.usage(pod.version)
     on_node = Problem(problem.node, visible.slices, classes, usage, pod.claims)
     total = SearchBudget(_UNLIMITED)
     budget = total.part(most_looks)
@@ -111,14 +111,14 @@ def _allocate(
 ) -> BestAllocation | None:
     state, pod = problem.state, problem.pod
     if pod.is_compatible:
-        found = allocate(on_node, pod.rules, budget=budget, requested=pod.requested_capacity())
+        found = allocate(on_node, pod.version, budget=budget, requested=pod.requested_capacity())
         return None if found is None else BestAllocation(tuple(found), (), 0)
     return allocate_best(
         on_node,
-        pod.rules,
+        pod.version,
         DeviceOrder(_rate(problem), pod.connects),
         budget=budget,
-        selectors=LenientSelectors(on_node.node, pod.rules, state.published, state.selectors),
+        selectors=LenientSelectors(on_node.node, pod.version, state.published, state.selectors),
         requested=pod.requested_capacity(),
     )
 

@@ -1,4 +1,4 @@
-"""The open claims of a pod, as the search reads them, and the rules that decide them."""
+"""The open claims of a pod, and the version of kube-scheduler that decides them."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ from dray_allocator.devices.versions import (
     PARTITIONABLE,
     PRIORITIZED_LIST,
     SchedulerVersion,
-    rules_for,
-    rules_of,
+    scheduler_version,
+    version_for_pod,
 )
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.validate_claim import most_devices
@@ -35,7 +35,7 @@ class PodClaims:
     """The open claims of a pod."""
 
     claims: tuple[Claim, ...]
-    rules: SchedulerVersion
+    version: SchedulerVersion
     is_compatible: bool
     """Whether kube-scheduler's order decides (KubernetesCompatible)."""
     preferences: Preferences
@@ -48,7 +48,7 @@ class PodClaims:
     def key(self) -> Hashable:
         """Equal for pods of one signature that have the same results."""
         preferences = tuple(tuple(one.items()) for one in self.preferences)
-        return self.rules, self.is_compatible, preferences, self.shares, self.connects
+        return self.version, self.is_compatible, preferences, self.shares, self.connects
 
     @property
     def prefers(self) -> bool:
@@ -73,9 +73,9 @@ class PodClaims:
 
 
 def pod_claims(state: AllocatorState, wanted: PodRequest) -> PodClaims:
-    """The pod's open claims, with the rules that hold for them now."""
+    """The pod's open claims, with the version that decides them."""
     facts, placement = state.facts, wanted.placement
-    rules = rules_of(
+    version = version_for_pod(
         wanted.pod,
         list_attributes=facts.list_attributes,
         binding_conditions=facts.binding_conditions,
@@ -84,7 +84,7 @@ def pod_claims(state: AllocatorState, wanted: PodRequest) -> PodClaims:
     shares = tuple(share for claim in wanted.claims for share in shares_of(claim))
     if placement.is_compatible:
         nothing: Preferences = tuple({} for _ in claims)
-        return PodClaims(claims, _of_server(state, rules), True, nothing, shares, False)
+        return PodClaims(claims, _of_server(state, version), True, nothing, shares, False)
     preferences = tuple(
         {
             request.name: found
@@ -95,18 +95,18 @@ def pod_claims(state: AllocatorState, wanted: PodRequest) -> PodClaims:
     )
     devices = sum(map(most_devices, wanted.claims))
     connects = may_be_connected(devices, placement.topology)
-    return PodClaims(claims, rules, False, preferences, shares, connects)
+    return PodClaims(claims, version, False, preferences, shares, connects)
 
 
-def _of_server(state: AllocatorState, rules: SchedulerVersion) -> SchedulerVersion:
-    """The rules of the server's version with its enabled features. Binding conditions count only
-    if the binder waits for them, as in ``rules``."""
+def _of_server(state: AllocatorState, version: SchedulerVersion) -> SchedulerVersion:
+    """The version of the server with its enabled features. Binding conditions count only
+    if the binder waits for them, as in ``version``."""
     seen = state.facts.cluster
-    known = rules_for(f"1.{state.selectors.minor}")
+    known = scheduler_version(f"1.{state.selectors.minor}")
     features = known.features
     if seen is not None:
         features |= {name for name, is_on in _features(seen) if is_on}
-    if not rules.device_binding:
+    if not version.device_binding:
         features -= {DEVICE_BINDING}
     return replace(known, features=features)
 

@@ -122,9 +122,9 @@ def without_claims(
     pod, claims = request.pod, tuple(one for one in request.claims if one.uid not in made)
     common = _patterns(state).of(state.facts, state.published, domain.name, pod, claims)
     rest = _request(state, domain.name, pod, claims, common)
-    held = [one.allocation for one in made.values()]
-    nodes = [rest.fixed_node, *(one.node for one in held if one.selector is None)]
-    selectors = tuple(one.selector for one in held if one.selector is not None)
+    allocations = [one.allocation for one in made.values()]
+    nodes = [rest.fixed_node, *(one.node for one in allocations if one.selector is None)]
+    selectors = tuple(one.selector for one in allocations if one.selector is not None)
     return msgspec.structs.replace(
         rest, fixed_node=next(filter(None, nodes), ""), reach=(*rest.reach, *selectors)
     )
@@ -372,8 +372,10 @@ def _fixed_node(state: AllocatorState, pod: Pod) -> str:
 
 
 def _reach(state: AllocatorState, pod: Pod) -> tuple[NodeSelector, ...]:
-    held = (claim.allocation for claim in state.facts.claims_of(pod) or ())
-    return tuple(one.selector for one in held if one is not None and one.selector is not None)
+    allocations = (claim.allocation for claim in state.facts.claims_of(pod) or ())
+    return tuple(
+        one.selector for one in allocations if one is not None and one.selector is not None
+    )
 
 
 def _excluded(
@@ -383,13 +385,17 @@ def _excluded(
     excluded = state.domains[domain].current.excluded
     if not excluded:
         return ()
-    rules, is_member = state.rules, pod.member is not None
+    options, is_member = state.options, pod.member is not None
     return tuple(
         node
         for claim in claims
         for node, at_unix_s in excluded.get(claim.uid, {}).items()
         if state.facts.age_s(at_unix_s)
-        < (rules.group_exclusion_s if is_member else _exclusion_s(claim.void, rules.exclusion_s))
+        < (
+            options.group_exclusion_s
+            if is_member
+            else _exclusion_s(claim.void, options.exclusion_s)
+        )
     )
 
 

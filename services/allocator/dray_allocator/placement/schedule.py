@@ -29,7 +29,7 @@ def schedule_pod(
     Devices in the scope of the node table come first, if the pod is in its scope; other devices
     only if none of them fits.
     """
-    if domain.current.holds or domain.current.node_hold:
+    if domain.current.group_holds or domain.current.node_hold:
         with usable(state, domain, claimant(state, wanted.pod)):
             return _schedule(state, domain, wanted, budget)
     return _schedule(state, domain, wanted, budget)
@@ -48,7 +48,7 @@ def _schedule(
 def may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> bool:
     """Whether a node may fit a pod that fitted nowhere: the node changed, or its search did not
     end."""
-    if domain.current.holds or domain.current.node_hold:
+    if domain.current.group_holds or domain.current.node_hold:
         with usable(state, domain, claimant(state, wanted.pod)):
             return _may_fit(state, domain, wanted)
     return _may_fit(state, domain, wanted)

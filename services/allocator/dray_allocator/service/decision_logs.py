@@ -57,7 +57,7 @@ class DecisionLogs:
         give_up: Callable[[str], None],
         hurry: Callable[[], None],
     ) -> None:
-        instance = state.rules.writer
+        instance = state.options.writer
         self._bus = bus
         self._state = state
         self._metrics = metrics

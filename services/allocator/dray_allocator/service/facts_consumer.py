@@ -65,7 +65,7 @@ class FactsReader:
     ) -> None:
         self._bus = bus
         self._state = state
-        self._drivers = state.rules.drivers
+        self._drivers = state.options.drivers
         self._fold = fold
         self._dispatch = dispatch
         self._undecodable = undecodable

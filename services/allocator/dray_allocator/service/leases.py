@@ -57,7 +57,7 @@ class LeaseHolder:
         self._state = state
         self._dispatch = dispatch
         self._subscribe = subscribe
-        self._instance = state.rules.writer
+        self._instance = state.options.writer
         self._lease_ttl_s = lease_ttl_s
         self._lease_renewal_s = lease_renewal_s
         self._log = structlog.get_logger()
@@ -152,7 +152,7 @@ class LeaseHolder:
         if now_s >= self._counted_s + self._lease_renewal_s / _LOOKS:
             self._counted_s = now_s
             await self._count_replicas(is_due)
-        held: list[SchedulingDomain] = []
+        leased: list[SchedulingDomain] = []
         free: list[SchedulingDomain] = []
         for domain in self._domains().values():
             if not self._may_serve(domain):
@@ -163,10 +163,10 @@ class LeaseHolder:
             elif domain.name not in self._leased and domain.name not in self._served:
                 free.append(domain)
             elif _part_of(domain.name) in due or domain.name not in self._served:
-                held.append(domain)
-        while held:
-            await self._keep(held[:_AT_ONCE])
-            del held[:_AT_ONCE]
+                leased.append(domain)
+        while leased:
+            await self._keep(leased[:_AT_ONCE])
+            del leased[:_AT_ONCE]
         while free and (room := self._room(is_due)) > 0:
             at_once = min(room, _AT_ONCE)
             await self._keep(free[:at_once])
@@ -265,12 +265,12 @@ class LeaseHolder:
         if not self._is_able:
             return 0
         share = self._most() if is_due else len(self._domains()) // self._replicas
-        return share - len(self._held())
+        return share - len(self._served_domains())
 
     def _most(self) -> int:
         return -(-len(self._domains()) // self._replicas)
 
-    def _held(self) -> list[str]:
+    def _served_domains(self) -> list[str]:
         """The leased domains, without those that are being released."""
         domains = self._domains()
         return [name for name in self._leased if name in domains and name not in self._leaving]
@@ -278,7 +278,7 @@ class LeaseHolder:
     async def _hand_over(self) -> None:
         """Stop serving the surplus; release each lease once all appends are answered, so that they
         don't collide with those of the next replica."""
-        for domain in self._held()[self._most() :]:
+        for domain in self._served_domains()[self._most() :]:
             await self._stand_by(domain)
             self._leaving[domain] = None
         for name in tuple(self._leaving):

@@ -52,7 +52,7 @@ class Replica:
         self._bus = bus
         self._state = state
         self._metrics = metrics
-        self._instance = state.rules.writer
+        self._instance = state.options.writer
         self._source = f"/allocator/{self._instance}"
         self._log = structlog.get_logger()
         self._followers: dict[str, asyncio.Task[None]] = {}

@@ -40,7 +40,8 @@ from dray_allocator.state.scheduling_queue import SchedulingQueue
 class Stage(StrEnum):
     """Stage of a reservation."""
 
-    HELD = "held"
+    RESERVED = "held"
+    """``held`` is the word of messages and commands."""
     COMMITTED = "committed"
     """Released because ``status.allocation`` was seen."""
     OVER = "over"
@@ -59,7 +60,7 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     decided_unix_s: float
     node: str
     """The pod's node; other nodes may be able to use the allocation, too."""
-    stage: Stage = Stage.HELD
+    stage: Stage = Stage.RESERVED
 
 
 @dataclass(slots=True)
@@ -83,9 +84,9 @@ class LogFold:
     """Per claim, excluded nodes and since when."""
     left: dict[str, int] = field(default_factory=dict)
     """Per node, the revision with which it left the domain."""
-    holds: dict[str, GroupHold] = field(default_factory=dict)
+    group_holds: dict[str, GroupHold] = field(default_factory=dict)
     """By UID of the PodGroup, what is held for a group that has lost pods."""
-    held: dict[str, Allocation] = field(default_factory=dict)
+    held_claims: dict[str, Allocation] = field(default_factory=dict)
     """The same by claim: its former devices."""
     node_hold: NodeHold | None = None
     """What nodes are held for a pod or group that has waited long."""
@@ -111,8 +112,8 @@ class LogFold:
             waiting=dict(self.waiting),
             excluded={uid: dict(nodes) for uid, nodes in self.excluded.items()},
             left=dict(self.left),
-            holds=dict(self.holds),
-            held=dict(self.held),
+            group_holds=dict(self.group_holds),
+            held_claims=dict(self.held_claims),
             held_nodes=dict(self.held_nodes),
         )
 
@@ -207,22 +208,22 @@ class LogFold:
             pods += self._end(known, release, record.now_unix_s)
             claims.append(known.claim_uid)
         for hold in record.holds:
-            claims += self._hold(hold)
+            claims += self._set_group_hold(hold)
         if record.node_hold is not None:
-            pods += self._hold_nodes(record.node_hold)
+            pods += self._set_node_hold(record.node_hold)
         return Changes(tuple(claims), tuple(dict.fromkeys(pods)))
 
-    def _hold(self, hold: GroupHold) -> list[str]:
+    def _set_group_hold(self, hold: GroupHold) -> list[str]:
         """Replace what is held for a group; return the claims concerned."""
-        before = self.holds.pop(hold.uid, hold)
+        before = self.group_holds.pop(hold.uid, hold)
         for claim in before.claims:
-            self.held.pop(claim.uid, None)
+            self.held_claims.pop(claim.uid, None)
         if hold.claims:
-            self.holds[hold.uid] = hold
-            self.held |= {claim.uid: claim.allocation for claim in hold.claims}
+            self.group_holds[hold.uid] = hold
+            self.held_claims |= {claim.uid: claim.allocation for claim in hold.claims}
         return [claim.uid for claim in (*before.claims, *hold.claims)]
 
-    def _hold_nodes(self, hold: NodeHold | None) -> list[str]:
+    def _set_node_hold(self, hold: NodeHold | None) -> list[str]:
         """Replace what nodes are held; return the UIDs under which they counted and count."""
         before = self.held_nodes
         self.node_hold = hold if hold is not None and hold.nodes else None
@@ -269,11 +270,11 @@ class LogFold:
         for excluded in whole.excluded_nodes:
             nodes = self.excluded.setdefault(excluded.claim_uid, {})
             nodes[excluded.node] = excluded.since_unix_s
-        claims, pods, held = self.claims, self.pods, self.held
-        held_nodes = self._hold_nodes(whole.node_hold)
-        self.holds, self.held = {}, {}
+        claims, pods, held_claims = self.claims, self.pods, self.held_claims
+        held_nodes = self._set_node_hold(whole.node_hold)
+        self.group_holds, self.held_claims = {}, {}
         for hold in whole.holds:
-            self._hold(hold)
+            self._set_group_hold(hold)
         self.claims = _reservations(whole, claims)
         self.pods = {pod.pod_uid: pods.get(pod.pod_uid, pod) for pod in whole.in_flight}
         self.sharers = {}
@@ -283,7 +284,7 @@ class LogFold:
                 is_latest = found is not None and found.attempt == claim.attempt
                 if found is not None and is_latest and found.pod_uid != pod.pod_uid:
                     self.sharers[claim.uid] = (*self.sharers.get(claim.uid, ()), pod.pod_uid)
-        changed = (*_changed(claims, self.claims), *_changed(held, self.held))
+        changed = (*_changed(claims, self.claims), *_changed(held_claims, self.held_claims))
         return Changes(tuple(dict.fromkeys(changed)), (*_changed(pods, self.pods), *held_nodes))
 
 
@@ -425,11 +426,11 @@ def counts(reservation: Reservation, claim: Claim | None, gone: bool) -> bool:
     return claim is None or claim.void < reservation.attempt
 
 
-def merely_held(reservation: Reservation | None, claim: Claim | None) -> bool:
+def merely_reserved(reservation: Reservation | None, claim: Claim | None) -> bool:
     """Whether the claim needs no action before the next tick."""
     return (
         reservation is not None
-        and reservation.stage is Stage.HELD
+        and reservation.stage is Stage.RESERVED
         and claim is not None
         and claim.void < reservation.attempt
     )

@@ -92,8 +92,8 @@ def forget_appended(state: AllocatorState, domain: SchedulingDomain) -> None:
             claims = (domain.current.claims.get(one.claim_uid) for one in record.releases)
             pods = tuple([one.pod_uid for one in claims if one is not None])
             pods = (*pods, *domain.current.held_nodes)
-            state.requeue(Changes(tuple(domain.current.held), pods), domain)
+            state.requeue(Changes(tuple(domain.current.held_claims), pods), domain)
         elif isinstance(record, Checkpoint):  # What it left out is known again.
-            known = (*domain.current.claims, *domain.current.held)
+            known = (*domain.current.claims, *domain.current.held_claims)
             pods = (*domain.current.pods, *domain.current.held_nodes)
             state.requeue(Changes(known, pods), domain)

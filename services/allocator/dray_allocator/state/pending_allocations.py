@@ -52,10 +52,10 @@ def end_of(
     if reservation.stage is Stage.OVER:
         return AttemptEnd("deleted", urgent=False) if claim is None else None
     if claim is None:
-        return AttemptEnd("deleted", urgent=reservation.stage is Stage.HELD)
+        return AttemptEnd("deleted", urgent=reservation.stage is Stage.RESERVED)
     if claim.allocation is not None:
-        held = reservation.stage is Stage.HELD
-        return AttemptEnd("committed", urgent=False) if held else None
+        is_reserved = reservation.stage is Stage.RESERVED
+        return AttemptEnd("committed", urgent=False) if is_reserved else None
     if claim.void >= reservation.attempt:
         return _voided(reservation, around)
     if reservation.stage is Stage.COMMITTED:

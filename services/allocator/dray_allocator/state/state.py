@@ -48,7 +48,7 @@ from dray_allocator.state.domain import (
     counts,
     executed_unknown,
     held_node_uid,
-    merely_held,
+    merely_reserved,
 )
 from dray_allocator.state.domain_index import DomainIndex
 from dray_allocator.state.facts import EVERYWHERE, NOTHING, Changes, Facts, PoolChanges
@@ -118,7 +118,7 @@ class BusyDomains:
 class AllocatorState:
     """Everything the decisions depend on, and what is cached of it."""
 
-    rules: AllocatorOptions = field(default_factory=AllocatorOptions)
+    options: AllocatorOptions = field(default_factory=AllocatorOptions)
     facts: Facts = field(default_factory=Facts)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     """The pools whose claims, pods and logs are read."""
@@ -163,7 +163,7 @@ class AllocatorState:
     """The version of ``pool_dependencies`` to which ``index.unread`` belongs."""
 
     def __post_init__(self) -> None:
-        self.published = PublishedDevices(self.rules.drivers)
+        self.published = PublishedDevices(self.options.drivers)
         self._make_tables()
 
     def __getstate__(self) -> dict[str, object]:
@@ -180,7 +180,7 @@ class AllocatorState:
     def _make_tables(self) -> None:
         source = Source(
             node=lambda name: self.facts.nodes[name].node,
-            held=self.assumed_pods.sums,
+            assumed=self.assumed_pods.sums,
             cards=lambda name: self.published.of(name).cards,
             uses=self.device_usage.devices,
         )
@@ -317,7 +317,7 @@ class AllocatorState:
             domain.fence is not None
             and not domain.lost
             and domain.current.sequence >= max(1, domain.fence)
-            and len(domain.appended) < self.rules.unconfirmed_records
+            and len(domain.appended) < self.options.unconfirmed_records
             and self.complete(domain)
         )
 
@@ -473,7 +473,7 @@ class AllocatorState:
             if self.unread_domains.pop(fact.domain, None) is not None:
                 return []
             self.index.appending.pop(fact.domain, None)
-            self._requeue_domain(fact.domain, self.domains.pop(fact.domain))
+            self._recompute_domain(fact.domain, self.domains.pop(fact.domain))
             return [Unfollow(fact.domain)]
         if known is not None and fact.epoch <= known.epoch and not (known.unnamed and known.lost):
             known.unnamed = known.unnamed and fact.epoch < known.epoch
@@ -507,14 +507,15 @@ class AllocatorState:
         """Add a domain, or another log of one."""
         before = self.domains.get(domain.name)
         self.add(domain)
-        self._requeue_domain(domain.name, before)
+        self._recompute_domain(domain.name, before)
 
-    def _requeue_domain(self, name: str, before: SchedulingDomain | None) -> None:
-        """Requeue a domain's pods and claims. ``before``: the domain whose log is dropped."""
+    def _recompute_domain(self, name: str, before: SchedulingDomain | None) -> None:
+        """Compute again what follows from a domain's pods and claims. ``before``: the domain whose
+        log is dropped."""
         found = self.facts.objects_of(name)
         if before is not None:
             log = before.current
-            claims = (*log.claims, *before.unsettled, *log.held)
+            claims = (*log.claims, *before.unsettled, *log.held_claims)
             pods = (*found.pods, *log.pods, *log.held_nodes)
             found = Changes((*found.claims, *claims), pods)
         self.requeue(Changes(tuple(dict.fromkeys(found.claims)), tuple(dict.fromkeys(found.pods))))
@@ -524,7 +525,7 @@ class AllocatorState:
         self.facts = Facts()
         self.pool_dependencies = PoolDependencies()
         self.subscriptions.restart()
-        self.published = PublishedDevices(self.rules.drivers)
+        self.published = PublishedDevices(self.options.drivers)
         self.tables.forget()
         self.patterns = None  # They have the capacity shapes of the old fleet.
         self.selectors = SelectorCache()
@@ -537,7 +538,7 @@ class AllocatorState:
             self.index.unread[domain.name] = None
         for domain in self.domains.values():
             self.busy_domains.add(domain)
-        self.requeue_all()
+        self.recompute_all()
 
     def assume(
         self, domain: SchedulingDomain, decision: PodDecision, *, is_charged: bool = False
@@ -549,7 +550,9 @@ class AllocatorState:
         self._note_known(domain.name, [one.uid for one in decision.claims], (pod_uid,))
         domain.queue.remove(pod_uid)
         is_counted = self._is_counted(pod_uid, node)
-        if is_counted or not (is_charged or self.assumed_pods.add(pod_uid, node, _held(decision))):
+        if is_counted or not (
+            is_charged or self.assumed_pods.add(pod_uid, node, _resources_of(decision))
+        ):
             self._recompute_assumed_pod(pod_uid)  # An earlier attempt has not ended in a log yet.
         devices: list[DeviceId] = []
         for claim in decision.claims:
@@ -588,7 +591,7 @@ class AllocatorState:
         devices: list[DeviceId] = []
         for claim in decision.claims:
             devices += self.device_usage.set(claim.uid, claim.allocation).taken
-        self.assumed_pods.set(pod_uid, node, _held(decision))
+        self.assumed_pods.set(pod_uid, node, _resources_of(decision))
         self._use_changed(devices, node)
 
     def discharge(self, decision: PodDecision) -> None:
@@ -613,10 +616,10 @@ class AllocatorState:
             taken += self.device_usage.set(uid, self._use(uid)).taken
         self._use_changed(taken)
 
-    def open_nodes(self, held: Mapping[str, str]) -> tuple[str, ...]:
+    def open_nodes(self, nodes: Mapping[str, str]) -> tuple[str, ...]:
         """Do not count held nodes as full, until ``close_nodes``; return the UIDs under which they
-        were. ``held``: nodes by UID."""
-        uids = tuple([uid for uid in held if self.assumed_pods.has(uid)])
+        were. ``nodes``: by UID."""
+        uids = tuple([uid for uid in nodes if self.assumed_pods.has(uid)])
         for uid in uids:
             self.tables.use_changed(self.assumed_pods.set(uid, "", None))
         return uids
@@ -653,11 +656,11 @@ class AllocatorState:
                 if (decision := domain.current.pods.get(pod_uid)) is not None:
                     self._settle(domain, [claim.uid for claim in decision.claims])
         if changes.nodes or changes.cards:
-            self._requeue_nodes(changes)
+            self._recompute_nodes(changes)
         if changes.pools is not None:
-            self._requeue_pools(changes.pools)
+            self._recompute_pools(changes.pools)
 
-    def _requeue_nodes(self, changes: Changes) -> None:
+    def _recompute_nodes(self, changes: Changes) -> None:
         for name in changes.nodes:
             self.tables.node_changed(name)
             for pod_uid in (*self.assumed_pods.pods_on(name), *changes.counted):
@@ -670,7 +673,7 @@ class AllocatorState:
                 self.shared_version += 1
                 self._capacity_changed_everywhere()
 
-    def _requeue_pools(self, changes: PoolChanges) -> None:
+    def _recompute_pools(self, changes: PoolChanges) -> None:
         """Let queues be scanned, and reservations be settled."""
         if changes.is_everywhere or changes.are_requirements or changes.requirements:
             self.requirements_version += 1
@@ -709,7 +712,7 @@ class AllocatorState:
             domain.queue.request_full_scan()
             self.busy_domains.add(domain)
 
-    def requeue_all(self) -> None:
+    def recompute_all(self) -> None:
         """Compute everything again, after the facts were lost."""
         claims = [uid for uid, _ in self.device_usage.claims()]
         claims += [*self.facts.claims, *(r.claim_uid for r in self.reservations())]
@@ -744,7 +747,7 @@ class AllocatorState:
                 domains.append(of_claim)
         for domain in domains:
             self._recompute_unsettled(domain, claim_uid, claim)
-            if claim_uid in domain.current.held:
+            if claim_uid in domain.current.held_claims:
                 self._capacity_changed_in(domain)  # For those who may use what is held.
 
     def _suspect(self, device: DeviceId, claim_uid: str) -> None:
@@ -767,7 +770,7 @@ class AllocatorState:
             card = self.published.cards.get(device)
             if card is not None:
                 changed.setdefault(card.node, []).append(card)
-            elif device.driver in self.rules.drivers:
+            elif device.driver in self.options.drivers:
                 self.shared_version += 1  # No table knows the nodes that see it.
         for name, cards in changed.items():
             self.tables.use_changed(name, cards)
@@ -778,7 +781,7 @@ class AllocatorState:
         if used is not None:
             return used
         domains = self.domains_of_claim(claim_uid)
-        return next((one for d in domains if (one := d.current.held.get(claim_uid))), None)
+        return next((one for d in domains if (one := d.current.held_claims.get(claim_uid))), None)
 
     def use_of_claim(self, claim_uid: str) -> Allocation | None:
         """``status.allocation``, else what the logs reserve: without what they hold for a group
@@ -805,7 +808,7 @@ class AllocatorState:
                 and executed_unknown(claim, None)
                 and self.facts.pool_of(claim) == domain.name
             )
-        elif reservation.stage is Stage.HELD:
+        elif reservation.stage is Stage.RESERVED:
             unsettled = True
         elif reservation.stage is Stage.COMMITTED:
             unsettled = claim is None or claim.allocation is None
@@ -814,7 +817,7 @@ class AllocatorState:
         if unsettled:
             domain.unsettled[claim_uid] = None
             self._note_known(domain.name, (claim_uid,), ())
-            if not merely_held(reservation, claim):
+            if not merely_reserved(reservation, claim):
                 self._settle(domain, (claim_uid,))
         else:
             domain.unsettled.pop(claim_uid, None)
@@ -823,19 +826,19 @@ class AllocatorState:
 
     def _recompute_assumed_pod(self, pod_uid: str) -> None:
         """Assume the pod on its node while a log reserves it and the node's sums lack it."""
-        node, held = "", None
+        node, assumed = "", None
         for domain in self.domains_of_pod(pod_uid):
             decision = domain.current.pods.get(pod_uid)
-            if decision is not None and self._is_held(pod_uid, decision.node):
-                node, held = decision.node, _held(decision)
+            if decision is not None and self._is_assumed_on(pod_uid, decision.node):
+                node, assumed = decision.node, _resources_of(decision)
             elif pod_uid in domain.current.held_nodes:
-                node, held = domain.current.held_nodes[pod_uid], FULL_NODE
-        if held is not None or self.assumed_pods.has(pod_uid):
-            self._set_hold(pod_uid, node, held)
+                node, assumed = domain.current.held_nodes[pod_uid], FULL_NODE
+        if assumed is not None or self.assumed_pods.has(pod_uid):
+            self._set_assumed(pod_uid, node, assumed)
 
-    def _set_hold(self, pod_uid: str, node: str, held: AssumedResources | None) -> None:
+    def _set_assumed(self, pod_uid: str, node: str, assumed: AssumedResources | None) -> None:
         version = self.assumed_pods.version
-        freed_on = self.assumed_pods.set(pod_uid, node, held)
+        freed_on = self.assumed_pods.set(pod_uid, node, assumed)
         if version == self.assumed_pods.version:
             return
         if node:
@@ -844,7 +847,7 @@ class AllocatorState:
             self.tables.use_changed(freed_on)
             self._capacity_changed_on(freed_on)
 
-    def _is_held(self, pod_uid: str, node: str) -> bool:
+    def _is_assumed_on(self, pod_uid: str, node: str) -> bool:
         pod = self.facts.pods.get(pod_uid)
         if pod is None:
             return pod_uid not in self.facts.gone_pods
@@ -880,7 +883,7 @@ class AllocatorState:
         for name in self.index.groups.pop(group, {}):
             if name not in pools and (domain := self.domains.get(name)) is not None:
                 domain.groups.forget(group)
-                if domain.current.holds:
+                if domain.current.group_holds:
                     domain.groups.touch(group)
                     self.busy_domains.add(domain)
         for name in pools:
@@ -893,7 +896,7 @@ class AllocatorState:
     def _capacity_freed_on(self, device: DeviceId) -> None:
         """Something of a device was freed."""
         card = self.published.cards.get(device)
-        if card is None and device.driver in self.rules.drivers:
+        if card is None and device.driver in self.options.drivers:
             self._capacity_changed_everywhere()
         else:
             self._capacity_changed_on(card.node if card else device.pool)
@@ -942,13 +945,13 @@ def _those_of(
 def _first_of(
     index: dict[str, None],
     domains: dict[str, SchedulingDomain],
-    holds: Callable[[SchedulingDomain], bool],
+    is_one: Callable[[SchedulingDomain], bool],
 ) -> SchedulingDomain | None:
-    """A domain for which this holds; those before it are dropped from the index."""
+    """A domain for which this is true; those before it are dropped from the index."""
     found, passed = None, []
     for name in index:
         domain = domains.get(name)
-        if domain is not None and holds(domain):
+        if domain is not None and is_one(domain):
             found = domain
             break
         passed.append(name)
@@ -963,7 +966,7 @@ def _has_claim(domain: SchedulingDomain, uid: str) -> bool:
     current, confirmed = domain.current, domain.confirmed
     if uid in current.claims or uid in domain.unsettled or uid in confirmed.claims:
         return True
-    return uid in current.held or uid in confirmed.held
+    return uid in current.held_claims or uid in confirmed.held_claims
 
 
 def _has_pod(domain: SchedulingDomain, uid: str) -> bool:
@@ -1000,7 +1003,7 @@ def _stored_language(cluster: ClusterObserved) -> Environment:
     )
 
 
-def _held(decision: PodDecision) -> AssumedResources:
+def _resources_of(decision: PodDecision) -> AssumedResources:
     """What a pod takes of its node once it is there."""
     cpu_milli, memory_bytes = decision.cpu_milli, decision.memory_bytes
     return AssumedResources(cpu_milli, memory_bytes, 1, decision.resources, decision.ports)

@@ -12,7 +12,7 @@ class CacheBudget:
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self._held = 0
+        self._used = 0
 
     def takes(self, key_bytes: int) -> bool:
         """Count an entry with a key of so many bytes.
@@ -20,8 +20,8 @@ class CacheBudget:
         False: the budget is exceeded; the caller empties the cache, and only this entry counts.
         """
         size = _ENTRY_BYTES + _PER_BYTE * key_bytes
-        self._held += size
-        if self._held <= self._most:
+        self._used += size
+        if self._used <= self._most:
             return True
-        self._held = size
+        self._used = size
         return False

@@ -260,6 +260,19 @@ def prepared_claim(
     )
 
 
+def is_prepared_for(entry: PreparedClaim, claim: Claim) -> bool:
+    """Whether the claim still has the allocation that was prepared. It may have been allocated
+    again since, here or on another node, without Unprepare."""
+    results = claim.allocation.devices if claim.allocation else ()
+    allocated = {
+        (base_request(one.request), one.id.pool, one.id.device, one.share_id)
+        for one in results
+        if one.id.driver == DRIVER
+    }
+    prepared = {(one.request, one.pool, one.device, one.share_id) for one in entry.devices}
+    return claim.uid == entry.uid and allocated == prepared
+
+
 def claim_parts(claim: Claim, wanted: Sequence[ClaimedDevice]) -> tuple[ClaimPart, ...]:
     """The CDI devices that the claim has, or will have once it is prepared."""
     return tuple(

@@ -18,6 +18,7 @@ from dray_node_agent.decisions.claim_devices import (
     NotPreparedError,
     claim_parts,
     device_uses,
+    is_prepared_for,
     prepared_claim,
     require_capacity,
 )
@@ -191,16 +192,20 @@ class PrepareClaim(AgentRule[PreparedClaim | Refusal], frozen=True, kw_only=True
 
 
 class ClaimLiveCheck(AgentRule[bool], frozen=True, kw_only=True, tag="is-live"):
-    """Decides whether a prepared claim still exists and is allocated."""
+    """Decides whether a prepared claim still exists with its devices."""
 
     uid: str
     claim: Object | None
     """None: no claim has that name."""
+    entry: PreparedClaim | None = None
+    """What was prepared; None: an earlier release, which asked only for an allocation."""
 
     def answer(self) -> bool:
         if self.claim is None:
             return False
         claim = claim_from(self.claim)
+        if self.entry is not None:
+            return is_prepared_for(self.entry, claim)
         return claim.uid == self.uid and claim.allocation is not None
 
     def redacted(self) -> Self:

@@ -9,8 +9,8 @@ _TOKEN_BYTES: Final = 8
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, sync: bool = True) -> None:
-    """Write a temporary file in the same folder and rename it; with ``sync``, file and folder are
-    on the disk before it returns. Raises OSError."""
+    """Write a temporary file in the same folder and rename it. With ``sync`` the content is on the
+    disk before; the new name is only after ``sync_folder``, or some seconds. Raises OSError."""
     # Process ids repeat: the agents of a rolling update have process namespaces of their own.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(_TOKEN_BYTES)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -23,8 +23,6 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, sync: boo
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)  # there is none once it was renamed
-    if sync:
-        _sync_folder(path.parent)
 
 
 def remove_unfinished(folder: Path, name: str = "*") -> None:
@@ -37,15 +35,16 @@ def remove_unfinished(folder: Path, name: str = "*") -> None:
             path.unlink(missing_ok=True)
 
 
-def _is_token(text: str) -> bool:
-    """Whether a temporary file has such a name; earlier releases wrote the process id."""
-    is_own = len(text) == 2 * _TOKEN_BYTES and all(one in "0123456789abcdef" for one in text)
-    return is_own or text.isdecimal()
-
-
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring the names of a folder's files to the disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _is_token(text: str) -> bool:
+    """Whether a temporary file has such a name; earlier releases wrote the process id."""
+    is_own = len(text) == 2 * _TOKEN_BYTES and all(one in "0123456789abcdef" for one in text)
+    return is_own or text.isdecimal()

@@ -1,7 +1,8 @@
 """The checkpoint: the claims prepared on this node, with all that Unprepare needs.
 
 A JSON envelope with format version, SHA-256 of the data's bytes as written (so that later fields
-do not change it), and data.
+do not change it), and data. After a power cut it is what some ``save`` wrote, though not always the
+last one: that would cost a second fsync, for claims that the kubelet then prepares again anyway.
 """
 
 import hashlib

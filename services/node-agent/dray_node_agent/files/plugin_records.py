@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from dray_node_agent.files.atomic_files import write_atomically
+from dray_node_agent.files.atomic_files import sync_folder, write_atomically
 
 _NAME_BYTES: Final = 8
 
@@ -71,6 +71,7 @@ class PluginRecords:
 
     def _write(self, first_id: str, record: PluginRecord) -> None:
         write_atomically(self._path(first_id), msgspec.json.encode(record))
+        sync_folder(self._folder)  # the kubelet remembers the name after a power cut, too
 
     def _path(self, first_id: str) -> Path:
         return self._folder / f"{first_id}.json"

@@ -1,10 +1,12 @@
 """The claims prepared on this node: in memory, in the checkpoint and in the CDI folder.
 
 All agents of a node share checkpoint and folder. A change is applied under their lock, to what the
-last one of them wrote. Changes that wait for the disk are written together, by one call of a
-thread: first the files of removed claims are deleted, then the checkpoint is written, then the
-files of new claims. A crash can leave an entry without its file, which the next start repairs, but
-no file without an entry.
+last one of them wrote. Changes that wait for the disk are written together: first the files of
+removed claims are deleted, then the checkpoint is written, then the files of new claims. A crash
+can leave an entry without its file, which the next start repairs, but no file without an entry.
+
+A power cut can take back the last writes. Then no container runs any more: the kubelet prepares the
+claims of its pods again, and an entry of another allocation is replaced, or swept.
 """
 
 import asyncio
@@ -25,7 +27,7 @@ from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint, b
 Claims = Mapping[str, PreparedClaim]
 """By claim uid."""
 Decide = Callable[[Claims], PreparedClaim]
-"""A claim's entry, given the other claims. Pure; raises a DrayError to change nothing."""
+"""A claim's entry, given all claims. Pure; raises a DrayError to change nothing."""
 LOCK_TIMEOUT_S: Final = 20.0
 """How long a call waits for another agent; below the kubelet's time-out of a call, 45 s."""
 
@@ -73,14 +75,15 @@ class PreparedClaims:
         return [claim for claim in self._claims.values() if claim.uid != uid]
 
     async def enter(self, uid: str, decide: Decide) -> PreparedClaim:
-        """A claim's entry, with its CDI file; one that is there already stays.
+        """A claim's entry, with its CDI file.
 
         Raises what ``decide`` raises, LockHeldError, and OSError. If the CDI file can't be written,
         the entry stays.
         """
         own = _Queued(uid, decide)
         await self._change(own)
-        return self._claims[uid] if own.entry is None else own.entry
+        assert own.entry is not None  # without an error
+        return own.entry
 
     async def remove(self, uid: str) -> None:
         """Remove a claim's file, and its entry if there is one. Raises LockHeldError, OSError."""
@@ -142,6 +145,8 @@ class PreparedClaims:
             async with self._among_agents() as lock:
                 await self._refresh(lock)
                 queued = self._take_queue()
+                if removed := [one for one in queued if one.decide is None]:
+                    await asyncio.to_thread(self._remove_files, removed)
                 await self._save(_applied(self._claims, queued), lock, queued)
         except (DrayError, OSError) as error:
             for one in queued or self._take_queue():
@@ -175,7 +180,7 @@ class PreparedClaims:
         lock: HeldLock | None,
         queued: Sequence["_Queued"] = (),
     ) -> None:
-        """Write the checkpoint, and the files of what was queued."""
+        """Write the checkpoint, and the files of what was entered."""
         is_changed = not queued or claims != self._claims
         counter = self._written
         if is_changed and lock is not None:
@@ -185,19 +190,15 @@ class PreparedClaims:
             self._claims, self._written = claims, counter
             self.on_change()
 
-    def _write(
-        self, claims: dict[str, PreparedClaim], queued: Sequence["_Queued"], is_changed: bool
-    ) -> None:
-        """Write to the disk. A claim whose file can't be removed stays in ``claims``."""
-        for one in queued:
-            if one.decide is not None or one.tries(self._cdi.remove, one.uid):
-                continue
-            if (entry := self._claims.get(one.uid)) is not None:
-                claims[one.uid] = entry
+    def _remove_files(self, removed: Sequence["_Queued"]) -> None:
+        for one in removed:
+            one.tries(self._cdi.remove, one.uid)
+
+    def _write(self, claims: Claims, queued: Sequence["_Queued"], is_changed: bool) -> None:
         if is_changed:
             self._checkpoint.save(claims)
         for one in queued:
-            if one.entry is not None and claims.get(one.uid) is one.entry:
+            if one.entry is not None:
                 one.tries(self._cdi.write, one.uid, one.entry.cdi)
 
     @asynccontextmanager
@@ -223,28 +224,26 @@ class _Queued:
     entry: PreparedClaim | None = None
     error: DrayError | OSError | None = None
 
-    def tries(self, write: Callable[..., None], *arguments: Any) -> bool:
-        """Write or remove its file; whether that succeeded. An error fails this change alone."""
+    def tries(self, write: Callable[..., None], *arguments: Any) -> None:
+        """Write or remove its file. An error fails this change alone."""
         try:
             write(*arguments)
         except OSError as error:
             self.error = error
-        return self.error is None
 
 
 def _applied(claims: Claims, queued: Sequence[_Queued]) -> dict[str, PreparedClaim]:
-    """The claims after all changes; one that raises a DrayError changes nothing."""
+    """The claims after all changes that have not failed. One that raises a DrayError changes
+    nothing."""
     changed = dict(claims)
     for one in queued:
-        if one.decide is None:
-            changed.pop(one.uid, None)
-        elif (known := changed.get(one.uid)) is not None:
-            one.entry = known  # by another agent of this node
-        else:
+        if one.decide is not None:
             try:
                 changed[one.uid] = one.entry = one.decide(changed)
             except DrayError as error:
                 one.error = error
+        elif one.error is None:
+            changed.pop(one.uid, None)
     return changed
 
 

@@ -39,6 +39,7 @@ from dray_node_agent.decisions.claim_devices import (
     NotPreparedError,
     claim_parts,
     device_uses,
+    is_prepared_for,
     prepared_claim,
     prepared_parts,
 )
@@ -213,13 +214,13 @@ class Preparer:
 
     async def _prepare(self, ref: ClaimRef) -> PreparedClaim:
         started_s = self._clock.monotonic_s()
-        if (known := self.claims.get(ref.uid)) is not None:
-            self._require_enforcement(one.device for one in known.devices if not one.admin_access)
-            await self._prepared_claims.write_file(known)
-            return known
         obj, claim = await self._fetch(ref)
         results = claim.allocation.devices if claim.allocation else ()
         self._require_enforcement(one.id.device for one in results if not one.admin_access)
+        known = self.claims.get(ref.uid)
+        if known is not None and is_prepared_for(known, claim):
+            await self._prepared_claims.write_file(known)
+            return known
         traceparent = _traceparent(obj)
         attributes: dict[str, str | int] = {
             "k8s.namespace.name": ref.namespace,
@@ -315,13 +316,20 @@ class Preparer:
             return await self._try_to_enter(asked)
 
     async def _try_to_enter(self, asked: PrepareRequest) -> PreparedClaim:
+        uid = asked.ref.uid
+
         def decide(claims: Claims) -> PreparedClaim:
-            decided = self._decide(asked, tuple(claims.values()))
+            known = claims.get(uid)  # by another agent of this node, or of an earlier allocation
+            if known is not None and is_prepared_for(known, claim_from(asked.claim)):
+                return known
+            decided = self._decide(
+                asked, tuple([one for one in claims.values() if one is not known])
+            )
             if isinstance(decided, Refusal):
                 raise (DeviceFullError if decided.full else NotPreparedError)(decided.why)
             return decided
 
-        return await self._prepared_claims.enter(asked.ref.uid, decide)
+        return await self._prepared_claims.enter(uid, decide)
 
     def _decide(
         self, asked: PrepareRequest, held: tuple[PreparedClaim, ...]
@@ -379,7 +387,7 @@ class Preparer:
             return True
 
     async def _is_live(self, entry: PreparedClaim) -> bool:
-        """Whether the API server has this claim, allocated."""
+        """Whether the API server has this claim, with the devices that were prepared."""
         obj: Object | None
         try:
             obj = await self._read(CLAIMS, entry.name, entry.namespace)
@@ -387,7 +395,7 @@ class Preparer:
             raise  # Whether the claim exists is unknown.
         except NotFoundError:
             obj = None
-        return self._recorder.evaluate(ClaimLiveCheck(uid=entry.uid, claim=obj))
+        return self._recorder.evaluate(ClaimLiveCheck(uid=entry.uid, claim=obj, entry=entry))
 
     async def _rebuilt(self) -> Claims:
         """The claims that the API server has allocated here and reserved for pods, as if all had

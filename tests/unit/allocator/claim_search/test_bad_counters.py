@@ -93,8 +93,8 @@ def test_the_claim_has_a_reason_and_others_continue(
     spec: Object,
     reason: str,
 ) -> None:
-    rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
-    now = type(kube)(make_world(rules).open(mode))
+    options = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
+    now = type(kube)(make_world(options).open(mode))
     now.node("n1")
     of_pool = {"driver": NVIDIA, "pool": "n1", "count": 2, "nodeName": "n1"}
     now.publish("sets", **of_pool | counters)

@@ -14,7 +14,7 @@ from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.devices_in_use import devices_in_use
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError
 from dray_allocator.devices.published_devices import readable_part
-from dray_allocator.devices.versions import DEVICE_BINDING, rules_for
+from dray_allocator.devices.versions import DEVICE_BINDING, scheduler_version
 from dray_allocator.nodes.tie_break import tie
 from dray_allocator.values.options import AllocatorOptions
 
@@ -27,8 +27,8 @@ VERSIONS = ("v1.36.3", "v1.37.0")
 @pytest.fixture
 def compatible(make_world: Any, kube: Any) -> Any:
     """A world that decides as kube-scheduler does."""
-    rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
-    return lambda: type(kube)(make_world(rules).open("KubernetesCompatible"))
+    options = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
+    return lambda: type(kube)(make_world(options).open("KubernetesCompatible"))
 
 
 def observed(kube: Any, version: str) -> None:
@@ -67,8 +67,8 @@ def expected(kube: Any, uid: str, version: str) -> tuple[str, list[Any]] | str |
     """Node and devices, kube-scheduler's error, or nothing: every node is asked, in the order of
     the tie, with everything that there is."""
     state = kube.world.state
-    known = rules_for(version.removeprefix("v").rpartition(".")[0])
-    rules = replace(known, features=known.features - {DEVICE_BINDING})
+    known = scheduler_version(version.removeprefix("v").rpartition(".")[0])
+    expected_version = replace(known, features=known.features - {DEVICE_BINDING})
     slices = [
         readable_part(part).slice
         for node in (*sorted(state.facts.nodes), "")
@@ -78,12 +78,13 @@ def expected(kube: Any, uid: str, version: str) -> tuple[str, list[Any]] | str |
     held = [one for _, allocation in state.device_usage.claims() for one in allocation.devices]
     claims = [state.facts.claims[f"claim-{uid}"]]
     classes = tuple(state.facts.classes.values())
-    usage = devices_in_use(held, rules)
+    usage = devices_in_use(held, expected_version)
     best: tuple[int, str, list[Any]] | None = None
     for node in sorted(state.facts.nodes, key=lambda name: tie(f"uid-{name}")):
         try:
             found = allocate(
-                Problem(state.facts.nodes[node].node, slices, classes, usage, claims), rules
+                Problem(state.facts.nodes[node].node, slices, classes, usage, claims),
+                expected_version,
             )
         except NodeAllocationError:
             continue
@@ -202,8 +203,8 @@ def test_a_pod_may_ask_for_it_or_for_something_else(
     make_world: Any, kube: Any, pool: str, own: str
 ) -> None:
     """Whose claim says ``placement`` is decided by that."""
-    rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
-    now = type(kube)(make_world(rules).open(pool or "CompactFirst"))
+    options = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
+    now = type(kube)(make_world(options).open(pool or "CompactFirst"))
     now.node("n1")
     now.publish("n1", {"name": "bare"}, now.device("a"), driver=NVIDIA)
     says = "KubernetesCompatible" if own else "LowLoadFirst"

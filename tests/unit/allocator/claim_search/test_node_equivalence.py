@@ -85,8 +85,8 @@ def answers(kube: Any) -> list[Any]:
 def test_nothing_that_is_remembered_changes_an_answer(
     make_world: Any, kube: Any, clusters: list[list[str]], steps: list[tuple[str, str]]
 ) -> None:
-    rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
-    now = type(kube)(make_world(rules).open())
+    options = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
+    now = type(kube)(make_world(options).open())
     for number, kinds in enumerate(clusters):
         now.node(f"n{number}")
         publish(now, f"n{number}", kinds)

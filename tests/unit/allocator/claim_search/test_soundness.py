@@ -101,8 +101,8 @@ def is_sound(kube: Any, kinds_by_node: list[list[str]]) -> None:
 def test_nothing_is_allocated_twice_and_statuses_tell_what_is_held(
     make_world: Any, kube: Any, kinds_by_node: list[list[str]], wishes: list[str], gone: set[int]
 ) -> None:
-    rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
-    now = published(type(kube)(make_world(rules).open()), kinds_by_node)
+    options = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
+    now = published(type(kube)(make_world(options).open()), kinds_by_node)
     for number, wish in enumerate(wishes):
         now.submit(f"p{number}", *requests_of(now, wish))
         is_sound(now, kinds_by_node)
@@ -111,7 +111,7 @@ def test_nothing_is_allocated_twice_and_statuses_tell_what_is_held(
         now.world.claim(claim, deleted=True)
         is_sound(now, kinds_by_node)
 
-    again = published(type(kube)(make_world(rules).open()), kinds_by_node)
+    again = published(type(kube)(make_world(options).open()), kinds_by_node)
     for uid, allocation in now.world.state.device_usage.claims():
         name = uid.removeprefix("claim-")
         again.claim(name, {"spec": {}, "status": {"allocation": allocation_to(allocation)}})

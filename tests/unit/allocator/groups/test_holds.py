@@ -32,7 +32,7 @@ def lose(world: Any, name: str) -> None:
 
 
 def holds(world: Any) -> list[GroupHold]:
-    return list(world.state.domains["pool"].current.holds.values())
+    return list(world.state.domains["pool"].current.group_holds.values())
 
 
 def start(world: Any) -> Any:
@@ -89,12 +89,12 @@ def test_a_checkpoint_has_what_is_held(two: Any) -> None:
         two.append(part)
     log = two.logs["pool"]
     first = max(at for at, one in enumerate(log, 1) if isinstance(one, Checkpoint))
-    state = AllocatorState(two.state.rules)
+    state = AllocatorState(two.state.options)
     for sequence, fact in enumerate(two.facts, 1):
         handle(state, FactSeen(sequence, fact))
     for sequence, record in enumerate(log[first - 1 :], first):
         handle(state, RecordSeen("pool", 1, sequence, record))
-    assert list(state.domains["pool"].current.holds.values()) == [held]
+    assert list(state.domains["pool"].current.group_holds.values()) == [held]
     claim = held.claims[0]
     assert state.device_usage.of_claim(claim.uid) == claim.allocation.devices
 
@@ -150,8 +150,8 @@ def test_a_raised_minimum_holds_nothing(two: Any) -> None:
 
 
 def test_part_of_a_record_is_held_if_the_lost_devices_exceed_one(make_world: Any) -> None:
-    rules = AllocatorOptions(writer="one", decided_bytes=900)
-    world = make_world(rules).open()
+    options = AllocatorOptions(writer="one", decided_bytes=900)
+    world = make_world(options).open()
     world.nodes(*(world.a_node(f"n{number}") for number in range(5)))
     see_group(world, 5)
     names = ("a", "b", "c", "d", "e")
@@ -168,7 +168,7 @@ def test_part_of_a_record_is_held_if_the_lost_devices_exceed_one(make_world: Any
 def test_a_reader_of_facts_and_log_finds_the_same_use_of_held_devices(two: Any) -> None:
     """As ``dray doctor --deep``, which compares it with the replica's."""
     lose(two, "b")
-    state = AllocatorState(two.state.rules)
+    state = AllocatorState(two.state.options)
     for sequence, fact in enumerate(two.facts, 1):
         handle(state, FactSeen(sequence, fact))
     for sequence, record in enumerate(two.logs["pool"], 1):

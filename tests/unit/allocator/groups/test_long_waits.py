@@ -295,7 +295,7 @@ def test_nothing_is_held_for_nodes_if_that_is_turned_off(make_world: Any) -> Non
 
 def read_again(world: Any, first: int = 1) -> AllocatorState:
     """The state of a reader of facts and log."""
-    state = AllocatorState(world.state.rules)
+    state = AllocatorState(world.state.options)
     for sequence, fact in enumerate(world.facts, 1):
         handle(state, FactSeen(sequence, fact))
     for sequence, record in enumerate(world.logs["pool"][first - 1 :], first):

@@ -97,7 +97,7 @@ class Cluster(Replicas):
 
     def rebuilt(self) -> AllocatorState:
         """What a new reader knows, who gets the last fact of each object and no log."""
-        rebuilt = AllocatorState(self.replicas[0].state.rules)
+        rebuilt = AllocatorState(self.replicas[0].state.options)
         for sequence in self.stored():
             handle(rebuilt, FactSeen(sequence, self.facts[sequence - 1], more=True))
         return rebuilt
@@ -108,7 +108,7 @@ class Cluster(Replicas):
             self.come_up(Random(0))
         for replica in self.replicas:
             self.catch_up(replica)
-        fresh = Replica("fresh", self.RULES)
+        fresh = Replica("fresh", self.OPTIONS)
         self.catch_up(fresh)
         for node in NODES:
             for one in fresh.state.published.of(node).cards:
@@ -137,7 +137,7 @@ class Cluster(Replicas):
                 self.check_checkpoint(pool, first)
 
     def check_checkpoint(self, pool: str, first: int) -> None:
-        whole, fresh = (Replica("whole", self.RULES), Replica("fresh", self.RULES))
+        whole, fresh = (Replica("whole", self.OPTIONS), Replica("fresh", self.OPTIONS))
         for replica in (whole, fresh):
             for sequence, fact in enumerate(self.facts, 1):
                 handle(replica.state, FactSeen(sequence, fact, more=True))
@@ -160,7 +160,7 @@ class Cluster(Replicas):
         decision is not compared, as ``dray replay`` compares none that is entangled.
         ``first``: sequence of the record to begin with.
         """
-        state = AllocatorState(self.replicas[0].state.rules)
+        state = AllocatorState(self.replicas[0].state.options)
         elsewhere = self.nodes_of_other_logs(pool)
         facts = 0
         for sequence, record in enumerate(self.logs[pool][first - 1 :], first):
@@ -210,7 +210,7 @@ def what_counts(state: AllocatorState, pool: str) -> dict[str, Any]:
             (uid, node): since_unix_s
             for uid, nodes in log.excluded.items()
             for node, since_unix_s in nodes.items()
-            if facts.age_s(since_unix_s) < state.rules.exclusion_s
+            if facts.age_s(since_unix_s) < state.options.exclusion_s
         },
         "left": {
             node: revision

@@ -31,9 +31,9 @@ REPLICAS = ("one", "two", "three", "four")
 class Replica:
     """A replica and how far it has read."""
 
-    def __init__(self, name: str, rules: AllocatorOptions) -> None:
+    def __init__(self, name: str, options: AllocatorOptions) -> None:
         self.name = name
-        self.state = AllocatorState(dataclasses.replace(rules, writer=name))
+        self.state = AllocatorState(dataclasses.replace(options, writer=name))
         self.facts = 0
         self.records = dict.fromkeys(POOLS, 0)
         self.outbox: list[tuple[Append, object, object]] = []
@@ -47,11 +47,11 @@ class Replica:
 class Replicas(Truth):
     """A cluster and those who decide about its pods."""
 
-    RULES = AllocatorOptions(exclusion_s=5, checkpoint_interval_s=10, decided_bytes=1500)
+    OPTIONS = AllocatorOptions(exclusion_s=5, checkpoint_interval_s=10, decided_bytes=1500)
 
     def __init__(self, make: Any, replicas: int = 2) -> None:
         super().__init__(make)
-        self.replicas = [Replica(name, self.RULES) for name in REPLICAS[:replicas]]
+        self.replicas = [Replica(name, self.OPTIONS) for name in REPLICAS[:replicas]]
         self.first = dict.fromkeys(POOLS, 1)
         """Sequence of the first record that each log still has."""
         self.dead: list[Replica] = []
@@ -91,7 +91,7 @@ class Replicas(Truth):
         """A replica dies, and another begins from what the bus holds."""
         at = random.randrange(len(self.replicas))
         self.dead = [*self.dead[-1:], self.replicas[at]]
-        self.replicas[at] = fresh = Replica(self.replicas[at].name, self.RULES)
+        self.replicas[at] = fresh = Replica(self.replicas[at].name, self.OPTIONS)
         for sequence in self.stored():
             more = sequence < len(self.facts)
             self.hand(fresh, FactSeen(sequence, self.facts[sequence - 1], more=more))

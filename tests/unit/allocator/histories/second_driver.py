@@ -25,7 +25,7 @@ class SecondDriverCluster(Cluster):
     halves, which draw on the same counter; pods may want something of both drivers.
     """
 
-    RULES = dataclasses.replace(Cluster.RULES, drivers=(names.DRIVER, NVIDIA))
+    OPTIONS = dataclasses.replace(Cluster.OPTIONS, drivers=(names.DRIVER, NVIDIA))
 
     def configure(self) -> None:
         """See ``Cluster.configure``."""

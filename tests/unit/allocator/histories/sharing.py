@@ -25,7 +25,7 @@ class Sharing(Cluster):
     def subscribe(self, random: Random) -> None:
         """A replica attends other pools than before."""
         replica = random.choice(self.replicas)
-        name = replica.state.rules.writer
+        name = replica.state.options.writer
         pools: tuple[str, ...] | None = random.choice(
             [("a",), ("a",), ("b",), ("b",), ("a", "b"), None]
         )
@@ -43,7 +43,7 @@ class Sharing(Cluster):
     def read_earlier(self, random: Random) -> None:
         """A replica reads some more of what there was, as the stream has it by now."""
         replica = random.choice(self.replicas)
-        readings = self.earlier.get(replica.state.rules.writer, [])
+        readings = self.earlier.get(replica.state.options.writer, [])
         if not readings:
             return
         pools, at = readings.pop(0)

@@ -25,7 +25,7 @@ from dray.api.pods import Node
 from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.devices_in_use import devices_in_use
-from dray_allocator.devices.versions import rules_for
+from dray_allocator.devices.versions import scheduler_version
 
 CLASS = "any"
 
@@ -66,10 +66,10 @@ class Cluster:
 
     def allocate(self, *claims, most=100_000):
         """The results of ``claims``, or None where they don't fit."""
-        rules = rules_for(self.version, self.features)
-        usage = devices_in_use(self.holdings, rules)
+        scheduler = scheduler_version(self.version, self.features)
+        usage = devices_in_use(self.holdings, scheduler)
         problem = Problem(self.node, self.slices, self.classes, usage, claims)
-        return allocate(problem, rules, budget=SearchBudget(most))
+        return allocate(problem, scheduler, budget=SearchBudget(most))
 
     def fit(self, *claims):
         """Which device each request got, per claim, or None where they don't fit."""
@@ -80,8 +80,8 @@ class Cluster:
 
     def on(self, version, *, without=""):
         """The same cluster on another version, or with a gate off."""
-        rules = rules_for(version)
-        return replace(self, version=version, features=sorted(rules.features - {without}))
+        scheduler = scheduler_version(version)
+        return replace(self, version=version, features=sorted(scheduler.features - {without}))
 
     @staticmethod
     def device(name, *, shared=False, **fields):

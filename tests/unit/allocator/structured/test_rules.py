@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dray.api.errors import InvalidInputError
-from dray_allocator.devices.versions import KNOWN, SchedulerVersion, rules_for
+from dray_allocator.devices.versions import KNOWN, SchedulerVersion, scheduler_version
 
 PAGE = Path(__file__).parents[4] / "docs" / "kubernetes-differences.md"
 FEATURES = {
@@ -39,33 +39,33 @@ def test_every_named_difference_is_documented_and_the_other_way_round():
     ],
 )
 def test_gates_that_are_not_named_are_as_the_version_has_them(version, on):
-    rules = rules_for(version)
-    assert {name for name in FEATURES if getattr(rules, name)} == on
+    scheduler = scheduler_version(version)
+    assert {name for name in FEATURES if getattr(scheduler, name)} == on
 
 
 def test_binding_conditions_need_both_gates():
     both = ["DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"]
-    assert rules_for("1.36", both).device_binding
-    assert rules_for("1.36", ["+".join(both)]).device_binding
-    assert not any(rules_for("1.36", [gate]).device_binding for gate in both)
+    assert scheduler_version("1.36", both).device_binding
+    assert scheduler_version("1.36", ["+".join(both)]).device_binding
+    assert not any(scheduler_version("1.36", [gate]).device_binding for gate in both)
 
 
 def test_a_version_that_is_not_known_is_taken_for_the_nearest():
-    assert rules_for("1.20").minor == 34
-    assert rules_for("v1.99.1").minor == 37
+    assert scheduler_version("1.20").minor == 34
+    assert scheduler_version("v1.99.1").minor == 37
     with pytest.raises(InvalidInputError, match="is not a version of Kubernetes"):
-        rules_for("latest")
+        scheduler_version("latest")
 
 
 @pytest.mark.parametrize("name", ["DRADerivedAttributes", "draadminaccess", ""])
 def test_a_feature_that_dray_does_not_decide_by_is_refused(name):
     with pytest.raises(InvalidInputError, match="does not affect what dray decides"):
-        rules_for("1.37", [*KNOWN, name])
+        scheduler_version("1.37", [*KNOWN, name])
 
 
 def test_sharing_and_binding_bring_another_allocator():
-    assert rules_for("1.36", ["DRAAdminAccess", "DRADeviceTaints"]).is_simple
-    assert not rules_for("1.36").is_simple
+    assert scheduler_version("1.36", ["DRAAdminAccess", "DRADeviceTaints"]).is_simple
+    assert not scheduler_version("1.36").is_simple
     # There a gate that changes nothing else does.
-    assert not rules_for("1.34").is_simple
-    assert rules_for("1.35").is_simple
+    assert not scheduler_version("1.34").is_simple
+    assert scheduler_version("1.35").is_simple

@@ -20,7 +20,7 @@ from dray.api.pods import Node
 from dray.api.quantities import parse_quantity
 from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.devices_in_use import DevicesInUse
-from dray_allocator.devices.versions import rules_for
+from dray_allocator.devices.versions import scheduler_version
 
 HERE = Node("here", "uid-here")
 ANY = [DeviceClass("any")]
@@ -86,7 +86,7 @@ def published(problem):
 @settings(max_examples=100, deadline=None)
 @given(problems())
 def test_what_is_allocated_is_there(problem):
-    found = allocate(problem, rules_for("1.37"))
+    found = allocate(problem, scheduler_version("1.37"))
     if found is None:
         return
     known = published(problem)
@@ -106,7 +106,7 @@ def test_what_is_allocated_is_there(problem):
 @settings(max_examples=100, deadline=None)
 @given(problems())
 def test_every_request_gets_its_number_and_constraints_hold(problem):
-    found = allocate(problem, rules_for("1.37"))
+    found = allocate(problem, scheduler_version("1.37"))
     known = published(problem)
     for claim, one in zip(problem.claims, found or [], strict=bool(found)):
         for request in claim.spec.requests:
@@ -125,7 +125,7 @@ def test_every_request_gets_its_number_and_constraints_hold(problem):
 def test_what_fits_is_found(problem):
     """Compared with trying every choice there is."""
     expected = any(is_valid(problem, choice) for choice in choices(problem))
-    assert (allocate(problem, rules_for("1.37")) is not None) == expected
+    assert (allocate(problem, scheduler_version("1.37")) is not None) == expected
 
 
 def choices(problem):
@@ -162,5 +162,5 @@ def is_valid(problem, choice):
 @settings(max_examples=40, deadline=None)
 @given(problems(), st.sampled_from(["1.34", "1.35", "1.36", "1.37"]))
 def test_the_same_question_has_the_same_answer(problem, version):
-    rules = rules_for(version, rules_for("1.36").features)
-    assert allocate(problem, rules) == allocate(problem, rules)
+    scheduler = scheduler_version(version, scheduler_version("1.36").features)
+    assert allocate(problem, scheduler) == allocate(problem, scheduler)
