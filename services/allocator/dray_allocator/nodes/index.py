@@ -56,7 +56,7 @@ class NodeIndex:
         self.plan = plan
         self.table = table
         self.score = score
-        self._keys = Keys()
+        self._keys = Keys(table.height)
         self._best: tuple[int, int] | None = None
         """The lowest key and its row, or None if they must be computed."""
         self._position = -1
@@ -64,7 +64,7 @@ class NodeIndex:
         self._scored_at = score.version
         self._by_load = score if isinstance(score, LoadScore) else None
         """The score, if it does not depend on which cards fit."""
-        self._unchecked_at, self._unchecked = flags(BLOCK)
+        self._unchecked_at, self._unchecked = flags(len(self._keys.at))
         """By row, whether its key assumes that the pod fits."""
         self._fitting: tuple[int, list[int]] = (-1, [])
         """The row that was evaluated last, and its cards that fit the last request of the plan."""
@@ -334,13 +334,14 @@ class Keys:
     """One key per row, initially ``NONE``, with a fast minimum: first within the changed blocks,
     then over all blocks."""
 
-    def __init__(self) -> None:
-        self.at, self.all = _nones(1)
+    def __init__(self, height: int = 1) -> None:
+        blocks = max(1, -(-height // BLOCK))
+        self.at, self.all = _nones(blocks)
         """Two views of the same memory, for one row and for many. A caller that writes to ``all``
         calls ``written`` or ``all_written``."""
-        self._least, self._first = [NONE], [0]
+        self._least, self._first = [NONE] * blocks, [0] * blocks
         """The lowest key of every block, and its row."""
-        self._stale_at, self._stale = flags(1)
+        self._stale_at, self._stale = flags(blocks)
         """Blocks whose lowest key may have changed."""
 
     def grow(self, height: int) -> None:

@@ -67,9 +67,9 @@ class CardNeed:
     def update(self, table: NodeTable, selectors: SelectorCache) -> None:
         """Evaluate the new kinds."""
         seen, now = len(self.matching), table.card_kinds.count
-        self.matching = np.append(self.matching, np.zeros(now - seen, np.bool_))
+        self.matching = np.concatenate((self.matching, np.zeros(now - seen, np.bool_)))
         for column, amounts in self.amounts.items():
-            self.amounts[column] = np.append(amounts, np.full(now - seen, _NOTHING_NEEDED))
+            self.amounts[column] = np.concatenate((amounts, np.full(now - seen, _NOTHING_NEEDED)))
         for kind in range(seen, now):
             self._evaluate(table, kind, table.card_kinds.example(kind), selectors)
         self.matches_all, self.matching_at = bool(self.matching.all()), self.matching.tolist()
@@ -77,9 +77,10 @@ class CardNeed:
 
     def _check(self, column: int, amounts: Amounts) -> Check:
         taken = amounts[self.matching]
-        least = float(taken.min())
-        is_one = bool((taken == least).all())
-        return Check(column, None if is_one else amounts, least if is_one else 0.0, least)
+        first = taken.item(0)
+        if len(taken) == 1 or (taken == first).all():
+            return Check(column, None, first, first)
+        return Check(column, amounts, 0.0, float(taken.min()))
 
     def _evaluate(self, table: NodeTable, kind: int, card: Card, selectors: SelectorCache) -> None:
         self.demands.append(None)
@@ -161,7 +162,7 @@ class FilterPlan:
         found = [
             fits(self._decided, with_free_slot(one), NOTHING, alone=self.alone) for one in examples
         ]
-        self.may_run = np.append(self.may_run, np.array(found, np.bool_))
+        self.may_run = np.concatenate((self.may_run, np.array(found, np.bool_)))
         self.may_run_at = self.may_run.tolist()
         self.known = now
         return is_renumbered

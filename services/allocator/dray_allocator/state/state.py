@@ -192,8 +192,9 @@ class AllocatorState:
 
     def busy(self) -> Iterator[SchedulingDomain]:
         """Domains in which a step may do something, and some others."""
-        known = (self.domains.get(name) for name in self.busy_domains)
-        return (domain for domain in known if domain is not None)
+        for name in self.busy_domains:
+            if (domain := self.domains.get(name)) is not None:
+                yield domain
 
     def ready_after(
         self, place: int, most: int, *, goes_on: bool, last: int | None = None
