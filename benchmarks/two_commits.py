@@ -1,9 +1,9 @@
 """The allocator's rows at two commits: ``python -m benchmarks.two_commits --base COMMIT``.
 
-``benchmarks.allocator`` runs in turns in the working tree and in a tree of the other commit, each
-time the other one first. Printed are the medians of the runs, in microseconds of CPU time, how many
-times as fast this tree is, and the same divided by that of the row ``yard``: how much other work the
-machine did. What `benchmarks.allocator` measures (``--gpus``, ``--shapes``) is given after ``--``.
+``benchmarks.allocator`` runs in this tree and in a tree of the other commit, in turns. It prints
+the medians of the runs, in microseconds of CPU time, how many times as fast this tree is, and the
+same divided by that of the row ``yard``, which tells how much other work the machine did. What
+``benchmarks.allocator`` measures (``--gpus``, ``--shapes``) is given after ``--``.
 """
 
 import json

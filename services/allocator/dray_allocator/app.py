@@ -14,7 +14,7 @@ from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
 from dray.telemetry import spans
 from dray_allocator.core.dump import answer_to
-from dray_allocator.placement.kept_scores import kept_scores
+from dray_allocator.placement.scores import reply_with_scores
 from dray_allocator.service.replica import Replica
 from dray_allocator.service.telemetry import AllocatorMetrics
 from dray_allocator.settings import AllocatorSettings
@@ -58,7 +58,7 @@ async def run(settings: AllocatorSettings) -> None:
         return answer_to(state, request.payload)
 
     async def scores(request: Request) -> bytes | None:
-        return kept_scores(state, request.payload)
+        return reply_with_scores(state, request.payload)
 
     async def answers() -> None:
         # Each replica has its own queue, so that all get the request; the one that knows answers.

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 
 from dray.messages.rpc import Scores, ScoresReply
-from dray_allocator.placement.kept_scores import kept_scores
+from dray_allocator.placement.scores import reply_with_scores
 from dray_allocator.state.kept_scores import KEPT, MOST_BYTES, PER_TICK, KeptScores
 
 
 def reply_about(world: Any, uid: str) -> ScoresReply | None:
     """What the replica answers about a pod."""
-    answer = kept_scores(world.state, msgspec.json.encode(Scores(pod_uid=uid)))
+    answer = reply_with_scores(world.state, msgspec.json.encode(Scores(pod_uid=uid)))
     return None if answer is None else msgspec.json.decode(answer, type=ScoresReply)
 
 
@@ -36,7 +36,7 @@ def test_a_pod_of_another_replica_is_left_to_it(world: Any) -> None:
 
 
 def test_a_question_that_can_not_be_read_is_answered_with_an_error(world: Any) -> None:
-    answer = kept_scores(world.state, b"{")
+    answer = reply_with_scores(world.state, b"{")
 
     assert answer is not None
     assert "can't be read" in msgspec.json.decode(answer, type=ScoresReply).error

@@ -16,10 +16,10 @@ from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement.choice import Pause
 from dray_allocator.placement.class_search import STEP_LOOKS
 from dray_allocator.placement.holds import changed_group_holds, claimant, ended_node_hold, is_own
-from dray_allocator.placement.kept_scores import keep_scores
 from dray_allocator.placement.learned_policy import is_due, observe, relearn
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import may_fit, schedule_pod
+from dray_allocator.placement.scores import keep_scores
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.scheduling_queue import NO_HINT, QueueKey
 from dray_allocator.state.state import AllocatorState

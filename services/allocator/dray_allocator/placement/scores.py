@@ -1,8 +1,13 @@
-"""The scores of nodes for a pod, and what they are made of: for people. No decision reads this."""
+"""The scores of nodes for a pod, and what they are made of: for people. No decision reads this.
+
+Those of a decision are kept for ``dray explain --scores``. Pure.
+"""
 
 from typing import Final
 
-from dray.messages.rpc import PodScores, ScoredNode
+import msgspec
+
+from dray.messages.rpc import PodScores, ScoredNode, Scores, ScoresReply
 from dray_allocator.devices.usage import FULL
 from dray_allocator.nodes.ratings import LoadScore, NodeScore
 from dray_allocator.nodes.table import NodeTable
@@ -11,6 +16,7 @@ from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.topology import concerns
 from dray_allocator.scoring.weighted import WeightedScore
 from dray_allocator.state.domain import SchedulingDomain
+from dray_allocator.state.kept_scores import MOST_BYTES
 from dray_allocator.state.state import AllocatorState
 
 BEST: Final = 5
@@ -41,6 +47,39 @@ def scores_of(
         of_nodes=len(table.rows),
         first=_first(wanted),
     )
+
+
+def keep_scores(
+    state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, node: str
+) -> None:
+    """Keep the scores by which ``node`` was chosen, before the decision is assumed."""
+    if not state.kept_scores.is_due(state.ticks):
+        return
+    scores = scores_of(state, domain, wanted)
+    if scores is not None:
+        uid, now_unix_s = wanted.pod.uid, state.facts.now_unix_s
+        reply = ScoresReply(
+            instance=state.options.writer, node=node, decided_unix_s=now_unix_s, scores=scores
+        )
+        state.kept_scores.keep(uid, _encoded(reply, scores))
+
+
+def reply_with_scores(state: AllocatorState, request: bytes) -> bytes | None:
+    """The encoded ScoresReply to encoded Scores; None if this replica has none of the pod."""
+    try:
+        asked = msgspec.json.decode(request, type=Scores)
+    except msgspec.MsgspecError as error:
+        return msgspec.json.encode(ScoresReply(error=f"the request can't be read: {error}"))
+    return state.kept_scores.of(asked.pod_uid)
+
+
+def _encoded(reply: ScoresReply, scores: PodScores) -> bytes:
+    """With as many of the best nodes as fit into ``MOST_BYTES``."""
+    made = msgspec.json.encode(reply)
+    while len(made) > MOST_BYTES and scores.nodes:
+        scores = msgspec.structs.replace(scores, nodes=scores.nodes[:-1])
+        made = msgspec.json.encode(msgspec.structs.replace(reply, scores=scores))
+    return made
 
 
 def _policy(score: NodeScore) -> str:
