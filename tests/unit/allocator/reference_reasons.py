@@ -43,7 +43,8 @@ class Plain:
             total = len(self.cards) + unhealthy
             found[Reason("in-use", "unhealthy", unhealthy, total)] = None
         reason_text = {
-            ask.request.name: [*self._clauses(ask), *self._free(ask)] for ask in self.want.asks
+            ask.request.name: [*self._clauses(ask), *self._free(ask)]
+            for ask in self.want.pattern.asks
         }
         for reason in (one for some in reason_text.values() for one in some):
             about = [name for name, some in reason_text.items() if reason in some]
@@ -149,7 +150,7 @@ class Plain:
         where: dict = {}
         for name in self.nodes:
             node, held = state.facts.nodes[name].node, state.assumed_pods.on(name)
-            failing = list(failures(want.pod.needs, node, held, alone=want.alone))
+            failing = list(failures(want.pod.needs, node, held, alone=want.pattern.alone))
             for what in failing:
                 left, has = free_amount(what, node, held)
                 rank = (-left, len(failing), tie(node.uid))
@@ -160,13 +161,13 @@ class Plain:
         ]
 
     def _together(self) -> list[Reason]:
-        count = sum(ask.request.count for ask in self.want.asks)
-        constraints = [one for ask in self.want.asks for one in ask.constraints]
+        count = sum(ask.request.count for ask in self.want.pattern.asks)
+        constraints = [one for ask in self.want.pattern.asks for one in ask.constraints]
         if count <= 1 and not constraints:
             return []
         enough = 0
         for node in candidates(self.state, self.state.domains["pool"], self.want):
-            search = Reference(self.state, self.want.asks, lambda *_: ((), 0, 0))
+            search = Reference(self.state, self.want.pattern.asks, lambda *_: ((), 0, 0))
             enough += search.shares(node) is not None
         failed, total = len(self.nodes) - enough, len(self.nodes)
         fewer = "no matching device" if count == 1 else f"fewer than {count} matching devices"

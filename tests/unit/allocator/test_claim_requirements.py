@@ -26,8 +26,8 @@ def waiting(make_world):
 def test_pods_that_ask_for_the_same_share_all_but_whose_it_is(make_world):
     world = waiting(make_world)
     one, other = requirements_of(world, "a"), requirements_of(world, "b")
-    assert one.signature is other.signature
-    assert one.asks is other.asks
+    assert one.pattern.signature is other.pattern.signature
+    assert one.pattern.asks is other.pattern.asks
     assert [one.pod.uid, other.pod.uid] == ["a", "b"]
     assert one.claims[0].uid != other.claims[0].uid
 
@@ -37,8 +37,8 @@ def test_needs_that_differ_in_more_than_amounts_have_signatures_of_their_own(mak
     plain = requirements_of(world, "a", needs=PodNeeds(cpu_milli=5))
     picky = requirements_of(world, "b", needs=PodNeeds(cpu_milli=5, node_selector={"zone": "a"}))
     again = requirements_of(world, "c", needs=PodNeeds(cpu_milli=5))
-    assert plain.signature == again.signature != picky.signature
-    assert plain.devices_signature == picky.devices_signature
+    assert plain.pattern.signature == again.pattern.signature != picky.pattern.signature
+    assert plain.pattern.devices_signature == picky.pattern.devices_signature
 
 
 def test_a_policy_that_changes_changes_where_pods_like_before_are_placed(make_world):
@@ -49,8 +49,8 @@ def test_a_policy_that_changes_changes_where_pods_like_before_are_placed(make_wo
     world.see(PolicyObserved(revision=world.next(), policy=spread))
     world.see(PoolObserved(revision=world.next(), pool=pool))
     after = requirements_of(world, "b")
-    assert before.placement != after.placement == placement_of(names.LOW_LOAD_FIRST)
-    assert after.scoring == scoring_of(after.placement)
+    assert before.pattern.placement != after.pattern.placement == placement_of(names.LOW_LOAD_FIRST)
+    assert after.pattern.scoring == scoring_of(after.pattern.placement)
 
 
 def test_equal_requests_of_two_claims_are_distinguished(make_world):
@@ -69,10 +69,10 @@ def test_equal_requests_of_two_claims_are_distinguished(make_world):
 
 def test_a_class_that_changes_changes_what_a_claim_asks_for(make_world):
     world = waiting(make_world)
-    assert FALSE not in requirements_of(world, "a").asks[0].selectors
+    assert FALSE not in requirements_of(world, "a").pattern.asks[0].selectors
     named = DeviceClass(names.DEVICE_CLASS, selectors=(FALSE,))
     world.see(DeviceClassObserved(revision=world.next(), device_class=named))
-    assert FALSE in requirements_of(world, "b").asks[0].selectors
+    assert FALSE in requirements_of(world, "b").pattern.asks[0].selectors
     world.see(DeviceClassObserved(revision=world.next(), device_class=named, deleted=True))
     refused = requirements_of(world, "c")
     assert not isinstance(refused, PodRequest)
@@ -85,6 +85,6 @@ def test_what_a_claim_says_in_its_configuration_is_its_own(make_world):
     limits = {"kind": names.LIMITS_KIND, names.PREFER_FIELD: "tflops desc"}
     choosy = replace(spec, config=(OpaqueConfig(names.DRIVER, limits),))
     plain, prefers = requirements_of(world, "a", spec), requirements_of(world, "b", choosy)
-    assert plain.devices_signature == prefers.devices_signature
-    assert not plain.prefers
-    assert prefers.prefers
+    assert plain.pattern.devices_signature == prefers.pattern.devices_signature
+    assert not plain.pattern.prefers
+    assert prefers.pattern.prefers

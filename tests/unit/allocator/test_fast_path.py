@@ -115,11 +115,11 @@ class FullSearch:
     def answer(self) -> Answer | None:
         """The best of all nodes."""
         found = sorted(self._nodes(), key=lambda one: one[0])
-        if self.want.prefers:
+        if self.want.pattern.prefers:
             return min(found, key=lambda one: (one[1], one[2].level, *one[0]), default=(None,) * 3)[
                 2
             ]
-        if not concerns(self.want.asks, self.want.placement.topology):
+        if not concerns(self.want.pattern.asks, self.want.pattern.placement.topology):
             return found[0][2] if found else None
         best = None
         for _, _, one in found[: CONNECTED_NODES if self.index.table.linked else 1]:
@@ -135,7 +135,10 @@ class FullSearch:
         for name in state.facts.served_nodes("pool"):
             node, row = state.facts.nodes[name].node, table.rows[name]
             if not fits(
-                self.want.pod.needs, node, state.assumed_pods.on(name), alone=self.want.alone
+                self.want.pod.needs,
+                node,
+                state.assumed_pods.on(name),
+                alone=self.want.pattern.alone,
             ):
                 continue
             found = self._on(name, row)
@@ -183,7 +186,7 @@ class FullSearch:
             for one in plan.alternatives
         }
         rank = self.index.score.rank(self.index.table, row)
-        asks = dict(zip(map(id, plan.alternatives), self.want.asks, strict=True))
+        asks = dict(zip(map(id, plan.alternatives), self.want.pattern.asks, strict=True))
 
         def rate(alternative, candidate):
             ask, card = asks[id(alternative)], state.published.cards.get(candidate.id)
@@ -191,8 +194,8 @@ class FullSearch:
 
         budget = SearchBudget(100 * MAX_TRIES_PER_NODE)
         search = OrderedSearch(plan, rules, budget, usage, demand_of, rate)
-        topology = self.want.placement.topology
-        connects = concerns(self.want.asks, topology)
+        topology = self.want.pattern.placement.topology
+        connects = concerns(self.want.pattern.asks, topology)
         if topology != HARD and not has_link_attributes(state.published.of(name).cards):
             connects = False
         found = search.best(search.in_order(fitting), connects=connects, must=topology == HARD)
@@ -210,6 +213,11 @@ class FullSearch:
             for one in found.taken
         ]
         return worth, Answer(name, devices, found.level)
+
+
+def _in_full(want: PodRequest) -> PodRequest:
+    """The same, for the search of all devices."""
+    return replace(want, pattern=replace(want.pattern, in_full=True))
 
 
 def chosen(state: Any, want: PodRequest) -> Answer | None:
@@ -317,8 +325,8 @@ def test_the_fast_path_decides_what_the_full_search_decides(
         if isinstance(want, PodRequest):
             expected = FullSearch(state, want).answer()
             assert chosen(state, want) == expected
-            if want.placement.topology != HARD:
-                in_full = NodeSearch(state, domain, replace(want, in_full=True)).choice()
+            if want.pattern.placement.topology != HARD:
+                in_full = NodeSearch(state, domain, _in_full(want)).choice()
                 assert (in_full is None) == (expected is None)
         world.serve()
     assert not world.oversold()

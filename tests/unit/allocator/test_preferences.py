@@ -92,7 +92,7 @@ def fill(world, random: Random) -> None:
 
 def best_of_all(state, want, mode: str):
     """The node and the devices that a search of every node finds best."""
-    fills, topology = mode == "CompactFirst", want.placement.topology
+    fills, topology = mode == "CompactFirst", want.pattern.placement.topology
 
     def rate(ask, card):
         load = load_of(card.shape.totals, state.device_usage.of(card.id))
@@ -105,8 +105,8 @@ def best_of_all(state, want, mode: str):
         if not fits(want.pod.needs, node, state.assumed_pods.on(name)):
             continue
         cards = state.published.of(name).cards
-        search, level = Reference(state, want.asks, rate), NOT_CONNECTED
-        if concerns(want.asks, topology):
+        search, level = Reference(state, want.pattern.asks, rate), NOT_CONNECTED
+        if concerns(want.pattern.asks, topology):
             shares, level = search.connected(name) or (None, level)
         else:
             shares = search.shares(name)

@@ -270,7 +270,7 @@ def allocations_of(wanted: PodRequest, choice: Choice) -> list[Allocation]:
         devices[ask.claim].append(given)
     return [
         Allocation(tuple(given), choice.node, config)
-        for given, config in zip(devices, wanted.configs, strict=True)
+        for given, config in zip(devices, wanted.pattern.configs, strict=True)
     ]
 
 

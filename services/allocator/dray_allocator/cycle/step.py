@@ -185,7 +185,11 @@ class Step:
     def _may_fit(self, signature: bytes, pod: Pod) -> bool:
         """Whether a node may fit the pods of a signature; ``pod`` is one of them."""
         want = wanted(self._state, self._domain.name, pod)
-        if not isinstance(want, PodRequest) or not want.ordinary or want.signature != signature:
+        if (
+            not isinstance(want, PodRequest)
+            or not want.ordinary
+            or want.pattern.signature != signature
+        ):
             return True
         return may_fit(self._state, self._domain, want)
 
@@ -261,14 +265,14 @@ class Step:
             self._wait(pod, want, is_hinted=False)
             return 0
         started_us = state.stopwatch()
-        if want.is_aware and pod.uid not in queue.resumed:
+        if want.pattern.is_aware and pod.uid not in queue.resumed:
             self._learn(want)
         choice = schedule_pod(state, domain, want, self._budget)
         if choice is Pause.UNFINISHED:
             queue.paused[pod.uid] = None
             return 1
         if choice is None:
-            self._add_unschedulable(pod, want.signature if want.ordinary else NO_HINT)
+            self._add_unschedulable(pod, want.pattern.signature if want.ordinary else NO_HINT)
             self._wait(pod, self._reasons(want), is_hinted=want.ordinary)
             return 1
         took_us = state.stopwatch() - started_us
@@ -286,7 +290,7 @@ class Step:
         keep_scores(state, domain, want, choice.node)
         state.assume(domain, decision)
         if queue.unschedulable_pods or queue.stale_reasons:
-            queue.activate_next(want.signature)
+            queue.activate_next(want.pattern.signature)
         return 1
 
     def _put_in_record(self, decision: PodDecision, decision_bytes: int) -> None:
@@ -315,7 +319,7 @@ class Step:
             who, hold = claimant(state, want.pod), domain.current.node_hold
             has_nodes = hold is not None and is_own(hold, who)
             own = (want.pod.namespace, who.group, who.priority, has_nodes)
-        key = (want.signature, *own)
+        key = (want.pattern.signature, *own)
         uses = (state.device_usage.version, state.assumed_pods.version, state.facts.nodes_version)
         at = (*uses, domain.queue.capacity_version)
         known = domain.queue.explained.get(key)

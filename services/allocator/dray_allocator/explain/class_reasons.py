@@ -32,7 +32,7 @@ class ClassReasons:
         self._domain = domain
         self._wanted = wanted
         self._search = NodeSearch(state, domain, wanted)
-        self._must_be_connected = must_be_connected(wanted.asks, wanted.placement)
+        self._must_be_connected = must_be_connected(wanted.pattern.asks, wanted.pattern.placement)
         if not self._must_be_connected:  # Otherwise the node table decides.
             self._search.choice()
         self._nodes = len(state.facts.served_nodes(domain.name))

@@ -37,7 +37,9 @@ def node_reasons(
         if assumed.pods >= FULL_NODE.pods:
             continue  # The reasons say for whom the node is held.
         given = state.facts.given
-        failing = tuple(failures(wanted.pod.needs, node, assumed, alone=wanted.alone, given=given))
+        failing = tuple(
+            failures(wanted.pod.needs, node, assumed, alone=wanted.pattern.alone, given=given)
+        )
         for what in failing:
             counts[what] = counts.get(what, 0) + 1
             left, seen = free_amount(what, node, assumed)

@@ -39,7 +39,7 @@ def _explain_pod(
 def _of_nodes(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> list[Reason]:
     """By the node table, if it reads all that the pod asks for and all that nodes publish."""
     reasons: ClassReasons | TableReasons
-    if wanted.in_full or state.published.beyond_table:
+    if wanted.pattern.in_full or state.published.beyond_table:
         reasons = ClassReasons(state, domain, wanted)
         if reasons.ended_at:
             return reasons.of_error()

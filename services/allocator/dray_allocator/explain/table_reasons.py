@@ -55,7 +55,7 @@ class TableReasons:
         if table.cards:
             cards = CardReasons(self._state, table)
             alike: dict[Hashable, list[DeviceRequirements]] = {}
-            for ask in wanted.asks:
+            for ask in wanted.pattern.asks:
                 alike.setdefault(_same(ask), []).append(ask)
             found += each_once(
                 [
@@ -86,18 +86,23 @@ def _same(ask: DeviceRequirements) -> Hashable:
 def together(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> list[Reason]:
     """On how many nodes the requests don't fit together, if they need several devices or have
     constraints."""
-    count = sum(ask.request.count for ask in wanted.asks)
-    if count <= 1 and not any(ask.constraints for ask in wanted.asks):
+    count = sum(ask.request.count for ask in wanted.pattern.asks)
+    if count <= 1 and not any(ask.constraints for ask in wanted.pattern.asks):
         return []
     domain_nodes = state.facts.served_nodes(domain.name)
     total = len(domain_nodes)
     enough = unsure = 0
     budget, index = SearchBudget(MAX_TRIES_PER_POD), index_of(state, domain, wanted)
-    must = must_be_connected(wanted.asks, wanted.placement)
+    must = must_be_connected(wanted.pattern.asks, wanted.pattern.placement)
     for node in _with_enough(index, candidates(state, domain, wanted)):
         on_node = budget.part(MAX_TRIES_PER_NODE)
         search = DeviceSearch(
-            wanted.asks, wanted.plan, state.device_usage, state.selectors, _equal_rating, on_node
+            wanted.pattern.asks,
+            wanted.pattern.plan,
+            state.device_usage,
+            state.selectors,
+            _equal_rating,
+            on_node,
         )
         is_placed = search.best(state.published.of(node), connects=must, must=must) is not None
         enough += is_placed

@@ -178,8 +178,8 @@ class JointSearch:
 
     def _filter(self, request: PodRequest) -> Callable[[str], bool]:
         """A filter by the node table; all nodes pass if the table can't judge the request."""
-        named = request.named_nodes
-        if request.in_full or not request.ordinary or named is not None:
+        named = request.pattern.named_nodes
+        if request.pattern.in_full or not request.ordinary or named is not None:
             return lambda node: named is None or node in named
         index = index_of(self.state, self.domain, request)
         rows = index.table.rows
@@ -192,7 +192,7 @@ class JointSearch:
             attraction = {node: self._attraction(member.task, node) for node in self._nodes()}
             related = [node for node, value in attraction.items() if value > 0]
             yield from sorted(related, key=lambda node: -attraction[node])
-        if by_load(member.request.placement).node_fills:
+        if by_load(member.request.pattern.placement).node_fills:
             others = (node for node in reversed(self.placed.on_node) if not attraction.get(node))
             yield from islice(others, _NODES_FILLED)
 
@@ -324,7 +324,7 @@ class JointSearch:
         return found.results if found.feasibility.is_feasible else None
 
     def _index(self, request: PodRequest) -> NodeIndex:
-        if request.in_full:
+        if request.pattern.in_full:
             return NodeSearch(self.state, self.domain, request).index
         return index_of(self.state, self.domain, request)
 
@@ -333,7 +333,7 @@ class JointSearch:
         state, fact = self.state, self.state.facts.nodes[node].node
         assumed = state.assumed_pods.on(node)
         for member in members:
-            needs, alone = member.pod.needs, member.request.alone
+            needs, alone = member.pod.needs, member.request.pattern.alone
             if not fits(needs, fact, assumed, alone=alone, given=state.facts.given):
                 return False
             more = AssumedResources(
@@ -347,15 +347,17 @@ class JointSearch:
 
 
 def _on(request: PodRequest, nodes: tuple[str, ...]) -> PodRequest:
-    named = request.named_nodes
+    named = request.pattern.named_nodes
     allowed = nodes if named is None else tuple(node for node in nodes if node in named)
-    return msgspec.structs.replace(request, named_nodes=allowed)
+    pattern = msgspec.structs.replace(request.pattern, named_nodes=allowed)
+    return msgspec.structs.replace(request, pattern=pattern)
 
 
 def _allows(request: PodRequest, node: str) -> bool:
     if node in request.excluded or (request.fixed_node and request.fixed_node != node):
         return False
-    return not request.reach and (request.named_nodes is None or node in request.named_nodes)
+    named = request.pattern.named_nodes
+    return not request.reach and (named is None or node in named)
 
 
 def _claims_of(members: Iterable[Member]) -> Iterator[Claim]:

@@ -42,7 +42,9 @@ class Member:
     @property
     def kind(self) -> bytes:
         """Equal for members that fit the same nodes; empty: like no other."""
-        return self.request.signature if self.request.ordinary and not self.is_sharing else b""
+        return (
+            self.request.pattern.signature if self.request.ordinary and not self.is_sharing else b""
+        )
 
 
 Saved = dict[str, tuple[Member, PodDecision]]

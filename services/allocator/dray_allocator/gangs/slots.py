@@ -51,19 +51,23 @@ def slots_of(
 ) -> SlotCounter | None:
     """The counter of pods like this one, up to date; None if the node table does not decide them
     alone."""
-    if request.in_full or not request.ordinary or request.named_nodes is not None:
+    if request.pattern.in_full or not request.ordinary or request.pattern.named_nodes is not None:
         return None
     if may_use_other_devices(state, request):
         return None
     table, counters = state.tables.of(domain.name), domain.groups.counters
-    known = counters.pop(request.signature, None)
+    known = counters.pop(request.pattern.signature, None)
     if known is None or known.table is not table:
         while len(counters) >= _MOST_COUNTERS:
             del counters[next(iter(counters))]
         plan = filter_plan(
-            table, state.selectors, request.asks, request.pod.needs, alone=request.alone
+            table,
+            state.selectors,
+            request.pattern.asks,
+            request.pod.needs,
+            alone=request.pattern.alone,
         )
         known = SlotCounter(table, plan)
-    counters[request.signature] = known
+    counters[request.pattern.signature] = known
     known.catch_up(state.selectors)
     return known

@@ -144,8 +144,8 @@ class NodeSearch:
         table, they are those with devices outside of it."""
         wanted, beyond_table = self.wanted, self.state.published.nodes_beyond_table()
         is_limited = wanted.fixed_node or wanted.reach or wanted.excluded
-        is_second_search = not wanted.in_full and "" not in beyond_table
-        if not is_limited and not is_second_search and wanted.named_nodes is None:
+        is_second_search = not wanted.pattern.in_full and "" not in beyond_table
+        if not is_limited and not is_second_search and wanted.pattern.named_nodes is None:
             return None
         nodes = candidates(self.state, self.domain, wanted)
         return [node for node in nodes if node in beyond_table] if is_second_search else nodes

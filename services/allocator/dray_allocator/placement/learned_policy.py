@@ -19,7 +19,7 @@ def learned_scoring(state: AllocatorState, domain: SchedulingDomain) -> Scoring 
 def observe(domain: SchedulingDomain, wanted: PodRequest) -> None:
     """Add a new pod to the model."""
     model = _model(domain)
-    model.observe(wanted.signature, wanted.pod.needs.cpu_milli, wanted.asks)
+    model.observe(wanted.pattern.signature, wanted.pod.needs.cpu_milli, wanted.pattern.asks)
 
 
 def is_due(state: AllocatorState, domain: SchedulingDomain) -> bool:

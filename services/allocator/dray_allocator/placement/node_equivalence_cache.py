@@ -138,21 +138,21 @@ def index_of_classes(
     state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, pod: PodClaims
 ) -> tuple[NodeIndex, NodeEquivalenceCache]:
     """The nodes for pods of this signature, as they are now."""
-    scoring = wanted.scoring
+    scoring = wanted.pattern.scoring
 
     def score_of(table: NodeTable, plan: FilterPlan) -> ClassScore:
-        weighed = tuple(CardNeed(ask, (), False) for ask in wanted.weighed)
+        weighed = tuple(CardNeed(ask, (), False) for ask in wanted.pattern.weighed)
         return ClassScore(state, scoring.make(table, replace(plan, cards=weighed)), pod)
 
     index = state.tables.index(
         domain.name,
-        wanted.signature,
+        wanted.pattern.signature,
         scoring=Scoring(
             ("classes", scoring.key, pod.key),
             score_of,
         ),
         plan=lambda table: filter_plan(
-            table, state.selectors, (), wanted.pod.needs, alone=wanted.alone
+            table, state.selectors, (), wanted.pod.needs, alone=wanted.pattern.alone
         ),
         selectors=state.selectors,
     )

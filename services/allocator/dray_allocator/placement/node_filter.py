@@ -14,10 +14,10 @@ def candidates(state: AllocatorState, domain: SchedulingDomain, wanted: PodReque
     facts = state.facts
     if wanted.fixed_node:
         return [wanted.fixed_node] if facts.serves(wanted.fixed_node, domain.name) else []
-    if wanted.named_nodes is None:
+    if wanted.pattern.named_nodes is None:
         nodes = facts.served_nodes(domain.name)
     else:
-        nodes = [node for node in wanted.named_nodes if facts.serves(node, domain.name)]
+        nodes = [node for node in wanted.pattern.named_nodes if facts.serves(node, domain.name)]
     if wanted.reach:
         nodes = [node for node in nodes if is_reached_by(state, wanted, node)]
     return [node for node in nodes if node not in wanted.excluded] if wanted.excluded else nodes
@@ -39,4 +39,4 @@ def passes(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
         state.assumed_pods.on(node),
         state.facts.given,
     )
-    return fits(wanted.pod.needs, fact, assumed, alone=wanted.alone, given=given)
+    return fits(wanted.pod.needs, fact, assumed, alone=wanted.pattern.alone, given=given)

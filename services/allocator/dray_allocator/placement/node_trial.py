@@ -130,7 +130,7 @@ def _rate(
     their load."""
     state, node, preferences = problem.state, problem.node.name, problem.pod.preferences
     rank = problem.score.rank(problem.table, problem.table.rows[node])
-    sign = -1 if by_load(problem.wanted.placement).card_fills else 1
+    sign = -1 if by_load(problem.wanted.pattern.placement).card_fills else 1
 
     def rate(
         claim: int, alternative: Alternative, candidate: Candidate

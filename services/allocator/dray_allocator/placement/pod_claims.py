@@ -74,7 +74,7 @@ class PodClaims:
 
 def pod_claims(state: AllocatorState, wanted: PodRequest) -> PodClaims:
     """The pod's open claims, with the version that decides them."""
-    facts, placement = state.facts, wanted.placement
+    facts, placement = state.facts, wanted.pattern.placement
     version = version_for_pod(
         wanted.pod,
         list_attributes=facts.list_attributes,

@@ -78,9 +78,10 @@ class PodPattern(msgspec.Struct, frozen=True):
     needs: PodNeeds
 
 
-class PodRequest(PodPattern, frozen=True, gc=False):
+class PodRequest(msgspec.Struct, frozen=True, gc=False):
     """Everything to be found for one pod, on one node."""
 
+    pattern: PodPattern
     pod: Pod
     claims: tuple[Claim, ...]
     fixed_node: str
@@ -104,10 +105,10 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[R
         return tuple(_of_others(state, others))
     if state.facts.given_up and (refused := tuple(_given_up(state, claims))):
         return refused
-    common = _patterns(state).of(state.facts, state.published, domain, pod, claims)
-    if common.is_refused:
-        return bounded(_refusals(pod, claims, common))
-    return _request(state, domain, pod, claims, common)
+    pattern = _patterns(state).of(state.facts, state.published, domain, pod, claims)
+    if pattern.is_refused:
+        return bounded(_refusals(pod, claims, pattern))
+    return _request(state, domain, pod, claims, pattern)
 
 
 def without_claims(
@@ -120,8 +121,8 @@ def without_claims(
     if not made:
         return request
     pod, claims = request.pod, tuple(one for one in request.claims if one.uid not in made)
-    common = _patterns(state).of(state.facts, state.published, domain.name, pod, claims)
-    rest = _request(state, domain.name, pod, claims, common)
+    pattern = _patterns(state).of(state.facts, state.published, domain.name, pod, claims)
+    rest = _request(state, domain.name, pod, claims, pattern)
     allocations = [one.allocation for one in made.values()]
     nodes = [rest.fixed_node, *(one.node for one in allocations if one.selector is None)]
     selectors = tuple(one.selector for one in allocations if one.selector is not None)
@@ -135,27 +136,11 @@ def _request(
     domain: str,
     pod: Pod,
     claims: tuple[Claim, ...],
-    common: PodPattern,
+    pattern: PodPattern,
 ) -> PodRequest:
     are_all_open = len(claims) == len(pod.claims)
     return PodRequest(
-        common.asks,
-        common.plan,
-        common.weighed,
-        common.devices_signature,
-        common.signature,
-        common.placement,
-        common.is_aware,
-        common.scoring,
-        common.configs,
-        common.named_nodes,
-        common.in_full,
-        common.alone,
-        common.prefers,
-        common.is_refused,
-        common.refused_topology,
-        common.requirements,
-        common.needs,
+        pattern,
         pod,
         claims,
         "" if are_all_open else _fixed_node(state, pod),
@@ -318,22 +303,22 @@ def _refused_by_pool(state: AllocatorState, domain: str, pod: Pod) -> Reason | N
     return Reason("namespace", what, 0, 0, "pod")
 
 
-def _refusals(pod: Pod, claims: Sequence[Claim], common: PodPattern) -> list[Reason]:
+def _refusals(pod: Pod, claims: Sequence[Claim], pattern: PodPattern) -> list[Reason]:
     reasons = []
-    for claim, one in zip(claims, common.requirements, strict=True):
+    for claim, one in zip(claims, pattern.requirements, strict=True):
         if claim.pool and claim.pool != pod.pool:
             reasons.append(
                 _one("pool", f"claim {claim.name} asks for pool {claim.pool}, pod for {pod.pool}")
             )
         reasons += [
             _one("unsupported", f"claim {claim.name}: {what}")
-            for what in one.faults(common.placement)
+            for what in one.faults(pattern.placement)
         ]
         reasons += [
             _one("unsupported", f"DeviceClass {name} does not exist") for name in one.missing
         ]
-    if common.refused_topology:
-        reasons.append(_one("unsupported", common.refused_topology))
+    if pattern.refused_topology:
+        reasons.append(_one("unsupported", pattern.refused_topology))
     return reasons
 
 

@@ -38,7 +38,7 @@ def schedule_pod(
 def _schedule(
     state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, budget: SearchBudget | None
 ) -> Choice | Pause | None:
-    if not wanted.in_full:
+    if not wanted.pattern.in_full:
         choice = choose(state, domain, wanted)
         if choice is not None or not may_use_other_devices(state, wanted):
             return choice
@@ -55,7 +55,7 @@ def may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest)
 
 
 def _may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> bool:
-    if not wanted.in_full:
+    if not wanted.pattern.in_full:
         if index_of(state, domain, wanted).best() >= 0:
             return True
         if not may_use_other_devices(state, wanted):
@@ -67,5 +67,5 @@ def may_use_other_devices(state: AllocatorState, wanted: PodRequest) -> bool:
     """Whether devices outside the scope of the node table could fit the pod. A pod that requires
     connected devices can't have them."""
     return bool(state.published.beyond_table) and not must_be_connected(
-        wanted.asks, wanted.placement
+        wanted.pattern.asks, wanted.pattern.placement
     )

@@ -31,7 +31,7 @@ def scores_of(
     None where no order of scores exists: the pod's node is fixed or named, or every device that the
     nodes see is searched.
     """
-    if not wanted.ordinary or wanted.named_nodes is not None or wanted.in_full:
+    if not wanted.ordinary or wanted.pattern.named_nodes is not None or wanted.pattern.in_full:
         return None
     index = index_of(state, domain, wanted)
     table, score = index.table, index.score
@@ -100,8 +100,8 @@ def _parts(score: NodeScore, table: NodeTable, row: int, rating: int) -> dict[st
 
 
 def _first(wanted: PodRequest) -> str:
-    if wanted.prefers:
+    if wanted.pattern.prefers:
         return "the GPUs that the pod prefers"
-    if concerns(wanted.asks, wanted.placement.topology):
+    if concerns(wanted.pattern.asks, wanted.pattern.placement.topology):
         return "connected GPUs"
     return ""

@@ -163,7 +163,7 @@ def test_a_pending_pod_is_unschedulable_until_a_node_may_fit(kube: Any) -> None:
     state = kube.world.state
     domain = state.domains["pool"]
     want = wanted(state, "pool", state.facts.pods["p"])
-    assert list(domain.queue.unschedulable_signatures()) == [want.signature]
+    assert list(domain.queue.unschedulable_signatures()) == [want.pattern.signature]
     assert not may_fit(state, domain, want)
 
     kube.node("n004")

@@ -115,7 +115,11 @@ def test_one_by_one_is_as_many_together_and_as_from_nothing(make_world):
         _, want = look(world, uid, tflops, count=count)
         index = index_of(state, domain, want)
         plan = filter_plan(
-            index.table, state.selectors, want.asks, want.pod.needs, alone=want.alone
+            index.table,
+            state.selectors,
+            want.pattern.asks,
+            want.pod.needs,
+            alone=want.pattern.alone,
         )
         fresh = NodeIndex(index.table, plan, domain.node_worths.scoring.make(index.table, plan))
         fresh.catch_up(state.selectors)
@@ -232,6 +236,6 @@ def test_what_is_taken_of_a_card_is_rounded_up_and_by_what_it_takes_most_of(make
     (card,) = cards_of(world)
 
     # 1 of 312 TFLOPS is 3.2 thousandths, 1 of 40 GiB is 25.
-    assert consumed_milli(want.asks[0], card) == 25
+    assert consumed_milli(want.pattern.asks[0], card) == 25
     _, want = look(world, "q", "100")
-    assert consumed_milli(want.asks[0], card) == 321
+    assert consumed_milli(want.pattern.asks[0], card) == 321

@@ -59,7 +59,7 @@ def test_what_pods_asked_for_is_looked_up_among_the_kinds_that_there_are(make_wo
     before.claim(before.a_claim("p", before.ask(selectors=(SMALL,))))
     before.state.domains["pool"].fence = None
     before.see(PodObserved(revision=before.next(), pod=before.a_pod("p")))
-    asks = wanted(before.state, "pool", before.state.facts.pods["p"]).asks
+    asks = wanted(before.state, "pool", before.state.facts.pods["p"]).pattern.asks
     model, fresh = WorkloadModel(None), WorkloadModel(None)
     for one in (model, fresh):
         one.observe(b"p", 10, asks)

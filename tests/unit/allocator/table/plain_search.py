@@ -19,7 +19,7 @@ def shares_on(state, want: PodRequest, node: str, means):
     def rate(_, card):
         return (), sign * card_load_by_hand(state, want, card, means[2]), tie(card.name)
 
-    return Reference(state, want.asks, rate).shares(node)
+    return Reference(state, want.pattern.asks, rate).shares(node)
 
 
 def key_by_hand(state, want: PodRequest, node: str, means) -> tuple[int, int]:
@@ -42,7 +42,7 @@ def node_load_by_hand(state, want: PodRequest, node: str, weights) -> int:
     for name in sorted({*weights} - {"cpu", "memory"}):
         asked = sum(
             ask.request.count * max((taken(ask, card, name) for card in cards), default=0)
-            for ask in want.asks
+            for ask in want.pattern.asks
         )
         used = sum(in_use(state, card, name) for card in cards)
         if asked:
@@ -56,7 +56,7 @@ def card_load_by_hand(state, want: PodRequest, card, weights) -> int:
     parts = [
         (weights[name], in_use(state, card, name), card.shape.totals[name] // 10**6)
         for name in sorted({*weights} - {"cpu", "memory"})
-        if any(taken(ask, card, name) for ask in want.asks)
+        if any(taken(ask, card, name) for ask in want.pattern.asks)
     ]
     return mean(parts, load_of(card.shape.totals, state.device_usage.of(card.id)))
 

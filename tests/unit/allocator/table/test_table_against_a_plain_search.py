@@ -192,7 +192,9 @@ def assert_index_is_as_if_new(world, want: PodRequest, means) -> None:
     state, domain = world.state, world.state.domains["pool"]
     index = index_of(state, domain, want)
     table = index.table
-    plan = filter_plan(table, state.selectors, want.asks, want.pod.needs, alone=want.alone)
+    plan = filter_plan(
+        table, state.selectors, want.pattern.asks, want.pod.needs, alone=want.pattern.alone
+    )
     fresh = NodeIndex(table, plan, _scoring(state, domain, want).make(table, plan))
     fresh.catch_up(state.selectors)
     for node, row in table.rows.items():

@@ -21,13 +21,13 @@ from dray_allocator.state.state import AllocatorState
 
 def choose(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> Choice | None:
     """The best node on which everything fits, or None."""
-    if wanted.fixed_node or wanted.reach or wanted.named_nodes is not None:
+    if wanted.fixed_node or wanted.reach or wanted.pattern.named_nodes is not None:
         scoring = _scoring(state, domain, wanted)
         return best_choice(NamedNodes(state, domain, wanted, scoring))
-    if wanted.prefers:
+    if wanted.pattern.prefers:
         state.tables.of(domain.name).distinguish_cards(QUESTIONS)
     index = index_of(state, domain, wanted)
-    if index.plan.is_single and not wanted.prefers and not wanted.excluded:
+    if index.plan.is_single and not wanted.pattern.prefers and not wanted.excluded:
         return _one_card(state, index, wanted)
     for node in wanted.excluded:
         if node in index.table.rows:
@@ -42,7 +42,7 @@ def _one_card(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Ch
 
     The columns of the table are rounded; the device usage is exact.
     """
-    table, ask, need = index.table, wanted.asks[0], index.plan.cards[0]
+    table, ask, need = index.table, wanted.pattern.asks[0], index.plan.cards[0]
     while (row := index.best()) >= 0:
         node = table.names[row]
         if index.plan.decides_node or passes(state, wanted, node):
@@ -60,10 +60,14 @@ def index_of(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
     """The nodes of the domain, in the order of their scores for pods of this signature."""
     return state.tables.index(
         domain.name,
-        wanted.signature,
+        wanted.pattern.signature,
         scoring=_scoring(state, domain, wanted),
         plan=lambda table: filter_plan(
-            table, state.selectors, wanted.asks, wanted.pod.needs, alone=wanted.alone
+            table,
+            state.selectors,
+            wanted.pattern.asks,
+            wanted.pod.needs,
+            alone=wanted.pattern.alone,
         ),
         selectors=state.selectors,
     )
@@ -71,6 +75,6 @@ def index_of(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
 
 def _scoring(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> Scoring:
     """FragmentationAware scores by the load until it has a workload model."""
-    if not wanted.is_aware:
-        return wanted.scoring
-    return learned_scoring(state, domain) or wanted.scoring
+    if not wanted.pattern.is_aware:
+        return wanted.pattern.scoring
+    return learned_scoring(state, domain) or wanted.pattern.scoring

@@ -44,13 +44,13 @@ class IndexedNodes:
         self._wanted = wanted
         self._budget = SearchBudget(MAX_TRIES_PER_POD)
         self._preferred: dict[int, PreferredNode] = {}
-        self._is_simple = index.plan.is_simple and not wanted.prefers
-        self._connects = concerns(wanted.asks, wanted.placement.topology)
+        self._is_simple = index.plan.is_simple and not wanted.pattern.prefers
+        self._connects = concerns(wanted.pattern.asks, wanted.pattern.placement.topology)
 
     def rows(self) -> Iterator[int]:
         """See ``CandidateNodes``."""
         index, wanted = self._index, self._wanted
-        preferred = in_order(index, wanted.asks) if wanted.prefers else None
+        preferred = in_order(index, wanted.pattern.asks) if wanted.pattern.prefers else None
         return index.in_order() if preferred is None else self._by_preference(preferred)
 
     def _by_preference(self, nodes: Iterator[PreferredNode]) -> Iterator[int]:
@@ -71,7 +71,7 @@ class IndexedNodes:
             return Outcome.UNFIT
         on_node = self._budget.part(MAX_TRIES_PER_NODE if longer else MAX_FIRST_TRIES_BY_TABLE)
         if self._is_simple and not (self._connects and is_searched(self._state, wanted, node)):
-            found = _pick_cards(self._state, index, wanted.asks[0], row)
+            found = _pick_cards(self._state, index, wanted.pattern.asks[0], row)
         else:
             found = _search_cards(self._state, wanted, index.score, index.table, row, on_node)
         if found is not None:
@@ -143,15 +143,15 @@ class NamedNodes:
 
 def compared_nodes(table: NodeTable, wanted: PodRequest) -> int | None:
     """See ``CandidateNodes.compared``."""
-    if wanted.prefers:
+    if wanted.pattern.prefers:
         return None
-    connects = concerns(wanted.asks, wanted.placement.topology)
+    connects = concerns(wanted.pattern.asks, wanted.pattern.placement.topology)
     return CONNECTED_NODES if connects and table.linked else 1
 
 
 def is_searched(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
     """Whether the required or preferred connection of cards needs a search."""
-    return wanted.placement.topology == HARD or state.published.of(node).has_link_attributes
+    return wanted.pattern.placement.topology == HARD or state.published.of(node).has_link_attributes
 
 
 def _pick_cards(
@@ -188,9 +188,11 @@ def _search_cards(
         key = card_key(ask.preference, card.device) if ask.preference else ()
         return key, rank(card), ties[card.index]
 
-    asks, topology = wanted.asks, wanted.placement.topology
+    asks, topology = wanted.pattern.asks, wanted.pattern.placement.topology
     connects = concerns(asks, topology) and is_searched(state, wanted, node)
-    search = DeviceSearch(asks, wanted.plan, state.device_usage, state.selectors, rate, budget)
+    search = DeviceSearch(
+        asks, wanted.pattern.plan, state.device_usage, state.selectors, rate, budget
+    )
     return search.best(state.published.of(node), connects=connects, must=topology == HARD)
 
 
@@ -201,7 +203,7 @@ def _choice(
     considered_devices: int,
     order: tuple[int, str] = (0, ""),
 ) -> Choice:
-    keys = _preference_keys(found.shares) if wanted.prefers else ()
+    keys = _preference_keys(found.shares) if wanted.pattern.prefers else ()
     return Choice(node, found.shares, considered_devices, found.level, (), keys, 0, order)
 
 
@@ -219,8 +221,10 @@ def _score_of(
     )
     return state.tables.score(
         domain.name,
-        b"%d|%d|" % (needs.cpu_milli, needs.memory_bytes) + wanted.devices_signature,
+        b"%d|%d|" % (needs.cpu_milli, needs.memory_bytes) + wanted.pattern.devices_signature,
         scoring=scoring,
-        plan=lambda table: filter_plan(table, state.selectors, wanted.asks, needs, alone=False),
+        plan=lambda table: filter_plan(
+            table, state.selectors, wanted.pattern.asks, needs, alone=False
+        ),
         selectors=state.selectors,
     )
