@@ -13,7 +13,7 @@ from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, GpuUsage
 _MIB: Final = 2**20
 _LABELS: Final = (
     *("gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION"),
-    *("GPU_I_PROFILE", "container", "namespace", "pod"),
+    *("GPU_I_PROFILE", "GPU_I_ID", "container", "namespace", "pod"),
 )
 _NOBODY: Final = (HoldingContainer("", "", ""),)
 _Value = Callable[[Gpu, GpuUsage], float | None]
@@ -97,11 +97,17 @@ class GpuUsageCollector(Collector):
         for gpu in snapshot.gpus:
             number = numbers.get(gpu.parent_uuid or gpu.uuid, "")
             for holder in holders.get(gpu.uuid, _NOBODY):
+                instance = "" if gpu.mig_id is None else str(gpu.mig_id)
                 yield (
                     gpu,
                     (
-                        *(number, gpu.uuid, gpu.pci_bus_id, f"nvidia{number}", gpu.product),
-                        *(self._node, snapshot.driver_version, gpu.mig_profile),
+                        *(number, gpu.uuid, _bus_id(gpu), f"nvidia{number}", gpu.product),
+                        *(self._node, snapshot.driver_version, gpu.mig_profile, instance),
                         *(holder.container, holder.namespace, holder.pod),
                     ),
                 )
+
+
+def _bus_id(gpu: Gpu) -> str:
+    """The PCI address as NVML writes it: ``00000000:3B:00.0``."""
+    return f"0000{gpu.pci_bus_id}".upper() if gpu.pci_bus_id else ""

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 import yaml
 
+from dray.api.enforcement import MPS
 from dray.kube.ports import (
     NODES,
     PODS,
@@ -56,7 +57,7 @@ class MpsDaemons:
             return None
         try:
             template = None
-            if self._template is not None:
+            if state.enforcement.enforcer == MPS and self._template is not None:
                 template = await asyncio.to_thread(_read, self._template)
             owner = replace(state, uid=state.uid or await self._node_uid(state.name))
         except (OSError, ValueError, KubeError) as error:

@@ -183,6 +183,7 @@ class PluginContainers:
                 f"node-agent has no record of {first_id}, which the kubelet gave to a container: "
                 "delete the pod and create it again"
             )
+        # First the record: after a crash another pod with these ids gets another CDI device.
+        self._records.assign(first_id, claim.uid)
         device = {"name": record.cdi_device, "containerEdits": container_edits(claim)}
         self._cdi.write(record.cdi_device, spec_of([device], kind=CONTAINER_KIND))
-        self._records.assign(first_id, claim.uid)

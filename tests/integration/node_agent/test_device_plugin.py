@@ -14,6 +14,7 @@ from dray.api.names import DRA_ENABLED, GPU_IDS, GPU_RESOURCE, GPU_SHARE_RESOURC
 from dray.api.pods import accounting_claim
 from dray.kube.ports import CLAIMS, PODS
 from dray_node_agent.decisions.device_plugin import IDS_PER_GPU
+from dray_node_agent.files.plugin_records import PluginRecords
 from dray_node_agent.kubelet.generated import device_plugin_pb2 as plugin_api
 from dray_node_agent.kubelet.generated import pod_resources_pb2 as pods_api
 from dray_node_agent.kubelet.server import method_handlers, serving
@@ -220,6 +221,28 @@ async def test_containers_that_take_turns_have_one_cdi_device(stand, kubelet, ev
         kubelet.given.clear()
         await decided(stand, "next", await stand.device())
         assert await kubelet.admit("next", GPU_SHARE_RESOURCE, "gpu-share-0") != first
+
+
+async def test_the_name_of_a_cdi_device_is_used_for_one_pod_also_if_the_agent_is_killed(
+    stand, kubelet, eventually, monkeypatch
+):
+    """Container runtimes cache what a name stands for."""
+
+    def killed(*_):
+        raise OSError("killed")
+
+    async with stand.agent():
+        await kubelet.registered(eventually)
+        await decided(stand, "p", await stand.device(0))
+        name = await kubelet.admit("p", GPU_SHARE_RESOURCE, "gpu-share-0")
+        with monkeypatch.context() as patched:
+            patched.setattr(PluginRecords, "assign", killed)
+            assert await kubelet.start(GPU_SHARE_RESOURCE, "gpu-share-0") == "killed"
+        is_written = bool(container_files(stand))
+        kubelet.given.clear()
+        await decided(stand, "next", await stand.device(1))
+        is_used_again = await kubelet.admit("next", GPU_SHARE_RESOURCE, "gpu-share-0") == name
+        assert not (is_written and is_used_again)
 
 
 async def test_a_pod_that_dray_did_not_decide_about_starts_no_container(stand, kubelet, eventually):

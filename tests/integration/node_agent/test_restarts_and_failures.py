@@ -6,7 +6,10 @@ import json
 import pytest
 
 from dray.api.names import DRIVER
+from dray.bus.topology import EVENTS_STREAM
 from dray.kube.ports import CLAIMS, PODS, KubeUnavailableError
+from dray.messages.base import decode, subject_prefix
+from dray.messages.events import ClaimPrepared
 from dray_sandbox.kubelet.claims import ClaimInfo, NotStartedError
 
 
@@ -74,6 +77,23 @@ async def test_prepare_is_idempotent(stand, eventually):
         plugin = await stand.plugin()
         first = await plugin.prepare([held(claim)])
         assert await plugin.prepare([held(claim)]) == first
+        await plugin.close()
+
+
+@pytest.mark.parametrize("name", ["1", "a.b-c.d", ".".join(["x" * 62] * 4)])
+async def test_a_claim_of_any_name_is_prepared_and_told_to_the_bus(stand, eventually, name):
+    async with stand.agent():
+        claim = await stand.make_claim(name, [await stand.device()])
+        plugin = await stand.plugin()
+        await plugin.prepare([held(claim)])
+        uid = claim["metadata"]["uid"]
+        assert stand.cdi_files() == [f"tensor-fusion.ai-gpu_{uid}.json"]
+        subjects = [f"{subject_prefix(ClaimPrepared)}.>"]
+        async for delivered in stand.bus.read(EVENTS_STREAM, subjects=subjects):
+            assert decode(delivered, ClaimPrepared).name == name
+            break
+        await plugin.unprepare([held(claim)])
+        assert stand.cdi_files() == []
         await plugin.close()
 
 

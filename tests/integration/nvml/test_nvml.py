@@ -109,6 +109,7 @@ def test_mig_instances_follow_their_card(machine: Machine, probe: Probe) -> None
     assert small["parent_uuid"] == large["parent_uuid"] == uuid(0)
     assert (small["mig_profile"], large["mig_profile"]) == ("1g.5gb", "3g.20gb")
     assert (small["compute_slices"], large["compute_slices"]) == (1, 3)
+    assert (small["mig_id"], large["mig_id"]) == (7, 2)
     assert small["memory_bytes"] == 4864 * 2**20
     machine.take_back("mig")
     assert len(probe.gpus()) == 2

@@ -271,6 +271,24 @@ async def test_a_full_disk_fails_the_claim_and_the_retry_succeeds(tmp_path, monk
     assert not isinstance(answer, str)
 
 
+async def test_a_checkpoint_that_can_not_be_written_is_named_with_what_to_do(tmp_path, monkeypatch):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    ref = await claim(kube, "c")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "write_atomically", full)
+        (error,) = (await agent.prepare([ref])).values()
+    assert f"{tmp_path}/checkpoint.json can't be written: No space left on device" in error
+    assert "DRAY_NODE__STATE_DIR" in error
+    assert CdiFolder(tmp_path / "cdi").claims() == ()
+    assert devices((await agent.prepare([ref]))[ref.uid]) == [CARD]
+
+
 async def test_a_preparation_waits_for_the_disk_once(tmp_path, monkeypatch):
     """A busy machine takes milliseconds to wake a thread, and again to wake the loop."""
     kube = MemoryKube()

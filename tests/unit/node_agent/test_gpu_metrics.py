@@ -97,6 +97,7 @@ def test_a_gpu_has_a_series_for_each_container_that_holds_it():
     for label in (
         'gpu="0"',
         f'UUID="{UUIDS[0]}"',
+        'pci_bus_id="00000000:01:00.0"',
         'device="nvidia0"',
         'modelName="NVIDIA A100-SXM4-40GB"',
         'Hostname="n1"',
@@ -121,11 +122,17 @@ def test_what_the_driver_does_not_say_has_no_series():
 def test_instances_name_their_card_and_profile():
     card = SNAPSHOT.gpus[1]
     instance = msgspec.structs.replace(
-        card, uuid="MIG-1", parent_uuid=card.uuid, mig_profile="1g.5gb", memory_bytes=5 * 2**30
+        card,
+        uuid="MIG-1",
+        parent_uuid=card.uuid,
+        mig_profile="1g.5gb",
+        mig_id=7,
+        memory_bytes=5 * 2**30,
     )
     split = msgspec.structs.replace(SNAPSHOT, gpus=(*SNAPSHOT.gpus, instance))
     lines = page(split, GpuUsage("MIG-1", memory_used_bytes=2**30))
     (free,) = [line for line in lines if line.startswith("DCGM_FI_DEV_FB_FREE{")]
     assert 'gpu="1"' in free
     assert 'GPU_I_PROFILE="1g.5gb"' in free
+    assert 'GPU_I_ID="7"' in free
     assert free.endswith(" 4096.0")

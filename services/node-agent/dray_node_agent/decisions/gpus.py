@@ -56,6 +56,8 @@ class Gpu(msgspec.Struct, frozen=True):
     """The card of a MIG instance."""
     mig_profile: str = ""
     """The profile of a MIG instance, such as ``1g.5gb``."""
+    mig_id: int | None = None
+    """The driver's number of a MIG instance on its card."""
     compute_slices: int = 0
     """How many of the card's seven slices a MIG instance has."""
     edits: dict[str, Any] = msgspec.field(default_factory=dict)

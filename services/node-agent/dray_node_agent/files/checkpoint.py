@@ -19,6 +19,10 @@ FORMAT = 1
 """Raised only when an older agent could not use what a newer one wrote."""
 
 
+class CheckpointError(OSError):
+    """The file can't be written."""
+
+
 class CheckpointData(msgspec.Struct, frozen=True, kw_only=True):
     """The content under the checksum."""
 
@@ -66,14 +70,22 @@ class CheckpointFile:
         return LoadedCheckpoint(data.claims, data.boot_id)
 
     def save(self, claims: Mapping[str, PreparedClaim]) -> None:
-        """Replace the file; one that can't be read is kept under another name."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self._aside is not None:
-            self._aside.hardlink_to(self.path)
-            self._aside = None
+        """Replace the file; one that can't be read is kept under another name. Raises
+        CheckpointError."""
         data = msgspec.json.encode(CheckpointData(boot_id=self._boot_id, claims=dict(claims)))
         envelope = _Envelope(FORMAT, _checksum(data), msgspec.Raw(data))
-        write_atomically(self.path, msgspec.json.encode(envelope))
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self._aside is not None:
+                self._aside.hardlink_to(self.path)
+                self._aside = None
+            write_atomically(self.path, msgspec.json.encode(envelope))
+        except OSError as error:
+            raise CheckpointError(
+                f"the checkpoint {self.path} can't be written: {error.strerror or error}; no claim "
+                "is prepared or unprepared on this node until it can. Make room on its disk, or "
+                "mount its folder writable (DRAY_NODE__STATE_DIR)"
+            ) from error
 
     def _unused_name(self) -> Path:
         number = 1

@@ -204,6 +204,7 @@ class NvmlGpus:
             memory_bytes=int(part.memorySizeMB) * 2**20,
             parent_uuid=card.uuid,
             mig_profile=_profile(handle, part, card.memory_bytes),
+            mig_id=group,
             compute_slices=int(part.computeInstanceSliceCount),
             device_nodes=(
                 *card.device_nodes,

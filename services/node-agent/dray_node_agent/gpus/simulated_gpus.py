@@ -221,6 +221,7 @@ def _instances(card: Gpu, profile: str) -> Iterator[Gpu]:
             memory_bytes=memory_bytes,
             parent_uuid=card.uuid,
             mig_profile=profile,
+            mig_id=number,
             compute_slices=slices,
             nvlink_domain="",
         )
