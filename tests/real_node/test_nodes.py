@@ -17,6 +17,7 @@ from tests.real_node.cluster import (
     pod_of,
 )
 
+from dray.api.names import DRIVER
 from dray.kube.ports import NODES
 
 pytestmark = REAL_NODE
@@ -108,13 +109,24 @@ async def test_a_pod_that_waits_runs_on_a_node_that_is_added(real_cluster: RealC
 
 
 async def test_kube_scheduler_allocates_in_its_pools(real_cluster: RealCluster) -> None:
+    """By claims, and by a resource that a DeviceClass stands for."""
     pool = {
         "apiVersion": "tensor-fusion.ai/v1",
         "kind": "GPUPool",
         "metadata": {"name": "by-kube-scheduler"},
         "spec": {"owner": "kube-scheduler", "schedulingConfigTemplate": "with-dra"},
     }
-    await real_cluster.kubectl("apply", "-f", "-", stdin=json.dumps(pool))
+    by_name = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "by-name"},
+        "spec": {
+            "extendedResourceName": "example.com/gpu",
+            "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}],
+        },
+    }
+    for one in (pool, by_name):
+        await real_cluster.kubectl("apply", "-f", "-", stdin=json.dumps(one))
     await real_cluster.stack.start_node(node_in("by-kube-scheduler", "sim-4"))
     await real_cluster.submit("theirs", "by-kube-scheduler", gpu_count="2")
     await real_cluster.running("theirs")
@@ -123,6 +135,18 @@ async def test_kube_scheduler_allocates_in_its_pools(real_cluster: RealCluster) 
     seen = await real_cluster.environment("theirs")
     assert len(seen[GPU_VARIABLE].split(",")) == 2
     assert await real_cluster.shell("theirs", "ls /dev/nvidia* | wc -l") == "2"
+
+    limits = {"limits": {"example.com/gpu": "1"}}
+    containers = [{"name": name, "image": "app", "resources": limits} for name in ("a", "b")]
+    metadata, spec = {"name": "extended"}, {"containers": containers}
+    await real_cluster.create({"metadata": metadata, "spec": spec})
+    await real_cluster.running("extended")
+    assert (await real_cluster.pod("extended"))["spec"]["nodeName"] == "sim-4"
+    gpus = [(await real_cluster.environment("extended", one))[GPU_VARIABLE] for one in ("a", "b")]
+    assert all(gpus)
+    assert "," not in "".join(gpus)
+    await real_cluster.delete("extended")
+    await real_cluster.kubectl("delete", "deviceclass/by-name")
 
     await real_cluster.delete("theirs")
     await real_cluster.stack.stop_node("sim-4")

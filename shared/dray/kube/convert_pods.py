@@ -1,7 +1,7 @@
 """Pods and nodes (core/v1) as domain values."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from dray.api.names import (
     ALLOCATION_GATE,
@@ -30,6 +30,9 @@ from dray.kube.convert_metadata import (
 from dray.kube.convert_needs import pod_needs
 from dray.kube.convert_requests import allocatable_of
 from dray.kube.ports import Object
+
+EXTENDED_RESOURCES: Final = "(extended resources)"
+"""Stands for an entry of ``spec.resourceClaims``, whose names have no such characters."""
 
 
 def pod_from(obj: Object) -> Pod:
@@ -92,7 +95,8 @@ def uses_device_plugin(pod: Mapping[str, Any]) -> bool:
 
 def claim_names(pod: Mapping[str, Any]) -> dict[str, str]:
     """The names of a pod's claims by entry of ``spec.resourceClaims``; without those that are not
-    generated yet, or not at all. The claim that accounts for a pod goes by CLAIM_REFERENCE."""
+    generated yet, or not at all. The claim that accounts for a pod goes by CLAIM_REFERENCE, the one
+    that kube-scheduler made for its extended resources by EXTENDED_RESOURCES."""
     made = {
         entry["name"]: entry.get("resourceClaimName") or ""
         for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
@@ -104,16 +108,29 @@ def claim_names(pod: Mapping[str, Any]) -> dict[str, str]:
     }
     if uses_device_plugin(pod):
         names[CLAIM_REFERENCE] = accounting_claim(pod["metadata"]["uid"])
+    if name := _extended_resources(pod).get("resourceClaimName"):
+        names[EXTENDED_RESOURCES] = name
     return names
 
 
-def claim_uses(container: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def claim_uses(pod: Mapping[str, Any], container: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """A container's references to the pod's claims. One that asks the device plugin gets what the
     accounting claim has."""
+    extended = [
+        {"name": EXTENDED_RESOURCES, "request": one["requestName"]}
+        for one in _extended_resources(pod).get("requestMappings") or ()
+        if one["containerName"] == container["name"]
+    ]
     resources = container.get("resources") or {}
     limits = resources.get("limits") or {}
     asks = GPU_RESOURCE in limits or GPU_SHARE_RESOURCE in limits
-    return [*(resources.get("claims") or ()), *([{"name": CLAIM_REFERENCE}] if asks else ())]
+    accounting = [{"name": CLAIM_REFERENCE}] if asks else []
+    return [*(resources.get("claims") or ()), *accounting, *extended]
+
+
+def _extended_resources(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The claim of a pod's resources that a DeviceClass stands for (Kubernetes 1.36)."""
+    return (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
 
 
 def _claims(pod: Mapping[str, Any]) -> tuple[PodClaim, ...]:

@@ -200,6 +200,7 @@ class PodStatusFields(TypedDict, total=False):
     allocatedResources: Texts
     conditions: list[ConditionFields] | None
     containerStatuses: list[ContainerStatusFields] | None
+    extendedResourceClaimStatus: dict[str, Any] | None
     initContainerStatuses: list[ContainerStatusFields] | None
     phase: str
     resourceClaimStatuses: list[PodClaimFields] | None

@@ -138,6 +138,7 @@ _POD: Final = _kind(
         "phase",
         "nominatedNodeName",
         "resourceClaimStatuses",
+        "extendedResourceClaimStatus",
         "resources",
         "allocatedResources",
         conditions=_CONDITIONS,

@@ -63,6 +63,25 @@ def test_a_container_that_names_a_request_sees_its_gpus():
     assert set(both.values()) == {("GPU-a", "GPU-b")}
 
 
+def test_containers_with_extended_resources_see_their_own():
+    """kube-scheduler makes one claim for all of them."""
+    made = pod(x=[], y=["one"])
+    mappings = [
+        {"containerName": name, "resourceName": "example.com/gpu", "requestName": request}
+        for name, request in (("x", "container-0-request-0"), ("y", "container-1-request-0"))
+    ]
+    status = {"resourceClaimName": "p-extended-resources-1", "requestMappings": mappings}
+    made["status"] = {"extendedResourceClaimStatus": status}
+    parts = (part("a", "container-0-request-0"), part("b", "container-1-request-0"))
+    (entry,) = claim_names(made)
+    assert claim_names(made)[entry] == "p-extended-resources-1"
+    assert visible_gpus(made, {"one": [C], entry: parts}) == {
+        "v/gpu=a": ("GPU-a",),
+        "v/gpu=b": ("GPU-c", "GPU-b"),
+        "v/gpu=c": ("GPU-c", "GPU-b"),
+    }
+
+
 def test_a_device_that_no_container_gets_is_left_out():
     assert visible_gpus(pod(x=["one"]), {"one": [A], "unused": [B]}).keys() == {"v/gpu=a"}
 
@@ -81,7 +100,7 @@ def test_in_any_order_a_container_sees_all_of_its_own_gpus_or_none(data):
     made = pod(**{f"c{n}": data.draw(names) for n in range(data.draw(st.integers(1, 4)))})
     named = visible_gpus(made, claims)
     for container in containers_of(made["spec"]):
-        own = container_parts(container, claims)
+        own = container_parts(made, container, claims)
         gpus = tuple(dict.fromkeys(one.gpu for one in own))
         shuffled = data.draw(st.permutations(own))
         assert {named[one.cdi_id] for one in shuffled} <= {gpus, None}

@@ -41,6 +41,6 @@ def gpu_holders(
         }
         for container in containers_of(pod["spec"]):
             holder = HoldingContainer(namespace, metadata["name"], container["name"])
-            for part in container_parts(container, parts):
+            for part in container_parts(pod, container, parts):
                 found.setdefault(part.gpu, set()).add(holder)
     return {uuid: tuple(sorted(holders)) for uuid, holders in found.items()}

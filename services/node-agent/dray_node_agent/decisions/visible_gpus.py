@@ -34,7 +34,9 @@ def visible_gpus(pod: Object, claims: Parts) -> dict[str, tuple[str, ...] | None
     """UUIDs of the GPUs that each CDI device names, by CDI id; None: it can name none. A device
     that no container gets is left out."""
     containers = [
-        parts for spec in containers_of(pod["spec"]) if (parts := container_parts(spec, claims))
+        parts
+        for spec in containers_of(pod["spec"])
+        if (parts := container_parts(pod, spec, claims))
     ]
     sees = [tuple(dict.fromkeys(part.gpu for part in parts)) for parts in containers]
     named: dict[str, tuple[str, ...] | None] = {}
@@ -54,10 +56,10 @@ def visible_gpus(pod: Object, claims: Parts) -> dict[str, tuple[str, ...] | None
     return named
 
 
-def container_parts(container: Object, claims: Parts) -> list[ClaimPart]:
+def container_parts(pod: Object, container: Object, claims: Parts) -> list[ClaimPart]:
     """The CDI devices that a container gets, in the order of the pod's claims."""
     wanted: dict[str, list[str]] = {}
-    for entry in claim_uses(container):
+    for entry in claim_uses(pod, container):
         wanted.setdefault(entry["name"], []).append(entry.get("request") or "")
     return [
         part

@@ -43,7 +43,7 @@ def container_gpus(pod: Object, claims: Sequence[Claim], published: Published) -
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     found = {
         container["name"]: [
-            uuid_of(device.id, published(device.id)) for device in _of(container, held)
+            uuid_of(device.id, published(device.id)) for device in _of(pod, container, held)
         ]
         for container in containers
     }
@@ -56,10 +56,10 @@ def says(pod: Object, text: str) -> bool:
     return bool(annotations.get(CONTAINER_GPU_IDS, "") == text)
 
 
-def _of(container: Object, held: Sequence[AllocatedDevice]) -> list[AllocatedDevice]:
+def _of(pod: Object, container: Object, held: Sequence[AllocatedDevice]) -> list[AllocatedDevice]:
     """What of the claim a container refers to, each card once."""
     found: dict[DeviceId, AllocatedDevice] = {}
-    for use in claim_uses(container):
+    for use in claim_uses(pod, container):
         for device in held if use.get("name") == CLAIM_REFERENCE else ():
             request = use.get("request")
             if not request or request == device.request.split("/", 1)[0]:
