@@ -12,7 +12,7 @@ from dray_allocator.settings import AllocatorSettings
 def main() -> int:
     """Run the allocator; 0 after an orderly end, 1 after a failure, 2 for wrong settings."""
     try:
-        asyncio.run(run(load(AllocatorSettings)))
+        asyncio.run(run(load(AllocatorSettings, sys.argv[1:])))
     except DrayError as error:
         print(f"dray: {error}", file=sys.stderr)
         return 1

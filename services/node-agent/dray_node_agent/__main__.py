@@ -11,7 +11,7 @@ from dray_node_agent.settings import NodeAgentSettings
 
 def main() -> None:
     """Run the node-agent; exit code 1 if it can't start, 2 if its settings are wrong."""
-    settings = load(NodeAgentSettings)
+    settings = load(NodeAgentSettings, sys.argv[1:])
     try:
         asyncio.run(run(settings))
     except DrayError as error:

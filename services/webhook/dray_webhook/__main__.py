@@ -12,7 +12,7 @@ from dray_webhook.settings import WebhookSettings
 def main() -> int:
     """Run the webhook; 0 after an orderly end, 1 after a failure, 2 for wrong settings."""
     try:
-        asyncio.run(run(load(WebhookSettings)))
+        asyncio.run(run(load(WebhookSettings, sys.argv[1:])))
     except DrayError as error:
         print(f"dray: {error}", file=sys.stderr)
         return 1

@@ -1,4 +1,5 @@
-"""Settings: the environment (``DRAY_NATS__URL``) over a TOML file named by ``DRAY_CONFIG``.
+"""Settings: arguments (``--nats.url=…``) over the environment (``DRAY_NATS__URL``) over a TOML file
+named by ``DRAY_CONFIG``.
 
 A service subclasses ``Settings`` and adds its own groups; ``load`` reads them once, at the
 composition root, and stops the process with every wrong setting named.
@@ -8,7 +9,7 @@ import os
 import socket
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
@@ -130,9 +131,10 @@ class Settings(BaseSettings):
 S = TypeVar("S", bound=Settings)
 
 
-def load(cls: type[S]) -> S:
+def load(cls: type[S], arguments: Sequence[str] = ()) -> S:
     """The settings of this process; prints every wrong one by name and exits with 2."""
     try:
+        os.environ |= _variables(cls, arguments)
         _check_config_file()
         settings = cls()
     except ValidationError as error:
@@ -142,6 +144,23 @@ def load(cls: type[S]) -> S:
     for name in (*unknown_variables(cls, os.environ), *_unknown_keys(cls)):
         print(f"dray: {name} is not a setting of this service; is it misspelt?", file=sys.stderr)
     return settings
+
+
+def _variables(cls: type[Settings], arguments: Sequence[str]) -> dict[str, str]:
+    """The variables that arguments stand for. Raises ValueError."""
+    variables = {}
+    for argument in arguments:
+        key, equals, value = argument.removeprefix("--").partition("=")
+        group, _, name = key.partition(".")
+        known = _groups(cls).get(group)
+        exists = name in known if known is not None else group in cls.model_fields and not name
+        if not argument.startswith("--") or not equals or not exists:
+            raise ValueError(
+                f"the argument {argument!r} is not a setting of this service; expected "
+                "--group.name=value, such as --log.level=debug"
+            )
+        variables[PREFIX + key.upper().replace(".", "__")] = value
+    return variables
 
 
 def unknown_variables(cls: type[Settings], environment: Mapping[str, str]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Settings: units, sources, and every wrong one named."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,26 @@ def test_a_file_that_can_not_be_read_is_named(
     with pytest.raises(SystemExit):
         load(Example)
     assert str(path) in capsys.readouterr().err
+
+
+def test_an_argument_comes_before_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"DRAY_WEB__WAIT": "1s", "DRAY_NATS__URL": "nats://a:1"})
+
+    settings = load(Example, ["--web.wait=2s", "--web.names=a,b=c", "--instance=i-1"])
+
+    assert settings.web == Web(wait="2s", names="a,b=c")  # type: ignore[arg-type]
+    assert (settings.instance, settings.nats.url) == ("i-1", "nats://a:1")
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["--verbose", "web.wait=2s", "--web.wait", "--web.pause=2s", "--web=2s", "--wait=1s"],
+)
+def test_an_argument_that_is_no_setting_stops_the_service(
+    argument: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        load(Example, [argument])
+
+    assert stopped.value.code == 2
+    assert f"the argument {argument!r} is not a setting of this service" in capsys.readouterr().err
