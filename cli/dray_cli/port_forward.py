@@ -105,8 +105,9 @@ class PortForward:
         if self._access.tls_server_name:
             options["server_hostname"] = self._access.tls_server_name
         try:
+            options["headers"] = list(self._access.impersonation)
             if authorization := await self._access.authorization():
-                options["headers"] = {"Authorization": authorization}
+                options["headers"].append(("Authorization", authorization))
             async with self._session.ws_connect(self._url, **options) as socket:
                 if socket.protocol != PROTOCOL:
                     raise PortForwardError(

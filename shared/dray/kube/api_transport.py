@@ -233,7 +233,8 @@ class Transport:
         if authorization := await self._authorization():
             headers["Authorization"] = authorization
         url = f"{self._access.url}{path}" + (f"?{urlencode(query)}" if query else "")
-        options: dict[str, Any] = {"headers": headers, "timeout": timeout}
+        sent = [*headers.items(), *self._access.impersonation]
+        options: dict[str, Any] = {"headers": sent, "timeout": timeout}
         if data is not None:
             # In parts: the library warns of more than 1 MiB that it would have to send at once.
             options["data"] = io.BytesIO(data)

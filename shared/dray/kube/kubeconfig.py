@@ -1,9 +1,9 @@
 """Address and credentials of an API server: from kubeconfig files, or a pod's service account.
 
 The files are merged as kubectl merges them (kubernetes.io/docs/concepts/configuration/
-organize-cluster-access-kubeconfig). Credentials are certificates, tokens, passwords and exec
-plugins; the old ``auth-provider`` entries are refused. kubernetes_asyncio reads them too, at the
-price of importing some 900 modules.
+organize-cluster-access-kubeconfig). Credentials are certificates, tokens, passwords, exec plugins
+and the ID token of ``auth-provider: oidc``, which kubectl renews; the providers that kubectl has
+removed are refused. kubernetes_asyncio reads them too, at the price of importing some 900 modules.
 """
 
 import asyncio
@@ -14,11 +14,12 @@ import ssl
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
+from urllib.parse import quote
 
 import msgspec
 import yaml
@@ -31,6 +32,9 @@ _TOKEN_S: Final = 60.0
 """Time after which the service account's token is read again: the kubelet rotates it."""
 _EARLY_S: Final = 30.0
 """A plugin's token is replaced that long before it expires."""
+
+_IN_HEADER_NAMES: Final = "!#$&'*+-.^_`|~"
+"""What stands as it is in a header's name, besides letters and digits."""
 
 Authorization = Callable[[], Awaitable[str]]
 """Gives the value of the header ``Authorization``; empty: none is sent."""
@@ -49,6 +53,8 @@ class ServerAccess:
     """The name in the server's certificate, where it is not that of ``url``."""
     proxy: str = ""
     """URL of the proxy; empty: as the environment says."""
+    impersonation: Sequence[tuple[str, str]] = ()
+    """Headers that name the user to act as."""
 
 
 class KubeconfigCluster(msgspec.Struct, rename="kebab", frozen=True):
@@ -60,6 +66,24 @@ class KubeconfigCluster(msgspec.Struct, rename="kebab", frozen=True):
     insecure_skip_tls_verify: bool = False
     tls_server_name: str = ""
     proxy_url: str = ""
+    extensions: Sequence[dict[str, Any]] | None = None
+
+    def for_plugin(self, authority: bytes) -> dict[str, Any]:
+        """What an exec plugin gets of the cluster, if it asks for it."""
+        configs = [
+            one.get("extension")
+            for one in self.extensions or ()
+            if one.get("name") == "client.authentication.k8s.io/exec"
+        ]
+        fields = {
+            "server": self.server,
+            "tls-server-name": self.tls_server_name,
+            "insecure-skip-tls-verify": self.insecure_skip_tls_verify,
+            "certificate-authority-data": base64.b64encode(authority).decode(),
+            "proxy-url": self.proxy_url,
+            "config": configs[0] if configs else None,
+        }
+        return {name: value for name, value in fields.items() if value}
 
 
 class PluginVariable(msgspec.Struct, frozen=True):
@@ -77,6 +101,8 @@ class ExecPlugin(msgspec.Struct, rename="camel", frozen=True):
     args: Sequence[str] | None = None
     env: Sequence[PluginVariable] | None = None
     install_hint: str = ""
+    interactive_mode: str = ""
+    provide_cluster_info: bool = False
 
 
 class PluginStatus(msgspec.Struct, rename="camel", frozen=True):
@@ -107,7 +133,39 @@ class KubeconfigUser(msgspec.Struct, rename="kebab", frozen=True):
     username: str = ""
     password: str = ""
     exec: ExecPlugin | None = None
-    auth_provider: dict[str, Any] | None = None
+    auth_provider: "AuthProvider | None" = None
+    impersonated_user: str = msgspec.field(default="", name="as")
+    impersonated_uid: str = msgspec.field(default="", name="as-uid")
+    impersonated_groups: Sequence[str] | None = msgspec.field(default=None, name="as-groups")
+    impersonated_extra: Mapping[str, Sequence[str]] | None = msgspec.field(
+        default=None, name="as-user-extra"
+    )
+
+    def impersonation(self) -> list[tuple[str, str]]:
+        """The headers by which the API server acts as somebody else.
+
+        Raises:
+            ValueError: no user is named.
+        """
+        headers = [("Impersonate-Uid", self.impersonated_uid)] if self.impersonated_uid else []
+        headers += [("Impersonate-Group", group) for group in self.impersonated_groups or ()]
+        headers += [
+            (f"Impersonate-Extra-{quote(key, safe=_IN_HEADER_NAMES)}", value)
+            for key, values in (self.impersonated_extra or {}).items()
+            for value in values
+        ]
+        if self.impersonated_user:
+            return [("Impersonate-User", self.impersonated_user), *headers]
+        if headers:
+            raise ValueError("its user has as-uid, as-groups or as-user-extra without as")
+        return []
+
+
+class AuthProvider(msgspec.Struct, frozen=True):
+    """``auth-provider`` of a kubeconfig's user."""
+
+    name: str = ""
+    config: Mapping[str, str] | None = None
 
 
 class KubeconfigContext(msgspec.Struct, frozen=True):
@@ -242,21 +300,27 @@ async def _access(
     server, credentials = cluster.entry, user.entry
     if not server.server:
         raise ValueError("its cluster has no server")
-    if credentials.auth_provider is not None:
-        name = credentials.auth_provider.get("name")
-        raise ValueError(f"auth-provider {name!r} is not supported: use an exec plugin instead")
     url = server.server.rstrip("/")
     certificate = _content(user, credentials.client_certificate_data, "client_certificate")
     key = _content(user, credentials.client_key_data, "client_key")
-    plugin = _Plugin(credentials.exec) if credentials.exec is not None else None
-    if plugin is not None:
+    authority = _content(cluster, server.certificate_authority_data, "certificate_authority")
+    authorization = _authorization(user)
+    if credentials.exec is not None:
+        plugin = _Plugin(credentials.exec, user.folder, server.for_plugin(authority))
+        authorization = plugin.authorization
         status = await plugin.status()
         if status.client_certificate_data:
             certificate = status.client_certificate_data.encode()
             key = status.client_key_data.encode()
-    tls = _tls(cluster, certificate, key) if url.startswith("https:") else None
-    authorization = plugin.authorization if plugin is not None else _authorization(user)
-    return ServerAccess(url, authorization, tls, server.tls_server_name, server.proxy_url)
+    tls = _tls(server, authority, certificate, key) if url.startswith("https:") else None
+    return ServerAccess(
+        url,
+        authorization,
+        tls,
+        server.tls_server_name,
+        server.proxy_url,
+        credentials.impersonation(),
+    )
 
 
 def _content(entry: FromFile[Any], data: str, field: str) -> bytes:
@@ -267,11 +331,11 @@ def _content(entry: FromFile[Any], data: str, field: str) -> bytes:
     return Path(path).read_bytes() if path else b""
 
 
-def _tls(cluster: FromFile[KubeconfigCluster], certificate: bytes, key: bytes) -> ssl.SSLContext:
-    data = cluster.entry.certificate_authority_data
-    authority = _content(cluster, data, "certificate_authority").decode()
-    tls = ssl.create_default_context(cadata=authority or None)
-    if cluster.entry.insecure_skip_tls_verify:
+def _tls(
+    server: KubeconfigCluster, authority: bytes, certificate: bytes, key: bytes
+) -> ssl.SSLContext:
+    tls = ssl.create_default_context(cadata=authority.decode() or None)
+    if server.insecure_skip_tls_verify:
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
     if certificate:
@@ -286,6 +350,8 @@ def _tls(cluster: FromFile[KubeconfigCluster], certificate: bytes, key: bytes) -
 def _authorization(user: FromFile[KubeconfigUser]) -> Authorization:
     """As kubectl: a token, else a token in a file, else name and password, else nothing."""
     credentials = user.entry
+    if credentials.auth_provider is not None:
+        return _id_token(credentials.auth_provider)
     if not credentials.token and credentials.token_file:
         return _TokenFile(user.path(credentials.token_file)).authorization
     value = f"Bearer {credentials.token}" if credentials.token else ""
@@ -297,6 +363,28 @@ def _authorization(user: FromFile[KubeconfigUser]) -> Authorization:
         return value
 
     return constant
+
+
+def _id_token(provider: AuthProvider) -> Authorization:
+    """The ID token that kubectl has stored. Raises ValueError if there is none."""
+    if provider.name != "oidc":
+        raise ValueError(f"auth-provider {provider.name!r} is not supported: use an exec plugin")
+    token = (provider.config or {}).get("id-token", "")
+    _, _, claims = token.rpartition(".")[0].partition(".")
+    try:
+        expires_s = msgspec.json.decode(base64.urlsafe_b64decode(claims + "=="))["exp"]
+    except (ValueError, KeyError, TypeError, msgspec.MsgspecError):
+        raise ValueError("auth-provider 'oidc' has no id-token: log in with kubectl") from None
+
+    async def authorization() -> str:
+        if time.time() >= expires_s:
+            raise ValueError(
+                "the id-token of auth-provider 'oidc' has expired: kubectl renews it, as with "
+                "`kubectl version`"
+            )
+        return f"Bearer {token}"
+
+    return authorization
 
 
 class _TokenFile:
@@ -325,8 +413,11 @@ class _TokenFile:
 class _Plugin:
     """Runs an exec plugin, again once its token has expired."""
 
-    def __init__(self, plugin: ExecPlugin) -> None:
+    def __init__(self, plugin: ExecPlugin, folder: Path, cluster: Mapping[str, Any]) -> None:
         self._plugin = plugin
+        has_path = os.sep in plugin.command
+        self._command = str(folder / plugin.command) if has_path else plugin.command
+        self._cluster = cluster if plugin.provide_cluster_info else None
         self._known: PluginStatus | None = None
         self._expires_s: float | None = None
         """Unix time; None: never."""
@@ -353,31 +444,35 @@ class _Plugin:
 
     async def _run(self) -> PluginStatus:
         plugin = self._plugin
-        info = {
-            "apiVersion": plugin.api_version,
-            "kind": "ExecCredential",
-            "spec": {"interactive": sys.stdin.isatty()},
-        }
+        what = f"the exec plugin {plugin.command!r}"
+        interactive = plugin.interactive_mode != "Never" and sys.stdin.isatty()
+        if plugin.interactive_mode == "Always" and not interactive:
+            raise ValueError(f"{what} asks people, and standard input is no terminal")
+        spec: dict[str, Any] = {"interactive": interactive}
+        if self._cluster is not None:
+            spec["cluster"] = self._cluster
+        info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
         env = {
             **os.environ,
             **{variable.name: variable.value for variable in plugin.env or ()},
             "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode(),
         }
-        what = f"the exec plugin {plugin.command!r}"
         try:
             process = await asyncio.create_subprocess_exec(
-                plugin.command,
+                self._command,
                 *(plugin.args or ()),
                 env=env,
+                stdin=None if interactive else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+                # To people it says where to log in.
+                stderr=None if interactive else asyncio.subprocess.PIPE,
             )
         except OSError as error:
             hint = f" {plugin.install_hint}" if plugin.install_hint else ""
             raise ValueError(f"{what} can't be started: {error}.{hint}") from error
         printed, complaint = await process.communicate()
         if process.returncode:
-            text = complaint.decode(errors="replace").strip()
+            text = (complaint or b"").decode(errors="replace").strip()
             raise ValueError(f"{what} ended with exit code {process.returncode}: {text}")
         try:
             found = msgspec.json.decode(printed, type=ExecCredential)

@@ -5,9 +5,12 @@ import datetime
 import json
 import ssl
 import stat
+import sys
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,7 +88,9 @@ async def test_a_file_that_is_not_a_kubeconfig_is_named(tmp_path: Path, held: by
         ({"clusters": None}, "it has no cluster 'one'"),
         ({"users": []}, "it has no user 'me'"),
         ({"cluster": {}}, "its cluster has no server"),
-        ({"user": {"auth-provider": {"name": "oidc"}}}, "auth-provider 'oidc' is not supported"),
+        ({"user": {"auth-provider": {"name": "gcp"}}}, "auth-provider 'gcp' is not supported"),
+        ({"user": {"auth-provider": {"name": "oidc"}}}, "auth-provider 'oidc' has no id-token"),
+        ({"user": {"token": "t", "as-groups": ["g"]}}, "as-groups or as-user-extra without as"),
         ({"user": {"client-certificate": "gone.pem"}}, r"gone\.pem"),
         ({"user": {"client-certificate-data": "@@@@"}}, "base64"),
     ],
@@ -117,6 +122,51 @@ async def test_credentials_become_a_header(
 
     assert access.url == "https://api.example.org:6443"
     assert await access.authorization() == header
+
+
+def oidc(expires_s: float) -> dict[str, Any]:
+    """The user section that kubectl writes for OpenID Connect."""
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": expires_s}).encode()).decode()
+    config = {"id-token": f"head.{claims.rstrip('=')}.signature", "refresh-token": "r"}
+    return {"auth-provider": {"name": "oidc", "config": config}}
+
+
+async def test_an_id_token_is_used_until_it_expires(tmp_path: Path) -> None:
+    user = oidc(time.time() + 60)
+    access = await server_access(written(tmp_path / "config", user=user))
+    token = user["auth-provider"]["config"]["id-token"]
+    assert await access.authorization() == f"Bearer {token}"
+
+    access = await server_access(written(tmp_path / "config", user=oidc(time.time() - 1)))
+    with pytest.raises(ValueError, match="has expired: kubectl renews it"):
+        await access.authorization()
+
+
+async def test_the_api_server_is_asked_to_act_as_the_user_that_is_named(tmp_path: Path) -> None:
+    asked: list[web.Request] = []
+
+    async def listed(request: web.Request) -> web.Response:
+        asked.append(request)
+        return web.json_response({"metadata": {"resourceVersion": "7"}, "items": []})
+
+    app = web.Application()
+    app.router.add_get("/api/v1/nodes", listed)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    extra = {"example.com/reason": ["audit", "drill"]}
+    other = {"as": "jane", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": extra}
+    cluster = {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}
+    user = {"token": "t", **other}
+    await resource_version(written(tmp_path / "config", cluster=cluster, user=user))
+    await runner.cleanup()
+
+    headers = asked[-1].headers
+    assert headers["Authorization"] == "Bearer t"
+    assert headers.getall("Impersonate-User") == ["jane"]
+    assert headers.getall("Impersonate-Uid") == ["7"]
+    assert headers.getall("Impersonate-Group") == ["a", "b"]
+    assert headers.getall("Impersonate-Extra-example.com%2Freason") == ["audit", "drill"]
 
 
 async def test_of_several_files_the_first_word_counts(
@@ -183,6 +233,62 @@ async def test_a_plugins_lasting_token_is_kept(tmp_path: Path) -> None:
 
     assert await access.authorization() == "Bearer t"
     assert counter.read_text().splitlines() == ["run"]
+
+
+async def test_a_plugin_in_the_kubeconfigs_folder_learns_of_the_cluster(tmp_path: Path) -> None:
+    user = plugin(
+        tmp_path, f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/info\n{credential(token="t")}'
+    )
+    user["exec"] |= {"command": "./plugin", "provideClusterInfo": True}
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"garden": "g"}}
+    authority = make_server_files(tmp_path, ["127.0.0.1"]).authority
+    cluster = {
+        "server": "https://api.example.org:6443",
+        "certificate-authority": authority.name,
+        "extensions": [{"name": "other", "extension": {}}, extension],
+    }
+
+    access = await server_access(written(tmp_path / "config", cluster=cluster, user=user))
+
+    assert await access.authorization() == "Bearer t"
+    info = json.loads((tmp_path / "info").read_text())["spec"]["cluster"]
+    assert base64.b64decode(info.pop("certificate-authority-data")) == authority.read_bytes()
+    assert info == {"server": "https://api.example.org:6443", "config": {"garden": "g"}}
+
+
+@pytest.mark.parametrize(
+    ("mode", "on_terminal", "interactive"),
+    [("Never", True, False), ("IfAvailable", True, True), ("IfAvailable", False, False)],
+)
+async def test_a_plugin_talks_to_people_on_a_terminal_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    mode: str,
+    on_terminal: bool,
+    interactive: bool,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: on_terminal))
+    show = f'echo "open the page" >&2; echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/info'
+    user = plugin(tmp_path, f"{show}\n{credential(token='t')}")
+    user["exec"]["interactiveMode"] = mode
+
+    await server_access(written(tmp_path / "config", user=user))
+
+    spec = json.loads((tmp_path / "info").read_text())["spec"]
+    assert spec == {"interactive": interactive}
+    assert ("open the page" in capfd.readouterr().err) is interactive
+
+
+async def test_a_plugin_that_must_ask_people_needs_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: False))
+    user = plugin(tmp_path, credential(token="t"))
+    user["exec"]["interactiveMode"] = "Always"
+
+    with pytest.raises(InvalidInputError, match="standard input is no terminal"):
+        await server_access(written(tmp_path / "config", user=user))
 
 
 @pytest.mark.parametrize(
