@@ -78,6 +78,12 @@ def capabilities(cluster: ClusterObserved) -> list[Finding]:
     ]
 
 
+def published_capabilities(published: ClusterObserved) -> list[Finding]:
+    """What the claim-controller has found, for a user who may not ask."""
+    text = "as the claim-controller has found: this user may not ask by dry runs"
+    return [Finding(AREA, "what it keeps", "ok", text), *capabilities(published)]
+
+
 def _version(text: str, served: str) -> Finding:
     subject = f"{text}, resource.k8s.io {served}"
     found = re.match(r"v?(\d+)\.(\d+)", text)

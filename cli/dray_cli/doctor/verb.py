@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import click
 
@@ -19,7 +21,7 @@ from dray.messages.facts import ClusterObserved
 from dray_cli.cluster_bus import NoBusAddressError, open_bus
 from dray_cli.doctor import bus as on_bus
 from dray_cli.doctor.capabilities import AREA as KUBERNETES
-from dray_cli.doctor.capabilities import capabilities, disagreement
+from dray_cli.doctor.capabilities import capabilities, disagreement, published_capabilities
 from dray_cli.doctor.cluster import look_at_cluster
 from dray_cli.doctor.deep.run import NOT_RUN, DeepResult, run_deep
 from dray_cli.doctor.findings import Finding, as_json, broken, lines
@@ -69,6 +71,14 @@ def doctor(
     raise SystemExit(1 if broken(findings) else 0)
 
 
+@dataclass(frozen=True, slots=True)
+class _SeenOnBus:
+    findings: Sequence[Finding]
+    looked: DeepResult | None
+    published: ClusterObserved | None = None
+    """What the claim-controller has found of the cluster."""
+
+
 async def _look(
     kubeconfig: str | None, nats: str | None, namespace: str, *, deep: bool
 ) -> tuple[list[Finding], DeepResult | None]:
@@ -76,9 +86,11 @@ async def _look(
     try:
         await kube.version()  # Without an API server nothing else can be checked.
         probed, kept = await _kept(kube, namespace)
-        found = [*kept, *await look_at_cluster(kube, namespace)]
-        on_the_bus, looked = await _bus(kube, nats, kubeconfig, probed, deep=deep)
-        return [*found, *on_the_bus], looked
+        found = await look_at_cluster(kube, namespace)
+        seen = await _bus(kube, nats, kubeconfig, probed, deep=deep)
+        if probed is None and seen.published is not None:
+            kept = published_capabilities(seen.published)
+        return [*kept, *found, *seen.findings], seen.looked
     finally:
         await kube.close()
 
@@ -101,7 +113,7 @@ async def _bus(
     probed: ClusterObserved | None,
     *,
     deep: bool,
-) -> tuple[list[Finding], DeepResult | None]:
+) -> _SeenOnBus:
     try:
         async with open_bus(kubeconfig, nats) as bus:
             return await _look_at_bus(bus, kube, probed, deep=deep)
@@ -113,7 +125,7 @@ async def _bus(
 
 async def _look_at_bus(
     bus: Bus, kube: Kube, probed: ClusterObserved | None, *, deep: bool
-) -> tuple[list[Finding], DeepResult | None]:
+) -> _SeenOnBus:
     published = await on_bus.published_probe(bus)
     differing = disagreement(probed, published) if probed and published else None
     checks = await on_bus.look_at_bus(bus, await _pools(kube))
@@ -121,12 +133,12 @@ async def _look_at_bus(
     leader = await on_bus.leader_finding(bus, time.time())
     found = [*([differing] if differing else []), leader, *checks, partial]
     looked = await run_deep(bus, kube) if deep else None
-    return [*found, *(looked.findings if looked is not None else ())], looked
+    return _SeenOnBus([*found, *(looked.findings if looked else ())], looked, published)
 
 
-def _not_reached(why: Finding, deep: bool) -> tuple[list[Finding], DeepResult | None]:
+def _not_reached(why: Finding, deep: bool) -> _SeenOnBus:
     looked = NOT_RUN if deep else None
-    return [why, *(looked.findings if looked is not None else ())], looked
+    return _SeenOnBus([why, *(looked.findings if looked else ())], looked)
 
 
 async def _pools(kube: Kube) -> tuple[Object, ...]:

@@ -13,7 +13,7 @@ import pytest
 
 from dray.kube.ports import Kube
 from dray_sandbox.controlplane.audit import AuditedRequest, audited_requests
-from dray_sandbox.controlplane.build import find_kubectl
+from dray_sandbox.controlplane.build import find_kubectl, wanted_minor
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
 from tools.helm import build_helm
@@ -30,6 +30,8 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "helm" / "dray"
 NAMESPACE = "dray-system"
 RELEASE = "dray"
+KEEPS_SHARES = wanted_minor() not in ("1.34", "1.35")
+"""Whether the API server keeps shares of a card, as it comes."""
 SIMULATED = ("--set", "nodeAgent.gpus=simulated", "--set", "nodeAgent.model=A100")
 """This machine has no GPUs."""
 PATIENCE_S = 120.0

@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 import yaml
+from tests.command_blocks import commands_of
 from tests.packaging.helm.installation import (
     CHART,
     INSTALLED,
+    KEEPS_SHARES,
     NAMESPACE,
     RELEASE,
     SIMULATED,
@@ -21,12 +23,7 @@ from tests.packaging.helm.installation import (
     gpu_pod,
 )
 
-from dray_sandbox.controlplane.build import wanted_minor
-
 pytestmark = INSTALLED
-
-KEEPS_SHARES = wanted_minor() not in ("1.34", "1.35")
-"""Whether the API server keeps shares of a card, as it comes."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -230,6 +227,9 @@ async def test_an_uninstallation_leaves_what_people_made_and_nothing_else(empty:
     assert [one["metadata"]["name"] for one in await empty.objects("gpupools")] == ["theirs"]
     await empty.kubectl("delete", "gpupool", "theirs")
     await _nothing_left(empty)
+    *_, kubectl = commands_of("docs/uninstall.md")
+    assert kubectl.startswith("kubectl delete crd ")
+    await empty.kubectl(*kubectl.split()[1:])
 
 
 @pytest.mark.long

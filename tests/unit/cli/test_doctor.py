@@ -25,7 +25,7 @@ from dray.kube.ports import (
 from dray.messages.base import Outgoing, encode, subject_prefix
 from dray.messages.facts import ClusterObserved, Tick
 from dray_cli.doctor import bus as on_bus
-from dray_cli.doctor import cluster
+from dray_cli.doctor import cluster, verb
 from dray_cli.doctor.capabilities import capabilities, disagreement
 from dray_cli.doctor.findings import Finding, as_json, broken, lines
 from dray_cli.doctor.verb import _kept
@@ -233,6 +233,29 @@ async def test_a_probe_that_the_webhook_keeps_from_its_answers_is_not_an_end() -
     probed, [finding] = await _kept(kube, "default")
     assert probed is None
     assert (finding.grade, finding.text) == ("unseen", "failed calling webhook")
+
+
+async def test_users_without_dry_runs_see_what_the_claim_controller_has_found(monkeypatch) -> None:
+    kube = MemoryKube()
+    kube.fail_next("create", RefusedError("resourceslices is forbidden", 403))
+    published = ClusterObserved(
+        revision=1, version="v1.35.4", served_versions=("v1",), consumable_capacity=False
+    )
+
+    async def connected(_: object) -> MemoryKube:
+        return kube
+
+    async def on_its_bus(*_: object, **__: object) -> verb._SeenOnBus:
+        return verb._SeenOnBus([], None, published)
+
+    monkeypatch.setattr(verb, "connect_kube", connected)
+    monkeypatch.setattr(verb, "_bus", on_its_bus)
+    findings, _ = await verb._look(None, None, "default", deep=False)
+
+    found = {f.subject: f.grade for f in findings}
+    assert found["what it keeps"] == found["device taints"] == "ok"
+    assert found["v1.35.4, resource.k8s.io v1"] == "ok"
+    assert found["fractions of a card"] == "lesser"
 
 
 def test_a_named_bus_that_does_not_answer_is_broken() -> None:

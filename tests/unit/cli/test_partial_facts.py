@@ -118,6 +118,8 @@ async def test_the_doctor_reports_it_without_deep(monkeypatch: pytest.MonkeyPatc
         yield bus
 
     monkeypatch.setattr(verb, "open_bus", connected)
-    found, _ = await verb._bus(MemoryKube(), "nats://here", None, None, deep=False)
+    seen = await verb._bus(MemoryKube(), "nats://here", None, None, deep=False)
 
-    assert [one.more for one in found if one.subject == SUBJECT] == [(f"claim team/large: {WHY}",)]
+    assert [one.more for one in seen.findings if one.subject == SUBJECT] == [
+        (f"claim team/large: {WHY}",)
+    ]

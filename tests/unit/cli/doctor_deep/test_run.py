@@ -160,10 +160,10 @@ async def test_without_a_bus_it_does_not_look_as_if_all_agreed(
         raise NoBusAddressError("there is no Secret")
 
     monkeypatch.setattr("dray_cli.doctor.verb.open_bus", nowhere)
-    findings, looked = await _bus(MemoryKube(), None, None, None, deep=deep)
-    assert (looked is not None) is deep
-    assert [one.grade for one in findings] == ["unseen"] * (1 + deep)
-    assert (findings[-1].subject == "comparison") is deep
+    seen = await _bus(MemoryKube(), None, None, None, deep=deep)
+    assert (seen.looked is not None) is deep
+    assert [one.grade for one in seen.findings] == ["unseen"] * (1 + deep)
+    assert (seen.findings[-1].subject == "comparison") is deep
 
 
 async def test_without_facts_nothing_was_compared() -> None:
