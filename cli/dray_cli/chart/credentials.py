@@ -27,6 +27,11 @@ def completed(held: Mapping[str, str]) -> dict[str, str]:
     return data
 
 
+def lacking(held: Mapping[str, str]) -> list[str]:
+    """The keys that the Secret for people needs and this one does not have."""
+    return [key for user in OPERATOR_USERS if not held.get(key := password_key(user))]
+
+
 def operators(held: Mapping[str, str], url: str, authorities: str) -> dict[str, str]:
     """The data of the Secret for people with ``dray doctor``, ``trace``, ``top`` and ``record``."""
     passwords = {password_key(user): held[password_key(user)] for user in OPERATOR_USERS}

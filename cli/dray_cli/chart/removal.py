@@ -34,7 +34,7 @@ from dray.kube.ports import (
 )
 from dray.runtime.backoff import Backoff
 from dray_cli.chart.registration import DEPLOYMENTS
-from dray_cli.chart.secrets import LABELS
+from dray_cli.chart.secrets import PART
 from dray_cli.operator_secret import SECRETS
 
 CONTROLLER, NODE_AGENT = "dray-claim-controller", "dray-node-agent"
@@ -174,13 +174,13 @@ async def _write(kube: Kube, undo: Undo) -> None:
 
 
 async def forget(kube: Kube, namespace: str, names: Sequence[str]) -> None:
-    """Delete the Secrets that these jobs made, and the claim-controllers' Lease."""
+    """Delete the installation's Secrets, and the claim-controllers' Lease."""
     for name in names:
         try:
             found = await kube.get(SECRETS, name, namespace)
         except NotFoundError:
             continue
-        if LABELS.items() <= (found["metadata"].get("labels") or {}).items():
+        if PART.items() <= (found["metadata"].get("labels") or {}).items():
             await kube.delete(SECRETS, name, namespace)
             click.echo(f"Secret {name}: deleted")
     await kube.delete(LEASES, CONTROLLER, namespace)

@@ -17,17 +17,19 @@ from dray_cli.chart import credentials, tls
 from dray_cli.operator_secret import OPERATOR, SECRETS, password_key, read_secret
 
 NATS, NATS_TLS, WEBHOOK_TLS = "dray-nats", "dray-nats-tls", "dray-webhook-tls"
-LABELS = {"app.kubernetes.io/part-of": "dray", "app.kubernetes.io/managed-by": "dray-chart"}
-"""Labels of the Secrets that these jobs make and may delete."""
+MADE = (NATS, NATS_TLS, WEBHOOK_TLS, OPERATOR, "dray-ca")
+"""Secrets that these jobs make, or cert-manager from the chart's Certificates."""
+PART = {"app.kubernetes.io/part-of": "dray"}
+"""Label of all of them."""
+LABELS = PART | {"app.kubernetes.io/managed-by": "dray-chart"}
+"""Labels of those that these jobs make."""
 _TLS_TYPE = "kubernetes.io/tls"
 
 
-async def keep_credentials(kube: Kube, namespace: str) -> dict[str, str]:
-    """The passwords and keys of NATS, made where they are missing."""
+async def keep_credentials(kube: Kube, namespace: str) -> None:
+    """Make the passwords and keys of NATS where they are missing."""
     held = await read_secret(kube, namespace, NATS)
-    wanted = credentials.completed(held)
-    await _write(kube, namespace, NATS, held, wanted)
-    return wanted
+    await _write(kube, namespace, NATS, held, credentials.completed(held))
 
 
 async def keep_certificate(
@@ -41,26 +43,40 @@ async def keep_certificate(
     return wanted[CA_FILE]
 
 
-async def keep_operator(kube: Kube, namespace: str, passwords: Mapping[str, str], url: str) -> None:
-    """The Secret from which people's command line gets its credentials. The authorities are those
-    of NATS' certificate, by whomever it was issued."""
+async def keep_operator(
+    kube: Kube, namespace: str, passwords: str, authorities: str | None, url: str
+) -> None:
+    """The Secret from which people's command line gets its credentials: those of the Secret
+    ``passwords``, and the authorities of NATS' certificate from another one."""
+    source = await read_secret(kube, namespace, passwords)
+    if lacking := credentials.lacking(source):
+        click.echo(
+            f"Secret {passwords}: has no {' and no '.join(lacking)}, which `dray doctor`, `trace` "
+            "and `record` need: add them, or give people --nats"
+        )
+        return
+    certificate = await read_secret(kube, namespace, authorities) if authorities else {}
     held = await read_secret(kube, namespace, OPERATOR)
-    authorities = (await read_secret(kube, namespace, NATS_TLS)).get(CA_FILE, "")
-    await _write(
-        kube, namespace, OPERATOR, held, credentials.operators(passwords, url, authorities)
-    )
+    wanted = credentials.operators(source, url, certificate.get(CA_FILE, ""))
+    await _write(kube, namespace, OPERATOR, held, wanted)
 
 
 async def load_in_servers(kube: Kube, namespace: str, urls: Sequence[str]) -> None:
-    """Have the servers of NATS load the certificate of their Secret, if they serve another.
+    """Have the servers of NATS load the certificate of their Secret, if they serve another; by
+    whomever it was issued.
 
     The kubelet brings it to them a minute or two after it was written: what they do not have yet,
     they load in the next run. A server that is away loads it when it starts.
     """
+    if not urls:
+        return
     held, keys = (
         await read_secret(kube, namespace, NATS_TLS),
         await read_secret(kube, namespace, NATS),
     )
+    if not held.get(CERTIFICATE_FILE):
+        click.echo(f"Secret {NATS_TLS}: has no certificate yet")
+        return
     with _file(held[CA_FILE]) as authorities:
         for url in urls:
             try:

@@ -10,7 +10,6 @@ from dray.api.names import DRAY_NAMESPACE
 from dray.kube.api import connect
 from dray.kube.ports import Kube
 from dray_cli.chart import registration, removal, secrets
-from dray_cli.operator_secret import OPERATOR
 
 _NATS_SERVICE, _WEBHOOK_SERVICE = "dray-nats", "dray-webhook"
 
@@ -31,7 +30,16 @@ def chart() -> None:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of this release's CustomResourceDefinitions.",
 )
-@click.option("--nats/--no-nats", default=True, help="Whether NATS is part of the installation.")
+@click.option(
+    "--external-nats",
+    metavar="SECRET",
+    help="Secret with the passwords of a NATS that is no part of the installation.",
+)
+@click.option(
+    "--external-authorities",
+    metavar="SECRET",
+    help="Secret with the authorities of that NATS' certificate, in ca.crt.",
+)
 @click.option(
     "--certificates/--no-certificates", default=True, help="Whether to issue certificates here."
 )
@@ -47,7 +55,8 @@ def chart() -> None:
 def prepare(
     namespace: str,
     crds: Path | None,
-    nats: bool,
+    external_nats: str | None,
+    external_authorities: str | None,
     certificates: bool,
     wait: bool,
     nats_servers: tuple[str, ...],
@@ -59,29 +68,35 @@ def prepare(
     """
 
     custom_resources = registration.read_custom_resources(crds) if crds is not None else []
+    nats = external_nats is None
 
     async def work(kube: Kube) -> None:
         await registration.apply_custom_resources(kube, custom_resources)
-        passwords = await secrets.keep_credentials(kube, namespace) if nats else {}
-        if certificates:
-            await keep_certificates(kube)
         if nats:
-            await secrets.keep_operator(kube, namespace, passwords, nats_url)
+            await secrets.keep_credentials(kube, namespace)
+        if certificates:
+            await keep_certificates(kube, namespace, nats=nats)
         if wait:
             await registration.wait_until_served(kube, namespace)
-
-    async def keep_certificates(kube: Kube) -> None:
-        names = service_names(_WEBHOOK_SERVICE, namespace)
-        authorities = await secrets.keep_certificate(
-            kube, namespace, secrets.WEBHOOK_TLS, _WEBHOOK_SERVICE, names
-        )
-        await registration.trust(kube, authorities)
-        if nats:
-            names = (*service_names(_NATS_SERVICE, namespace), "localhost", "127.0.0.1")
-            await secrets.keep_certificate(kube, namespace, secrets.NATS_TLS, _NATS_SERVICE, names)
-            await secrets.load_in_servers(kube, namespace, nats_servers)
+        # cert-manager has issued its certificates by now.
+        await secrets.load_in_servers(kube, namespace, nats_servers)
+        passwords = external_nats or secrets.NATS
+        authorities = external_authorities if external_nats else secrets.NATS_TLS
+        await secrets.keep_operator(kube, namespace, passwords, authorities, nats_url)
 
     _run(work)
+
+
+async def keep_certificates(kube: Kube, namespace: str, *, nats: bool) -> None:
+    """Those of the webhook, which the API server is to trust, and of NATS if it is ours."""
+    names = service_names(_WEBHOOK_SERVICE, namespace)
+    authorities = await secrets.keep_certificate(
+        kube, namespace, secrets.WEBHOOK_TLS, _WEBHOOK_SERVICE, names
+    )
+    await registration.trust(kube, authorities)
+    if nats:
+        names = (*service_names(_NATS_SERVICE, namespace), "localhost", "127.0.0.1")
+        await secrets.keep_certificate(kube, namespace, secrets.NATS_TLS, _NATS_SERVICE, names)
 
 
 @chart.command()
@@ -105,8 +120,7 @@ def forget(namespace: str) -> None:
     async def work(kube: Kube) -> None:
         await removal.take_back_slices(kube, namespace)
         await removal.end_mps_daemons(kube, namespace)
-        names = (secrets.NATS, secrets.NATS_TLS, secrets.WEBHOOK_TLS, OPERATOR)
-        await removal.forget(kube, namespace, names)
+        await removal.forget(kube, namespace, secrets.MADE)
 
     _run(work)
 

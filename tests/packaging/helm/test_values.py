@@ -10,15 +10,21 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
+from tests.command_blocks import commands_of
 from tests.packaging.helm.installation import (
     CHART,
     INSTALLED,
     NAMESPACE,
     RELEASE,
+    ROOT,
+    SIMULATED,
     Cluster,
     CommandError,
 )
+from tests.packaging.helm.releases import Release
 
+from dray_cli.chart import secrets
+from dray_cli.chart.secrets import PART
 from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.decisions.mps_daemons import daemon_pod
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
@@ -26,10 +32,11 @@ from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
 from tools.helm import build_helm
 from tools.retry import connect_with_retries
+from tools.version import version
 
 pytestmark = [*INSTALLED, pytest.mark.long]
 
-PLACED = {
+PLACED: dict[str, Any] = {
     "nodeSelector": {"disk": "ssd"},
     "affinity": {
         "nodeAffinity": {
@@ -45,9 +52,18 @@ PLACED = {
         {"name": "A", "value": "b"},
         {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
     ],
-    "additionalArgs": ["--verbose"],
+    "additionalArgs": ["--log.format=console"],
     "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
 }
+OVERRIDDEN = {
+    "webhook": "DRAY_LOG__LEVEL",
+    "claimController": "DRAY_STREAMS__STORE",
+    "allocator": "OTEL_TRACES_EXPORTER",
+    "nodeAgent": "DRAY_NODE__CDI_DIR",
+    "nats": "POD_NAME",
+    "jobs": "DRAY_NAMESPACE",
+}
+"""By component, a variable that the chart sets."""
 COMPONENTS = ("webhook", "claimController", "allocator", "nodeAgent", "nats", "jobs")
 EXTERNAL = {
     "enabled": False,
@@ -69,6 +85,10 @@ SETS: dict[str, dict[str, Any]] = {
         "nats": EXTERNAL | {"external": EXTERNAL["external"] | {"caSecret": ""}}
     },
     "everything-placed": dict.fromkeys(COMPONENTS, PLACED),
+    "variables-of-the-chart": {
+        component: {"extraEnv": [{"name": name, "value": "ours"}]}
+        for component, name in OVERRIDDEN.items()
+    },
     "autoscaling": {"allocator": {"autoscaling": {"enabled": True, "maxReplicas": 9}}},
     "network-policies": {"networkPolicies": {"enabled": True}},
     "one-of-each": {
@@ -121,6 +141,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "nats.external.credentialsSecret",
     ),
     "quantity": ({"nats": {"maxFileStore": "8GB"}}, "maxFileStore"),
+    "store-of-the-whole-volume": ({"nats": {"maxFileStore": "10240Mi"}}, "nats.maxFileStore"),
     "owner": ({"defaultPool": {"owner": "volcano"}}, "owner"),
     "url": ({"nats": {"external": {"url": "nats.example"}}}, "url"),
     "both-monitors": (
@@ -240,27 +261,104 @@ async def test_every_value_of_the_file_is_in_the_schema_and_the_other_way_round(
     assert paths(values, schema) - {"global is not in values.yaml"} == set()
 
 
-async def test_all_pods_but_node_agents_are_restricted(server: Cluster, tmp_path) -> None:
-    rendered = await render(server, {}, tmp_path)
-    path = tmp_path / "rendered.yaml"
-    path.write_text(rendered)
-    pods = []
+async def test_cert_managers_certificates_are_trusted_mounted_and_deleted_in_the_end(
+    server: Cluster, tmp_path
+) -> None:
+    rendered = await render(server, SETS["cert-manager"], tmp_path)
+    objects = [one for one in yaml.safe_load_all(rendered) if one]
+
+    def of(kind: str) -> dict[str, Any]:
+        return {one["metadata"]["name"]: one for one in objects if one["kind"] == kind}
+
+    certificates = of("Certificate")
+    assert certificates.keys() == {"dray-ca", "dray-webhook", "dray-nats"}
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        annotations = of(kind)["dray-webhook"]["metadata"]["annotations"]
+        namespace, _, named = annotations["cert-manager.io/inject-ca-from"].partition("/")
+        assert (namespace, named in certificates) == (NAMESPACE, True)
+    made = {one["spec"]["secretName"]: one["spec"] for one in certificates.values()}
+    for workload in (of("Deployment")["dray-webhook"], of("StatefulSet")["dray-nats"]):
+        volumes = workload["spec"]["template"]["spec"]["volumes"]
+        assert {one["secret"]["secretName"] for one in volumes if "secret" in one} <= made.keys()
+    (deletable,) = (
+        set(rule["resourceNames"])
+        for rule in of("Role")["dray-removal"]["rules"]
+        if rule["resources"] == ["secrets"]
+    )
+    assert made.keys() < deletable == {*secrets.MADE}
+    assert all(PART.items() <= one["secretTemplate"]["labels"].items() for one in made.values())
+
+
+def pods_of(rendered: str) -> dict[str, Any]:
+    """The pods that the chart's workloads, jobs and test make, by name."""
+    pods = {}
     for one in yaml.safe_load_all(rendered):
         spec = (one or {}).get("spec") or {}
         template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
-        if template and one["metadata"]["name"] != "dray-node-agent":
-            metadata = {"name": one["metadata"]["name"], "namespace": NAMESPACE}
-            pods.append({"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata})
+        if template:
+            metadata = template["metadata"] | {"name": one["metadata"]["name"]}
+            pods[one["metadata"]["name"]] = {**template, "metadata": metadata}
         elif one and one["kind"] == "Pod":
-            pods.append(one)
-    assert len(pods) >= 9
-    for pod in pods:
+            pods[one["metadata"]["name"]] = one
+    assert len(pods) == 11
+    return pods
+
+
+async def test_every_pod_is_as_the_values_say(server: Cluster, tmp_path) -> None:
+    for name, pod in pods_of(await render(server, SETS["everything-placed"], tmp_path)).items():
+        spec, (container,) = pod["spec"], pod["spec"]["containers"]
+        assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"} | PLACED["nodeSelector"], name
+        assert spec["affinity"] == PLACED["affinity"], name
+        assert spec["tolerations"] == PLACED["tolerations"], name
+        assert container["resources"] == PLACED["resources"], name
+        assert PLACED["podLabels"].items() <= pod["metadata"]["labels"].items(), name
+        assert PLACED["podAnnotations"].items() <= pod["metadata"]["annotations"].items(), name
+        assert container["args"][-1] == PLACED["additionalArgs"][0] or name == "dray-test"
+        assert all(one in container.get("env", ()) for one in PLACED["extraEnv"]), name
+
+
+async def test_a_variable_of_the_values_comes_before_the_charts(server: Cluster, tmp_path) -> None:
+    seen = set()
+    rendered = await render(server, SETS["variables-of-the-chart"], tmp_path)
+    for pod in pods_of(rendered).values():
+        variables = pod["spec"]["containers"][0].get("env", ())
+        assert len({one["name"] for one in variables}) == len(variables)
+        seen |= {one["name"] for one in variables if one.get("value") == "ours"}
+
+    assert seen == {*OVERRIDDEN.values()}
+
+
+async def test_all_pods_but_node_agents_are_restricted(server: Cluster, tmp_path) -> None:
+    pods = pods_of(await render(server, {}, tmp_path))
+    del pods["dray-node-agent"]
+    for pod in pods.values():
+        pod |= {"apiVersion": "v1", "kind": "Pod"}
+        pod["metadata"] = {"name": pod["metadata"]["name"], "namespace": NAMESPACE}
         assert all(
             one["securityContext"]["readOnlyRootFilesystem"] for one in pod["spec"]["containers"]
         )
         await server.kubectl(
             "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(pod)
         )
+
+
+async def test_the_upgrade_page_keeps_the_values_of_the_earlier_release(
+    server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the letter, but that no job can run here."""
+    monkeypatch.chdir(ROOT)
+    program, *upgrade = commands_of("docs/upgrade.md")[0].split()
+    assert (program, upgrade[0]) == ("helm", "upgrade")
+    chart = str(Release("0.2.0-rc.1").chart)
+    await server.helm("install", RELEASE, chart, "-n", NAMESPACE, "--no-hooks", *SIMULATED)
+
+    await server.helm(*upgrade, "--no-hooks")
+
+    (agent,) = await server.objects("daemonset", "dray-node-agent", "-n", NAMESPACE)
+    (container,) = agent["spec"]["template"]["spec"]["containers"]
+    assert container["image"].endswith(version())
+    assert {"name": "DRAY_NODE__MODEL", "value": "A100"} in container["env"]
+    await server.helm("uninstall", RELEASE, "-n", NAMESPACE, "--no-hooks")
 
 
 async def test_a_pod_has_a_token_only_where_it_calls_kubernetes(server: Cluster, tmp_path) -> None:

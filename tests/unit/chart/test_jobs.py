@@ -1,8 +1,10 @@
 """The chart's jobs on an API server in memory: what they make, keep, and take back."""
 
+import asyncio
 import base64
 
 import pytest
+from click.testing import CliRunner
 
 from dray.api.names import (
     ALLOCATION_GATE,
@@ -17,7 +19,7 @@ from dray.api.names import (
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import NODES, PODS, POLICIES, POOLS, SLICES, TEMPLATES
 from dray_claim_controller.identities.signing import AccountKey
-from dray_cli.chart import registration, removal, secrets
+from dray_cli.chart import registration, removal, secrets, verb
 from dray_cli.chart.credentials import USERS, completed
 from dray_cli.chart.removal import InUseError, refuse_while_in_use, undo_of, users_of
 from dray_cli.operator_secret import OPERATOR, SECRETS, password_key, read_secret
@@ -128,14 +130,16 @@ def test_every_webhook_gets_the_bundle_and_no_other_one_does():
 
 async def test_secrets_are_made_once_kept_and_forgotten():
     kube = MemoryKube()
-    passwords = await secrets.keep_credentials(kube, NAMESPACE)
+    await secrets.keep_credentials(kube, NAMESPACE)
     authorities = await secrets.keep_certificate(
         kube, NAMESPACE, secrets.NATS_TLS, "dray-nats", ("dray-nats",)
     )
-    await secrets.keep_operator(kube, NAMESPACE, passwords, "tls://n:4222")
+    await secrets.keep_operator(kube, NAMESPACE, secrets.NATS, secrets.NATS_TLS, "tls://n:4222")
     before = await kube.get(SECRETS, secrets.NATS_TLS, NAMESPACE)
+    passwords = await read_secret(kube, NAMESPACE, secrets.NATS)
 
-    assert await secrets.keep_credentials(kube, NAMESPACE) == passwords
+    await secrets.keep_credentials(kube, NAMESPACE)
+    assert await read_secret(kube, NAMESPACE, secrets.NATS) == passwords
     await secrets.keep_certificate(kube, NAMESPACE, secrets.NATS_TLS, "dray-nats", ("dray-nats",))
     assert await kube.get(SECRETS, secrets.NATS_TLS, NAMESPACE) == before
     assert before["type"] == "kubernetes.io/tls"
@@ -156,10 +160,9 @@ async def test_a_lost_password_is_made_again_and_a_lost_key_is_removed():
     lost = {"data": {"reader-password": None}}
     await kube.patch(SECRETS, secrets.NATS, lost, NAMESPACE)
 
-    after = await secrets.keep_credentials(kube, NAMESPACE)
+    await secrets.keep_credentials(kube, NAMESPACE)
 
-    stored = await kube.get(SECRETS, secrets.NATS, NAMESPACE)
-    assert base64.b64decode(stored["data"]["reader-password"]).decode() == after["reader-password"]
+    assert (await read_secret(kube, NAMESPACE, secrets.NATS))["reader-password"].startswith("p")
 
 
 def test_a_webhook_serves_once_a_replica_of_the_newest_version_is_ready():
@@ -171,3 +174,81 @@ def test_a_webhook_serves_once_a_replica_of_the_newest_version_is_ready():
         lacking = {key: value for key, value in status.items() if key != name}
         assert not registration.is_served(deployment | {"status": lacking})
     assert not registration.is_served(deployment | {"metadata": {"generation": 4}})
+
+
+@pytest.fixture
+def kube():
+    return MemoryKube()
+
+
+@pytest.fixture
+def prepare(kube, monkeypatch):
+    """Runs ``dray chart prepare``; what it prints."""
+
+    async def connect(*_, **__):
+        return kube
+
+    monkeypatch.setattr(verb, "connect", connect)
+
+    def run(*arguments):
+        done = CliRunner().invoke(verb.chart, ["prepare", *arguments], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    return run
+
+
+async def make_secret(kube, name, *, labels=None, **texts):
+    data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels or {}}
+    obj = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+    await kube.create(SECRETS, obj, NAMESPACE)
+
+
+def test_servers_load_certificates_of_cert_manager_too(kube, prepare, monkeypatch):
+    asked = []
+
+    async def reload(url, *, certificate, **_):
+        asked.append((url, certificate))
+        return True
+
+    monkeypatch.setattr(secrets, "reload_if_outdated", reload)
+    arguments = ("--no-certificates", "--nats-server=tls://n-0:4222", "--nats-url=tls://n:4222")
+    assert "has no certificate yet" in prepare(*arguments)
+    issued = {"ca.crt": "authority", "tls.crt": "renewed", "tls.key": "key"}
+    asyncio.run(make_secret(kube, secrets.NATS_TLS, **issued))
+
+    assert "tls://n-0:4222: reloads its certificate" in prepare(*arguments)
+
+    assert asked == [("tls://n-0:4222", b"renewed")]
+    operator = asyncio.run(read_secret(kube, NAMESPACE, OPERATOR))
+    assert operator["ca.crt"] == "authority"
+
+
+def test_people_get_the_passwords_of_a_nats_that_is_not_drays(kube, prepare):
+    arguments = ("--no-certificates", "--nats-url=tls://nats.example:4222")
+    external = (*arguments, "--external-nats=ours", "--external-authorities=our-ca")
+    asyncio.run(make_secret(kube, "ours", **{"reader-password": "r"}))
+    assert "Secret ours: has no recorder-password, which" in prepare(*external)
+    both = {"reader-password": "r", "recorder-password": "c"}
+    encoded = {key: base64.b64encode(text.encode()).decode() for key, text in both.items()}
+    asyncio.run(kube.patch(SECRETS, "ours", {"data": encoded}, NAMESPACE))
+    asyncio.run(make_secret(kube, "our-ca", **{"ca.crt": "authority"}))
+
+    prepare(*external)
+
+    operator = asyncio.run(read_secret(kube, NAMESPACE, OPERATOR))
+    assert operator == {"url": "tls://nats.example:4222", "ca.crt": "authority", **both}
+    assert asyncio.run(read_secret(kube, NAMESPACE, secrets.NATS)) == {}
+
+
+async def test_secrets_that_cert_manager_made_go_too():
+    kube = MemoryKube()
+    for name in ("dray-ca", secrets.WEBHOOK_TLS):
+        await make_secret(kube, name, labels=secrets.PART)
+    await make_secret(kube, secrets.NATS_TLS)
+
+    await removal.forget(kube, NAMESPACE, secrets.MADE)
+
+    left = [one["metadata"]["name"] for one in (await kube.list(SECRETS, NAMESPACE)).objects]
+    assert left == [secrets.NATS_TLS]

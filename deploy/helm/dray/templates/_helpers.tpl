@@ -33,6 +33,12 @@ dray-{{ .service }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }
 {{- end -}}
 {{- end }}
 
+{{/* The number of bytes of a quantity such as 8Gi. */}}
+{{- define "dray.bytes" -}}
+{{- $unit := get (dict "Ki" 1 "Mi" 1024 "Gi" 1048576 "Ti" 1073741824) (regexFind "[A-Z]i$" .) -}}
+{{- mul (regexFind "^[0-9]+" . | int64) $unit 1024 -}}
+{{- end }}
+
 {{- define "dray.natsUrl" -}}
 {{- if .Values.nats.enabled -}}
 {{ ternary "tls" "nats" .Values.nats.tls }}://dray-nats.{{ .Release.Namespace }}.svc:4222
@@ -60,7 +66,7 @@ dray-{{ .service }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }
 {{- .Values.defaultPool.owner | default (ternary "kube-scheduler" "dray" (lt $minor 36)) -}}
 {{- end }}
 
-{{/* Environment of every service: dict "root" $ "user" "webhook" (empty: a node-agent). */}}
+{{/* Environment that all services have: dict "root" $ "user" "webhook" (empty: a node-agent). */}}
 {{- define "dray.env" -}}
 - name: DRAY_INSTANCE
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
@@ -86,6 +92,19 @@ dray-{{ .service }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }
 {{- else }}
 - {name: OTEL_TRACES_EXPORTER, value: none}
 {{- end }}
+{{- end }}
+
+{{/* All of a container's environment: the define "dray.env.<component>" and extraEnv, whose names come
+first, since the API server refuses a name twice: dict "root" $ "component" "webhook" "extra" <list>. */}}
+{{- define "dray.environment" -}}
+{{- $extra := .extra | default list -}}
+{{- $names := list -}}
+{{- range $extra }}{{ $names = append $names .name }}{{ end -}}
+{{- $own := list -}}
+{{- range include (printf "dray.env.%s" .component) .root | fromYamlArray -}}
+{{- if not (has .name $names) }}{{ $own = append $own . }}{{ end -}}
+{{- end -}}
+{{- concat $own $extra | toYaml -}}
 {{- end }}
 
 {{- define "dray.natsMount" -}}

@@ -5,6 +5,11 @@ helm.sh/hook-weight: {{ .weight | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
+{{- define "dray.env.job" -}}
+- name: DRAY_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+{{- end }}
+
 {{/* The pod of a job: dict "root" $ "account" "dray-setup" "args" (list "chart" "prepare") "crds" true. */}}
 {{- define "dray.jobPod" -}}
 {{- $component := dict "root" .root "name" .account "values" .root.Values.jobs -}}
@@ -24,10 +29,7 @@ spec:
       args:
         {{- toYaml .args | nindent 8 }}
         {{- with .root.Values.jobs.additionalArgs }}{{ toYaml . | nindent 8 }}{{ end }}
-      env:
-        - name: DRAY_NAMESPACE
-          valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
-        {{- with .root.Values.jobs.extraEnv }}{{ toYaml . | nindent 8 }}{{ end }}
+      env: {{ include "dray.environment" (dict "root" .root "component" "job" "extra" .root.Values.jobs.extraEnv) | nindent 8 }}
       {{- include "dray.containerSecurity" . | nindent 6 }}
       {{- with .root.Values.jobs.resources }}
       resources: {{ toYaml . | nindent 8 }}
@@ -52,7 +54,10 @@ spec:
 - prepare
 - --nats-url={{ include "dray.natsUrl" . }}
 {{- if not .Values.nats.enabled }}
-- --no-nats
+- --external-nats={{ include "dray.natsSecret" . }}
+{{- with .Values.nats.external.caSecret }}
+- --external-authorities={{ . }}
+{{- end }}
 {{- end }}
 {{- if include "dray.certManager" . }}
 - --no-certificates
@@ -107,6 +112,12 @@ subjects:
   resources: [secrets]
   resourceNames: [dray-nats, dray-nats-tls, dray-webhook-tls, dray-operator]
   verbs: [get, patch]
+{{- if not .Values.nats.enabled }}
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: {{ compact (list (include "dray.natsSecret" .) .Values.nats.external.caSecret) | toJson }}
+  verbs: [get]
+{{- end }}
 # RBAC can't name what does not exist yet.
 - apiGroups: [""]
   resources: [secrets]
