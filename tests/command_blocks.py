@@ -109,6 +109,14 @@ metadata: {name: training}
 spec: {schedulingConfigTemplate: default-scheduling-config, dedicated: true}
 END
 """
+_MOVED = """
+kubectl apply -f - <<'END'
+apiVersion: tensor-fusion.ai/v1
+kind: GPUPool
+metadata: {name: moved}
+spec: {schedulingConfigTemplate: default-scheduling-config}
+END
+"""
 GUIDE_PAGES: Final = (
     GuidePage(
         "docs/user-guide/local-stack.md",
@@ -150,7 +158,15 @@ GUIDE_PAGES: Final = (
     GuidePage("docs/cel.md", words={"dray cel check": "! dray cel check"}),
     GuidePage("docs/drivers.md"),
     GuidePage("docs/migration.md"),
-    GuidePage("docs/backup.md", words={"pools.yaml": "$FOLDER/pools.yaml"}),
+    GuidePage(
+        "docs/backup.md",
+        words={
+            "pools.yaml": "$FOLDER/pools.yaml",
+            "kubectl apply": "kubectl delete gpupool moved\nkubectl apply",
+        },
+        before=_MOVED,
+        after="kubectl get gpupool moved\nkubectl delete gpupool moved",
+    ),
     GuidePage("docs/install.md"),
     GuidePage("docs/high-availability.md"),
     GuidePage("docs/upgrade.md"),
