@@ -81,7 +81,7 @@ async def test_prepare_is_idempotent(stand, eventually):
 
 
 @pytest.mark.parametrize("name", ["1", "a.b-c.d", ".".join(["x" * 62] * 4)])
-async def test_a_claim_of_any_name_is_prepared_and_told_to_the_bus(stand, eventually, name):
+async def test_a_claim_of_any_name_is_prepared_and_reported_on_the_bus(stand, eventually, name):
     async with stand.agent():
         claim = await stand.make_claim(name, [await stand.device()])
         plugin = await stand.plugin()
