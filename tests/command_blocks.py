@@ -31,7 +31,7 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     ),
     "make images": "tests/packaging/images/test_images.py",
     "docker push": "tests/packaging/images/test_images.py",
-    "helm upgrade": "tests/packaging/helm/test_upgrades.py",
+    "helm upgrade": "tests/packaging/helm/test_values.py",
     "helm test": _INSTALLATION,
     "helm rollback": _INSTALLATION,
     "helm uninstall": _INSTALLATION,

@@ -350,7 +350,8 @@ async def test_the_upgrade_page_keeps_the_values_of_the_earlier_release(
     program, *upgrade = commands_of("docs/upgrade.md")[0].split()
     assert (program, upgrade[0]) == ("helm", "upgrade")
     chart = str(Release("0.2.0-rc.1").chart)
-    await server.helm("install", RELEASE, chart, "-n", NAMESPACE, "--no-hooks", *SIMULATED)
+    flags = ("-n", NAMESPACE, "--no-hooks", "--skip-crds")  # Those of this release are there.
+    await server.helm("install", RELEASE, chart, *flags, *SIMULATED)
 
     await server.helm(*upgrade, "--no-hooks")
 
