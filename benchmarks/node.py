@@ -58,6 +58,8 @@ LIMITS: Final[dict[str, dict[str, float]]] = {
     "joining node: agent registered → first pod started, ms": {"": 5000.0},
 }
 """The most that figures may be; an empty key: the only figure of a row."""
+_SAMPLED: Final = 0.01
+"""The share of the pods that is traced."""
 _WITHIN_S: Final = 300.0
 _CREATE_EVERY_S: Final = 0.25
 """How often a pod is created during a rolling update."""
@@ -199,6 +201,7 @@ async def bench() -> AsyncIterator[Bench]:
         kubelet="real",
         nodes=(real_node(),),
         log_level="warning",
+        settings={"DRAY_WEBHOOK__SAMPLING_RATIO": str(_SAMPLED)},
     )
     async with Stack(options) as stack:
         record = stack.record

@@ -15,9 +15,11 @@ from dray.api.pods import accounting_claim
 from dray.kube.ports import CLAIMS, PODS
 from dray_node_agent.decisions.device_plugin import IDS_PER_GPU
 from dray_node_agent.files.plugin_records import PluginRecords
+from dray_node_agent.kubelet import device_plugin
 from dray_node_agent.kubelet.generated import device_plugin_pb2 as plugin_api
 from dray_node_agent.kubelet.generated import pod_resources_pb2 as pods_api
 from dray_node_agent.kubelet.server import method_handlers, serving
+from dray_node_agent.plugin_containers import PluginContainers
 
 CONTAINERS = "tensor-fusion.ai-container_"
 SHARES = 4 * IDS_PER_GPU[GPU_SHARE_RESOURCE]
@@ -311,6 +313,26 @@ async def test_an_unhealthy_gpu_makes_an_id_unhealthy(stand, kubelet, eventually
                     assert len(health) == ids
                     if list(health.values()).count("Unhealthy") == failed:
                         break
+
+
+async def test_an_unchanged_list_is_not_sent_again(stand, kubelet, eventually, monkeypatch):
+    """The kubelet writes a checkpoint for each list."""
+    monkeypatch.setattr(device_plugin, "_LOOK_AGAIN_S", 0.01)
+    looks, devices = list[str](), PluginContainers.devices
+
+    async def counting(self, resource):
+        looks.append(resource)
+        return await devices(self, resource)
+
+    monkeypatch.setattr(PluginContainers, "devices", counting)
+    async with stand.agent():
+        await kubelet.registered(eventually)
+        lists = kubelet.lists(GPU_RESOURCE)
+        assert set((await anext(lists)).values()) == {"Healthy"}
+        await eventually(lambda: looks.count(GPU_RESOURCE) > 5)
+        stand.group.state_dir.joinpath("unhealthy").write_text("1 xid-79\n")
+        assert list((await anext(lists)).values()).count("Unhealthy") == 1
+        await lists.aclose()
 
 
 async def test_a_kubelet_that_starts_again_gets_another_registration(stand, eventually):

@@ -1,5 +1,7 @@
 """Claims that are nested deep are prepared; one that can't be read hinders no other."""
 
+import json
+
 import msgspec
 
 from dray.api.names import DECISION, DRIVER
@@ -19,8 +21,8 @@ CARD = next(iter(STOCK.published_gpus))
 DEEP = {"kind": "GPULimits", "tflopsLimit": "7", "a": msgspec.Raw(b"[" * 9_900 + b"]" * 9_900)}
 
 
-async def claim(kube: MemoryKube, name: str, **annotations: str) -> ClaimRef:
-    config = [{"opaque": {"driver": DRIVER, "parameters": DEEP}}]
+async def claim(kube: MemoryKube, name: str, parameters=DEEP, **annotations: str) -> ClaimRef:
+    config = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
     requests = [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]
     spec = {"devices": {"requests": requests, "config": config}}
     metadata = {"name": name, "annotations": annotations}
@@ -95,3 +97,20 @@ async def test_a_lost_checkpoint_is_made_again_of_the_claims_that_can_be_read(tm
     (tmp_path / "checkpoint.json").write_text("lost")
     await again.restore()
     assert set(again.claims) == {fine.uid}
+
+
+async def test_a_lost_checkpoint_is_made_again_for_a_configuration_of_a_later_release(tmp_path):
+    """That release prepared the claim: its container may run."""
+    kube = MemoryKube()
+    later = {"apiVersion": "tensor-fusion.ai/v9", "kind": "GPUShareConfig", "tflopsLimit": "all"}
+    ref, new = await claim(kube, "later", later), await claim(kube, "new", later)
+    file = CdiFolder(tmp_path / "cdi").path(ref.uid)
+    file.parent.mkdir()
+    file.write_text('{"of": "a later release"}')
+    (tmp_path / "checkpoint.json").write_text('{"version":2}')
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    assert list(agent.claims) == [ref.uid]
+    assert [one.device for one in agent.claims[ref.uid].devices] == [CARD]
+    assert json.loads(file.read_text()) == {"of": "a later release"}
+    assert "apiVersion is 'tensor-fusion.ai/v9'" in str((await agent.prepare([new]))[new.uid])

@@ -209,7 +209,7 @@ def test_variables_of_a_limiter_library_are_set_where_the_isolation_is_soft():
 def test_a_configuration_that_can_t_be_used_is_refused(parameters, why):
     made = claim(result(), config=(OpaqueConfig(DRIVER, parameters),))
     with pytest.raises(NotPreparedError) as refused:
-        device_uses(made, "u1", "n1", CARDS)
+        prepared(made)
     assert why in str(refused.value)
 
 

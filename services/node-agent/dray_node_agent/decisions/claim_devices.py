@@ -102,8 +102,8 @@ def device_uses(
     """The devices of ``node`` that are allocated to ``claim``, in the order of its results.
 
     Raises:
-        NotPreparedError: the claim has another uid, is not allocated, has devices that are not
-            here, or a configuration that can't be used.
+        NotPreparedError: the claim has another uid, is not allocated, or has devices that are not
+            here.
     """
     where = f"claim {claim.namespace}/{claim.name}"
     if claim.uid != uid:
@@ -119,19 +119,23 @@ def device_uses(
         raise NotPreparedError(f"{where} holds {elsewhere}, which are not of node {node}")
     if missing := sorted({str(one.id) for one in ours if one.id.device not in published_gpus}):
         raise NotPreparedError(f"{where} holds {missing}, but node {node} has no such GPU now")
-    for config in claim.allocation.config:
-        if config.driver == DRIVER and (problems := [*config_problems(config.parameters)]):
-            raise NotPreparedError(
-                f"{where}: its configuration of driver {DRIVER} ({config.source}) can't be used: "
-                f"{'; '.join(problems)}; the claim is not prepared, because its limits can't be "
-                "read"
-            )
     grouped: dict[str, list[AllocatedDevice]] = {}
     for one in ours:
         grouped.setdefault(one.id.device, []).append(one)
     return tuple(
         ClaimedDevice(published_gpus[device], tuple(results)) for device, results in grouped.items()
     )
+
+
+def require_config(claim: Claim) -> None:
+    """Raise NotPreparedError if a configuration of the claim can't be used."""
+    for config in claim.allocation.config if claim.allocation else ():
+        if config.driver == DRIVER and (problems := [*config_problems(config.parameters)]):
+            raise NotPreparedError(
+                f"claim {claim.namespace}/{claim.name}: its configuration of driver {DRIVER} "
+                f"({config.source}) can't be used: {'; '.join(problems)}; the claim is not "
+                "prepared, because its limits can't be read"
+            )
 
 
 def require_capacity(
@@ -235,8 +239,9 @@ def prepared_claim(
     claim's GPUs, or those of one container with its own requests.
 
     Raises:
-        NotPreparedError: see ``additions``.
+        NotPreparedError: see ``require_config`` and ``additions``.
     """
+    require_config(claim)
     entries, devices, env = list[Spec](), list[PreparedDevice](), dict[str, str]()
     for container, parts in _by_container(wanted, claim).items():
         own = tuple(part.published.gpu.uuid for part in parts)
@@ -256,6 +261,27 @@ def prepared_claim(
         devices=tuple(devices),
         cdi=spec_of(entries, inventory.snapshot.driver_edits),
         env=env,
+        traceparent=traceparent,
+    )
+
+
+def prepared_with_file(
+    claim: Claim, wanted: Sequence[ClaimedDevice], cdi: Spec, traceparent: str
+) -> PreparedClaim:
+    """The entry of a claim whose CDI file is there: what it says need not be decided again."""
+    devices = [
+        device
+        for container, parts in _by_container(wanted, claim).items()
+        for part in parts
+        for device in _prepared_devices(part, cdi_id(claim.uid, part.published.device, container))
+    ]
+    return PreparedClaim(
+        uid=claim.uid,
+        namespace=claim.namespace,
+        name=claim.name,
+        phase="PrepareCompleted",
+        devices=tuple(devices),
+        cdi=cdi,
         traceparent=traceparent,
     )
 

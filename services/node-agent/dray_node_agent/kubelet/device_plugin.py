@@ -23,8 +23,9 @@ KUBELET_SOCKET: Final = "kubelet.sock"
 """In the folder of device plugins."""
 VERSION: Final = "v1beta1"
 _LOOK_EVERY_S: Final = 0.5
-_REPEAT_S: Final = 5.0
-"""How often the kubelet gets an unchanged list."""
+_LOOK_AGAIN_S: Final = 5.0
+"""How often the list is made again without a change of health: which ids stand for an unhealthy GPU
+depends on the containers that use it."""
 _UNREGISTERED: Final = "the kubelet has not registered the device plugin yet"
 _HEALTH: Final = {True: "Healthy", False: "Unhealthy"}
 
@@ -135,15 +136,19 @@ class DevicePlugin:
             return messages.DevicePluginOptions(pre_start_required=True)
 
         async def list_and_watch(_: Any, __: Any) -> AsyncIterator[Any]:
+            known: Sequence[DeviceSlot] | None = None
             while True:
                 changed = asyncio.ensure_future(self._backend.changed())
                 try:
-                    devices = [
-                        messages.Device(ID=one.id, health=_HEALTH[one.is_healthy])
-                        for one in await self._backend.devices(resource)
-                    ]
-                    yield messages.ListAndWatchResponse(devices=devices)
-                    await asyncio.wait([changed], timeout=_REPEAT_S)
+                    slots = await self._backend.devices(resource)
+                    if slots != known:  # the kubelet writes a checkpoint for each list
+                        known = slots
+                        devices = [
+                            messages.Device(ID=one.id, health=_HEALTH[one.is_healthy])
+                            for one in slots
+                        ]
+                        yield messages.ListAndWatchResponse(devices=devices)
+                    await asyncio.wait([changed], timeout=_LOOK_AGAIN_S)
                 finally:
                     changed.cancel()
 

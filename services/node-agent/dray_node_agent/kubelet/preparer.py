@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-import msgspec
 import structlog
 
 from dray.api.claims import Claim
@@ -34,7 +33,9 @@ from dray.kube.ports import (
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray.telemetry import spans
+from dray_node_agent.decisions.cdi import Spec
 from dray_node_agent.decisions.claim_devices import (
+    ClaimedDevice,
     DeviceFullError,
     NotPreparedError,
     claim_parts,
@@ -42,6 +43,7 @@ from dray_node_agent.decisions.claim_devices import (
     is_prepared_for,
     prepared_claim,
     prepared_parts,
+    prepared_with_file,
 )
 from dray_node_agent.decisions.inventory import NodeInventory
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
@@ -410,17 +412,23 @@ class Preparer:
                 continue
             try:
                 wanted = device_uses(claim, claim.uid, self._node, inventory.published_gpus)
-                entry = prepared_claim(claim, wanted, inventory, _traceparent(obj))
             except PermanentError:
                 continue  # not on this node, or its devices are gone
-            if (spec := files.get(claim.uid)) is not None:
-                entry = msgspec.structs.replace(entry, cdi=spec)
-            elif claim.spec.unreadable:
-                self._log.error("claim not restored", uid=claim.uid, why=claim.spec.unreadable)
-                continue
-            rebuilt[claim.uid] = entry
+            try:
+                rebuilt[claim.uid] = self._rebuilt_entry(obj, claim, wanted, files.get(claim.uid))
+            except PermanentError as error:
+                self._log.error("claim not restored", uid=claim.uid, why=str(error))
         self._log.info("checkpoint rebuilt", claims=len(rebuilt), with_files=len(files))
         return rebuilt
+
+    def _rebuilt_entry(
+        self, obj: Object, claim: Claim, wanted: Sequence[ClaimedDevice], file: Spec | None
+    ) -> PreparedClaim:
+        if file is not None:
+            return prepared_with_file(claim, wanted, file, _traceparent(obj))
+        if claim.spec.unreadable:
+            raise NotPreparedError(claim.spec.unreadable)
+        return prepared_claim(claim, wanted, self._known_inventory(), _traceparent(obj))
 
 
 def _traceparent(obj: Object) -> str:
