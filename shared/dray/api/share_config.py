@@ -3,6 +3,7 @@
 The node reads limits, quality of service and isolation; the rest is the allocator's.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -23,6 +24,7 @@ TFLOPS_LIMIT_FIELD: Final = "tflopsLimit"
 VRAM_LIMIT_FIELD: Final = "vramLimit"
 PERCENT_LIMIT_FIELD: Final = "computePercentLimit"
 ISOLATIONS: Final = ("shared", "soft", "hard", "partitioned")
+_CONTAINER: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def config_problems(parameters: Mapping[str, object], *, strict: bool = False) -> Iterator[str]:
@@ -65,12 +67,15 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[str], bool], str]]] = {
     ),
     "qos": _one_of(QOS_LEVELS),
     "isolation": _one_of(ISOLATIONS),
+    CONTAINER_FIELD: (
+        lambda text: _CONTAINER.fullmatch(text) is not None,
+        "the name of a container",
+    ),
 }
 _KNOWN: Final = (
     "apiVersion",
     "kind",
     *_FIELDS,
-    CONTAINER_FIELD,
     PREFER_FIELD,
     PLACEMENT_FIELD,
     TOPOLOGY_FIELD,

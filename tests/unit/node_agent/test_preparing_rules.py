@@ -204,6 +204,10 @@ def test_variables_of_a_limiter_library_are_set_where_the_isolation_is_soft():
         ({"kind": "GPUShareConfig", "vramLimit": "lots"}, "vramLimit is 'lots': expected bytes as"),
         ({"kind": "GPUShareConfig", "computePercentLimit": 101}, "above 0 and at most 100"),
         ({"kind": "GPUShareConfig", "isolation": "jail"}, "expected one of shared, soft, hard"),
+        (
+            {"kind": "GPUShareConfig", "container": "a b"},
+            "container is 'a b': expected the name of a container",
+        ),
     ],
 )
 def test_a_configuration_that_can_t_be_used_is_refused(parameters, why):
