@@ -227,6 +227,7 @@ class LeaderTerm:
             instance=settings.instance,
             label=self._label_node,
             on_registered=self.preparation.agent_registered,
+            on_prepared=self.preparation.claims_prepared,
         )
 
     def _make_recovery(self, rollback: Rollback) -> PodRecovery:

@@ -29,6 +29,10 @@ REPORT_TIMEOUT_S = 5.0
 """Time-out of a report's answer."""
 REPEAT_S = 10.0
 """After this time a report is repeated."""
+TELL_PREPARED_AFTER_S = 0.5
+"""How long claims are collected before it is reported that they are prepared: the leader wants to
+know it within two seconds."""
+TELL_PREPARED_FOR_S = 30.0
 USAGE_EVERY_S = 15.0
 """How often the use of the GPUs is published."""
 MAX_QUEUED_EVENTS = 1000
@@ -124,6 +128,9 @@ class NodeReporter:
         self.on_generation: Callable[[int], None] = lambda _: None
         self._inventory: Inventory | None = None
         self._inventory_changed = asyncio.Event()
+        self._prepared_s: dict[str, float] = {}
+        """When claims were prepared (monotonic), by UID."""
+        self._telling: asyncio.TimerHandle | None = None
         self._events: asyncio.Queue[ClaimPrepared] = asyncio.Queue(MAX_QUEUED_EVENTS)
         self.dropped_events = 0
 
@@ -141,7 +148,9 @@ class NodeReporter:
         )
 
     def registered(self) -> None:
-        """Report that the kubelet has registered the plugin: pods may wait for it."""
+        """Report that the kubelet has registered the plugin: pods may wait for it, also those that
+        were prepared for a kubelet which has ended."""
+        self._prepared_s.clear()
         self._registered_unix_s = self._clock.now_unix_s()
         if self._inventory is not None:
             registered = self._registered_unix_s
@@ -157,7 +166,11 @@ class NodeReporter:
         self._inventory_changed.set()
 
     def prepared(self, prepared: CompletedPreparation) -> None:
-        """Queue the event of a prepared claim. Never blocks."""
+        """Report a prepared claim soon, and queue its event. Never blocks."""
+        self._prepared_s[prepared.claim.uid] = self._clock.monotonic_s()
+        if self._telling is None:
+            loop = asyncio.get_running_loop()
+            self._telling = loop.call_later(TELL_PREPARED_AFTER_S, self._tell_prepared)
         if self._events.full():
             self._events.get_nowait()
             self.dropped_events += 1
@@ -177,6 +190,15 @@ class NodeReporter:
                 traceparent=claim.traceparent,
             )
         )
+
+    def _tell_prepared(self) -> None:
+        self._telling = None
+        self._inventory_changed.set()
+
+    def _recently_prepared(self) -> tuple[str, ...]:
+        since_s = self._clock.monotonic_s() - TELL_PREPARED_FOR_S
+        self._prepared_s = {uid: at for uid, at in self._prepared_s.items() if at >= since_s}
+        return tuple(self._prepared_s)
 
     async def report_inventory(self) -> None:
         """Loop: report the latest inventory until the leader has published it, and again every
@@ -240,6 +262,7 @@ class NodeReporter:
         inventory = self._inventory
         if inventory is None:
             return
+        inventory = msgspec.structs.replace(inventory, prepared=self._recently_prepared())
         subject = f"{INVENTORY_SUBJECT}.{token(self._node)}"
         answer = await self._bus.request(
             subject, msgspec.json.encode(inventory), timeout_s=REPORT_TIMEOUT_S

@@ -214,6 +214,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     registered_unix_s: float = 0.0
     """When the kubelet registered the agent's plugin last: it can prepare pods now that it could
     not prepare before."""
+    prepared: tuple[str, ...] = ()
+    """UIDs of the claims that the agent has prepared in the last half minute."""
 
 
 class InventoryReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

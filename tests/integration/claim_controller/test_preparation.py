@@ -6,15 +6,23 @@ import msgspec
 from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
 
 from dray.api.names import DRIVER, PREPARE_AGAIN
-from dray.kube.ports import PODS
+from dray.kube.ports import CLAIMS, PODS
 from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
 
 NODE = "node-1"
 
 
-async def agent_reports(world: VirtualWorld, *, registered: float, node: str = NODE) -> None:
+async def agent_reports(
+    world: VirtualWorld, *, registered: float, node: str = NODE, prepared: tuple[str, ...] = ()
+) -> None:
     """What the node-agent says every ten seconds."""
-    report = Inventory(node=node, driver=DRIVER, generation=1, registered_unix_s=registered)
+    report = Inventory(
+        node=node,
+        driver=DRIVER,
+        generation=1,
+        registered_unix_s=registered,
+        prepared=prepared,
+    )
     answer = await world.bus.peer(node).request(
         f"{INVENTORY_SUBJECT}.{node}", msgspec.json.encode(report), timeout_s=1
     )
@@ -78,6 +86,58 @@ def test_a_pod_whose_containers_are_started_is_left_alone() -> None:
         assert touches(world) == []
         # As after a reboot of the node.
         await has_sandbox(world, "False")
+        await world.clock.sleep(3)
+        assert len(touches(world)) == 1
+
+    in_virtual_time(scenario)
+
+
+def test_a_pod_that_is_prepared_is_not_touched_for_half_a_minute() -> None:
+    """Its kubelet is busy with others, and each touch would be more work for it."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        await agent_reports(world, registered=1)
+        await bound_pod(world)
+        await has_sandbox(world, "False")
+        (claim,) = (await world.kube.list(CLAIMS, "default")).objects
+        await world.clock.sleep(1)
+        await agent_reports(world, registered=1, prepared=(claim["metadata"]["uid"],))
+        await world.clock.sleep(25)
+        assert touches(world) == []
+        await agent_reports(world, registered=1)
+        await world.clock.sleep(6)
+        assert len(touches(world)) == 1
+
+    in_virtual_time(scenario)
+
+
+def test_a_prepared_pod_is_touched_when_the_agent_registers_again() -> None:
+    """The kubelet may have missed the answer."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        await agent_reports(world, registered=1)
+        await bound_pod(world)
+        await has_sandbox(world, "False")
+        (claim,) = (await world.kube.list(CLAIMS, "default")).objects
+        await agent_reports(world, registered=1, prepared=(claim["metadata"]["uid"],))
+        await world.clock.sleep(10)
+        assert touches(world) == []
+        await agent_reports(world, registered=2)
+        await world.clock.sleep(0.5)
+        assert len(touches(world)) == 1
+
+    in_virtual_time(scenario)
+
+
+def test_an_agent_says_nothing_of_the_claims_of_other_nodes() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        await agent_reports(world, registered=1)
+        await world.node("node-2", "")
+        await bound_pod(world)
+        await has_sandbox(world, "False")
+        (claim,) = (await world.kube.list(CLAIMS, "default")).objects
+        uid = claim["metadata"]["uid"]
+        await agent_reports(world, registered=1, node="node-2", prepared=(uid,))
         await world.clock.sleep(3)
         assert len(touches(world)) == 1
 

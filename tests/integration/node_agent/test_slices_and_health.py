@@ -14,11 +14,13 @@ from dray.kube.memory import MemoryKube
 from dray.kube.ports import PODS, SLICES
 from dray.messages.base import decode, encode, subject_of, subject_prefix
 from dray.messages.facts import ClusterObserved, InventoryObserved
+from dray.messages.rpc import Inventory
 from dray.messages.usage import GpusUsed
 from dray_node_agent import node_state
 from dray_node_agent.decisions.gpus import GpuProcess, GpuUsage
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.node_state import NodeReporter
+from dray_sandbox.kubelet.claims import ClaimInfo
 
 
 async def test_slices_follow_pool_health_and_repair(stand, eventually):
@@ -163,6 +165,31 @@ async def test_health_is_published_and_again_when_its_stream_was_lost(stand, eve
         for stream in STREAMS:
             await stand.bus.ensure(stream)
         await eventually(is_reported)
+
+
+async def test_claims_that_were_prepared_are_reported_until_the_plugin_is_registered_again(
+    stand, eventually, monkeypatch
+):
+    """By then the kubelet may have forgotten the answer."""
+    reports, take = list[Inventory](), stand._take
+
+    async def noting(request):
+        reports.append(msgspec.json.decode(request.payload, type=Inventory))
+        return await take(request)
+
+    monkeypatch.setattr(stand, "_take", noting)
+    async with stand.agent():
+        held = []
+        for name in ("a", "b"):
+            claim = await stand.make_claim(name, [await stand.device()])
+            held.append(ClaimInfo(claim["metadata"]["uid"], "default", name, (DRIVER,)))
+        uids = {one.uid for one in held}
+        plugin = await stand.plugin()
+        await plugin.prepare(held)
+        await eventually(lambda: {*reports[-1].prepared} == uids)
+        await (await stand.plugin()).close()
+        await eventually(lambda: reports[-1].prepared == ())
+        await plugin.close()
 
 
 async def test_generations_grow_even_when_disk_and_slices_are_lost(stand, eventually):

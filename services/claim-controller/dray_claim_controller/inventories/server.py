@@ -1,7 +1,7 @@
 """Takes node-agents' reports while leading, and publishes those that are their nodes' own."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 import msgspec
@@ -37,14 +37,17 @@ class InventoryServer:
         instance: str,
         label: Callable[[str], Awaitable[None]],
         on_registered: Callable[[str], None] = lambda _: None,
+        on_prepared: Callable[[str, Collection[str]], None] = lambda _, __: None,
     ) -> None:
         """``label`` writes onto a node that it has GPUs; it may raise KubeError.
 
         ``on_registered`` is called with a node whose agent was registered by its kubelet since
-        it reported before, or since the term began."""
+        it reported before, or since the term began; ``on_prepared`` with a node and the UIDs of
+        claims that its agent has prepared."""
         self._bus = bus
         self._label = label
         self._on_registered = on_registered
+        self._on_prepared = on_prepared
         self._registered: dict[str, float] = {}
         """When each node's agent was registered, by its last report."""
         self._cache = cache
@@ -81,6 +84,7 @@ class InventoryServer:
             return _encoded(InventoryReply(error=why))
         self._note_heard(asked.node)
         self._note_registered(asked)
+        self._on_prepared(asked.node, asked.prepared)
         async with self._one_by_one:
             return _encoded(await self._take(asked))
 

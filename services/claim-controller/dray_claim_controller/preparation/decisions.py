@@ -9,7 +9,9 @@ from typing import Final
 
 import msgspec
 
+from dray.api.claims import Claim
 from dray.api.names import DRIVER
+from dray.api.pods import Pod
 from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.groups import is_reserved_for
 from dray_claim_controller.cache.object_cache import ObjectCache
@@ -53,13 +55,18 @@ def awaits_preparation(cache: ObjectCache, cached: CachedPod | None) -> bool:
         return False
     if pod.deleting or cached.terminal or cached.has_sandbox:
         return False
-    ours = [
+    ours = claims_to_prepare(cache, pod)
+    return bool(ours) and all(is_reserved_for(cache, claim, pod) for claim in ours)
+
+
+def claims_to_prepare(cache: ObjectCache, pod: Pod) -> list[Claim]:
+    """The pod's claims with devices of ours."""
+    return [
         held.claim
         for held in cache.claims_of(pod)
         if held.claim.allocation is not None
         and any(device.id.driver == DRIVER for device in held.claim.allocation.devices)
     ]
-    return bool(ours) and all(is_reserved_for(cache, claim, pod) for claim in ours)
 
 
 def touched_message(node: str, waited_s: float, count: int) -> str:

@@ -1,14 +1,17 @@
 """Touches pods whose claims are not prepared, so that the kubelet tries again."""
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from typing import Final
 
 import structlog
 
 from dray.api.names import PREPARE_AGAIN
+from dray.api.pods import Pod
 from dray.kube.ports import PODS, Kube, NotFoundError
 from dray.runtime.clock import Clock
+from dray_claim_controller.cache.cached_objects import CachedPod
 from dray_claim_controller.cache.changes import Unread
 from dray_claim_controller.informers import Informers
 from dray_claim_controller.pod_events import ReportEvent
@@ -16,16 +19,20 @@ from dray_claim_controller.preparation.decisions import (
     AwaitsPreparation,
     PreparationRetries,
     awaits_preparation,
+    claims_to_prepare,
     touched_message,
 )
 from dray_claim_controller.work_queue import FairWorkQueue
 
 _LOOKED_AT_ONCE: Final = 1000
+_PREPARED_FOR_S: Final = 30.0
+"""How long a pod whose claims are prepared is not touched: its kubelet is busy. After that it may
+have missed the agent's answer."""
 
 
 class PreparationReconciler:
-    """A pod is touched when it has waited for ``after_s`` on a node whose agent is there, then
-    later each time, and at once when the agent registers with the kubelet again."""
+    """A pod is touched when it has waited for ``after_s`` on a node whose agent is there and has
+    not prepared it, then later each time, and at once when the agent registers again."""
 
     def __init__(
         self,
@@ -49,6 +56,8 @@ class PreparationReconciler:
         self._unread: Unread[str] = Unread()
         self._waiting: dict[str, PreparationRetries] = {}
         """By UID of the pod."""
+        self._prepared_s: dict[tuple[str, str], float] = {}
+        """When it was last reported that a claim is prepared (monotonic), by node and UID."""
         self._touching = FairWorkQueue(
             clock, self._touch, name="prepare-again", group_of=lambda pod: pod[0]
         )
@@ -72,9 +81,28 @@ class PreparationReconciler:
     def agent_registered(self, node: str) -> None:
         """The node's kubelet has registered the agent: what waits there can be prepared now."""
         now_s, pods = self._clock.monotonic_s(), self._informers.cache.pods
+        # The kubelet may have missed the answers of the agent before.
+        self._prepared_s = {key: at for key, at in self._prepared_s.items() if key[0] != node}
         for uid, touches in self._waiting.items():
             if (cached := pods.get(uid)) is not None and cached.node == node:
                 self._waiting[uid] = touches.agent_is_back(now_s)
+
+    def claims_prepared(self, node: str, uids: Collection[str]) -> None:
+        """The node's agent has prepared claims: their pods need no other try."""
+        now_s = self._clock.monotonic_s()
+        for uid in uids:
+            self._prepared_s.setdefault((node, uid), now_s)
+
+    def _forget_prepared(self) -> None:
+        since_s = self._clock.monotonic_s() - 2 * _PREPARED_FOR_S
+        self._prepared_s = {key: at for key, at in self._prepared_s.items() if at > since_s}
+
+    def _is_prepared(self, cached: CachedPod, pod: Pod) -> bool:
+        since_s = self._clock.monotonic_s() - _PREPARED_FOR_S
+        return all(
+            self._prepared_s.get((cached.node, claim.uid), -math.inf) > since_s
+            for claim in claims_to_prepare(self._informers.cache, pod)
+        )
 
     async def _reconcile_forever(self) -> None:
         while True:
@@ -82,6 +110,7 @@ class PreparationReconciler:
                 self._look(self._unread.take(_LOOKED_AT_ONCE))
                 await asyncio.sleep(0)
             self._touch_due()
+            self._forget_prepared()
             await self._clock.sleep(self._every_s)
 
     def _look(self, uids: list[str]) -> None:
@@ -98,7 +127,7 @@ class PreparationReconciler:
             cached = pods.get(uid)
             if touches.due_s > now_s or cached is None or cached.pod is None:
                 continue
-            if not self._is_silent(cached.node):
+            if not self._is_silent(cached.node) and not self._is_prepared(cached, cached.pod):
                 self._waiting[uid] = touches.touched(now_s, self._after_s)
                 self._touching.add((cached.pod.namespace, uid))
 
