@@ -12,7 +12,7 @@ MIG: Final = "mig"
 ENFORCERS: Final = (NO_ENFORCER, ENV, TIME_SLICE, MPS, MIG)
 TIME_SLICES: Final = ("Default", "Short", "Medium", "Long")
 """Lengths of a time slice; the position of each is ``nvidia-smi``'s number of it."""
-SOFT: Final = "soft"
+_SOFT: Final = "soft"
 """The ``isolation`` that means ``env`` where the pool names no enforcer."""
 
 
@@ -30,7 +30,7 @@ class Enforcement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     def of(self, isolation: str) -> str:
         """The enforcer of a claim with this isolation."""
-        return self.enforcer or (ENV if isolation == SOFT else NO_ENFORCER)
+        return self.enforcer or (ENV if isolation == _SOFT else NO_ENFORCER)
 
 
 NOTHING_NAMED: Final = Enforcement()

@@ -20,23 +20,23 @@ from dray.api.names import (
 from dray.api.pods import Policy
 
 BINPACK: Final = "binpack"
-SPREAD: Final = "spread"
-LEVELS: Final = (BINPACK, SPREAD)
-MODES: Final = {
+_SPREAD: Final = "spread"
+LEVELS: Final = (BINPACK, _SPREAD)
+_MODES: Final = {
     COMPACT_FIRST: (BINPACK, BINPACK),
-    LOW_LOAD_FIRST: (SPREAD, SPREAD),
-    NODE_COMPACT_GPU_LOW_LOAD: (BINPACK, SPREAD),
+    LOW_LOAD_FIRST: (_SPREAD, _SPREAD),
+    NODE_COMPACT_GPU_LOW_LOAD: (BINPACK, _SPREAD),
     FRAGMENTATION_AWARE: ("", ""),
     KUBERNETES_COMPATIBLE: ("", ""),
 }
 """Node level and device level of each mode; empty: both are chosen together, or the first that
 fit."""
 
-SOFT: Final = "soft"
+_SOFT: Final = "soft"
 HARD: Final = "hard"
 NO_TOPOLOGY: Final = "none"
-TOPOLOGIES: Final = (SOFT, HARD, NO_TOPOLOGY)
-DEFAULT_TOPOLOGY: Final = SOFT
+_TOPOLOGIES: Final = (_SOFT, HARD, NO_TOPOLOGY)
+_DEFAULT_TOPOLOGY: Final = _SOFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Placement:
     gpu: str = ""
     weights: tuple[tuple[str, int], ...] = ()
     """Weights of resources, by name; empty: the most used resource of a device counts."""
-    topology: str = DEFAULT_TOPOLOGY
+    topology: str = _DEFAULT_TOPOLOGY
     """How pods with several devices treat their connection."""
     is_compatible: bool = False
     """Whether devices are chosen as kube-scheduler's allocator does, without scores."""
@@ -65,7 +65,7 @@ class Placement:
             return KUBERNETES_COMPATIBLE
         levels = (self.node, self.gpu)
         by_levels = f"node={self.node},gpu={self.gpu}"
-        return next((mode for mode, its in MODES.items() if its == levels), by_levels)
+        return next((mode for mode, its in _MODES.items() if its == levels), by_levels)
 
 
 def placement_of(
@@ -78,10 +78,10 @@ def placement_of(
     """A policy's placement from its fields; empty: absent."""
     weighed = tuple(sorted((name, one) for name, one in (weights or {}).items() if one > 0))
     is_load = bool({node, gpu} & {*LEVELS} or weighed)
-    by_mode = MODES.get(mode) or MODES[COMPACT_FIRST if is_load else DEFAULT_PLACEMENT]
+    by_mode = _MODES.get(mode) or _MODES[COMPACT_FIRST if is_load else DEFAULT_PLACEMENT]
     found = Placement(
         *by_mode,
-        topology=topology if topology in TOPOLOGIES else DEFAULT_TOPOLOGY,
+        topology=topology if topology in _TOPOLOGIES else _DEFAULT_TOPOLOGY,
         is_compatible=mode == KUBERNETES_COMPATIBLE,
     )
     found = _with_levels(found, node, gpu)
@@ -109,7 +109,7 @@ def overridden(policy: Placement, placement: str, topology: str) -> Placement:
     except ValueError:
         mode = node = gpu = ""
     if mode:
-        node, gpu = MODES[mode]
+        node, gpu = _MODES[mode]
         policy = replace(
             policy,
             node=node,
@@ -119,7 +119,7 @@ def overridden(policy: Placement, placement: str, topology: str) -> Placement:
         )
     else:
         policy = _with_levels(policy, node, gpu)
-    return replace(policy, topology=topology) if topology in TOPOLOGIES else policy
+    return replace(policy, topology=topology) if topology in _TOPOLOGIES else policy
 
 
 def _with_levels(placement: Placement, node: str, gpu: str) -> Placement:
@@ -141,13 +141,13 @@ def parse_placement(text: str) -> tuple[str, str, str]:
     Raises:
         ValueError: the text is invalid; the message lists the valid values.
     """
-    if text in MODES:
+    if text in _MODES:
         return text, "", ""
     levels: dict[str, str] = {}
     for part in text.split(","):
         level, _, value = (one.strip() for one in part.partition("="))
         if level not in ("node", "gpu") or level in levels or value not in LEVELS:
-            modes = ", ".join(f'"{mode}"' for mode in MODES)
+            modes = ", ".join(f'"{mode}"' for mode in _MODES)
             raise ValueError(
                 f"expected {modes}, or binpack or spread for each level, such as "
                 '"node=binpack,gpu=spread"; leave the annotation out to have the pool\'s'
@@ -162,7 +162,7 @@ def parse_topology(text: str) -> str:
     Raises:
         ValueError: the text is invalid; the message lists the valid values.
     """
-    if text not in TOPOLOGIES:
+    if text not in _TOPOLOGIES:
         raise ValueError(
             'expected "soft", to prefer connected GPUs, "hard", to wait for them, or "none"'
         )

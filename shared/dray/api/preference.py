@@ -11,12 +11,12 @@ import msgspec
 
 from dray.api.names import TFLOPS, VRAM
 
-AMOUNTS = (TFLOPS, VRAM)
-DIRECTIONS = {"asc": 1, "desc": -1}
+_AMOUNTS = (TFLOPS, VRAM)
+_DIRECTIONS = {"asc": 1, "desc": -1}
 LONGEST_MODEL = 64
 """String attributes of devices are at most this long (resource.k8s.io/v1)."""
-MOST_CRITERIA = 8
-MOST_MODELS = 32
+_MOST_CRITERIA = 8
+_MOST_MODELS = 32
 
 
 class ByAmount(msgspec.Struct, frozen=True, gc=False):
@@ -46,23 +46,23 @@ def parse_preference(text: str) -> Preference:
     if not text:
         return ()
     parts = [part.strip() for part in text.split("|")]
-    if len(parts) > MOST_CRITERIA:
-        raise ValueError(f"expected at most {MOST_CRITERIA} criteria between '|'")
+    if len(parts) > _MOST_CRITERIA:
+        raise ValueError(f"expected at most {_MOST_CRITERIA} criteria between '|'")
     return tuple(map(_criterion, parts))
 
 
 def _criterion(text: str) -> ByAmount | ByModel:
     words = text.split()
-    if words and (words[0].lower() in AMOUNTS or words[-1].lower() in DIRECTIONS):
-        if len(words) != 2 or words[0] not in AMOUNTS or words[1] not in DIRECTIONS:
+    if words and (words[0].lower() in _AMOUNTS or words[-1].lower() in _DIRECTIONS):
+        if len(words) != 2 or words[0] not in _AMOUNTS or words[1] not in _DIRECTIONS:
             raise ValueError(
                 "expected tflops or vram, then desc for the most first or asc for the least first, "
                 f'such as "tflops desc"; it has "{text}"'
             )
-        return ByAmount(words[0], DIRECTIONS[words[1]])
+        return ByAmount(words[0], _DIRECTIONS[words[1]])
     models = tuple(model.strip() for model in text.split(","))
-    if len(models) > MOST_MODELS:
-        raise ValueError(f"expected at most {MOST_MODELS} models in one criterion")
+    if len(models) > _MOST_MODELS:
+        raise ValueError(f"expected at most {_MOST_MODELS} models in one criterion")
     if not all(model.isprintable() and 0 < len(model) <= LONGEST_MODEL for model in models):
         raise ValueError(
             'expected criteria such as "tflops desc", "vram asc" or models in order of '

@@ -23,7 +23,7 @@ from dray.api.quantities import NANO, InvalidQuantityError, parse_quantity
 TFLOPS_LIMIT_FIELD: Final = "tflopsLimit"
 VRAM_LIMIT_FIELD: Final = "vramLimit"
 PERCENT_LIMIT_FIELD: Final = "computePercentLimit"
-ISOLATIONS: Final = ("shared", "soft", "hard", "partitioned")
+_ISOLATIONS: Final = ("shared", "soft", "hard", "partitioned")
 _CONTAINER: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -66,7 +66,7 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[str], bool], str]]] = {
         "a number above 0 and at most 100",
     ),
     "qos": _one_of(QOS_LEVELS),
-    "isolation": _one_of(ISOLATIONS),
+    "isolation": _one_of(_ISOLATIONS),
     CONTAINER_FIELD: (
         lambda text: _CONTAINER.fullmatch(text) is not None,
         "the name of a container",

@@ -2,7 +2,7 @@
 
 from dray.messages.base import Delivered, Outgoing
 
-PREFIX = "dray.dead."
+_PREFIX = "dray.dead."
 _DROPPED = ("Nats-Msg-Id", "Nats-TTL")
 
 
@@ -19,11 +19,11 @@ def dead_letter(message: Delivered, reason: str) -> Outgoing:
         "dray-dead-sequence": str(message.sequence),
         "Nats-Msg-Id": f"dead.{message.stream}.{message.sequence}",
     }
-    return Outgoing(PREFIX + message.subject.removeprefix("dray."), message.payload, headers)
+    return Outgoing(_PREFIX + message.subject.removeprefix("dray."), message.payload, headers)
 
 
 def notice(about: str, reason: str, *, identity: str) -> Outgoing:
     """A notice that a service can't do something, other than handle a message. ``about`` ends its
     subject; a repeated notice has the same ``identity``."""
     headers = {"dray-dead-reason": " ".join(reason.split()), "Nats-Msg-Id": f"dead.{identity}"}
-    return Outgoing(PREFIX + about, b"{}", headers)
+    return Outgoing(_PREFIX + about, b"{}", headers)

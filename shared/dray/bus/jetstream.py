@@ -55,7 +55,7 @@ from dray.bus.topology import (
 from dray.messages.base import Delivered, Outgoing
 from dray.messages.rpc import Reading, ReadingReply
 
-CLOSE_BUDGET_S: Final = 10.0
+_CLOSE_BUDGET_S: Final = 10.0
 _MOST_DUE: Final = 1024
 """Messages on their way to the server at once: it stores 5 000 a second where each is synced."""
 _LEASES_S: Final = 2.0
@@ -336,7 +336,7 @@ class JetStreamBus:
 
     async def close(self) -> None:
         """See ``Bus.close``; waits at most 10 s for what is in flight."""
-        await self._connection.close(CLOSE_BUDGET_S)
+        await self._connection.close(_CLOSE_BUDGET_S)
 
 
 def _fenced(message: Outgoing, fence: Fence) -> Outgoing:

@@ -25,19 +25,19 @@ from dray.messages.base import Delivered, Outgoing
 TIMEOUT_S: Final = 5.0
 NANO: Final = 1_000_000_000
 
-STREAM_NOT_FOUND: Final = 10059
+_STREAM_NOT_FOUND: Final = 10059
 STREAM_NAME_IN_USE: Final = 10058
-NO_MESSAGE: Final = 10037
-NO_ROOM: Final = 10047
+_NO_MESSAGE: Final = 10037
+_NO_ROOM: Final = 10047
 WANTED: Final = "dray-replicas"
 """Metadata key of a stream that was created with fewer replicas than wanted: the number wanted.
 Without it and without a setting, the replicas are an administrator's choice."""
 NO_CLUSTER: Final = 10074
-TOO_FEW_SERVERS: Final = (10005, 10023, NO_CLUSTER)
+_TOO_FEW_SERVERS: Final = (10005, 10023, NO_CLUSTER)
 """No suitable peers, insufficient resources, and replicas without a cluster."""
-FENCE_IN_USE: Final = 10164
+_FENCE_IN_USE: Final = 10164
 """A message of the same fence is on its way; the fence itself was not looked at."""
-WRONG_LAST: Final = (10070, 10071, FENCE_IN_USE)
+_WRONG_LAST: Final = (10070, 10071, _FENCE_IN_USE)
 """Another last message id, or another last sequence, than was expected."""
 _SERVER_FAULTS: Final = 500
 """From this code on the server is at fault: a full disk, a failed store, a start in progress."""
@@ -142,16 +142,16 @@ def error_of(problem: dict[str, Any], what: str) -> DrayError:
     """JetStream's error as the port's."""
     code = int(problem.get("err_code") or 0)
     description = str(problem.get("description") or problem)
-    if code in WRONG_LAST:
-        kind = FenceInUseError if code == FENCE_IN_USE else StaleSequenceError
+    if code in _WRONG_LAST:
+        kind = FenceInUseError if code == _FENCE_IN_USE else StaleSequenceError
         return kind(
             f"{what}: {description}: another writer appended; fold what is new and decide again"
         )
-    if code == STREAM_NOT_FOUND:
+    if code == _STREAM_NOT_FOUND:
         return StreamMissingError(f"{what}: {description}")
-    if code == NO_ROOM:
+    if code == _NO_ROOM:
         return NoRoomError(f"{what}: {description}")
-    if code in TOO_FEW_SERVERS:
+    if code in _TOO_FEW_SERVERS:
         return TooFewServersError(what, code, description)
     if int(problem.get("code") or 0) >= _SERVER_FAULTS:
         return BusUnavailableError(f"{what}: {description}")
@@ -204,7 +204,7 @@ async def last_message(
     try:
         answer = await ask(session, f"STREAM.MSG.GET.{stream}", body, timeout_s=timeout_s)
     except JetStreamRefusedError as error:
-        if error.code == NO_MESSAGE:
+        if error.code == _NO_MESSAGE:
             return None
         raise
     with understood(subject):

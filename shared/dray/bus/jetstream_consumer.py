@@ -17,7 +17,7 @@ from dray.bus.session import Session
 from dray.messages.base import Delivered, Outgoing
 from dray.runtime.backoff import Backoff
 
-ACK_WAIT_S: Final = 30
+_ACK_WAIT_S: Final = 30
 _BATCH: Final = 16
 _UNLIMITED: Final = -1
 
@@ -95,7 +95,7 @@ def _config(durable: str, subjects: Sequence[str]) -> dict[str, Any]:
         "name": durable,
         "deliver_policy": "all",
         "ack_policy": "explicit",
-        "ack_wait": ACK_WAIT_S * NANO,
+        "ack_wait": _ACK_WAIT_S * NANO,
         "max_deliver": -1,
         # Delayed messages count as unacknowledged, and must not block the others.
         "max_ack_pending": _UNLIMITED,

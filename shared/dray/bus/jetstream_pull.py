@@ -17,8 +17,8 @@ from dray.bus.ports import BusUnavailableError
 from dray.bus.session import Session
 from dray.messages.base import Delivered
 
-EXPIRES_S: Final = 30.0
-HEARTBEAT_S: Final = 5.0
+_EXPIRES_S: Final = 30.0
+_HEARTBEAT_S: Final = 5.0
 _DONE_STATUSES: Final = ("404", "408")
 _HEARTBEAT: Final = "100"
 _GIVE_BACK_S: Final = 1.0
@@ -92,7 +92,7 @@ class Arrivals:
         try:
             # Not wait_for: up to Python 3.11 it swallows a cancellation that comes together
             # with a message, and the reader would go on for ever.
-            async with asyncio.timeout(HEARTBEAT_S * 2.5):
+            async with asyncio.timeout(_HEARTBEAT_S * 2.5):
                 await self._news.wait()
         except TimeoutError:
             raise FlowEndedError("no heartbeat") from None
@@ -179,8 +179,8 @@ async def pull(
 async def _ask(session: Session, inbox: str, stream: str, consumer: str, batch: int) -> None:
     body: dict[str, Any] = {
         "batch": batch,
-        "expires": int(EXPIRES_S * NANO),
-        "idle_heartbeat": int(HEARTBEAT_S * NANO),
+        "expires": int(_EXPIRES_S * NANO),
+        "idle_heartbeat": int(_HEARTBEAT_S * NANO),
     }
     subject = f"{session.api}CONSUMER.MSG.NEXT.{stream}.{consumer}"
     await session.send(subject, msgspec.json.encode(body), reply=inbox)

@@ -15,8 +15,8 @@ from dray.messages.base import Delivered
 from dray.messages.rpc import Reading, ReadingReply
 from dray.runtime.backoff import Backoff
 
-BATCH: Final = 512
-_REFILL: Final = BATCH // 2
+_BATCH: Final = 512
+_REFILL: Final = _BATCH // 2
 
 
 class JetStreamReader:
@@ -93,7 +93,7 @@ class JetStreamReader:
         found: list[Delivered] = []
         if not opened.pending:
             return found
-        flow = pull(session, self._stream, opened.consumer, batch=BATCH, refill=_REFILL)
+        flow = pull(session, self._stream, opened.consumer, batch=_BATCH, refill=_REFILL)
         try:
             async with contextlib.aclosing(flow) as arriving:
                 async for arrived in arriving:
@@ -134,7 +134,7 @@ class JetStreamReader:
 
     async def _flow(self, session: Session, consumer: str) -> AsyncGenerator[list[Delivered], None]:
         expected = 1
-        flow = pull(session, self._stream, consumer, batch=BATCH, refill=_REFILL)
+        flow = pull(session, self._stream, consumer, batch=_BATCH, refill=_REFILL)
         async with contextlib.aclosing(flow) as arriving:
             async for arrived in arriving:
                 batch = []

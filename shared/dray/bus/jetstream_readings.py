@@ -11,7 +11,7 @@ from dray.bus.ports import BusUnavailableError, StreamMissingError
 from dray.bus.session import NoRespondersError, Session
 from dray.messages.rpc import Reading, ReadingReply
 
-INACTIVE_S: Final = 60
+_INACTIVE_S: Final = 60
 """The server deletes a consumer that nobody pulls from after this time."""
 _TIMEOUT_S: Final = 2.0
 
@@ -74,7 +74,7 @@ async def make(session: Session, reading: Reading) -> ReadingReply:
         "replay_policy": "instant",
         "mem_storage": True,
         "num_replicas": 1,
-        "inactive_threshold": INACTIVE_S * NANO,
+        "inactive_threshold": _INACTIVE_S * NANO,
         "filter_subjects": list(reading.subjects),
     }
     if reading.last_only:

@@ -29,7 +29,7 @@ from dray.messages.rpc import Reading, ReadingReply
 from dray.runtime.backoff import Backoff
 
 Hook = Callable[[], Awaitable[None]]
-READING_S: Final = 2.0
+_READING_S: Final = 2.0
 """Timeout of a request for a consumer, as in the real adapter."""
 BATCH: Final = 512
 """Messages that a reader buffers at most, as from JetStream: after them it notices a deletion."""
@@ -364,7 +364,7 @@ class MemoryBus:
     async def _open(self, reading: Reading) -> None:
         """Ask for a consumer. Raises StreamMissingError, BusUnavailableError."""
         question = msgspec.json.encode(reading)
-        answer = await self.request(self._readings, question, timeout_s=READING_S)
+        answer = await self.request(self._readings, question, timeout_s=_READING_S)
         reply = msgspec.json.decode(answer, type=ReadingReply)
         if reply.is_missing:
             raise StreamMissingError(f"there is no stream {reading.stream}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dray.bus.memory_store import MemoryStream
 from dray.messages.base import Delivered
 
-ACK_WAIT_S = 30.0
+_ACK_WAIT_S = 30.0
 """Time to acknowledge a message before it is redelivered, as in the real adapter."""
 
 Bury = Callable[[Delivered, str], Awaitable[None]]
@@ -60,7 +60,7 @@ class MemoryConsumer:
             self._attempts.pop(sequence, None)
             return self.take()
         self._attempts[sequence] += 1
-        self._later(sequence, ACK_WAIT_S)
+        self._later(sequence, _ACK_WAIT_S)
         return message, self._attempts[sequence]
 
     def _later(self, sequence: int, delay_s: float) -> None:

@@ -23,8 +23,8 @@ from dray.bus.ports import (
 )
 from dray.messages.base import Delivered, Outgoing, sent_bytes
 
-MESSAGE_ID = "Nats-Msg-Id"
-TTL = "Nats-TTL"
+_MESSAGE_ID = "Nats-Msg-Id"
+_TTL = "Nats-TTL"
 _created = itertools.count(1)
 
 
@@ -85,9 +85,9 @@ def matches_any(subject: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(matches(subject, pattern) for pattern in patterns)
 
 
-def ttl_s(headers: dict[str, str]) -> float | None:
+def _ttl_s(headers: dict[str, str]) -> float | None:
     """Seconds of a ``Nats-TTL`` header such as ``3600s``."""
-    text = headers.get(TTL)
+    text = headers.get(_TTL)
     return None if text is None else float(text.removesuffix("s"))
 
 
@@ -127,7 +127,7 @@ class MemoryStream:
         self.expire()
         now_unix_s = self.now_unix_s()
         self._forget_seen(now_unix_s)
-        identity = message.headers.get(MESSAGE_ID) if deduplicate else None
+        identity = message.headers.get(_MESSAGE_ID) if deduplicate else None
         if identity is not None and identity in self._seen:
             return self._seen[identity][1]
         self.last_sequence += 1
@@ -227,7 +227,7 @@ class MemoryStream:
         if self.spec.last_per_subject and (older := self._by_subject.get(message.subject)):
             self._drop(older)
         self._by_subject[message.subject] = sequence
-        ages = (self.spec.max_age_s, ttl_s(message.headers) if self.spec.message_ttl else None)
+        ages = (self.spec.max_age_s, _ttl_s(message.headers) if self.spec.message_ttl else None)
         if lives := [age for age in ages if age is not None]:
             self._forget_expired_early()
             heapq.heappush(self._expires, (now_unix_s + min(lives), sequence))

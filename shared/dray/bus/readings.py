@@ -19,7 +19,7 @@ from dray.messages.rpc import READING_SUBJECT, Reading, ReadingReply
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock, SystemClock
 
-QUEUE: Final = "readings"
+_QUEUE: Final = "readings"
 PER_NODE: Final = 64
 """Consumers that one node may ask for within ``PERIOD_S``; a node-agent needs one."""
 PER_ROLE: Final = 4096
@@ -75,7 +75,7 @@ class ReadingServer:
         backoff = Backoff(0.1, 5.0)
         while True:
             try:
-                await self._bus.serve(f"{READING_SUBJECT}.>", self.answer, queue=QUEUE)
+                await self._bus.serve(f"{READING_SUBJECT}.>", self.answer, queue=_QUEUE)
             except DrayError as error:
                 structlog.get_logger().warning("requests for readings unanswered", why=str(error))
             await self._clock.sleep(backoff.next_s())

@@ -25,7 +25,7 @@ from dray.bus.ports import BusUnavailableError, MessageTooLargeError
 from dray.messages.base import Outgoing
 
 T = TypeVar("T")
-NO_RESPONDERS: Final = "503"
+_NO_RESPONDERS: Final = "503"
 _WITHOUT_BREAKS: Final = str.maketrans("\r\n", "  ")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _FORBIDDEN: Final = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
@@ -328,7 +328,7 @@ class Session:
         the payload's size alone, and a server ends the connection over the whole."""
         try:
             _check_subject(subject)
-            block = header_block(headers) if headers else b""
+            block = _header_block(headers) if headers else b""
         except _UNSENDABLE as error:
             raise PermanentError(
                 f"{subject} with {len(payload)} bytes can't be published: {error}"
@@ -414,7 +414,7 @@ class Session:
         asked = self._waiting.get(subject.rpartition(b".")[2].decode())
         if asked is None or asked.reply.done():
             return
-        if headers and Headers(headers).status[0] == NO_RESPONDERS:
+        if headers and Headers(headers).status[0] == _NO_RESPONDERS:
             asked.reply.set_exception(NoRespondersError(asked.subject))
             asked.reply.exception()  # Mark as retrieved.
         else:
@@ -437,7 +437,7 @@ def _check_subject(subject: str) -> None:
         raise nats.errors.BadSubjectError
 
 
-def header_block(headers: Mapping[str, str]) -> bytes:
+def _header_block(headers: Mapping[str, str]) -> bytes:
     """Headers as they are sent; line breaks in values become spaces, as nats-py makes them.
 
     Raises:

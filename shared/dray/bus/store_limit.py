@@ -4,13 +4,13 @@ from typing import Final
 
 from dray.bus.ports import StoreUse
 
-ALARM_SHARE: Final = 0.8
+_ALARM_SHARE: Final = 0.8
 """Share of the store from which on it is reported as nearly full."""
 
 
 def store_problem(use: StoreUse) -> str | None:
     """Why the store needs attention, or None."""
-    if use.limit_bytes is None or use.bytes < ALARM_SHARE * use.limit_bytes:
+    if use.limit_bytes is None or use.bytes < _ALARM_SHARE * use.limit_bytes:
         return None
     return (
         f"NATS stores {use.bytes} of {use.limit_bytes} bytes: once it is full, nothing can be "

@@ -45,7 +45,7 @@ USAGE_STREAM = "DRAY_USAGE"
 LEASES_STREAM = "DRAY_LEASES"
 LEASE_PREFIX = "dray.lease."
 """Subjects of leases: one per key, used only inside the adapter."""
-DAY_S = 86_400.0
+_DAY_S = 86_400.0
 HOUR_S = 3_600.0
 MIB = 2**20
 
@@ -60,14 +60,14 @@ STREAMS: tuple[StreamSpec, ...] = (
     StreamSpec(
         EVENTS_STREAM,
         ("dray.evt.>",),
-        max_age_s=DAY_S,
+        max_age_s=_DAY_S,
         max_bytes=256 * MIB,
         purpose="what happened to pods, for timelines; no state depends on it",
     ),
     StreamSpec(
         COMMANDS_STREAM,
         ("dray.cmd.>",),
-        max_age_s=DAY_S,
+        max_age_s=_DAY_S,
         max_bytes=64 * MIB,
         purpose="wishes with one addressee",
     ),
@@ -88,7 +88,7 @@ STREAMS: tuple[StreamSpec, ...] = (
     StreamSpec(
         DEAD_STREAM,
         ("dray.dead.>",),
-        max_age_s=7 * DAY_S,
+        max_age_s=7 * _DAY_S,
         max_bytes=64 * MIB,
         purpose="undeliverable messages",
     ),

@@ -16,7 +16,7 @@ LONGEST_BYTES: Final = 10 * 1024
 """``CELSelectorExpressionMaxLength`` of resource.k8s.io."""
 MOST_COST: Final = 1_000_000
 """``CELSelectorExpressionMaxCost``."""
-MOST_ERRORS: Final = 100
+_MOST_ERRORS: Final = 100
 """Errors that cel-go reports for one expression."""
 _WITHOUT_PLACE: Final = ("must evaluate to", "program instantiation failed")
 """Errors about the expression as a whole, which Kubernetes prints without a position."""
@@ -53,6 +53,6 @@ def kubernetes_words(error: CelCompileError) -> str:
     if error.reason.startswith(_WITHOUT_PLACE):
         return error.reason
     lines = [f"ERROR: <input>:{one}" for one in (error, *error.also)]
-    if len(lines) > MOST_ERRORS:
-        lines[MOST_ERRORS:] = [f"{len(lines) - MOST_ERRORS} more errors were truncated"]
+    if len(lines) > _MOST_ERRORS:
+        lines[_MOST_ERRORS:] = [f"{len(lines) - _MOST_ERRORS} more errors were truncated"]
     return "compilation failed: " + "\n".join(lines)

@@ -13,7 +13,7 @@ from typing import Final
 
 MINORS: Final = (34, 35, 36, 37)
 """The minor versions of Kubernetes 1.x whose language dray knows."""
-DEFAULT_MINOR: Final = 36
+_DEFAULT_MINOR: Final = 36
 _SERVED = re.compile(r"v?\d+\.(\d+)")
 
 
@@ -35,7 +35,7 @@ class Environment:
     DRAListTypeAttributes (attributes that are lists, and ``includes``).
     """
 
-    minor: int = DEFAULT_MINOR
+    minor: int = _DEFAULT_MINOR
     mode: Mode = Mode.STORED
     consumable_capacity: bool = True
     list_attributes: bool = False
@@ -108,12 +108,12 @@ def environment_of_server(
 ) -> Environment:
     """The environment of a server that was asked for its ``version``, and probed for its gates.
 
-    An unreadable version counts as ``DEFAULT_MINOR``. Servers keep lists
+    An unreadable version counts as ``_DEFAULT_MINOR``. Servers keep lists
     only where the gate is on; where it is off, the version says whether stored ones are read.
     """
     known = _SERVED.match(version)
     return environment(
-        f"1.{known[1] if known else DEFAULT_MINOR}",
+        f"1.{known[1] if known else _DEFAULT_MINOR}",
         mode,
         consumable_capacity=consumable_capacity,
         list_attributes=list_attributes or None,

@@ -21,7 +21,7 @@ class CelCompileError(CelError, InvalidInputError):
     """
 
     def __init__(self, reason: str, source: str, line: int, column: int) -> None:
-        super().__init__(f"{line}:{column}: {reason}\n{caret_line(source, line, column)}")
+        super().__init__(f"{line}:{column}: {reason}\n{_caret_line(source, line, column)}")
         self.reason = reason
         self.line = line
         self.column = column
@@ -57,7 +57,7 @@ class CelCostError(CelEvaluationError):
         super().__init__(reason)
 
 
-def caret_line(source: str, line: int, column: int) -> str:
+def _caret_line(source: str, line: int, column: int) -> str:
     """The line of ``source`` with a caret under ``column``, as Kubernetes prints it."""
     lines = source.split("\n")
     text = lines[line - 1] if line <= len(lines) else ""

@@ -29,7 +29,7 @@ from dray.runtime.time_slice import TimeSlice
 if TYPE_CHECKING:  # Counters of the services: commands of a person import no Prometheus client.
     from dray.kube.request_metrics import RequestMetrics
 
-PAGE: Final = "500"
+_PAGE: Final = "500"
 _RELISTS: Final = 3
 _PATCH_TYPES: Final[dict[PatchType, str]] = {
     "merge": "application/merge-patch+json",
@@ -261,7 +261,7 @@ class KubeApi:
         objects: list[Any] = []
         is_whole = True
         time_slice = TimeSlice()
-        query = {"limit": PAGE, **selectors}
+        query = {"limit": _PAGE, **selectors}
         kind = {"apiVersion": resource.api_version, "kind": resource.kind}
         reader = PageReader(msgspec.json.encode(kind)[:-1] + b",", transform)
         while True:

@@ -144,7 +144,7 @@ class Transport:
                 method, path, query, timeout, data=payload, content_type=content_type
             ) as response:
                 data, status = await response.read(), response.status
-                failed = answer_of(response, data) if response.status >= 400 else None
+                failed = _answer_of(response, data) if response.status >= 400 else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._lost_s = time.monotonic()
             self._answered(method, path, None)
@@ -167,7 +167,7 @@ class Transport:
         try:
             async with self._request("GET", path, query, timeout) as response:
                 if response.status >= 400:
-                    raise error_of(answer_of(response, await response.read()), f"watch {path}")
+                    raise error_of(_answer_of(response, await response.read()), f"watch {path}")
                 _probe(response)
                 rest = b""
                 async for chunk in response.content.iter_any():
@@ -423,7 +423,7 @@ def environment_proxy(host: str) -> str | None:
     return getproxies().get(url.scheme)
 
 
-def answer_of(response: aiohttp.ClientResponse, data: bytes) -> ApiResponse:
+def _answer_of(response: aiohttp.ClientResponse, data: bytes) -> ApiResponse:
     """The error of a failed response: a ``Status`` object, or plain text."""
     try:
         status = json_codec.decode(data, _ANYTHING)

@@ -31,7 +31,7 @@ from dray.kube.convert_needs import pod_needs
 from dray.kube.convert_requests import allocatable_of
 from dray.kube.ports import Object
 
-EXTENDED_RESOURCES: Final = "(extended resources)"
+_EXTENDED_RESOURCES: Final = "(extended resources)"
 """Stands for an entry of ``spec.resourceClaims``, whose names have no such characters."""
 
 
@@ -109,7 +109,7 @@ def claim_names(pod: Mapping[str, Any]) -> dict[str, str]:
     if uses_device_plugin(pod):
         names[CLAIM_REFERENCE] = accounting_claim(pod["metadata"]["uid"])
     if name := _extended_resources(pod).get("resourceClaimName"):
-        names[EXTENDED_RESOURCES] = name
+        names[_EXTENDED_RESOURCES] = name
     return names
 
 
@@ -117,7 +117,7 @@ def claim_uses(pod: Mapping[str, Any], container: Mapping[str, Any]) -> list[Map
     """A container's references to the pod's claims. One that asks the device plugin gets what the
     accounting claim has."""
     extended = [
-        {"name": EXTENDED_RESOURCES, "request": one["requestName"]}
+        {"name": _EXTENDED_RESOURCES, "request": one["requestName"]}
         for one in _extended_resources(pod).get("requestMappings") or ()
         if one["containerName"] == container["name"]
     ]

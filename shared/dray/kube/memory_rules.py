@@ -31,7 +31,7 @@ _MUTABLE_POD_SPEC: Final = (
 _MUTABLE_WHILE_GATED: Final = ("nodeSelector", "affinity")
 
 
-def has_status(resource: Resource) -> bool:
+def _has_status(resource: Resource) -> bool:
     """Whether the kind has a status subresource."""
     return resource in _WITH_STATUS or resource.group == API_GROUP
 
@@ -43,7 +43,7 @@ def has_generation(resource: Resource) -> bool:
 
 def prepare_create(resource: Resource, obj: Object) -> None:
     """Defaults and drops, in place. Raises RefusedError (422)."""
-    if has_status(resource) and resource not in _STATUS_AT_CREATE:
+    if _has_status(resource) and resource not in _STATUS_AT_CREATE:
         obj.pop("status", None)
     if resource == PODS:
         obj["spec"].setdefault("schedulerName", "default-scheduler")
@@ -81,7 +81,7 @@ def merge_update(resource: Resource, old: Object, new: Object, subresource: str)
             status = {name: value for name, value in status.items() if name != "devices"}
         return {**result, "status": status} if status else result
     result = dict(new)
-    if has_status(resource):
+    if _has_status(resource):
         result.pop("status", None)
         if "status" in old:
             result["status"] = old["status"]

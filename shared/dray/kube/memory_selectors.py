@@ -14,7 +14,7 @@ _EXISTS: Final = re.compile(r"\s*(!?)\s*([^\s,!=()]+)\s*")
 
 def matcher(namespace: str, labels: str, fields: str) -> Callable[[Object], bool]:
     """Whether an object is in the namespace (empty: in any) and satisfies both selectors."""
-    by_label, by_field = label_matcher(labels), field_matcher(fields)
+    by_label, by_field = _label_matcher(labels), _field_matcher(fields)
     return lambda obj: (
         (not namespace or obj["metadata"].get("namespace") == namespace)
         and by_label(obj)
@@ -22,13 +22,13 @@ def matcher(namespace: str, labels: str, fields: str) -> Callable[[Object], bool
     )
 
 
-def label_matcher(selector: str) -> Callable[[Object], bool]:
+def _label_matcher(selector: str) -> Callable[[Object], bool]:
     """Whether an object's labels satisfy the selector. Raises RefusedError (400)."""
     tests = _requirements(selector)
     return lambda obj: all(test(obj["metadata"].get("labels") or {}) for test in tests)
 
 
-def field_matcher(selector: str) -> Callable[[Object], bool]:
+def _field_matcher(selector: str) -> Callable[[Object], bool]:
     """Whether an object's fields satisfy ``path=value`` terms."""
     terms = [_field_term(term) for term in selector.split(",") if term.strip()]
     return lambda obj: all((_field(obj, path) == value) is equal for path, equal, value in terms)

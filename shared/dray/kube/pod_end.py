@@ -6,8 +6,8 @@ from typing import Any, Final
 from dray.api.pods import TERMINAL_PHASES
 from dray.kube.ports import Object
 
-SUCCEEDED: Final = "PodSucceeded"
-FAILED: Final = "PodFailed"
+_SUCCEEDED: Final = "PodSucceeded"
+_FAILED: Final = "PodFailed"
 _UNREMARKABLE: Final = ("Completed", "Error")
 """Reasons of terminated containers that say no more than the exit code."""
 
@@ -36,7 +36,7 @@ class PodEnd:
             return f"{where}: {': '.join(one for one in (self.reason, self.message) if one)}"
         until = f" until {self.finished}" if self.finished else ""
         text = f" ({self.message})" if self.message else ""
-        why = f", {self.reason}{text}" if self.reason not in (SUCCEEDED, FAILED) else text
+        why = f", {self.reason}{text}" if self.reason not in (_SUCCEEDED, _FAILED) else text
         return f"ran on {self.node}{until}{self._exits()}{why}"
 
     def _exits(self) -> str:
@@ -61,7 +61,7 @@ def pod_end(pod: Object) -> PodEnd | None:
     succeeded = status["phase"] == "Succeeded"
     return PodEnd(
         ran=bool(ran) or succeeded,
-        reason=str(status.get("reason") or (SUCCEEDED if succeeded else FAILED)),
+        reason=str(status.get("reason") or (_SUCCEEDED if succeeded else _FAILED)),
         node=str((pod.get("spec") or {}).get("nodeName") or ""),
         finished=max((str(found.get("finishedAt") or "") for found in ran), default=""),
         exits=tuple(_exit(name, found) for name, found in ended),

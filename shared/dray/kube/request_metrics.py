@@ -2,7 +2,7 @@
 
 import prometheus_client
 
-NO_ANSWER = "none"
+_NO_ANSWER = "none"
 _METHODS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "read"}
 
 
@@ -19,7 +19,7 @@ class RequestMetrics:
 
     def answered(self, method: str, path: str, status: int | None) -> None:
         """Count a request; ``status`` is None where no answer came."""
-        code = NO_ANSWER if status is None else str(status)
+        code = _NO_ANSWER if status is None else str(status)
         self._requests.labels(_METHODS.get(method, "other"), resource_of(path), code).inc()
 
 

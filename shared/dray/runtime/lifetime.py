@@ -15,11 +15,11 @@ from dray.runtime.health import HealthPages
 Loop = Callable[[], Coroutine[Any, Any, None]]
 """A root task: runs until cancelled."""
 
-SECOND_SIGNAL = 130
+_SECOND_SIGNAL = 130
 """Exit code when a second signal cuts the orderly end short."""
 
 
-STUCK = 1
+_STUCK = 1
 """Exit code when loops don't end in time."""
 
 
@@ -92,7 +92,7 @@ async def _run(
         if stuck:
             names = sorted(task.get_name() for task in stuck)
             structlog.get_logger().error("loops did not end in time", loops=names)
-            os._exit(STUCK)
+            os._exit(_STUCK)
 
 
 async def _root(name: str, loop: Loop, fault: "_Fault") -> None:
@@ -118,7 +118,7 @@ class _Fault:
     def happened(self) -> None:
         """Start the time that the others have."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._grace_s, os._exit, STUCK)
+            self._timer = asyncio.get_running_loop().call_later(self._grace_s, os._exit, _STUCK)
 
     def over(self) -> None:
         """They ended."""
@@ -147,7 +147,7 @@ async def _signals(stopping: asyncio.Event) -> AsyncIterator[None]:
 
     def on_signal() -> None:
         if stopping.is_set():
-            os._exit(SECOND_SIGNAL)
+            os._exit(_SECOND_SIGNAL)
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -34,8 +34,8 @@ def configure(
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
         identify,
-        add_trace,
-        redact,
+        _add_trace,
+        _redact,
     ]
     renderer: Any = (
         structlog.processors.JSONRenderer(default=str)
@@ -59,7 +59,7 @@ def configure(
     root.setLevel(level.upper())
 
 
-def add_trace(_: Any, __: str, event: Event) -> Event:
+def _add_trace(_: Any, __: str, event: Event) -> Event:
     """Adds ``trace_id`` and ``span_id`` of the current trace."""
     if (position := traceparent.current()) is not None:
         event["trace_id"] = position.trace_id
@@ -67,7 +67,7 @@ def add_trace(_: Any, __: str, event: Event) -> Event:
     return event
 
 
-def redact(_: Any, __: str, event: Event) -> Event:
+def _redact(_: Any, __: str, event: Event) -> Event:
     """Hides secrets by key name."""
     hidden: Event = redacted(dict(event))
     return hidden

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 _SECRET_PARTS: Final = ("password", "passwd", "secret", "token", "authorization", "credential")
 _SECRET_ENDS: Final = ("private_key", "tls_key", "api_key")
-HIDDEN: Final = "(hidden)"
+_HIDDEN: Final = "(hidden)"
 
 
 @lru_cache(maxsize=4096)
@@ -19,7 +19,7 @@ def redacted(value: Any) -> Any:
     """``value`` with secrets hidden by key name, in nested dicts and lists too."""
     if isinstance(value, dict):
         return {
-            key: HIDDEN if is_secret(str(key)) else redacted(item) for key, item in value.items()
+            key: _HIDDEN if is_secret(str(key)) else redacted(item) for key, item in value.items()
         }
     if isinstance(value, list | tuple):
         return [redacted(item) for item in value]

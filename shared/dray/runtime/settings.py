@@ -42,8 +42,8 @@ __all__ = [
 ]
 
 PREFIX = "DRAY_"
-CONFIG_VARIABLE = "DRAY_CONFIG"
-WRONG_SETTINGS = 2
+_CONFIG_VARIABLE = "DRAY_CONFIG"
+_WRONG_SETTINGS = 2
 """Exit code of a process whose settings are wrong."""
 
 Duration = Annotated[float, BeforeValidator(parse_duration)]
@@ -123,7 +123,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments, then the environment, then the TOML file."""
         sources = (init_settings, env_settings)
-        if path := os.environ.get(CONFIG_VARIABLE):
+        if path := os.environ.get(_CONFIG_VARIABLE):
             return (*sources, TomlConfigSettingsSource(settings_cls, Path(path)))
         return sources
 
@@ -141,7 +141,7 @@ def load(cls: type[S], arguments: Sequence[str] = ()) -> S:
         _stop([_described(cls, problem) for problem in error.errors()])
     except (SettingsError, OSError, ValueError) as error:
         _stop([str(error)])
-    for name in (*unknown_variables(cls, os.environ), *_unknown_keys(cls)):
+    for name in (*_unknown_variables(cls, os.environ), *_unknown_keys(cls)):
         print(f"dray: {name} is not a setting of this service; is it misspelt?", file=sys.stderr)
     return settings
 
@@ -163,7 +163,7 @@ def _variables(cls: type[Settings], arguments: Sequence[str]) -> dict[str, str]:
     return variables
 
 
-def unknown_variables(cls: type[Settings], environment: Mapping[str, str]) -> Iterator[str]:
+def _unknown_variables(cls: type[Settings], environment: Mapping[str, str]) -> Iterator[str]:
     """Variables that name a group of ``cls`` but no setting in it."""
     for variable in sorted(environment):
         for group, known in _groups(cls).items():
@@ -185,7 +185,7 @@ def _groups(cls: type[Settings]) -> dict[str, set[str]]:
 
 def _unknown_keys(cls: type[Settings]) -> Iterator[str]:
     """Keys of the file that are in a group of ``cls`` and no setting in it."""
-    path = os.environ.get(CONFIG_VARIABLE)
+    path = os.environ.get(_CONFIG_VARIABLE)
     content = tomllib.loads(Path(path).read_text("utf-8")) if path else {}
     for group, known in _groups(cls).items():
         for key in content.get(group, {}):
@@ -194,21 +194,21 @@ def _unknown_keys(cls: type[Settings]) -> Iterator[str]:
 
 
 def _check_config_file() -> None:
-    path = os.environ.get(CONFIG_VARIABLE)
+    path = os.environ.get(_CONFIG_VARIABLE)
     if not path:
         return
     if not Path(path).is_file():
-        raise ValueError(f"{CONFIG_VARIABLE}: there is no file {path!r}; name one, or unset it")
+        raise ValueError(f"{_CONFIG_VARIABLE}: there is no file {path!r}; name one, or unset it")
     try:
         tomllib.loads(Path(path).read_text("utf-8"))
     except ValueError as error:
-        raise ValueError(f"{CONFIG_VARIABLE}: {path!r} is not TOML: {error}") from error
+        raise ValueError(f"{_CONFIG_VARIABLE}: {path!r} is not TOML: {error}") from error
 
 
 def _stop(problems: list[str]) -> NoReturn:
     for problem in problems:
         print(f"dray: {problem}", file=sys.stderr)
-    raise SystemExit(WRONG_SETTINGS)
+    raise SystemExit(_WRONG_SETTINGS)
 
 
 def _described(cls: type[Settings], problem: Any) -> str:

@@ -19,7 +19,7 @@ class FileExporter(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Append the spans."""
-        lines = (json.dumps(line_of(span), separators=(",", ":"), default=str) for span in spans)
+        lines = (json.dumps(_line_of(span), separators=(",", ":"), default=str) for span in spans)
         self._file.write("".join(f"{line}\n" for line in lines).encode())
         return SpanExportResult.SUCCESS
 
@@ -28,7 +28,7 @@ class FileExporter(SpanExporter):
         self._file.close()
 
 
-def line_of(span: ReadableSpan) -> dict[str, Any]:
+def _line_of(span: ReadableSpan) -> dict[str, Any]:
     """A span as its line says it; times are nanoseconds since 1970."""
     context = span.get_span_context()
     return {

@@ -269,7 +269,7 @@ class Checker:
             self.refuse(f"expected type '{expected}' but found '{seen}'", node.place)
 
     def _variables(self, node: Fold, over: Type) -> dict[str, Type]:
-        elements = elements_of(over)
+        elements = _elements_of(over)
         if elements is None:
             reason = f"expression of type '{over}' cannot be range of a comprehension"
             error = self.refuse(f"{reason} (must be list, map, or dynamic)", node.range.place)
@@ -347,7 +347,7 @@ def _qualified(node: Expr) -> str:
     return ".".join([node.name.removeprefix("."), *reversed(parts)])
 
 
-def elements_of(found: Type) -> tuple[Type, Type, Type] | None:
+def _elements_of(found: Type) -> tuple[Type, Type, Type] | None:
     """Types of key, value and single variable of a loop over ``found``; None where none is.
 
     A list's keys are its indexes. The value of an attribute (*any*) can't be looped over.

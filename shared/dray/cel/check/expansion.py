@@ -6,7 +6,7 @@ from dray.cel.source import SourceLocation
 from dray.cel.syntax import tree
 from dray.cel.syntax.tree import Expr, SyntaxNode
 
-ACCUMULATOR: Final = "@result"
+_ACCUMULATOR: Final = "@result"
 _UNUSED: Final = "#unused"
 _SORTED: Final = "@__sortBy_input__"
 
@@ -70,7 +70,7 @@ class _Expansion:
                 return self._optional(node)
 
     def _accumulated(self) -> tree.Ident:
-        return tree.Ident(ACCUMULATOR, place=self._place)
+        return tree.Ident(_ACCUMULATOR, place=self._place)
 
     def _literal(self, value: bool | int) -> tree.Literal:
         kind = "bool" if isinstance(value, bool) else "int"
@@ -87,7 +87,7 @@ class _Expansion:
         return Fold(
             node.operand,
             node.variables,
-            ACCUMULATOR,
+            _ACCUMULATOR,
             start,
             condition,
             step,

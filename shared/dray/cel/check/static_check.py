@@ -14,7 +14,7 @@ from dray.cel.types import types
 from dray.cel.types.device_types import result_types
 
 
-def refused_variables(checked: CheckedExpr) -> list[CompileIssue]:
+def _refused_variables(checked: CheckedExpr) -> list[CompileIssue]:
     """Variables that hold types: cel-go takes their names for names of types, which they aren't."""
     return [
         CompileIssue(
@@ -61,7 +61,7 @@ def check_selector(root: Expr, source: str, environment: Environment = DEFAULT) 
     """
     checked = check(root, source, environment)
     if checked.result in result_types(environment):
-        refused = refused_constants(checked.literals) + refused_variables(checked)
+        refused = refused_constants(checked.literals) + _refused_variables(checked)
         if refused:
             raise first_of(refused, source)
         return checked

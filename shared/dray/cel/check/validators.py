@@ -70,7 +70,7 @@ def _in_call(checked: CheckedExpr, call: tree.Call) -> Iterator[CompileIssue]:
         if isinstance(argument, tree.Literal) and not valid(argument):
             yield CompileIssue(f"invalid {call.function} argument", argument.place)
     if call.function == "format" and call.target is not None:
-        issue = check_format(checked, call)
+        issue = _check_format(checked, call)
         if issue is not None:
             yield issue
 
@@ -205,7 +205,7 @@ _MEANT_FOR: Final = {
 }
 
 
-def check_format(checked: CheckedExpr, call: tree.Call) -> CompileIssue | None:
+def _check_format(checked: CheckedExpr, call: tree.Call) -> CompileIssue | None:
     """What is wrong with a format whose text and list of arguments are both literals."""
     target, values = call.target, call.arguments[0]
     if not (isinstance(target, tree.Literal) and isinstance(target.value, str)):

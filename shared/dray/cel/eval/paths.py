@@ -65,7 +65,7 @@ def _one_step(root: Closure, key: Value) -> Closure:
                 return value[key]
             except KeyError:
                 raise CelEvaluationError(f"no such key: {key}") from None
-        return item(value, key)
+        return _item(value, key)
 
     return read
 
@@ -82,11 +82,11 @@ def _walked(frame: Frame, value: Value, steps: tuple[PathStep, ...]) -> Value:
         is_optional = is_optional or step.optional
         if is_optional:
             key = step.constant if step.key is None else step.key(frame)
-            value = find(value, key)
+            value = _find(value, key)
             if value is _MISSING:
                 return NONE
         else:
-            value = item(value, _key(step, frame))
+            value = _item(value, _key(step, frame))
         frame.cost += is_optional
     return Optional(value) if is_optional else value
 
@@ -117,7 +117,7 @@ def presence(operand: Closure, name: str, *, has_optional: bool, is_branch: bool
             found = _present_in_optional(frame, value, name)
             return (Optional(None) if found else NONE) if is_branch else found
         frame.cost += 1
-        return find(value, name) is not _MISSING
+        return _find(value, name) is not _MISSING
 
     return test
 
@@ -145,12 +145,12 @@ def _present_in_optional(frame: Frame, value: Value, name: str) -> bool:
         if value is NONE:
             return False
         value = value.value
-    found = find(value, name) is not _MISSING
+    found = _find(value, name) is not _MISSING
     frame.cost += found
     return found
 
 
-def item(value: Value, key: Value) -> Value:
+def _item(value: Value, key: Value) -> Value:
     """``value[key]``.
 
     Raises:
@@ -170,7 +170,7 @@ def item(value: Value, key: Value) -> Value:
     raise CelEvaluationError(f"no such key: {key}")
 
 
-def find(value: Value, key: Value) -> Value:
+def _find(value: Value, key: Value) -> Value:
     """``value[key]``, or a mark where there is none: what has no keys has none."""
     if isinstance(value, dict):
         try:

@@ -44,25 +44,25 @@ def add(left: Value, right: Value) -> Value:
     return _arithmetic("_+_", left, right, int.__add__, float.__add__)
 
 
-def subtract(left: Value, right: Value) -> Value:
+def _subtract(left: Value, right: Value) -> Value:
     if isinstance(left, _OF_TIME) and isinstance(right, _OF_TIME):
         return _timed(times.subtract, left, right)
     return _arithmetic("_-_", left, right, int.__sub__, float.__sub__)
 
 
-def multiply(left: Value, right: Value) -> Value:
+def _multiply(left: Value, right: Value) -> Value:
     return _arithmetic("_*_", left, right, int.__mul__, float.__mul__)
 
 
-def divide(left: Value, right: Value) -> Value:
+def _divide(left: Value, right: Value) -> Value:
     return _arithmetic("_/_", left, right, _quotient, _float_quotient)
 
 
-def modulo(left: Value, right: Value) -> Value:
+def _modulo(left: Value, right: Value) -> Value:
     return _arithmetic("_%_", left, right, _remainder, None)
 
 
-def negate(value: Value) -> Value:
+def _negate(value: Value) -> Value:
     if type(value) is int:
         return signed(-value)
     if type(value) is float:
@@ -72,13 +72,13 @@ def negate(value: Value) -> Value:
     raise no_overload("-_", value)
 
 
-def invert(value: Value) -> bool:
+def _invert(value: Value) -> bool:
     if type(value) is not bool:
         raise no_overload("!_", value)
     return value is False
 
 
-def differs(left: Value, right: Value) -> bool:
+def _differs(left: Value, right: Value) -> bool:
     """``left != right``; unlike ``==``, values that can't be compared differ, as in cel-go."""
     try:
         return not equal(left, right)
@@ -86,7 +86,7 @@ def differs(left: Value, right: Value) -> bool:
         return True
 
 
-def contains(needle: Value, container: Value) -> bool:
+def _contains(needle: Value, container: Value) -> bool:
     """``needle in container``."""
     if isinstance(container, dict):
         if not container:
@@ -169,16 +169,16 @@ def _timed(change: Callable[..., Value], *values: Value) -> Value:
         raise CelEvaluationError(str(error)) from None
 
 
-UNARY: Final[dict[str, Callable[[Value], Value]]] = {"-": negate, "!": invert}
+UNARY: Final[dict[str, Callable[[Value], Value]]] = {"-": _negate, "!": _invert}
 BINARY: Final[dict[str, Callable[[Value, Value], Value]]] = {
     "+": add,
-    "-": subtract,
-    "*": multiply,
-    "/": divide,
-    "%": modulo,
+    "-": _subtract,
+    "*": _multiply,
+    "/": _divide,
+    "%": _modulo,
     "==": equal,
-    "!=": differs,
-    "in": contains,
+    "!=": _differs,
+    "in": _contains,
     "<": ordering("_<_", lambda sign: sign < 0),
     "<=": ordering("_<=_", lambda sign: sign <= 0),
     ">": ordering("_>_", lambda sign: sign > 0),

@@ -40,7 +40,7 @@ def quantity(text: Value) -> Quantity:
     return found
 
 
-def is_quantity(text: Value) -> bool:
+def _is_quantity(text: Value) -> bool:
     """``isQuantity(text)``."""
     take("isQuantity", (text,), str)
     return _matched(text) is not None
@@ -100,7 +100,7 @@ def compare(left: Value, right: Value) -> int:
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "quantity": quantity,
-    "isQuantity": is_quantity,
+    "isQuantity": _is_quantity,
     "sign": _of_one("sign", lambda q: (q.nano > 0) - (q.nano < 0)),
     "isInteger": _of_one("isInteger", lambda q: q.integer is not None),
     "asInteger": _of_one("asInteger", _as_integer),

@@ -8,7 +8,7 @@ from dray.cel.library.semver import Semver, SemverError, parse_semver
 from dray.cel.library.values import Value, no_overload, take
 
 
-def semver(*values: Value) -> Semver:
+def _semver(*values: Value) -> Semver:
     """``semver(text)`` and ``semver(text, normalize)``."""
     normalize = values[1] if len(values) == 2 else False
     take("semver", (values[0], normalize), str, bool)
@@ -18,7 +18,7 @@ def semver(*values: Value) -> Semver:
         raise CelEvaluationError(str(error)) from None
 
 
-def is_semver(*values: Value) -> bool:
+def _is_semver(*values: Value) -> bool:
     """``isSemver(text)`` and ``isSemver(text, normalize)``."""
     normalize = values[1] if len(values) == 2 else False
     take("isSemver", (values[0], normalize), str, bool)
@@ -46,8 +46,8 @@ def _part(name: str) -> Callable[[Value], int]:
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
-    "semver": semver,
-    "isSemver": is_semver,
+    "semver": _semver,
+    "isSemver": _is_semver,
     "major": _part("major"),
     "minor": _part("minor"),
     "patch": _part("patch"),

@@ -20,7 +20,7 @@ class LiteralError(ValueError):
     """The token has the form of a literal, but stands for no value."""
 
 
-def string_value(text: str) -> str:
+def _string_value(text: str) -> str:
     """What a string token stands for.
 
     Raises:
@@ -34,7 +34,7 @@ def string_value(text: str) -> str:
     return "".join(map(chr, _code_points(body, in_bytes=False)))
 
 
-def bytes_value(text: str) -> bytes:
+def _bytes_value(text: str) -> bytes:
     """What a bytes token stands for: UTF-8 of its characters, escapes as single bytes.
 
     Raises:
@@ -49,7 +49,7 @@ def bytes_value(text: str) -> bytes:
     )
 
 
-def int_value(text: str) -> int:
+def _int_value(text: str) -> int:
     """The value of an int token, with its sign if it has one.
 
     Raises:
@@ -61,7 +61,7 @@ def int_value(text: str) -> int:
     return number
 
 
-def uint_value(text: str) -> int:
+def _uint_value(text: str) -> int:
     """The value of a uint token, its suffix included.
 
     Raises:
@@ -73,7 +73,7 @@ def uint_value(text: str) -> int:
     return number
 
 
-def double_value(text: str) -> float:
+def _double_value(text: str) -> float:
     """The value of a double token.
 
     Raises:
@@ -86,11 +86,11 @@ def double_value(text: str) -> float:
 
 
 LITERALS: Final[dict[str, Callable[[str], int | float | str | bytes]]] = {
-    "int": int_value,
-    "uint": uint_value,
-    "double": double_value,
-    "string": string_value,
-    "bytes": bytes_value,
+    "int": _int_value,
+    "uint": _uint_value,
+    "double": _double_value,
+    "string": _string_value,
+    "bytes": _bytes_value,
 }
 """The value of a token, by its kind."""
 

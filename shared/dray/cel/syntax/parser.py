@@ -22,7 +22,7 @@ MAX_NESTING: Final = 250
 
 KEYWORDS: Final = frozenset(("in", "true", "false", "null"))
 """Words that are tokens of their own and never names."""
-CONSTANTS: Final[dict[str, tuple[str, bool | None]]] = {
+_CONSTANTS: Final[dict[str, tuple[str, bool | None]]] = {
     "true": ("bool", True),
     "false": ("bool", False),
     "null": ("null", None),
@@ -30,13 +30,13 @@ CONSTANTS: Final[dict[str, tuple[str, bool | None]]] = {
 """Kind and value of the words that are literals."""
 _OPERAND: Final = """{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, \
 NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"""
-LEVELS: Final = {
+_LEVELS: Final = {
     **dict.fromkeys(("<", "<=", ">", ">=", "==", "!=", "in"), 1),
     **dict.fromkeys("+-", 2),
     **dict.fromkeys("*/%", 3),
 }
 """How close the operators between two operands bind, ``&&`` and ``||`` apart."""
-_FOLLOWING: Final = {*LEVELS, "", "&&", "||", "?", ":", ",", ")", "]", "}"}
+_FOLLOWING: Final = {*_LEVELS, "", "&&", "||", "?", ":", ",", ")", "]", "}"}
 _RESERVED_WORDS = """
 as break const continue else for function if import let loop package namespace return var void while
 """
@@ -145,7 +145,7 @@ class _Parser:
     def _conjunction(self) -> Expr:
         texts = self.texts
         node = self._operand()
-        if texts[self.at] in LEVELS:
+        if texts[self.at] in _LEVELS:
             node = self._binary(node)
         if texts[self.at] != "&&":
             return node
@@ -153,7 +153,7 @@ class _Parser:
         while texts[self.at] == "&&":
             self.at += 1
             node = self._operand()
-            if texts[self.at] in LEVELS:
+            if texts[self.at] in _LEVELS:
                 node = self._binary(node)
             terms.append(node)
         return self._chain("&&", terms)
@@ -169,12 +169,12 @@ class _Parser:
         """Relations, sums and products after their first operand."""
         texts, relations, sums = self.texts, self.relations, self.sums
         operands, operators = [first], list[int]()
-        while level := LEVELS.get(texts[self.at]):
-            while operators and LEVELS[texts[operators[-1]]] >= level:
+        while level := _LEVELS.get(texts[self.at]):
+            while operators and _LEVELS[texts[operators[-1]]] >= level:
                 self._reduce(operands, operators)
             operators.append(self.at)
             self.at += 1
-            related = LEVELS[texts[operators[0]]] == 1
+            related = _LEVELS[texts[operators[0]]] == 1
             self.relations = relations + related
             self.sums = sums + len(operators) - related
             if self.relations > MAX_NESTING or self.sums > MAX_NESTING:
@@ -257,9 +257,9 @@ class _Parser:
         if name == ".":
             dot, at = ".", at + 1
             name = texts[at]
-        elif name in CONSTANTS:
+        elif name in _CONSTANTS:
             self.at += 1
-            kind, value = CONSTANTS[name]
+            kind, value = _CONSTANTS[name]
             return tree.Literal(kind, value, place=self.since(start, start))
         self.at = at
         self.identifier()
@@ -445,7 +445,7 @@ class _Parser:
 
     def _no_identifier(self, text: str) -> NoReturn:
         follows_dot = self.at > 0 and self.texts[self.at - 1] == "."
-        if not follows_dot or text in CONSTANTS or not kind_of(text):
+        if not follows_dot or text in _CONSTANTS or not kind_of(text):
             self.unexpected("IDENTIFIER")
         reason = f"Syntax error: no viable alternative at input '.{text[:40]}'"
         self.fail(reason, self.starts[self.at])

@@ -94,7 +94,7 @@ URL = Type("kubernetes.URL", (), "struct")
 NAMED_FORMAT = Type("kubernetes.NamedFormat", (), "struct")
 IP, CIDR = Type("net.IP", (), "opaque"), Type("net.CIDR", (), "opaque")
 DEVICE = Type("kubernetes.DRADevice", (), "struct")
-TYPE = Type("type")
+_TYPE = Type("type")
 
 
 def list_of(item: Type) -> Type:
@@ -128,7 +128,7 @@ TYPE_NAMES: Final = {
     **{t.name: type_of(t) for t in (NULL, DURATION, TIMESTAMP, IP, CIDR)},
     "list": type_of(list_of(variable("A"))),
     "map": type_of(map_of(variable("A"), variable("B"))),
-    "type": type_of(TYPE),
+    "type": type_of(_TYPE),
     "optional_type": type_of(Type("optional_type", (), "opaque")),
 }
 """Names of types that an expression may write."""

@@ -21,7 +21,7 @@ def path(compiler: Compiler, node: Expr, scope: Scope) -> Closure:
     return _path(compiler, node, (), scope, is_value=True)
 
 
-def resolved(compiler: Compiler, node: Expr, scope: Scope) -> Closure:
+def _resolved(compiler: Compiler, node: Expr, scope: Scope) -> Closure:
     """The value of ``node`` as key or branch, where a path does not cost itself."""
     is_path = isinstance(node, (tree.Ident, tree.Select, tree.Index, tree.Has))
     if is_path and not is_constant(node, scope.names):
@@ -63,7 +63,7 @@ def _key(compiler: Compiler, node: tree.Index, scope: Scope) -> PathStep:
     try:
         key = constant(node.key, scope.names)
     except Unknown:
-        return PathStep(None, resolved(compiler, node.key, scope), node.optional)
+        return PathStep(None, _resolved(compiler, node.key, scope), node.optional)
     if type(key) not in _KEYS:
         place = node.place
         reason = f"invalid qualifier type: {type_name(key)}"
