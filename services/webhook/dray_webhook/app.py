@@ -32,19 +32,21 @@ from dray_webhook.service.tls import ServerTls
 from dray_webhook.service.warmup import warm_up
 from dray_webhook.settings import WebhookSettings
 
-SERVICE = "webhook"
+_SERVICE = "webhook"
 
 
 async def run(settings: WebhookSettings) -> None:
     """Serve until SIGTERM."""
-    logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
-    spans.configure(SERVICE, settings.instance)
+    logs.configure(
+        _SERVICE, settings.instance, level=settings.log.level, format=settings.log.format
+    )
+    spans.configure(_SERVICE, settings.instance)
     warm_up()
     names = settings.webhook.sans
     tls = ServerTls(ensure_certificates(settings.webhook.certificate_dir, names), names)
     bus = await jetstream.connect(
         settings.nats.url,
-        name=f"{SERVICE}/{settings.instance}",
+        name=f"{_SERVICE}/{settings.instance}",
         role=WEBHOOK,
         user=settings.nats.user,
         password=settings.nats.password.get_secret_value(),
@@ -91,7 +93,7 @@ def _webhook(
         cache,
         backlog,
         installation,
-        source=f"/{SERVICE}/{settings.instance}",
+        source=f"/{_SERVICE}/{settings.instance}",
         sampling_ratio=settings.webhook.sampling_ratio,
         lookup_timeout_s=settings.webhook.lookup_timeout,
         recorder=ReviewRecorder(inputs, settings.instance, installation)

@@ -7,12 +7,12 @@ from dray.api.placement import parse_placement
 from dray.api.preference import LONGEST_MODEL, parse_preference
 from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity
 
-MIN_AMOUNT = parse_quantity("1")
+_MIN_AMOUNT = parse_quantity("1")
 """The smallest request of a device (``validRange.min`` of the virtual capacities)."""
-MAX_AMOUNT = parse_quantity("9223372036854775807")
+_MAX_AMOUNT = parse_quantity("9223372036854775807")
 """Kubernetes caps larger quantities, and then the claim would differ."""
-ALL_OF_A_CARD = parse_quantity("100")
-MAX_POOL_NAME_LENGTH = 63
+_ALL_OF_A_CARD = parse_quantity("100")
+_MAX_POOL_NAME_LENGTH = 63
 """The pool's name is a label value."""
 _POOL_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _SHOWN = 80
@@ -43,11 +43,11 @@ def amount(text: str, example: str) -> Quantity:
         ) from None
     if quantity.nano <= 0:
         raise ValueError("expected a quantity above zero")
-    if quantity < MIN_AMOUNT:
+    if quantity < _MIN_AMOUNT:
         raise ValueError("expected at least 1, the smallest share of a card")
-    if quantity > MAX_AMOUNT:
+    if quantity > _MAX_AMOUNT:
         raise ValueError(
-            f"expected at most {MAX_AMOUNT}, the largest quantity that Kubernetes keeps"
+            f"expected at most {_MAX_AMOUNT}, the largest quantity that Kubernetes keeps"
         )
     return quantity
 
@@ -58,7 +58,7 @@ def percent(text: str) -> Quantity:
         share = parse_quantity(text)
     except InvalidQuantityError:
         share = Quantity(0)
-    if not 0 < share.nano <= ALL_OF_A_CARD.nano:
+    if not 0 < share.nano <= _ALL_OF_A_CARD.nano:
         raise ValueError(
             'expected a number above 0 and at most 100, percent of each card, such as "25"'
         )
@@ -90,10 +90,10 @@ def count(text: str) -> int:
 
 def pool(text: str) -> str:
     """Name of a GPUPool."""
-    if not _POOL_NAME.fullmatch(text) or len(text) > MAX_POOL_NAME_LENGTH:
+    if not _POOL_NAME.fullmatch(text) or len(text) > _MAX_POOL_NAME_LENGTH:
         raise ValueError(
             "expected the name of a GPUPool: lower-case letters, digits, '-' and '.', "
-            f"{MAX_POOL_NAME_LENGTH} characters at most"
+            f"{_MAX_POOL_NAME_LENGTH} characters at most"
         )
     return text
 

@@ -35,10 +35,10 @@ from dray.api.quantities import Quantity, parse_quantity
 from dray_webhook.decisions import annotation_values as values
 from dray_webhook.decisions.annotation_values import quoted
 
-SMALLEST_PLAUSIBLE_VRAM = parse_quantity("1Mi")
-MAX_UNKNOWN_WARNINGS = 10
+_SMALLEST_PLAUSIBLE_VRAM = parse_quantity("1Mi")
+_MAX_UNKNOWN_WARNINGS = 10
 """The API server passes on 4 096 characters of warnings."""
-OTHER_MEASURE = "which states compute by another measure"
+_OTHER_MEASURE = "which states compute by another measure"
 T = TypeVar("T")
 Rule = Callable[[str], T]
 """Parses an annotation's text; raises ValueError with what is expected."""
@@ -172,13 +172,13 @@ def read_annotations(
     cards = replace(read_cards(reader, amounts), dra_enabled=dra_enabled, pool=pool)
     expression = reader.read(DRA_CEL_EXPRESSION, values.expression, "")
     limited = read_limits(reader, replace(cards, expression=expression))
-    asked = read_preferences(reader, limited)
+    asked = _read_preferences(reader, limited)
     _suspect_models(reader, asked)
-    findings.warnings.extend(unknown_annotations(annotations))
+    findings.warnings.extend(_unknown_annotations(annotations))
     return asked
 
 
-def read_preferences(reader: AnnotationReader, asked: GpuRequest) -> GpuRequest:
+def _read_preferences(reader: AnnotationReader, asked: GpuRequest) -> GpuRequest:
     """Preferences among the devices that fit."""
     return replace(
         asked,
@@ -201,7 +201,7 @@ def read_amounts(reader: AnnotationReader) -> GpuRequest:
     vram_example = "16Gi"
     if COMPUTE_PERCENT_REQUEST in annotations:
         percent = reader.read(COMPUTE_PERCENT_REQUEST, values.percent, None)
-        reader.refuse_combination(TFLOPS_REQUEST, COMPUTE_PERCENT_REQUEST, OTHER_MEASURE)
+        reader.refuse_combination(TFLOPS_REQUEST, COMPUTE_PERCENT_REQUEST, _OTHER_MEASURE)
         vram = reader.amount(VRAM_REQUEST, vram_example)
         asked = GpuRequest(
             compute_percent=percent,
@@ -230,7 +230,7 @@ def read_cards(reader: AnnotationReader, asked: GpuRequest) -> GpuRequest:
 def read_limits(reader: AnnotationReader, asked: GpuRequest) -> GpuRequest:
     """The limits that the node enforces."""
     if COMPUTE_PERCENT_LIMIT in reader.annotations:
-        reader.refuse_combination(TFLOPS_LIMIT, COMPUTE_PERCENT_LIMIT, OTHER_MEASURE)
+        reader.refuse_combination(TFLOPS_LIMIT, COMPUTE_PERCENT_LIMIT, _OTHER_MEASURE)
     return replace(
         asked,
         tflops_limit=reader.limit(TFLOPS_LIMIT, _like("200"), TFLOPS_REQUEST, asked.tflops),
@@ -246,7 +246,7 @@ def _like(example: str) -> Rule[Quantity]:
 
 
 def _suspect(reader: AnnotationReader, vram: Quantity | None) -> None:
-    if vram is not None and vram < SMALLEST_PLAUSIBLE_VRAM:
+    if vram is not None and vram < _SMALLEST_PLAUSIBLE_VRAM:
         seen = reader.annotations[VRAM_REQUEST]
         meant = f'; is "{seen}Gi" meant?' if seen.isdigit() else ""
         reader.findings.warnings.append(
@@ -272,15 +272,15 @@ def _suspect_models(reader: AnnotationReader, asked: GpuRequest) -> None:
     )
 
 
-def unknown_annotations(annotations: Mapping[str, str]) -> list[str]:
+def _unknown_annotations(annotations: Mapping[str, str]) -> list[str]:
     """A warning for each unknown annotation of dray's prefix, with the nearest known name."""
     known = {*POD_ANNOTATIONS, *OWN_ANNOTATIONS}
     unknown = sorted(name for name in annotations if name.startswith(PREFIX) and name not in known)
     warnings = [
         f"annotation {name} is not known and has no effect{_nearest(name)}"
-        for name in unknown[:MAX_UNKNOWN_WARNINGS]
+        for name in unknown[:_MAX_UNKNOWN_WARNINGS]
     ]
-    if more := unknown[MAX_UNKNOWN_WARNINGS:]:
+    if more := unknown[_MAX_UNKNOWN_WARNINGS:]:
         warnings.append(f"{len(more)} more annotations of {PREFIX} are not known either")
     return warnings
 

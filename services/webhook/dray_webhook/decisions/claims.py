@@ -45,14 +45,14 @@ from dray_webhook.decisions.shape import (
 )
 from dray_webhook.decisions.view import View
 
-TEMPLATE_KIND = "ResourceClaimTemplate"
+_TEMPLATE_KIND = "ResourceClaimTemplate"
 _PAIRS = ((TFLOPS, VIRTUAL_TFLOPS), (VRAM, VIRTUAL_VRAM))
 
 
 def mutate_claim(request: AdmissionRequest) -> AdmissionAnswer:
     """The answer of /mutate-claims: maps capacities, removes dray's own annotations."""
     claim = request.object or {}
-    if request.operation != "CREATE" or request.kind.kind == TEMPLATE_KIND:
+    if request.operation != "CREATE" or request.kind.kind == _TEMPLATE_KIND:
         return AdmissionAnswer()
     changed = copy.deepcopy(claim)
     warnings: list[str] = []
@@ -113,7 +113,7 @@ def _at_create(request: AdmissionRequest, view: View) -> list[str]:
             refuse_unreadable(requests, where, view.language(Mode.STORED))
         except InvalidInputError as error:
             errors.append(str(error))
-    if kind != TEMPLATE_KIND:
+    if kind != _TEMPLATE_KIND:
         errors.extend(_pool_errors(claim, request.namespace, view))
         if not view.cluster.device_taints:
             errors.extend(_missing_taint_errors(claim, spec, view))
@@ -176,7 +176,7 @@ def _pool(claim: Object) -> str:
 
 def _spec(obj: Object, request: AdmissionRequest) -> Object:
     spec: Object = obj.get("spec") or {}
-    if (request.kind.kind or obj.get("kind")) == TEMPLATE_KIND:
+    if (request.kind.kind or obj.get("kind")) == _TEMPLATE_KIND:
         spec = spec.get("spec") or {}
     return spec
 

@@ -32,9 +32,9 @@ from dray_webhook.decisions.annotations import (
 )
 
 Object = dict[str, Any]
-STATED = (*AMOUNTS, GPU_COUNT, GPU_MODEL, QOS)
+_STATED = (*AMOUNTS, GPU_COUNT, GPU_MODEL, QOS)
 """Annotations that a container can state for itself."""
-MAX_LISTED_NAMES = 20
+_MAX_LISTED_NAMES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ def _stated(annotation: str, value: Any) -> Mapping[str, str]:
         raise ValueError(f"{twice} is named more than once")
     if not value:
         raise ValueError("expected what the container asks for; leave it out to give it nothing")
-    short = {name.removeprefix(PREFIX): name for name in STATED}
+    short = {name.removeprefix(PREFIX): name for name in _STATED}
     for field, _ in value:
         if field not in short:
             raise ValueError(f"{quoted(field)} is not known there: expected {', '.join(short)}")
@@ -244,5 +244,5 @@ def _text(value: Any, what: str) -> str:
 
 
 def _no_container(name: str, known: Sequence[str]) -> str:
-    names = ", ".join(f'"{each}"' for each in known[:MAX_LISTED_NAMES])
+    names = ", ".join(f'"{each}"' for each in known[:_MAX_LISTED_NAMES])
     return f"the pod has no container {quoted(name)}; expected one of: {names}"

@@ -23,7 +23,7 @@ from dray_webhook.decisions.containers import ContainerAssignment, containers_of
 from dray_webhook.decisions.gpu_resources import taking_turns, without_resources
 from dray_webhook.decisions.review import Object
 
-GPU_IDS_VARIABLE = "TENSOR_FUSION_GPU_IDS"
+_GPU_IDS_VARIABLE = "TENSOR_FUSION_GPU_IDS"
 WITHOUT_CLAIMS = f'the pod gets its GPUs without claims ({DRA_ENABLED} is not "true")'
 
 
@@ -100,6 +100,6 @@ def ask_device_plugin(spec: Object, request: PluginRequest) -> None:
                 **(resources.get(amounts) or {}),
                 amount.resource: str(amount.count),
             }
-        env = [one for one in container.get("env") or () if one.get("name") != GPU_IDS_VARIABLE]
+        env = [one for one in container.get("env") or () if one.get("name") != _GPU_IDS_VARIABLE]
         field = {"fieldPath": f"metadata.annotations['{GPU_IDS}']"}
-        container["env"] = [*env, {"name": GPU_IDS_VARIABLE, "valueFrom": {"fieldRef": field}}]
+        container["env"] = [*env, {"name": _GPU_IDS_VARIABLE, "valueFrom": {"fieldRef": field}}]

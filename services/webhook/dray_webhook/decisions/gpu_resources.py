@@ -28,12 +28,12 @@ _SAY_HOW_MANY = (*AMOUNTS, GPU_COUNT, CONTAINER_GPUS, CONTAINER_GPU_COUNT, INJEC
 
 def asks_by_resource(pod: Object, resources: Sequence[str]) -> bool:
     """Whether a container asks for one of the resources."""
-    return bool(resource_counts(pod, resources))
+    return bool(_resource_counts(pod, resources))
 
 
 def as_annotations(pod: Object, resources: Sequence[str], findings: AnnotationFindings) -> Object:
     """The pod with annotations in place of the resources; adds errors to ``findings``."""
-    counts = resource_counts(pod, resources)
+    counts = _resource_counts(pod, resources)
     if not counts:
         return pod
     annotations = annotations_of(pod)
@@ -91,7 +91,7 @@ def taking_turns(spec: Object) -> set[str]:
     }
 
 
-def resource_counts(pod: Object, resources: Sequence[str]) -> dict[str, int]:
+def _resource_counts(pod: Object, resources: Sequence[str]) -> dict[str, int]:
     """Whole GPUs by container, of those that ask for some."""
     return {
         container.get("name", ""): count

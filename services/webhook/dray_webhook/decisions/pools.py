@@ -23,9 +23,9 @@ from dray.messages.rpc import Lookup
 from dray_webhook.decisions.annotations import AnnotationFindings, GpuRequest
 from dray_webhook.decisions.view import DEFAULT_POOL, View
 
-MAX_BASE_NAME_LENGTH = 63
+_MAX_BASE_NAME_LENGTH = 63
 """The base's name is a label value of derived templates and their claims."""
-MAX_LISTED_NAMES = 20
+_MAX_LISTED_NAMES = 20
 LOCAL_SERVICE_USERS = ("dray-claim-controller",)
 """The claim-controller's name on local control planes."""
 NO_OTHER_WAY = "this installation has no other way to give a pod GPUs (devicePlugin.enabled)"
@@ -214,10 +214,10 @@ class _Resolver:
 
     def _base(self, name: str) -> TemplateObserved | None:
         """The base template: from the pod's namespace first, then from dray's own."""
-        if len(name) > MAX_BASE_NAME_LENGTH:
+        if len(name) > _MAX_BASE_NAME_LENGTH:
             self.findings.errors.append(
                 f'ResourceClaimTemplate "{name}" has a name of {len(name)} characters: expected '
-                f"{MAX_BASE_NAME_LENGTH} at most, because the name is recorded in a label"
+                f"{_MAX_BASE_NAME_LENGTH} at most, because the name is recorded in a label"
             )
             return None
         places = tuple(dict.fromkeys((self.namespace, self.installation.namespace)))
@@ -256,6 +256,6 @@ class _Resolver:
 
 def _names(known: Collection[str]) -> str:
     """At most MAX_LISTED_NAMES names, quoted."""
-    names = [f'"{name}"' for name in nsmallest(MAX_LISTED_NAMES, known)]
+    names = [f'"{name}"' for name in nsmallest(_MAX_LISTED_NAMES, known)]
     more = f" and {len(known) - len(names)} more" if len(known) > len(names) else ""
     return ", ".join(names) + more or "(there is no GPUPool yet)"

@@ -31,7 +31,7 @@ VALIDATE_WORKLOADS = "/validate-workloads"
 MUTATE_GROUPS, VALIDATE_GROUPS = "/mutate-groups", "/validate-groups"
 NAME = "dray-webhook"
 INVALID_TFLOPS = "as much as there is"
-API = "admissionregistration.k8s.io/v1"
+_API = "admissionregistration.k8s.io/v1"
 
 
 def _annotated(variable: str) -> str:
@@ -41,19 +41,19 @@ def _annotated(variable: str) -> str:
     )
 
 
-ANNOTATED = _annotated("object")
+_ANNOTATED = _annotated("object")
 
 
 def _listed(names: Sequence[str]) -> str:
     return json.dumps([*names])
 
 
-def concerned(scheduler_names: Sequence[str]) -> str:
+def _concerned(scheduler_names: Sequence[str]) -> str:
     """Pods with annotations of dray, or that name a scheduler of dray; no others reach the
     webhook."""
     scheduler = "object.spec.schedulerName"
     named = f"has({scheduler}) && {scheduler} in {_listed(scheduler_names)}"
-    return f"({ANNOTATED}) || ({named})"
+    return f"({_ANNOTATED}) || ({named})"
 
 
 def _asks_by_resource(gpu_resources: Sequence[str]) -> str:
@@ -74,7 +74,7 @@ def _changed(path: str, absent: str) -> str:
     return f"{new} != {old}"
 
 
-WRITTEN_CHANGED = " || ".join(
+_WRITTEN_CHANGED = " || ".join(
     [
         _changed("metadata.annotations", "{}"),
         _changed("spec.schedulerName", '""'),
@@ -82,7 +82,7 @@ WRITTEN_CHANGED = " || ".join(
     ]
 )
 """Other updates, such as a lifted gate or a new image, do not concern the webhook."""
-NOT_ADMITTED = f'{ANNOTATED} && !("{SHAPE}" in object.metadata.annotations)'
+_NOT_ADMITTED = f'{_ANNOTATED} && !("{SHAPE}" in object.metadata.annotations)'
 """Annotations that a later mutating webhook added: dray's was not called, because there were none
 yet, and ``reinvocationPolicy`` only repeats calls."""
 
@@ -96,8 +96,8 @@ def _of_our_class(spec: str) -> str:
     )
 
 
-OUR_CLAIM = _of_our_class("object.spec")
-OUR_TEMPLATE = f"has(object.spec.spec) && {_of_our_class('object.spec.spec')}"
+_OUR_CLAIM = _of_our_class("object.spec")
+_OUR_TEMPLATE = f"has(object.spec.spec) && {_of_our_class('object.spec.spec')}"
 
 
 def _selector(variable: str) -> str:
@@ -118,17 +118,17 @@ def _template_annotations(variable: str) -> str:
     return f"(has({metadata}) && has({metadata}.annotations) ? {metadata}.annotations : {{}})"
 
 
-WORKLOAD_WITH_ANNOTATIONS = (
+_WORKLOAD_WITH_ANNOTATIONS = (
     f'{_template_annotations("object")}.exists(name, name.startsWith("{PREFIX}"))'
 )
-TEMPLATE_CHANGED = (
+_TEMPLATE_CHANGED = (
     "request.operation == 'CREATE' || "
     f"{_template_annotations('object')} != {_template_annotations('oldObject')}"
 )
 """Scaling and other updates of a workload do not concern the webhook."""
-NOT_OWNED = "!has(object.metadata.ownerReferences)"
+_NOT_OWNED = "!has(object.metadata.ownerReferences)"
 """Jobs of a CronJob are its controller's, who reads no warnings."""
-WARNING_TIMEOUT_S = 1
+_WARNING_TIMEOUT_S = 1
 """A warning is not worth a longer wait."""
 
 
@@ -145,13 +145,13 @@ def _tolerating(spec: str) -> str:
 
 
 _LABELLED = f'has(object.metadata.labels) && "{POOL_LABEL}" in object.metadata.labels'
-DRAYS_CLAIM = f"({OUR_CLAIM}) || ({_LABELLED})"
+_DRAYS_CLAIM = f"({_OUR_CLAIM}) || ({_LABELLED})"
 """What dray allocates: claims of its class, and of any class in one of its pools."""
-FOREIGN_CLAIM = f"!({DRAYS_CLAIM})"
-NOT_INSTALLED = f'request.namespace != "{DRAY_NAMESPACE}"'
+_FOREIGN_CLAIM = f"!({_DRAYS_CLAIM})"
+_NOT_INSTALLED = f'request.namespace != "{DRAY_NAMESPACE}"'
 """The base template of an installation is created before its webhook runs."""
-TOLERATING_CLAIM = _tolerating("object.spec")
-TOLERATING_TEMPLATE = f"has(object.spec.spec) && {_tolerating('object.spec.spec')}"
+_TOLERATING_CLAIM = _tolerating("object.spec")
+_TOLERATING_TEMPLATE = f"has(object.spec.spec) && {_tolerating('object.spec.spec')}"
 """Requests of any class may tolerate the taint that keeps kube-scheduler from dray's devices."""
 
 
@@ -246,13 +246,13 @@ def _mutating(
         "pods",
         MUTATE_PODS,
         _rule("", "pods", "CREATE"),
-        {"concerned": concerned(scheduler_names)},
+        {"concerned": _concerned(scheduler_names)},
     )
     others = endpoint.webhook(
         "pods-by-resource",
         MUTATE_PODS,
         _rule("", "pods", "CREATE"),
-        {"not-concerned": f"!({concerned(scheduler_names)})", "by-resource": by_resource},
+        {"not-concerned": f"!({_concerned(scheduler_names)})", "by-resource": by_resource},
         failure_policy="Ignore",
     )
     # For manifests that are applied again. ValidatingAdmissionPolicies (policies.yaml of the chart)
@@ -262,14 +262,14 @@ def _mutating(
         MUTATE_PODS,
         _rule("", "pods", "UPDATE"),
         {
-            "annotated": f"({ANNOTATED}) || ({_annotated('oldObject')})",
-            "changed": f"{WRITTEN_CHANGED} || {by_resource}",
+            "annotated": f"({_ANNOTATED}) || ({_annotated('oldObject')})",
+            "changed": f"{_WRITTEN_CHANGED} || {by_resource}",
             "not-by-dray": not_trusted,
         },
         failure_policy="Ignore",
     )
     claims = endpoint.webhook(
-        "claims", MUTATE_CLAIMS, _rule(*_CREATED_CLAIM), {"our-class": OUR_CLAIM}
+        "claims", MUTATE_CLAIMS, _rule(*_CREATED_CLAIM), {"our-class": _OUR_CLAIM}
     )
     groups = endpoint.webhook(
         "queues-of-podgroups",
@@ -284,14 +284,14 @@ def _mutating(
 
 def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
     """Checks after all mutating webhooks."""
-    tolerating_claim = {"strange": FOREIGN_CLAIM, "tolerating": TOLERATING_CLAIM}
-    template = {"our-class": OUR_TEMPLATE, "not-installed": NOT_INSTALLED}
-    tolerating_template = {"strange": f"!({OUR_TEMPLATE})", "tolerating": TOLERATING_TEMPLATE}
+    tolerating_claim = {"strange": _FOREIGN_CLAIM, "tolerating": _TOLERATING_CLAIM}
+    template = {"our-class": _OUR_TEMPLATE, "not-installed": _NOT_INSTALLED}
+    tolerating_template = {"strange": f"!({_OUR_TEMPLATE})", "tolerating": _TOLERATING_TEMPLATE}
     refused = [
         endpoint.webhook(what, path, _rule(group, resource, operation), conditions)
         for what, path, group, resource, operation, conditions in (
-            ("pods", VALIDATE_PODS, "", "pods", "CREATE", {"not-admitted": NOT_ADMITTED}),
-            ("claims", VALIDATE_CLAIMS, *_CREATED_CLAIM, {"drays": DRAYS_CLAIM}),
+            ("pods", VALIDATE_PODS, "", "pods", "CREATE", {"not-admitted": _NOT_ADMITTED}),
+            ("claims", VALIDATE_CLAIMS, *_CREATED_CLAIM, {"drays": _DRAYS_CLAIM}),
             ("templates", VALIDATE_CLAIMS, *_CREATED_TEMPLATE, template),
             ("tolerating-claims", VALIDATE_CLAIMS, *_CREATED_CLAIM, tolerating_claim),
             ("tolerating-templates", VALIDATE_CLAIMS, *_CREATED_TEMPLATE, tolerating_template),
@@ -299,7 +299,7 @@ def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
     ]
     # Claims of other drivers do not wait for dray's webhook: it can refuse one only if the server
     # drops taints.
-    others = {"strange": FOREIGN_CLAIM, "not-tolerating": f"!({TOLERATING_CLAIM})"}
+    others = {"strange": _FOREIGN_CLAIM, "not-tolerating": f"!({_TOLERATING_CLAIM})"}
     foreign = endpoint.webhook(
         "strange-claims",
         VALIDATE_CLAIMS,
@@ -329,9 +329,9 @@ def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
         VALIDATE_WORKLOADS,
         _rule("apps", "deployments", "CREATE", "UPDATE"),
         {
-            "annotated": WORKLOAD_WITH_ANNOTATIONS,
-            "changed": TEMPLATE_CHANGED,
-            "not-owned": NOT_OWNED,
+            "annotated": _WORKLOAD_WITH_ANNOTATIONS,
+            "changed": _TEMPLATE_CHANGED,
+            "not-owned": _NOT_OWNED,
         },
         failure_policy="Ignore",
     )
@@ -342,7 +342,7 @@ def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
         _rule("batch", "jobs", "CREATE"),
         _rule("batch", "cronjobs", "CREATE", "UPDATE"),
     ]
-    workloads |= {"rules": rules, "timeoutSeconds": WARNING_TIMEOUT_S}
+    workloads |= {"rules": rules, "timeoutSeconds": _WARNING_TIMEOUT_S}
     return [*refused, foreign, workloads, pools, *deletions]
 
 
@@ -388,7 +388,7 @@ def _rule(
 
 def _configuration(kind: str, name: str, webhooks: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "apiVersion": API,
+        "apiVersion": _API,
         "kind": kind,
         "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "dray"}},
         "webhooks": webhooks,

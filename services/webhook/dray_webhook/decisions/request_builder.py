@@ -25,9 +25,9 @@ from dray.cel.environment import Environment, Mode
 from dray_webhook.decisions.annotations import GpuRequest
 
 Object = dict[str, Any]
-PLACEHOLDER = "true"
+_PLACEHOLDER = "true"
 """The default selector of a base template, which the generated ones replace."""
-MAX_REQUEST_NAME_LENGTH = 63
+_MAX_REQUEST_NAME_LENGTH = 63
 """The limit of a DNS label."""
 _DIGITS = 8
 DEFAULT_LANGUAGE = Environment(mode=Mode.NEW)
@@ -67,7 +67,7 @@ def build_requests(
     kept = [
         selector
         for selector in exactly.get("selectors") or ()
-        if (selector.get("cel") or {}).get("expression", "").strip() != PLACEHOLDER
+        if (selector.get("cel") or {}).get("expression", "").strip() != _PLACEHOLDER
     ]
     exactly["selectors"] = [*({"cel": {"expression": text}} for text in wanted.selectors), *kept]
     exactly["allocationMode"] = "ExactCount"
@@ -130,8 +130,8 @@ def _names(original: str, container: str, copies: int, taken: Collection[str]) -
     name = f"{original}-{container}" if container else original
     names = [f"{name}-{number}" for number in range(copies)] or [name]
     if container and (
-        len(names[-1]) > MAX_REQUEST_NAME_LENGTH or any(one in taken for one in names)
+        len(names[-1]) > _MAX_REQUEST_NAME_LENGTH or any(one in taken for one in names)
     ):
         digest = hashlib.sha256(f"{original}/{container}".encode()).hexdigest()[:_DIGITS]
-        return _names(name[: MAX_REQUEST_NAME_LENGTH - _DIGITS - 4], digest, copies, ())
+        return _names(name[: _MAX_REQUEST_NAME_LENGTH - _DIGITS - 4], digest, copies, ())
     return names

@@ -42,10 +42,10 @@ from dray_webhook.decisions.selectors import refusal
 
 Object = dict[str, Any]
 GENERATOR_VERSION = "2"
-GENERATOR_LABEL = PREFIX + "shape-version"
+_GENERATOR_LABEL = PREFIX + "shape-version"
 """Label of derived claims: the version of the rules of their shape."""
-OWNER_TAINT_OF_DEVICES = Taint(OWNER_TAINT, OWNER_DRAY)
-MAX_ENTRIES = 32
+_OWNER_TAINT_OF_DEVICES = Taint(OWNER_TAINT, OWNER_DRAY)
+_MAX_ENTRIES = 32
 """Requests, constraints and config entries of a claim, selectors of a request (types.go)."""
 MAX_SHAPE_BYTES = 256 * 1024
 """Bytes; the API server refuses more annotations on one pod."""
@@ -122,10 +122,10 @@ def _finish(
 def _refuse_too_many(devices: Object, selectors: Sequence[Object], count: int, where: str) -> None:
     lists = {f"device {name}": devices.get(name) or () for name in _LISTS}
     for what, entries in {**lists, "selectors": selectors}.items():
-        if len(entries) > MAX_ENTRIES:
+        if len(entries) > _MAX_ENTRIES:
             raise UnusableBaseError(
                 f"{where} and {count} GPUs make {len(entries)} {what}: "
-                f"expected {MAX_ENTRIES} at most"
+                f"expected {_MAX_ENTRIES} at most"
             )
 
 
@@ -177,7 +177,7 @@ def refuse_unreadable(requests: Sequence[Object], where: str, language: Environm
 
 def covers_owner_taint(toleration: Object) -> bool:
     """Whether the toleration covers the taint of devices that dray allocates."""
-    return _toleration(toleration).tolerates(OWNER_TAINT_OF_DEVICES)
+    return _toleration(toleration).tolerates(_OWNER_TAINT_OF_DEVICES)
 
 
 def _ours(requests: Sequence[Object]) -> Iterator[tuple[str, Object]]:
@@ -260,7 +260,7 @@ def _metadata(base: TemplateObserved, pool: Pool) -> Object:
         POOL_LABEL: pool.name,
         DERIVED_FROM_LABEL: base.name,
         TEMPLATE_LABEL: "true",
-        GENERATOR_LABEL: GENERATOR_VERSION,
+        _GENERATOR_LABEL: GENERATOR_VERSION,
     }
     # No annotations: up to 1.36 the workers of kube-controller-manager write their own into a map
     # that they share per template, and crash ("concurrent map writes", resourceclaim controller,

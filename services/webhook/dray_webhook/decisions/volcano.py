@@ -26,8 +26,8 @@ from dray_webhook.decisions.review import (
 )
 from dray_webhook.decisions.view import View
 
-ROOT_QUEUE: Final = "root"
-_KEPT: Final = (ROOT_QUEUE, DEFAULT_QUEUE)
+_ROOT_QUEUE: Final = "root"
+_KEPT: Final = (_ROOT_QUEUE, DEFAULT_QUEUE)
 _Amounts = Mapping[str, Quantity]
 
 
@@ -119,7 +119,7 @@ def _joined(name: str, view: View) -> Iterator[str]:
         )
     elif not queue.is_open:
         yield f'spec.queue is "{name}", which is {queue.state}: it takes no groups until it is open'
-    elif name == ROOT_QUEUE or any(one.parent == name for one in view.queues.values()):
+    elif name == _ROOT_QUEUE or any(one.parent == name for one in view.queues.values()):
         yield f'spec.queue is "{name}", which has child queues: name one of these'
 
 
@@ -166,11 +166,11 @@ def _shares(queue: GroupQueue) -> Iterator[str]:
 
 def _place(queue: GroupQueue, view: View) -> Iterator[str]:
     """The queue above it exists, and has as much as its children together."""
-    if queue.name == ROOT_QUEUE or not queue.parent:
+    if queue.name == _ROOT_QUEUE or not queue.parent:
         return
     above = {queue.name}
     name = queue.parent
-    while name and name != ROOT_QUEUE:
+    while name and name != _ROOT_QUEUE:
         if name in above:
             yield f'spec.parent is "{queue.parent}", which is below the queue itself'
             return

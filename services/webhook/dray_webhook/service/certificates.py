@@ -39,7 +39,7 @@ class Certificates:
         return Issued(self.ca.read_bytes(), self.certificate.read_bytes(), self.key.read_bytes())
 
 
-LOCAL_NAMES = ("127.0.0.1", "localhost")
+_LOCAL_NAMES = ("127.0.0.1", "localhost")
 """Names that certificates which are made here have in addition."""
 
 
@@ -54,7 +54,7 @@ def ensure_certificates(folder: Path, names: Sequence[str]) -> Certificates:
         CertificateError: the folder can't be used, or a certificate of another issuer is there
             and lacks one of ``names`` or has expired.
     """
-    own_names = tuple(dict.fromkeys((*LOCAL_NAMES, *names)))
+    own_names = tuple(dict.fromkeys((*_LOCAL_NAMES, *names)))
     found = Certificates(folder / CA_FILE, folder / CERTIFICATE_FILE, folder / KEY_FILE)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -17,10 +17,10 @@ from dray_webhook.decisions.view import READ_FACTS, View
 
 _TYPES: dict[str, type[Fact]] = {subject_prefix(fact): fact for fact in READ_FACTS}
 _REPLY = msgspec.json.Decoder(LookupReply)
-SUBJECTS = tuple(subject for prefix in _TYPES for subject in (prefix, f"{prefix}.>"))
+_SUBJECTS = tuple(subject for prefix in _TYPES for subject in (prefix, f"{prefix}.>"))
 
 
-MAX_RETRY_DELAY_S = 2.0
+_MAX_RETRY_DELAY_S = 2.0
 """Longest pause between attempts to read a missing stream; no pod is admitted meanwhile."""
 
 
@@ -46,7 +46,7 @@ class FactsCache:
 
     async def run(self) -> None:
         """Apply facts until cancelled. Read a lost stream again; the old view stays meanwhile."""
-        backoff, waits = Backoff(most_s=MAX_RETRY_DELAY_S), False
+        backoff, waits = Backoff(most_s=_MAX_RETRY_DELAY_S), False
         while True:
             try:
                 await self._follow(backoff)
@@ -67,7 +67,7 @@ class FactsCache:
         state = await self._bus.state(FACTS_STREAM)
         if state is None:
             raise StreamMissingError(f"the stream {FACTS_STREAM} does not exist")
-        async for delivered in self._bus.read(FACTS_STREAM, subjects=SUBJECTS):
+        async for delivered in self._bus.read(FACTS_STREAM, subjects=_SUBJECTS):
             _apply(fresh, delivered)
             fresh.position = delivered.sequence
             fresh.caught_up = delivered.pending == 0

@@ -21,7 +21,7 @@ from dray_webhook.decisions.review import (
     write_review,
 )
 
-DEFAULT_TIMEOUT_S = 10.0
+_DEFAULT_TIMEOUT_S = 10.0
 """The default of ``timeoutSeconds``."""
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1.0, 5.0)
 
@@ -120,7 +120,7 @@ def _timeout_s(http: web.Request) -> float:
     try:
         return parse_duration(http.query.get("timeout", ""))
     except ValueError:
-        return DEFAULT_TIMEOUT_S
+        return _DEFAULT_TIMEOUT_S
 
 
 def _log(path: str, request: AdmissionRequest, answer: AdmissionAnswer, took_s: float) -> None:
