@@ -38,7 +38,7 @@ from dray_claim_controller.settings import ControllerSettings
 from dray_claim_controller.templates.server import TemplateServer
 from dray_claim_controller.term import LeaderTerm, TermDependencies, run_terms
 
-SERVICE = "claim-controller"
+_SERVICE = "claim-controller"
 _NEW_OBJECTS = 10_000
 """Allocations before Python collects garbage. Cached objects live long: scanning them repeatedly
 took a third of the time of reading long lists. With more, one collection takes 0.1 s."""
@@ -273,14 +273,16 @@ def _identities(bus: Bus, kube: Kube, settings: ControllerSettings) -> IdentityS
 async def run(settings: ControllerSettings) -> None:
     """Run the process until a signal."""
     gc.set_threshold(_NEW_OBJECTS, 10, 100)
-    logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
-    telemetry.configure(SERVICE, settings.instance)
+    logs.configure(
+        _SERVICE, settings.instance, level=settings.log.level, format=settings.log.format
+    )
+    telemetry.configure(_SERVICE, settings.instance)
     health = HealthPages(settings.health.host, settings.health.port)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(telemetry.shutdown)
         bus = await jetstream.connect(
             settings.nats.url,
-            name=f"dray-{SERVICE}-{settings.instance}",
+            name=f"dray-{_SERVICE}-{settings.instance}",
             user=settings.nats.user,
             password=settings.nats.password.get_secret_value(),
             ca_file=settings.nats.ca_file,
@@ -288,7 +290,7 @@ async def run(settings: ControllerSettings) -> None:
         )
         kube = await api.connect(
             settings.kube.kubeconfig,
-            user_agent=f"dray-{SERVICE}",
+            user_agent=f"dray-{_SERVICE}",
             metrics=RequestMetrics(health.registry),
         )
         controller = Controller(bus, kube, settings, metrics=ControllerMetrics(health.registry))

@@ -22,10 +22,10 @@ from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
-FIRST_S: Final = 0.2
+_FIRST_S: Final = 0.2
 MOST_S: Final = 300.0
 """The first and the longest rest of a key that fails again and again."""
-PATIENCE_S: Final = 1.0
+_PATIENCE_S: Final = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +48,7 @@ class FairSlots:
     for its own group only, which has as many slots at most as there are for all.
     """
 
-    def __init__(self, clock: Clock, total: int, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, clock: Clock, total: int, *, patience_s: float = _PATIENCE_S) -> None:
         self._clock = clock
         self._total = total
         self._patience_s = patience_s
@@ -144,7 +144,7 @@ class FairWorkQueue(Generic[K]):
         name: str,
         group_of: Callable[[K], str],
         workers: int = 4,
-        first_s: float = FIRST_S,
+        first_s: float = _FIRST_S,
         most_s: float = MOST_S,
         add_ends_rest: bool = False,
     ) -> None:

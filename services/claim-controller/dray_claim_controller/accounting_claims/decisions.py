@@ -32,7 +32,7 @@ def claim_to_release(cache: ObjectCache, cached: CachedPod) -> CachedResourceCla
     return claim
 
 
-def claim_of(pod: Object) -> Object | Unusable:
+def _claim_of(pod: Object) -> Object | Unusable:
     """The claim of a pod."""
     metadata = pod["metadata"]
     shape = shape_of(str(metadata["annotations"][SHAPE]))
@@ -68,4 +68,4 @@ class AccountingClaim(
 
     def answer(self, cache: ObjectCache) -> Object | Unusable | None:
         cached = cache.pods.get(self.pod_uid)
-        return claim_of(cached.object) if cached and lacks_claim(cache, cached) else None
+        return _claim_of(cached.object) if cached and lacks_claim(cache, cached) else None

@@ -22,8 +22,8 @@ class ClaimUsers:
     def put(self, before: Pod | None, after: Pod | None) -> tuple[ClaimName, ...]:
         """A pod is another one than before, or gone. The claims that it did or does refer to, if
         that changed, or the pod's pool did."""
-        old = names_of(before)
-        new = names_of(after)
+        old = _names_of(before)
+        new = _names_of(after)
         for name in old:
             self._pods[name].pop(before.uid if before is not None else "", None)
             if not self._pods[name] and name not in new:
@@ -35,7 +35,7 @@ class ClaimUsers:
         return () if same and old == new else tuple(dict.fromkeys((*old, *new)))
 
 
-def names_of(pod: Pod | None) -> tuple[ClaimName, ...]:
+def _names_of(pod: Pod | None) -> tuple[ClaimName, ...]:
     """The claims that a pod names, as far as their names are known."""
     if pod is None:
         return ()

@@ -102,7 +102,7 @@ class PodSelection(Generic[V]):
         """Take what changed into account, of ``most`` pods at most; whether any are left."""
         for uid in self._unread.take(most):
             cached = cache.pods.get(uid)
-            found = self._value(cache, cached) if is_unbound(cached) else None
+            found = self._value(cache, cached) if _is_unbound(cached) else None
             known = self.values.get(uid)
             if known == found:
                 continue
@@ -117,7 +117,7 @@ class PodSelection(Generic[V]):
         return bool(self._unread)
 
 
-def is_unbound(cached: CachedPod | None) -> TypeGuard[CachedPod]:
+def _is_unbound(cached: CachedPod | None) -> TypeGuard[CachedPod]:
     """Whether a pod of ours has no node, by its cached form or its own, and is not being
     deleted."""
     pod = None if cached is None else cached.pod

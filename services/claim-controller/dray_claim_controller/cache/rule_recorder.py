@@ -54,7 +54,7 @@ class RuleRecorder:
     def apply(self, resource: Resource, event: WatchEvent) -> None:
         """Apply a watch event; a list in one step."""
         if self._notes is not None and resource.plural in _RESOURCES:
-            self._notes.consumed(*recorded_event(resource, event))
+            self._notes.consumed(*_recorded_event(resource, event))
         self.cache.apply(resource, event)
 
     def apply_list(self, resource: Resource, listed: Listed) -> Iterator[None]:
@@ -93,7 +93,7 @@ class RuleRecorder:
         return answer
 
 
-def recorded_event(resource: Resource, event: WatchEvent) -> tuple[str, dict[str, Any]]:
+def _recorded_event(resource: Resource, event: WatchEvent) -> tuple[str, dict[str, Any]]:
     """A watch event in the journal's form."""
     plural = resource.plural
     match event:
@@ -108,7 +108,7 @@ def recorded_event(resource: Resource, event: WatchEvent) -> tuple[str, dict[str
 
 
 def apply_recorded_event(cache: ObjectCache, about: str, data: dict[str, Any]) -> None:
-    """Apply what ``recorded_event`` returned. Raises UnknownEventError for any other event."""
+    """Apply what ``_recorded_event`` returned. Raises UnknownEventError for any other event."""
     if about == _GIVEN_UP:
         record = msgspec.convert(data["given_up"], GivenUp | None)
         cache.give_up(data["claim_uid"], record)

@@ -20,7 +20,7 @@ from dray_claim_controller.informers import Informers
 from dray_claim_controller.tracing import MESSAGE_ID, rollback_span
 from dray_claim_controller.work_queue import FairWorkQueue
 
-DURABLE = "claim-controller"
+_DURABLE = "claim-controller"
 _TRIES: Final = 6
 """Deliveries of a command after which a void that can't be written is given up: with the rests
 between them, about half a minute."""
@@ -68,7 +68,7 @@ class VoidCommands:
     async def _consume(self, backoff: Backoff) -> None:
         subjects = (f"{subject_prefix(VoidClaim)}.>",)
         async for delivery in self._bus.consume(
-            COMMANDS_STREAM, durable=DURABLE, subjects=subjects
+            COMMANDS_STREAM, durable=_DURABLE, subjects=subjects
         ):
             backoff.reset()
             try:

@@ -7,7 +7,7 @@ from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.execution.decisions.timers import Due, due
 
 
-def is_derived(template: Object) -> bool:
+def _is_derived(template: Object) -> bool:
     """Whether dray made the template."""
     return DERIVED_FROM_LABEL in (template["metadata"].get("labels") or {})
 
@@ -17,7 +17,7 @@ def unused_templates(cache: ObjectCache) -> list[str]:
     return [
         name
         for name, template in cache.plain[TEMPLATES.plural].items()
-        if is_derived(template) and name not in cache.template_users
+        if _is_derived(template) and name not in cache.template_users
     ]
 
 

@@ -20,7 +20,7 @@ from dray.bus.topology import (
 from dray.kube.ports import Object
 from dray.messages.base import token
 
-NODE_NAME: Final = "authentication.kubernetes.io/node-name"
+_NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 """In a review's ``extra``: the node to which the token, or its pod, is bound."""
 _NODE: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 """A DNS subdomain: in a subject it selects nothing but itself."""
@@ -87,10 +87,10 @@ def node_of(review: Object, *, user: str, audience: str) -> str:
         raise IdentityRefusedError(
             f"the token belongs to {seen.get('username')!r}; only {user!r} connects as a node-agent"
         )
-    names: list[Any] = list((seen.get("extra") or {}).get(NODE_NAME) or ())
+    names: list[Any] = list((seen.get("extra") or {}).get(_NODE_NAME) or ())
     if len(names) != 1 or not names[0]:
         raise IdentityRefusedError(
-            f"the token of {user} is bound to no node ({NODE_NAME} is {names}): it has to be "
+            f"the token of {user} is bound to no node ({_NODE_NAME} is {names}): it has to be "
             "a pod's, projected by the kubelet, or requested for a Node"
         )
     if _NODE.fullmatch(str(names[0])) is None:

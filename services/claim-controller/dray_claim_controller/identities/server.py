@@ -22,8 +22,8 @@ from dray_claim_controller.identities.decisions import (
 )
 from dray_claim_controller.identities.signing import AccountKey
 
-SUBJECT: Final = "$SYS.REQ.USER.AUTH"
-QUEUE: Final = "identities"
+_SUBJECT: Final = "$SYS.REQ.USER.AUTH"
+_QUEUE: Final = "identities"
 _AT_ONCE: Final = 16
 """Reviews under way together: a flood of connections must not become one of the API server."""
 _PATIENCE_S: Final = 3.0
@@ -58,7 +58,7 @@ class IdentityServer:
         backoff = Backoff(0.1, 5.0)
         while True:
             try:
-                await self._bus.serve(SUBJECT, self.answer, queue=QUEUE)
+                await self._bus.serve(_SUBJECT, self.answer, queue=_QUEUE)
             except DrayError as error:
                 structlog.get_logger().warning("node identities unanswered", why=str(error))
             await self._clock.sleep(backoff.next_s())

@@ -18,7 +18,7 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.inventories.decisions import doubt, forgery, lacks_label, next_fact
 from dray_claim_controller.publication.publisher import Publisher
 
-SUBJECT: Final = f"{INVENTORY_SUBJECT}.*"
+_SUBJECT: Final = f"{INVENTORY_SUBJECT}.*"
 
 _MOST_GONE: Final = 64
 """Deleted nodes whose last report is remembered, and as many again as there are nodes."""
@@ -62,7 +62,7 @@ class InventoryServer:
     async def run(self) -> None:
         """Answer until cancelled. Each instance is a queue of its own: a leader that slept gets the
         question and publishes nothing any more, and its successor gets it, too."""
-        await self._bus.serve(SUBJECT, self.answer, queue=self._instance)
+        await self._bus.serve(_SUBJECT, self.answer, queue=self._instance)
 
     def is_silent(self, node: str, *, after_s: float) -> bool:
         """Whether the node's agent has not reported for so long, as far as this term knows."""

@@ -17,7 +17,7 @@ from dray_claim_controller.cache.groups import is_reserved_for
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 
-MOST_TOUCHES: Final = 5
+_MOST_TOUCHES: Final = 5
 """After them, the kubelet's own resync is due anyway."""
 
 
@@ -39,7 +39,7 @@ class PreparationRetries(msgspec.Struct, frozen=True):
     def touched(self, now_s: float, after_s: float) -> "PreparationRetries":
         """The next time is twice as far away as this one was."""
         count = self.count + 1
-        due_s = now_s + after_s * 2**count if count < MOST_TOUCHES else math.inf
+        due_s = now_s + after_s * 2**count if count < _MOST_TOUCHES else math.inf
         return PreparationRetries(self.since_s, count, due_s)
 
     def agent_is_back(self, now_s: float) -> "PreparationRetries":
@@ -73,7 +73,7 @@ def touched_message(node: str, waited_s: float, count: int) -> str:
     """The event about a touched pod."""
     return (
         f"the kubelet of node {node} has not started this pod {waited_s:.0f} s after its GPUs were "
-        f"allocated; it was made to prepare them again at once ({count} of {MOST_TOUCHES}). A "
+        f"allocated; it was made to prepare them again at once ({count} of {_MOST_TOUCHES}). A "
         "failed preparation is otherwise tried again only after 60 to 90 s"
     )
 

@@ -20,7 +20,7 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 
 _ANYTHING = msgspec.json.Decoder[Any]()
-HASH_DIGITS = 10
+_HASH_DIGITS = 10
 _DEFAULTS: Mapping[str, Any] = {"allocationMode": "ExactCount", "count": 1}
 """What an API server adds to a request that does not say it."""
 
@@ -76,7 +76,7 @@ def derived(pod: CachedPod) -> Derived | Unusable | None:
 
 def derived_from(text: str, namespace: str, name: str) -> Derived | Unusable:
     """The template of a shape, for a pod that refers to it by this name."""
-    digits = hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+    digits = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
     if not name.endswith(f"-{digits}"):
         return Unusable(
             f"the pod refers to template {name}, but its annotation {SHAPE} has the hash "
@@ -86,7 +86,7 @@ def derived_from(text: str, namespace: str, name: str) -> Derived | Unusable:
     if isinstance(shape, Unusable):
         return shape
     labels = (shape.get("metadata") or {}).get("labels") or {}
-    base = str(labels.get(DERIVED_FROM_LABEL) or name[: -HASH_DIGITS - 1])
+    base = str(labels.get(DERIVED_FROM_LABEL) or name[: -_HASH_DIGITS - 1])
     return Derived(namespace, name, base, shape)
 
 
@@ -218,7 +218,7 @@ class Template(RecordedRule[Needed | Unusable | None], frozen=True, kw_only=True
         return Needed(wanted, True, difference(wanted.spec, existing.get("spec")))
 
 
-def is_present(cache: ObjectCache, cached: CachedPod) -> bool:
+def _is_present(cache: ObjectCache, cached: CachedPod) -> bool:
     """True: any pod will do."""
     return True
 
@@ -233,7 +233,7 @@ class Affected(RecordedRule[tuple[str, ...]], frozen=True, kw_only=True, tag="af
     """All base templates as ``namespace/name``."""
 
     def answer(self, cache: ObjectCache) -> tuple[str, ...]:
-        unbound = cache.in_order(cache.select(is_present).values)
+        unbound = cache.in_order(cache.select(_is_present).values)
         pods = affected_by_base(
             (cache.pods[uid] for uid in unbound),
             self.namespace,

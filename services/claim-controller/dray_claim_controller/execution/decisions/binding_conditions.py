@@ -16,8 +16,8 @@ from typing import Any
 from dray.api.claims import AllocatedDevice
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
 
-FAILED, TIMED_OUT, NODE_GONE = "binding-failed", "binding-timeout", "node-gone"
-NEVER_READY = (FAILED, TIMED_OUT, NODE_GONE)
+_FAILED, _TIMED_OUT, NODE_GONE = "binding-failed", "binding-timeout", "node-gone"
+NEVER_READY = (_FAILED, _TIMED_OUT, NODE_GONE)
 """Reasons to stop waiting for devices."""
 
 
@@ -54,14 +54,14 @@ def readiness(
     held = tuple(claims)
     for claim in held:
         for failure in _failures(claim):
-            return ConditionsFailed(FAILED, failure)
+            return ConditionsFailed(_FAILED, failure)
     missing = {claim.claim.uid: tuple(_missing(claim)) for claim in held}
     unready = [claim for claim in held if missing[claim.claim.uid]]
     if not unready:
         return None
     detail = "; ".join(text for claim in unready for text in missing[claim.claim.uid])
     if abs(now_unix_s - since_unix_s) >= timeout_s:
-        return ConditionsFailed(TIMED_OUT, f"after {timeout_s:g} s still {detail}")
+        return ConditionsFailed(_TIMED_OUT, f"after {timeout_s:g} s still {detail}")
     return ConditionsPending(detail, since_unix_s + timeout_s)
 
 

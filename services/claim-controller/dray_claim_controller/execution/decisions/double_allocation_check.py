@@ -73,7 +73,7 @@ def _overdrawn(device: Device, shares: Sequence[AllocatedDevice]) -> tuple[str, 
     """A capacity that is exceeded, and its sum."""
     for name, capacity in device.capacity.items():
         taken = _sum(name, shares)
-        if taken.nano > amount(capacity.value).nano:
+        if taken.nano > _amount(capacity.value).nano:
             return name, taken
     return None
 
@@ -83,11 +83,11 @@ def _sum(capacity: str, shares: Sequence[AllocatedDevice]) -> Quantity:
     for share in shares:
         for name, text in share.consumed.items():
             if name == capacity or name.rpartition("/")[2] == capacity.rpartition("/")[2]:
-                total = total + amount(text)
+                total = total + _amount(text)
     return total
 
 
-def amount(text: str) -> Quantity:
+def _amount(text: str) -> Quantity:
     """A quantity; 0 if it is invalid."""
     try:
         return parse_quantity(text)
@@ -130,7 +130,7 @@ def _counter_problem(
     touched = _counter_amounts(key, pool, mine)
     for counter, taken in _counter_amounts(key, pool, held).items():
         published = pool.sets.get(counter)
-        if counter in touched and published is not None and taken.nano > amount(published).nano:
+        if counter in touched and published is not None and taken.nano > _amount(published).nano:
             return (
                 f"counter {counter[1]} of {counter[0]} of pool {'/'.join(key)} is {published}, "
                 f"and {taken} of it would be consumed"
@@ -146,5 +146,5 @@ def _counter_amounts(
         for use in pool.uses.get(device.device, ()) if (device.driver, device.pool) == key else ():
             for counter, text in use.counters.items():
                 name = (use.counter_set, counter)
-                sums[name] = sums.get(name, Quantity(0)) + amount(text)
+                sums[name] = sums.get(name, Quantity(0)) + _amount(text)
     return sums

@@ -16,7 +16,7 @@ from dray.messages.decisions import (
 from dray.messages.facts import CheckpointPosition
 from dray.messages.group_parts import NO_GROUP_PARTS, GroupParts
 
-COMMITTED = "committed"
+_COMMITTED = "committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class OpenExecutions:
                     Execution(
                         self.domain,
                         pod,
-                        frozenset(one.uid for one in alive if one.stage == COMMITTED),
+                        frozenset(one.uid for one in alive if one.stage == _COMMITTED),
                         traceparent=pod.traceparent,
                         decided_unix_s=min((one.decided_unix_s for one in alive), default=None),
                     )
@@ -195,7 +195,7 @@ class OpenExecutions:
         execution = self.open.get(self._pod_of_claim.get(release.claim_uid, ""))
         if execution is None or execution.attempt > release.attempt:
             return
-        if release.why != COMMITTED:
+        if release.why != _COMMITTED:
             self.finish(execution.decision.pod_uid, execution.attempt)
             return
         committed = execution.committed | {release.claim_uid}

@@ -29,7 +29,7 @@ from dray_claim_controller.execution.decisions.binding_conditions import (
 
 GO, WAIT = "go", "wait"
 """Whether the pods of a group's decision may be bound."""
-GROUP_STOPPED = "group-stopped"
+_GROUP_STOPPED = "group-stopped"
 _STOP = "stop: "
 REFUSED, NOT_WRITTEN = "refused", "not-written"
 """Reasons of attempts that Kubernetes does not let dray carry out."""
@@ -153,7 +153,7 @@ def next_step(observed: Observed, decision: PodDecision) -> Step:
     is_unbound = not pod.node and (decision.binder == OWNER_DRAY or pod.gated)
     if is_unbound and observed.joint.startswith(_STOP):
         why = observed.joint.removeprefix(_STOP)
-        return Stop(GROUP_STOPPED, why, True, _decided_before(observed))
+        return Stop(_GROUP_STOPPED, why, True, _decided_before(observed))
     for claim in decision.claims:
         if (step := _claim_step(observed, decision, claim)) is not None:
             return step
@@ -254,7 +254,7 @@ def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision
     if _is_allocated(claim, wanted):
         return None
     if claim.allocation is not None:
-        return Stop("allocated-otherwise", f"{where} holds {device_names(claim.allocation)}")
+        return Stop("allocated-otherwise", f"{where} holds {_device_names(claim.allocation)}")
     if claim.deleting:
         return Stop("claim-deleting", f"{where} is being deleted")
     if claim.spec.unreadable:
@@ -292,7 +292,7 @@ def same_allocation(left: Allocation, right: Allocation) -> bool:
     return left.node == right.node and _takes(left) == _takes(right)
 
 
-def device_names(allocation: Allocation) -> str:
+def _device_names(allocation: Allocation) -> str:
     """The devices of an allocation, for messages."""
     return ", ".join(str(device.id) for device in allocation.devices) or "nothing"
 

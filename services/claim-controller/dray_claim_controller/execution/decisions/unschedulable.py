@@ -16,12 +16,12 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.execution.decisions.timers import Due, due
 
-UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
+_UNSCHEDULABLE, _SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
 """Reasons of the condition PodScheduled, besides ``SchedulingGated``."""
-FIRST, LATER = "first", "later"
+_FIRST, _LATER = "first", "later"
 
 
-def is_unschedulable(cache: ObjectCache, cached: CachedPod) -> bool:
+def _is_unschedulable(cache: ObjectCache, cached: CachedPod) -> bool:
     """Whether kube-scheduler refuses the pod although our allocation waits for it.
 
     Not while it makes room there: it has nominated the allocation's node, and the pods that it
@@ -39,23 +39,23 @@ def is_unschedulable(cache: ObjectCache, cached: CachedPod) -> bool:
         return False
     status = cached.object.get("status") or {}
     reason, nominated = _unscheduled(status), status.get("nominatedNodeName") or ""
-    return reason in (UNSCHEDULABLE, SCHEDULER_ERROR) and any(
-        not (reason == UNSCHEDULABLE and nominated and allocation.node == nominated)
+    return reason in (_UNSCHEDULABLE, _SCHEDULER_ERROR) and any(
+        not (reason == _UNSCHEDULABLE and nominated and allocation.node == nominated)
         for allocation in waiting
     )
 
 
-def was_rolled_back(cache: ObjectCache, cached: CachedPod) -> bool:
+def _was_rolled_back(cache: ObjectCache, cached: CachedPod) -> bool:
     """Whether an earlier attempt was rolled back: then kube-scheduler's refusal may be of that
     one, and it may be a while before it tries the pod again."""
     return cached.pod is not None and any(held.claim.void for held in cache.claims_of(cached.pod))
 
 
 def unschedulable_attempt(cache: ObjectCache, cached: CachedPod) -> str | None:
-    """Which attempt kube-scheduler refuses, ``FIRST`` or ``LATER``; None: it refuses none."""
-    if not is_unschedulable(cache, cached):
+    """Which attempt kube-scheduler refuses, ``_FIRST`` or ``_LATER``; None: it refuses none."""
+    if not _is_unschedulable(cache, cached):
         return None
-    return LATER if was_rolled_back(cache, cached) else FIRST
+    return _LATER if _was_rolled_back(cache, cached) else _FIRST
 
 
 def cleared(cache: ObjectCache, cached: CachedPod) -> tuple[str, ...] | None:
@@ -107,7 +107,7 @@ class Refused(RecordedRule[Due], frozen=True, kw_only=True, tag="refused"):
             self.since_s,
             now_s=self.now_s,
             after_s=self.after_s,
-            more_s={uid: self.backoff_s for uid, attempt in refused.items() if attempt == LATER},
+            more_s={uid: self.backoff_s for uid, attempt in refused.items() if attempt == _LATER},
         )
 
     def polled(self) -> str:

@@ -18,16 +18,16 @@ from dray.reasons import name_list
 from dray_claim_controller.cache.groups import counted, has_ended, members, runs, would_run
 from dray_claim_controller.cache.object_cache import ObjectCache
 
-PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED = (
+_PENDING, _INQUEUE, _RUNNING, _UNKNOWN, _COMPLETED = (
     "Pending",
     "Inqueue",
     "Running",
     "Unknown",
     "Completed",
 )
-SCHEDULED, UNSCHEDULABLE, NOT_HONORED = "Scheduled", "Unschedulable", "NotHonored"
-INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
-READY_REASON: Final = "tasks in gang are ready to be scheduled"
+_SCHEDULED, _UNSCHEDULABLE, _NOT_HONORED = "Scheduled", "Unschedulable", "NotHonored"
+_INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
+_READY_REASON: Final = "tasks in gang are ready to be scheduled"
 _LONGEST_MESSAGE: Final = 4096
 
 
@@ -78,7 +78,7 @@ def volcano_status(state: GroupState, obj: Object, now_unix_s: float) -> dict[st
     """``status`` of a PodGroup of Volcano."""
     before, phases = obj.get("status") or {}, state.phases
     return {
-        "phase": phase_of(state, before.get("phase") or ""),
+        "phase": _phase_of(state, before.get("phase") or ""),
         "running": phases.get("Running", 0),
         "pending": phases.get("Pending", 0),
         "succeeded": phases.get("Succeeded", 0),
@@ -87,41 +87,41 @@ def volcano_status(state: GroupState, obj: Object, now_unix_s: float) -> dict[st
     }
 
 
-def phase_of(state: GroupState, before: str) -> str:
+def _phase_of(state: GroupState, before: str) -> str:
     """The next phase, as ``getPodGroupPhase`` of Volcano. A group without pods is in the queue as
     soon as nothing blocks it: dray admits groups without quotas."""
     phases = state.phases
     is_unschedulable = not state.is_met and bool(state.pods)
     if phases.get("Running") and is_unschedulable:
-        return UNKNOWN
+        return _UNKNOWN
     completed = phases.get("Succeeded", 0) + phases.get("Failed", 0)
     scheduled = state.running.members + phases.get("Failed", 0)
     if state.pods and scheduled and scheduled >= state.group.minimum:
-        return COMPLETED if scheduled == completed else RUNNING
+        return _COMPLETED if scheduled == completed else _RUNNING
     if state.blocked:
-        return PENDING
-    return INQUEUE if before in ("", PENDING, INQUEUE) else PENDING
+        return _PENDING
+    return _INQUEUE if before in ("", _PENDING, _INQUEUE) else _PENDING
 
 
 def _volcano_conditions(state: GroupState, obj: Object, now_unix_s: float) -> list[dict[str, str]]:
     group, found = state.group, []
     if state.pods:
         if state.is_met:
-            found.append((SCHEDULED, "True", READY_REASON, _binding(state)))
-            found.append((UNSCHEDULABLE, "False", "Scheduled", ""))
+            found.append((_SCHEDULED, "True", _READY_REASON, _binding(state)))
+            found.append((_UNSCHEDULABLE, "False", "Scheduled", ""))
         else:
-            found.append((UNSCHEDULABLE, "True", *_why(state)))
+            found.append((_UNSCHEDULABLE, "True", *_why(state)))
     if ignored := _ignored(obj):
-        found.append((NOT_HONORED, "True", "NotImplemented", ignored))
+        found.append((_NOT_HONORED, "True", "NotImplemented", ignored))
     before = {one.get("type"): one for one in (obj.get("status") or {}).get("conditions") or ()}
     made = {
         kind: _dated(group.uid, kind, status, reason, message, before.get(kind) or {}, now_unix_s)
         for kind, status, reason, message in found
     }
-    if UNSCHEDULABLE in made and UNSCHEDULABLE not in before and state.is_met:
-        del made[UNSCHEDULABLE]
-    if state.running.members and SCHEDULED in before:
-        made.setdefault(SCHEDULED, before[SCHEDULED])  # It says that the group has run.
+    if _UNSCHEDULABLE in made and _UNSCHEDULABLE not in before and state.is_met:
+        del made[_UNSCHEDULABLE]
+    if state.running.members and _SCHEDULED in before:
+        made.setdefault(_SCHEDULED, before[_SCHEDULED])  # It says that the group has run.
     return list(made.values())
 
 
@@ -192,7 +192,7 @@ def queue_status(obj: Object, phases: Mapping[str, int], pods: int) -> dict[str,
         ignored.append("spec.dequeueStrategy")
     message = _not_acted_on(ignored)
     status["conditions"] = (
-        [{"type": NOT_HONORED, "status": "True", "reason": "NotImplemented", "message": message}]
+        [{"type": _NOT_HONORED, "status": "True", "reason": "NotImplemented", "message": message}]
         if message
         else []
     )
@@ -222,7 +222,7 @@ def native_condition(state: GroupState, obj: Object, now_unix_s: float) -> dict[
     """``PodGroupInitiallyScheduled`` of a native PodGroup; None: it stays as it is. Once it is
     True it stays True."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    found = (one for one in conditions if one["type"] == INITIALLY_SCHEDULED)
+    found = (one for one in conditions if one["type"] == _INITIALLY_SCHEDULED)
     before: Mapping[str, Any] = next(found, {})
     if before.get("status") == "True" or not state.pods:
         return None
@@ -234,7 +234,7 @@ def native_condition(state: GroupState, obj: Object, now_unix_s: float) -> dict[
         return None
     moment = before.get("lastTransitionTime") if before.get("status") == status else None
     return {
-        "type": INITIALLY_SCHEDULED,
+        "type": _INITIALLY_SCHEDULED,
         "status": status,
         "reason": reason,
         "message": message,
@@ -246,9 +246,9 @@ def native_condition(state: GroupState, obj: Object, now_unix_s: float) -> dict[
 def has_run(obj: Object) -> bool:
     """Whether the group's minimum has run once, as its status says."""
     status = obj.get("status") or {}
-    if status.get("phase") in (RUNNING, COMPLETED):
+    if status.get("phase") in (_RUNNING, _COMPLETED):
         return True
     return any(
-        one.get("type") in (INITIALLY_SCHEDULED, SCHEDULED) and one.get("status") == "True"
+        one.get("type") in (_INITIALLY_SCHEDULED, _SCHEDULED) and one.get("status") == "True"
         for one in status.get("conditions") or ()
     )

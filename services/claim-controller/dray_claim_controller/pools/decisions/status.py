@@ -156,7 +156,7 @@ def _conditions(
             else "",
         ),
         _condition(
-            NODE_IN_TWO_POOLS,
+            _NODE_IN_TWO_POOLS,
             bool(overlap.lost or overlap.kept),
             overlap.reason,
             overlap.message,
@@ -173,7 +173,7 @@ def _conditions(
     ]
     is_unserved = pool.owner == OWNER_DRAY and services.served_by == ""
     if pool.owner == OWNER_DRAY and services.served_by is not None:
-        why = (NOT_SERVED, _NOT_SERVED) if is_unserved else ("LeaseHeld", "")
+        why = (_NOT_SERVED, _NOT_SERVED_WHY) if is_unserved else ("LeaseHeld", "")
         conditions.append(_condition("Served", not is_unserved, *why))
     if template_missing:
         readiness = (False, "TemplateMissing", conditions[0]["message"])
@@ -209,7 +209,7 @@ def _readiness(
     if hands.moving and former_owner(cache.plain[POOLS.plural][pool.name]) != pool.owner:
         return False, "OwnerChanging", _in_between(pool, hands)
     if is_unserved:
-        return False, NOT_SERVED, _NOT_SERVED
+        return False, _NOT_SERVED, _NOT_SERVED_WHY
     if overlap.lost:
         return True, NODES_IN_OTHER_POOLS, overlap.message
     if pool.owner == OWNER_KUBE_SCHEDULER:
@@ -217,9 +217,9 @@ def _readiness(
     return True, "Ready", overlap.message
 
 
-NOT_SERVED = "NotServed"
-_NOT_SERVED = "no allocator has its lease: nothing is decided; does one run, and reach NATS?"
-NODE_IN_TWO_POOLS = "NodeInTwoPools"
+_NOT_SERVED = "NotServed"
+_NOT_SERVED_WHY = "no allocator has its lease: nothing is decided; does one run, and reach NATS?"
+_NODE_IN_TWO_POOLS = "NodeInTwoPools"
 NODES_IN_OTHER_POOLS = "NodesInOtherPools"
 """Reason of a pool that selects nodes and does not get them."""
 
@@ -227,7 +227,7 @@ NODES_IN_OTHER_POOLS = "NodesInOtherPools"
 def nodes_in_other_pools(status: Mapping[str, Any]) -> str:
     """What a status says of nodes that the pool selects and another one has; empty: nothing."""
     for condition in status.get("conditions") or ():
-        if (condition["type"], condition["reason"]) == (NODE_IN_TWO_POOLS, NODES_IN_OTHER_POOLS):
+        if (condition["type"], condition["reason"]) == (_NODE_IN_TWO_POOLS, NODES_IN_OTHER_POOLS):
             return str(condition["message"])
     return ""
 

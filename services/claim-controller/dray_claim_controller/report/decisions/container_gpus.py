@@ -17,13 +17,13 @@ from dray.kube.convert_pods import claim_names, claim_uses
 from dray.kube.ports import Object
 from dray_claim_controller.cache.devices import uuid_of
 
-ASKED_BY = (CONTAINER_GPUS, CONTAINER_GPU_COUNT, INJECT_CONTAINER)
+_ASKED_BY = (CONTAINER_GPUS, CONTAINER_GPU_COUNT, INJECT_CONTAINER)
 Published = Callable[[DeviceId], Device | None]
 
 
 def asks_by_container(pod: Object) -> bool:
     """Whether the pod says which of its containers get GPUs."""
-    return any(name in ASKED_BY for name in pod["metadata"].get("annotations") or ())
+    return any(name in _ASKED_BY for name in pod["metadata"].get("annotations") or ())
 
 
 def container_gpus(pod: Object, claims: Sequence[Claim], published: Published) -> str:

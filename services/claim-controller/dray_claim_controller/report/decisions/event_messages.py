@@ -71,12 +71,12 @@ def undecided_status(explanation: str) -> dict[str, Any]:
     return {
         "phase": "Pending",
         "reason": "Waiting",
-        "explanation": cut(explanation) or None,
+        "explanation": _cut(explanation) or None,
         "decidedBy": None,
     }
 
 
-def cut(explanation: str) -> str:
+def _cut(explanation: str) -> str:
     """As much as the field holds, in bytes."""
     return explanation.encode()[:EXPLANATION_LIMIT].decode(errors="ignore")
 
@@ -114,7 +114,7 @@ def awaiting_status(detail: str) -> dict[str, Any]:
     return {
         "phase": "Binding",
         "reason": CONDITIONS_PENDING,
-        "explanation": cut(detail),
+        "explanation": _cut(detail),
     }
 
 
@@ -143,7 +143,7 @@ def ended_status(end: PodEnd) -> dict[str, Any]:
     return {
         "phase": "Succeeded" if end.ran else "Failed",
         "reason": end.reason,
-        "explanation": cut(end.words()),
+        "explanation": _cut(end.words()),
     }
 
 
@@ -153,7 +153,7 @@ def troubled_status(reason: str, node: str, problem: str) -> dict[str, Any]:
     return {
         "phase": "Failed" if reason == NODE_LOST else "Succeeded",
         "reason": reason,
-        "explanation": cut(f"its node {node} {problem}"),
+        "explanation": _cut(f"its node {node} {problem}"),
     }
 
 
@@ -162,7 +162,7 @@ def failed_status(reason: str, detail: str, failed_before: int) -> dict[str, Any
     return {
         "phase": "Failed",
         "reason": reason,
-        "explanation": cut(detail),
+        "explanation": _cut(detail),
         "failedAttempts": failed_before + 1,
     }
 
