@@ -20,7 +20,7 @@ from dray_allocator.service.telemetry import AllocatorMetrics
 from dray_allocator.settings import AllocatorSettings
 from dray_allocator.state.state import AllocatorState
 
-SERVICE = "allocator"
+_SERVICE = "allocator"
 _NEW_OBJECTS = 10_000
 """Objects created between two garbage collections. Facts are millions of objects that live long:
 collecting them with the default threshold took a third of the time to start. With more objects, one
@@ -30,11 +30,13 @@ collection takes 0.1 s."""
 async def run(settings: AllocatorSettings) -> None:
     """Serve until SIGTERM."""
     gc.set_threshold(_NEW_OBJECTS, 10, 100)
-    logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
-    spans.configure(SERVICE, settings.instance)
+    logs.configure(
+        _SERVICE, settings.instance, level=settings.log.level, format=settings.log.format
+    )
+    spans.configure(_SERVICE, settings.instance)
     bus = await jetstream.connect(
         settings.nats.url,
-        name=f"{SERVICE}/{settings.instance}",
+        name=f"{_SERVICE}/{settings.instance}",
         role=ALLOCATOR,
         user=settings.nats.user,
         password=settings.nats.password.get_secret_value(),

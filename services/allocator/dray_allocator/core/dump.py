@@ -57,7 +57,7 @@ def page(state: AllocatorState, domain: SchedulingDomain, after: str = "") -> Du
     holdings: list[Holding] = []
     page_bytes = 0
     for uid in uids[:PAGE_CLAIMS]:
-        holding = holding_of(state, domain, uid)
+        holding = _holding_of(state, domain, uid)
         page_bytes += len(msgspec.json.encode(holding))
         if holdings and page_bytes > PAGE_BYTES:
             break
@@ -75,10 +75,10 @@ def page(state: AllocatorState, domain: SchedulingDomain, after: str = "") -> Du
 
 def holdings_of(state: AllocatorState, domain: SchedulingDomain) -> dict[str, Holding]:
     """The holdings of all claims of a domain, by uid."""
-    return {uid: holding_of(state, domain, uid) for uid in sorted(_uids(state, domain))}
+    return {uid: _holding_of(state, domain, uid) for uid in sorted(_uids(state, domain))}
 
 
-def holding_of(state: AllocatorState, domain: SchedulingDomain, uid: str) -> Holding:
+def _holding_of(state: AllocatorState, domain: SchedulingDomain, uid: str) -> Holding:
     """The holding of one claim: what it uses, and its latest attempt."""
     used = state.device_usage.of_claim(uid)
     reservation = domain.current.claims.get(uid)

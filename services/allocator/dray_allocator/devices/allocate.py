@@ -26,7 +26,7 @@ from dray_allocator.devices.search import Search
 from dray_allocator.devices.selectors import DeviceSelectors
 from dray_allocator.devices.versions import SchedulerVersion
 
-MAX_TRIES: Final = 500_000
+_MAX_TRIES: Final = 500_000
 """The default budget of a search: some seconds."""
 
 
@@ -107,7 +107,7 @@ def allocate(
 ) -> list[Allocation] | None:
     """The allocations, in the order of the claims; None if the claims do not fit on the node.
 
-    ``budget`` limits the devices that the search tries, by default to ``MAX_TRIES``.
+    ``budget`` limits the devices that the search tries, by default to ``_MAX_TRIES``.
     ``selectors``, of the same node and version, may be lenient.
     ``requested`` returns the requested capacity, if the claim does not contain it.
 
@@ -125,7 +125,7 @@ def allocate(
         plan.state,
         plan.selectors.match,
         version,
-        budget or SearchBudget(MAX_TRIES),
+        budget or SearchBudget(_MAX_TRIES),
         invalid=next((pool for pool in plan.pools if pool.invalid), None),
     )
     if not search.run():

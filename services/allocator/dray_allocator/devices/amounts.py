@@ -8,7 +8,7 @@ import msgspec
 from dray.api.quantities import INT64, NANO, Quantity, parse_quantity, quantity_of
 
 Format = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
-MILLI: Final = NANO // 1000
+_MILLI: Final = NANO // 1000
 _BINARY_POWERS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
@@ -32,7 +32,7 @@ def computed(units: int, form: Format, *, in_milli: bool) -> Amount:
     """The amount of a number of whole units or thousandths."""
     is_binary = form == "BinarySI"
     if in_milli and units % 1000:
-        return Amount(Quantity(units * MILLI, is_binary, -3))
+        return Amount(Quantity(units * _MILLI, is_binary, -3))
     whole = quantity_of(units // 1000 if in_milli else units)
     return Amount(Quantity(whole.nano, is_binary, 0, whole.is_small))
 
@@ -47,7 +47,7 @@ def in_units(quantity: Quantity, *, in_milli: bool) -> int:
 
 def fits_milli(quantity: Quantity) -> bool:
     """Whether the quantity is a 64-bit number of thousandths, without a remainder."""
-    return quantity.nano % MILLI == 0 and quantity.milli in INT64
+    return quantity.nano % _MILLI == 0 and quantity.milli in INT64
 
 
 def wrapped(number: int) -> int:

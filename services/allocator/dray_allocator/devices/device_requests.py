@@ -17,7 +17,7 @@ from dray_allocator.devices.versions import NEWEST, scheduler_version
 
 VERSION = scheduler_version(NEWEST)
 """See ``devices.versions.version_for_pod``."""
-NO_PERCENTS: Mapping[str, int] = {}
+_NO_PERCENTS: Mapping[str, int] = {}
 
 
 class DeviceRequirements(msgspec.Struct, frozen=True, gc=False):
@@ -80,7 +80,7 @@ def eligible(
 
 
 def needed(
-    request: DeviceRequest, card: Card, percents: Mapping[str, int] = NO_PERCENTS
+    request: DeviceRequest, card: Card, percents: Mapping[str, int] = _NO_PERCENTS
 ) -> Demand | None:
     """How much the request consumes of this device; None if a policy or the size forbids it."""
     device = card.device

@@ -89,7 +89,7 @@ class DeviceSearch:
         def rate(alternative: Alternative, card: Any) -> Rating:
             return self.rate(asks[id(alternative)], card)
 
-        usage = cards_in_use(self.device_usage, dict.fromkeys(chain(*fitting.values())))
+        usage = _cards_in_use(self.device_usage, dict.fromkeys(chain(*fitting.values())))
         search = OrderedSearch(self.plan, VERSION, self.budget, usage, demand_of, rate)
         best = search.best(search.in_order(fitting), connects=connects, must=must)
         if best is None:
@@ -115,7 +115,7 @@ def _share(ask: DeviceRequirements, card: Any) -> Share:
     return Share(ask, card, consumed)
 
 
-def cards_in_use(device_usage: UsageLedger, cards: Iterable[Card]) -> DevicesInUse:
+def _cards_in_use(device_usage: UsageLedger, cards: Iterable[Card]) -> DevicesInUse:
     """The usage of cards. A card that is in use and does not allow multiple allocations counts as
     held: it may have allowed them before."""
     whole: set[DeviceId] = set()

@@ -115,7 +115,7 @@ class NodeDevices:
         return cards
 
 
-EMPTY = NodeDevices()
+_EMPTY = NodeDevices()
 
 
 class PublishedDevices:
@@ -153,7 +153,7 @@ class PublishedDevices:
 
     def of(self, node: str) -> NodeDevices:
         """The usable cards of a node."""
-        return self._nodes.get(node, EMPTY)
+        return self._nodes.get(node, _EMPTY)
 
     def nodes_beyond_table(self) -> frozenset[str]:
         """The nodes with such slices; an empty name stands for all nodes."""
@@ -261,7 +261,7 @@ class PublishedDevices:
 
     def _rebuild_node(self, node: str) -> None:
         self.unhealthy_counts.pop(node, None)
-        for card in self._nodes.pop(node, EMPTY).cards:
+        for card in self._nodes.pop(node, _EMPTY).cards:
             self.cards.pop(card.id, None)
         if not node:
             return  # The slices of dray's drivers are always for one node.

@@ -44,7 +44,7 @@ class Change(msgspec.Struct, frozen=True):
     freed: tuple[DeviceId, ...] = ()
 
 
-NO_CHANGE = Change()
+_NO_CHANGE = Change()
 
 
 class UsageLedger:
@@ -105,16 +105,16 @@ class UsageLedger:
         """Replace the allocation of a claim; returns the devices whose usage changed."""
         before = self._claims.get(claim_uid)
         if before is None:
-            return self._add_claim(claim_uid, allocation) if allocation is not None else NO_CHANGE
+            return self._add_claim(claim_uid, allocation) if allocation is not None else _NO_CHANGE
         if before == allocation:
-            return NO_CHANGE
+            return _NO_CHANGE
         if allocation is None:
             del self._claims[claim_uid]
         else:
             self._claims[claim_uid] = allocation
         old, new = _shares_of(before), _shares_of(allocation)
         if old == new:
-            return NO_CHANGE
+            return _NO_CHANGE
         self.version += 1
         for share in old:
             self._add(share, -1)
@@ -129,7 +129,7 @@ class UsageLedger:
         self._claims[claim_uid] = allocation
         shares = _shares_of(allocation)
         if not shares:
-            return NO_CHANGE
+            return _NO_CHANGE
         self.version += 1
         for share in shares:
             self._add(share, 1)

@@ -15,11 +15,11 @@ from dray.api.errors import InvalidInputError
 from dray.api.pods import Pod
 from dray.cel.environment import Environment, Mode, environment
 
-ADMIN_ACCESS: Final = "DRAAdminAccess"
+_ADMIN_ACCESS: Final = "DRAAdminAccess"
 CONSUMABLE_CAPACITY: Final = "DRAConsumableCapacity"
 DEVICE_BINDING: Final = "DRADeviceBindingConditions+DRAResourceClaimDeviceStatus"
 DEVICE_TAINTS: Final = "DRADeviceTaints"
-FRACTIONAL_RANGE: Final = "DRAFractionalCapacityRange"
+_FRACTIONAL_RANGE: Final = "DRAFractionalCapacityRange"
 LIST_ATTRIBUTES: Final = "DRAListTypeAttributes"
 PARTITIONABLE: Final = "DRAPartitionableDevices"
 PRIORITIZED_LIST: Final = "DRAPrioritizedList"
@@ -27,7 +27,7 @@ PRIORITIZED_LIST: Final = "DRAPrioritizedList"
 _BINDING_GATES: Final = frozenset({"DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"})
 _DEVICE_STATUS: Final = "DRAResourceClaimDeviceStatus"
 """Alone, this gate only changes the allocator that 1.34 uses."""
-_DEFAULTS_135: Final = frozenset({ADMIN_ACCESS, PRIORITIZED_LIST})
+_DEFAULTS_135: Final = frozenset({_ADMIN_ACCESS, PRIORITIZED_LIST})
 _DEFAULTS_136: Final = _DEFAULTS_135 | {
     CONSUMABLE_CAPACITY,
     DEVICE_BINDING,
@@ -38,9 +38,9 @@ _DEFAULTS: Final = {
     34: _DEFAULTS_135 | {_DEVICE_STATUS},
     35: _DEFAULTS_135,
     36: _DEFAULTS_136,
-    37: _DEFAULTS_136 | {FRACTIONAL_RANGE},
+    37: _DEFAULTS_136 | {_FRACTIONAL_RANGE},
 }
-_SIMPLE: Final = frozenset({ADMIN_ACCESS, PRIORITIZED_LIST, PARTITIONABLE, DEVICE_TAINTS})
+_SIMPLE: Final = frozenset({_ADMIN_ACCESS, PRIORITIZED_LIST, PARTITIONABLE, DEVICE_TAINTS})
 """Features of the allocator without consumable capacity and binding conditions."""
 NEWEST: Final = "1.37"
 """The newest supported minor version of Kubernetes."""
@@ -65,7 +65,7 @@ class SchedulerVersion:
 
     @property
     def admin_access(self) -> bool:
-        return ADMIN_ACCESS in self.features
+        return _ADMIN_ACCESS in self.features
 
     @property
     def consumable_capacity(self) -> bool:
@@ -81,7 +81,7 @@ class SchedulerVersion:
 
     @property
     def fractional_range(self) -> bool:
-        return FRACTIONAL_RANGE in self.features
+        return _FRACTIONAL_RANGE in self.features
 
     @property
     def list_attributes(self) -> bool:

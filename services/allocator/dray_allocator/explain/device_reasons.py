@@ -25,7 +25,7 @@ from dray_allocator.explain.suggest import suggest
 from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.state.state import AllocatorState
 
-MOST_GROUPS: Final = 512
+_MOST_GROUPS: Final = 512
 """The maximum number of groups of devices; further ones are ignored."""
 Cause = tuple[int, str, str, str]
 """Position in the order of reasons, kind, what, detail."""
@@ -63,7 +63,7 @@ class DeviceReasons:
 
     def _add(self, groups: dict[GroupKey, Group], node: str, times: int) -> None:
         for key, group in groups.items():
-            if key in self.groups or len(self.groups) < MOST_GROUPS:
+            if key in self.groups or len(self.groups) < _MOST_GROUPS:
                 mine = self.groups.setdefault(key, Group(key, group.one))
                 mine.count += group.count * times
                 self._representatives.first(key, node)

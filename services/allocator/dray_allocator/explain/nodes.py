@@ -19,8 +19,8 @@ from dray_allocator.placement.node_filter import is_reached_by
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.state.state import AllocatorState
 
-EXCLUDED: Final = "an allocation for the pod was rolled back there recently"
-UNREACHABLE: Final = "can't use a claim of the pod that is allocated already"
+_EXCLUDED: Final = "an allocation for the pod was rolled back there recently"
+_UNREACHABLE: Final = "can't use a claim of the pod that is allocated already"
 _NOT_ENOUGH = re.compile(r"not enough free (\S+)(?: slots)? \(")
 Rank = tuple[int, int, int]
 """The lowest is the nearest: most free amount, fewest other failures, tie break."""
@@ -77,9 +77,9 @@ def _exclusion_reasons(
         found.append(Reason("node", what, others, len(nodes), "node"))
     if wanted.reach:
         out_of_reach = sum(not is_reached_by(state, wanted, name) for name in nodes)
-        found.append(Reason("node", UNREACHABLE, out_of_reach, len(nodes), "node"))
+        found.append(Reason("node", _UNREACHABLE, out_of_reach, len(nodes), "node"))
     excluded = sum(name in nodes for name in dict.fromkeys(wanted.excluded))
-    found.append(Reason("node", EXCLUDED, excluded, len(nodes), "node"))
+    found.append(Reason("node", _EXCLUDED, excluded, len(nodes), "node"))
     return [reason for reason in found if reason.failed]
 
 

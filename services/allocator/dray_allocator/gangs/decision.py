@@ -29,7 +29,7 @@ from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.pending_groups import NO_HINT, Hint
 from dray_allocator.state.state import AllocatorState
 
-GROUP: Final = "group"
+_GROUP: Final = "group"
 """Kind of the reasons that concern a group as a whole."""
 _MANY_TRIALS: Final = 20
 """A search with so many trials of nodes is not repeated at once."""
@@ -61,13 +61,13 @@ def undecidable(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) 
     group = state.facts.groups.groups.get(key)
     if group is None:
         what = f"there is no PodGroup {key}, which the pod names"
-        return (Reason(GROUP, what, 0, 0, "group"),)
+        return (Reason(_GROUP, what, 0, 0, "group"),)
     if group.blocked:
-        return (Reason(GROUP, group.blocked, 0, 0, "group"),)
+        return (Reason(_GROUP, group.blocked, 0, 0, "group"),)
     size, most = state.facts.groups.size(key), state.options.group_pods
     if size > most:
         what = f"PodGroup {key} has {size} pods: dray decides groups of {most} pods at most"
-        return (Reason(GROUP, what, 0, 0, "group"),)
+        return (Reason(_GROUP, what, 0, 0, "group"),)
     return ()
 
 
@@ -177,7 +177,7 @@ def _unshareable(group: PodGroup, pod: Pod, shared: Sequence[Claim]) -> Reason |
                 "dray binds one pod per claim: refer to a resourceClaimTemplateName, or let "
                 "spec.resourceClaims of a PodGroup of Kubernetes name the claim"
             )
-            return Reason(GROUP, what, 1, 1, "claim", detail)
+            return Reason(_GROUP, what, 1, 1, "claim", detail)
     return None
 
 
@@ -251,7 +251,7 @@ def _starts(
             f"the decision on PodGroup {group.key} would have {total_bytes} bytes, {most} at most: "
             "lower its minimum, or let its pods ask for fewer devices"
         )
-        return GroupWaits((Reason(GROUP, what, 0, 0, "group"),))
+        return GroupWaits((Reason(_GROUP, what, 0, 0, "group"),))
     return GroupStarts(tuple(tuple(part) for part in parts))
 
 
@@ -266,7 +266,7 @@ def _too_few(domain: SchedulingDomain, found: Membership) -> Reason:
     if (hold := domain.current.group_holds.get(found.group.uid)) is not None:
         parts.append(f"devices of lost pods are held for it until {moment(hold.until_unix_s)}")
     what = f"PodGroup {found.group.key} has not enough pods"
-    return Reason(GROUP, what, 0, 0, "group", "; ".join(parts))
+    return Reason(_GROUP, what, 0, 0, "group", "; ".join(parts))
 
 
 def _short_of(
@@ -286,10 +286,10 @@ def _short_of(
             f"PodGroup {key} can never fit: even without other pods, the pool has room for "
             f"{potential} of {needed} pods{task} at once; {_would_fit(found, needed - potential)}"
         )
-        return (Reason(GROUP, what, 0, 0, "group"), *explain_pod(state, domain, example.request))
+        return (Reason(_GROUP, what, 0, 0, "group"), *explain_pod(state, domain, example.request))
     what = f"PodGroup {key} lacks devices for pods{task}"
     detail = _would_fit(found, needed - slots)
-    head = Reason(GROUP, what, needed - slots, needed, "member", detail)
+    head = Reason(_GROUP, what, needed - slots, needed, "member", detail)
     return (head, *explain_pod(state, domain, example.request))
 
 
@@ -316,6 +316,6 @@ def _unfit(
     detail = f"{selection.count.in_words()} find devices together"
     if search.budget.ran_out:
         detail += f"; the search ended after {search.budget.limit} trials"
-    head = Reason(GROUP, what, 0, 0, "group", detail)
+    head = Reason(_GROUP, what, 0, 0, "group", detail)
     failed = selection.failed
     return (head, *(() if failed is None else explain_pod(state, domain, failed.request)))

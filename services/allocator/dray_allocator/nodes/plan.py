@@ -160,7 +160,7 @@ class FilterPlan:
             need.update(table, selectors)
         examples = map(table.node_kinds.example, range(len(self.may_run), now[2]))
         found = [
-            fits(self._decided, with_free_slot(one), NOTHING, alone=self.alone) for one in examples
+            fits(self._decided, _with_free_slot(one), NOTHING, alone=self.alone) for one in examples
         ]
         self.may_run = np.concatenate((self.may_run, np.array(found, np.bool_)))
         self.may_run_at = self.may_run.tolist()
@@ -234,6 +234,6 @@ def _are_all_decided(decided: PodNeeds, needs: PodNeeds) -> bool:
     return all_decided == needs and max(cpu_milli, memory_bytes) < _MOST
 
 
-def with_free_slot(node: Node) -> Node:
+def _with_free_slot(node: Node) -> Node:
     """The node with a free pod slot, so that only properties of its kind matter."""
     return replace(node, pods=1, used_pods=0)

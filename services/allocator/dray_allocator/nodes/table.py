@@ -142,8 +142,8 @@ class NodeTable:
         self.tie_at[row] = value = tie(node.uid or node.name)
         self.ties.set(row, value)
         self.node_kind_at[row] = self.node_kinds.of(node)
-        self.all_cpu_milli_at[row] = bounded(node.cpu_milli)
-        self.all_memory_bytes_at[row] = bounded(node.memory_bytes)
+        self.all_cpu_milli_at[row] = _bounded(node.cpu_milli)
+        self.all_memory_bytes_at[row] = _bounded(node.memory_bytes)
         self.nodes_in[row] = node
         self._set_free(row, self._source.assumed.get(name, NOTHING))
         self.kinds_version += 1
@@ -244,9 +244,9 @@ class NodeTable:
         node = self.nodes_in[row]
         cpu_milli = node.cpu_milli - node.used_cpu_milli - assumed.cpu_milli
         memory_bytes = node.memory_bytes - node.used_memory_bytes - assumed.memory_bytes
-        self.cpu_milli_at[row] = bounded(cpu_milli)
-        self.memory_bytes_at[row] = bounded(memory_bytes)
-        self.pods_at[row] = bounded(node.pods - node.used_pods - assumed.pods)
+        self.cpu_milli_at[row] = _bounded(cpu_milli)
+        self.memory_bytes_at[row] = _bounded(memory_bytes)
+        self.pods_at[row] = _bounded(node.pods - node.used_pods - assumed.pods)
 
     def _set_use(self, row: int, card: Card) -> None:
         place = self.first_at[row] + card.index
@@ -255,7 +255,7 @@ class NodeTable:
         if load != former:
             self.load_at[place] = load
             self._set_load(row, self.load_sum_at[row] + load - former)
-        was_open, self.open_at[place] = self.open_at[place], (opens := is_open(card, use))
+        was_open, self.open_at[place] = self.open_at[place], (opens := _is_open(card, use))
         used, totals, free_at = use.used, card.shape.totals, self.free_at
         for key, column in self.dimensions.items():
             total = totals.get(key)
@@ -276,7 +276,7 @@ class NodeTable:
             load = load_of(totals, use)
             load_sum += load - self.load_at[place]
             self.load_at[place] = load
-            self.open_at[place] = is_open(card, use)
+            self.open_at[place] = _is_open(card, use)
             for key, column in self.dimensions.items():
                 if (total := totals.get(key)) is not None:
                     self.free_at[column][place] = float(total - use.used.get(key, 0))
@@ -312,7 +312,7 @@ class NodeTable:
         self.row[here] = row
         self.has_card[here] = True
         self.kind[here] = [self.card_kinds.of(card) for card in cards]
-        self.open[here] = [is_open(card, use) for card, use in zip(cards, uses, strict=True)]
+        self.open[here] = [_is_open(card, use) for card, use in zip(cards, uses, strict=True)]
         self.load[here] = loads
         self._set_load(row, sum(loads))
         self.card_tie[here] = [tie(str(card.id)) for card in cards]
@@ -424,11 +424,11 @@ class NodeTable:
         self.free_at, self.free = [each for each, _ in both], [free for _, free in both]
 
 
-def is_open(card: Card, use: DeviceUse) -> bool:
+def _is_open(card: Card, use: DeviceUse) -> bool:
     """Whether the card may be allocated, apart from amounts (``device_requests.has_room``)."""
     return not use.shares or (card.device.allow_multiple_allocations and not use.whole)
 
 
-def bounded(amount: int) -> int:
+def _bounded(amount: int) -> int:
     """Limit an amount to what a column can hold."""
     return amount if -_MOST < amount < _MOST else max(-_MOST, min(amount, _MOST))

@@ -6,7 +6,7 @@ from dray.api.placement import BINPACK, Placement
 from dray_allocator.nodes.ratings import LoadScore, Scoring
 from dray_allocator.scoring.weighted import WeightedScore
 
-FRAGMENTATION_AWARE = LoadScore(node_fills=True, card_fills=True)
+_FRAGMENTATION_AWARE = LoadScore(node_fills=True, card_fills=True)
 """FragmentationAware without a workload model: like CompactFirst."""
 
 
@@ -23,7 +23,7 @@ def scoring_of(placement: Placement) -> Scoring:
 def by_load(placement: Placement) -> LoadScore:
     """The load score of a placement, without weights and workload model."""
     if placement.is_aware:
-        return FRAGMENTATION_AWARE
+        return _FRAGMENTATION_AWARE
     return LoadScore(placement.node == BINPACK, placement.gpu == BINPACK)
 
 

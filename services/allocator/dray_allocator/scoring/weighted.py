@@ -19,8 +19,8 @@ from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import LoadScore, NodeBatch, Rank
 from dray_allocator.nodes.table import NodeTable
 
-CPU: Final = "cpu"
-MEMORY: Final = "memory"
+_CPU: Final = "cpu"
+_MEMORY: Final = "memory"
 _BUDGETS: Final = {TFLOPS: VIRTUAL_TFLOPS, VRAM: VIRTUAL_VRAM}
 """Physical capacities are never consumed; their budgets count instead."""
 _NANO_PER_MILLI: Final = 10**6
@@ -60,7 +60,7 @@ class WeightedScore:
         self._plan = plan
         self._load = load
         weights_by_name = {_BUDGETS.get(name, name): weight for name, weight in weights}
-        self._cpu, self._memory = weights_by_name.pop(CPU, 0), weights_by_name.pop(MEMORY, 0)
+        self._cpu, self._memory = weights_by_name.pop(_CPU, 0), weights_by_name.pop(_MEMORY, 0)
         self._devices = sorted(weights_by_name.items())
         self._tables: dict[str, _CapacityTable] = {}
         self._tables_of = (-1, 0)
@@ -108,11 +108,11 @@ class WeightedScore:
         plan, rows = self._plan, batch.rows
         if self._cpu and plan.cpu_milli:
             total = table.all_cpu_milli[rows]
-            yield CPU, self._cpu, total - table.cpu_milli[rows] + plan.cpu_milli, total
+            yield _CPU, self._cpu, total - table.cpu_milli[rows] + plan.cpu_milli, total
         if self._memory and plan.memory_bytes:
             total = table.all_memory_bytes[rows]
             used = total - table.memory_bytes[rows] + plan.memory_bytes
-            yield MEMORY, self._memory, used, total
+            yield _MEMORY, self._memory, used, total
         owner, height = batch.owner(table), len(table.count[rows])
         for name, weight in self._devices:
             if self._table(table, name).is_asked_at_all:

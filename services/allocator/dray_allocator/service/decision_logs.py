@@ -132,7 +132,7 @@ class DecisionLogs:
         record = effect.record
         try:
             with self._traces.appending(record) as traceparent:
-                message = outgoing(
+                message = _outgoing(
                     record, self._source, traceparent, identity=identity, cause=cause
                 )
                 self._own.written(effect.expected_last + 1, message.payload, record)
@@ -208,7 +208,7 @@ class OwnRecords:
         self._written.pop(domain, None)
 
 
-def outgoing(
+def _outgoing(
     record: AnyRecord, source: str, traceparent: str, *, identity: str = "", cause: str = ""
 ) -> Outgoing:
     """The record as a message on its log's subject.

@@ -32,7 +32,7 @@ from dray.reasons import in_words
 from dray.telemetry import Span, is_sampled, start
 from dray_allocator.state.state import AllocatorState
 
-TRACEPARENT: Final = "traceparent"
+_TRACEPARENT: Final = "traceparent"
 """The header that carries a decision's position to the claim-controller."""
 _MOST_PODS: Final = 10_000
 _MOST_MOMENTS: Final = 32
@@ -138,12 +138,12 @@ class Traces:
     def folded(self, record: AnyRecord, headers: Mapping[str, str], at_unix_s: float) -> None:
         """Take a record in that was read from the log."""
         if isinstance(record, Waiting):
-            position = headers.get(TRACEPARENT, "")
+            position = headers.get(_TRACEPARENT, "")
             if position != record.traceparent and is_sampled(position):
                 at_unix_ns = int(at_unix_s * 1e9)
                 self._remember(record.pod_uid, position, at_unix_ns, in_words(record.reasons))
         elif isinstance(record, Decided):
-            self._decided_by(record, headers.get(TRACEPARENT, ""))
+            self._decided_by(record, headers.get(_TRACEPARENT, ""))
         elif isinstance(record, Released):
             self._released(record, at_unix_s)
 
@@ -239,7 +239,7 @@ class Traces:
             self._waits.popitem(last=False)
 
 
-def group_position(uid: str) -> str:
+def _group_position(uid: str) -> str:
     """Where the trace of a PodGroup begins: one trace for all decisions on it, by any replica."""
     digest = sha256(uid.encode()).hexdigest()
     return f"00-{digest[:32]}-{digest[32:48]}-01"
@@ -262,7 +262,7 @@ def _group_span(
         attributes |= {"dray.part": record.part, "dray.parts": record.parts}
     with start(
         "group decision",
-        group_position(group.uid),
+        _group_position(group.uid),
         attributes,
         links=[pod.traceparent for pod in pods],
         began_unix_ns=time_ns() - sum(pod.took_us for pod in record.pods) * 1000,

@@ -38,7 +38,7 @@ class IndexedNodes:
 
     def __init__(self, state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> None:
         self.best: Choice | None = None
-        self.compared = compared_nodes(index.table, wanted)
+        self.compared = _compared_nodes(index.table, wanted)
         self._state = state
         self._index = index
         self._wanted = wanted
@@ -70,7 +70,7 @@ class IndexedNodes:
         if not longer and not passes(self._state, wanted, node):
             return Outcome.UNFIT
         on_node = self._budget.part(MAX_TRIES_PER_NODE if longer else MAX_FIRST_TRIES_BY_TABLE)
-        if self._is_simple and not (self._connects and is_searched(self._state, wanted, node)):
+        if self._is_simple and not (self._connects and _is_searched(self._state, wanted, node)):
             found = _pick_cards(self._state, index, wanted.pattern.asks[0], row)
         else:
             found = _search_cards(self._state, wanted, index.score, index.table, row, on_node)
@@ -96,7 +96,7 @@ class IndexedNodes:
     def _least_level_on(self, row: int) -> int:
         """The best link level that a node can have."""
         least, node = self._least_level, self._index.table.names[row]
-        is_less = least < NOT_CONNECTED and is_searched(self._state, self._wanted, node)
+        is_less = least < NOT_CONNECTED and _is_searched(self._state, self._wanted, node)
         return least if is_less else NOT_CONNECTED
 
 
@@ -110,7 +110,7 @@ class NamedNodes:
         nodes = candidates(state, domain, wanted)
         self.best: Choice | None = None
         self._table = table = state.tables.of(domain.name)
-        self.compared = compared_nodes(table, wanted)
+        self.compared = _compared_nodes(table, wanted)
         self._state = state
         self._wanted = wanted
         self._rows = [table.rows[node] for node in nodes]
@@ -141,7 +141,7 @@ class NamedNodes:
         """See ``CandidateNodes``. There is no index."""
 
 
-def compared_nodes(table: NodeTable, wanted: PodRequest) -> int | None:
+def _compared_nodes(table: NodeTable, wanted: PodRequest) -> int | None:
     """See ``CandidateNodes.compared``."""
     if wanted.pattern.prefers:
         return None
@@ -149,7 +149,7 @@ def compared_nodes(table: NodeTable, wanted: PodRequest) -> int | None:
     return CONNECTED_NODES if connects and table.linked else 1
 
 
-def is_searched(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
+def _is_searched(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
     """Whether the required or preferred connection of cards needs a search."""
     return wanted.pattern.placement.topology == HARD or state.published.of(node).has_link_attributes
 
@@ -189,7 +189,7 @@ def _search_cards(
         return key, rank(card), ties[card.index]
 
     asks, topology = wanted.pattern.asks, wanted.pattern.placement.topology
-    connects = concerns(asks, topology) and is_searched(state, wanted, node)
+    connects = concerns(asks, topology) and _is_searched(state, wanted, node)
     search = DeviceSearch(
         asks, wanted.pattern.plan, state.device_usage, state.selectors, rate, budget
     )

@@ -24,7 +24,7 @@ NodeKey = tuple[int, tuple[int, ...]]
 unknown class."""
 KindsState = tuple[EquivalenceClasses[Card], int, int]
 """The kinds of cards of a table, the version of their numbering, and their number."""
-MOST_CPU_MILLI: Final = 10**8
+_MOST_CPU_MILLI: Final = 10**8
 """Limit of a node's cpu."""
 _MOST_NUMBERS: Final = 200_000
 
@@ -103,7 +103,7 @@ class PoolNodes:
 
     def cpu_milli(self, rows: Whole) -> Whole:
         """The free cpu of nodes."""
-        return np.minimum(np.maximum(self.table.cpu_milli[rows], 0), MOST_CPU_MILLI)
+        return np.minimum(np.maximum(self.table.cpu_milli[rows], 0), _MOST_CPU_MILLI)
 
     def cards(self, rows: Whole) -> DeviceColumns:
         """The cards of nodes. Every node must have a card."""
@@ -113,7 +113,7 @@ class PoolNodes:
 
     def _number(self, row: int) -> int:
         table = self.table
-        free = max(0, min(table.cpu_milli.item(row), MOST_CPU_MILLI))
+        free = max(0, min(table.cpu_milli.item(row), _MOST_CPU_MILLI))
         key = free, tuple(self.codes[table.card_slice(row)].tolist())
         number = self._number_of.get(key)
         if number is None:

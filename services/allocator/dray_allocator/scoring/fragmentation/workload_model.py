@@ -29,8 +29,8 @@ HALF_LIFE: Final = 4000
 """After this many later pods, a pod counts half."""
 PRIOR: Final = 50.0
 """The weight of the shapes assumed before the first pod: one whole card of every class."""
-MOST_SHAPES: Final = 384
-MOST_SIGNATURES: Final = 2048
+_MOST_SHAPES: Final = 384
+_MOST_SIGNATURES: Final = 2048
 _EXPONENT: Final = -1.5
 _LEAST_SHARE: Final = 0.001
 _ALPHA: Final = 0.25
@@ -81,7 +81,7 @@ class WorkloadModel:
         """Count a new pod."""
         known = self._seen.get(signature)
         if known is None:
-            if len(self._seen) >= MOST_SIGNATURES:
+            if len(self._seen) >= _MOST_SIGNATURES:
                 self._forget_rare()
             known = self._seen[signature] = ObservedPods(cpu_milli, asks)
         self._weight *= 2 ** (1 / HALF_LIFE)
@@ -135,12 +135,12 @@ class WorkloadModel:
             if seen.shape is None:
                 seen.shape = shape_of(seen.cpu_milli, seen.asks, examples, selectors)
             counts[seen.shape] = counts.get(seen.shape, 0.0) + seen.count
-        most = sorted(counts, key=lambda shape: (-counts[shape], shape))[:MOST_SHAPES]
+        most = sorted(counts, key=lambda shape: (-counts[shape], shape))[:_MOST_SHAPES]
         return {shape: counts[shape] / self._weight for shape in most}
 
     def _forget_rare(self) -> None:
         rare = sorted(self._seen, key=lambda one: (self._seen[one].count, one))
-        for signature in rare[: MOST_SIGNATURES // 4]:
+        for signature in rare[: _MOST_SIGNATURES // 4]:
             del self._seen[signature]
 
     def _scale(self, by: float) -> None:
