@@ -29,7 +29,7 @@ from dray_node_agent.node_state import NodeReporter
 from dray_node_agent.settings import NodeGroup
 from dray_node_agent.slice_publisher import SlicePublisher
 
-ENFORCE_EVERY_S = 1.0
+_ENFORCE_EVERY_S = 1.0
 """How often it is looked whether enforcers are ready."""
 ORDER_EVERY_S = 5.0
 """How often the order of devices follows the prepared claims, at most."""
@@ -208,7 +208,7 @@ class NodeAgent:
                 if problems is not None:
                     self._take_problems(problems, state.enforcement)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ENFORCE_EVERY_S):
+                async with asyncio.timeout(_ENFORCE_EVERY_S):
                     await self._enforce.wait()
 
     def _take_problems(self, problems: Mapping[str, str], enforcement: Enforcement) -> None:

@@ -23,19 +23,19 @@ from dray_node_agent.decisions.gpus import GpuUsage
 from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.kubelet.preparer import CompletedPreparation
 
-MAX_RETRY_DELAY_S = 2.0
+_MAX_RETRY_DELAY_S = 2.0
 """Longest pause between attempts to use a missing stream."""
-REPORT_TIMEOUT_S = 5.0
+_REPORT_TIMEOUT_S = 5.0
 """Time-out of a report's answer."""
-REPEAT_S = 10.0
+_REPEAT_S = 10.0
 """After this time a report is repeated."""
-TELL_PREPARED_AFTER_S = 0.5
+_TELL_PREPARED_AFTER_S = 0.5
 """How long claims are collected before it is reported that they are prepared: the leader wants to
 know it within two seconds."""
-TELL_PREPARED_FOR_S = 30.0
+_TELL_PREPARED_FOR_S = 30.0
 USAGE_EVERY_S = 15.0
 """How often the use of the GPUs is published."""
-MAX_QUEUED_EVENTS = 1000
+_MAX_QUEUED_EVENTS = 1000
 """Events kept while the bus is unavailable; older ones are dropped. They are for timelines only."""
 
 
@@ -67,7 +67,7 @@ class NodeFollower:
 
     async def run(self) -> None:
         """Read until cancelled; a lost stream is read from its start once it exists again."""
-        backoff, logged = Backoff(most_s=MAX_RETRY_DELAY_S), ""
+        backoff, logged = Backoff(most_s=_MAX_RETRY_DELAY_S), ""
         while True:
             try:
                 await self._read(backoff)
@@ -131,7 +131,7 @@ class NodeReporter:
         self._prepared_s: dict[str, float] = {}
         """When claims were prepared (monotonic), by UID."""
         self._telling: asyncio.TimerHandle | None = None
-        self._events: asyncio.Queue[ClaimPrepared] = asyncio.Queue(MAX_QUEUED_EVENTS)
+        self._events: asyncio.Queue[ClaimPrepared] = asyncio.Queue(_MAX_QUEUED_EVENTS)
         self.dropped_events = 0
 
     def inventory(self, generation: int, devices: int, unhealthy: tuple[str, ...]) -> None:
@@ -170,7 +170,7 @@ class NodeReporter:
         self._prepared_s[prepared.claim.uid] = self._clock.monotonic_s()
         if self._telling is None:
             loop = asyncio.get_running_loop()
-            self._telling = loop.call_later(TELL_PREPARED_AFTER_S, self._tell_prepared)
+            self._telling = loop.call_later(_TELL_PREPARED_AFTER_S, self._tell_prepared)
         if self._events.full():
             self._events.get_nowait()
             self.dropped_events += 1
@@ -196,16 +196,16 @@ class NodeReporter:
         self._inventory_changed.set()
 
     def _recently_prepared(self) -> tuple[str, ...]:
-        since_s = self._clock.monotonic_s() - TELL_PREPARED_FOR_S
+        since_s = self._clock.monotonic_s() - _TELL_PREPARED_FOR_S
         self._prepared_s = {uid: at for uid, at in self._prepared_s.items() if at >= since_s}
         return tuple(self._prepared_s)
 
     async def report_inventory(self) -> None:
         """Loop: report the latest inventory until the leader has published it, and again every
-        ``REPEAT_S``: an agent that is not heard counts as silent."""
+        ``_REPEAT_S``: an agent that is not heard counts as silent."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REPEAT_S):
+                async with asyncio.timeout(_REPEAT_S):
                     await self._inventory_changed.wait()
             self._inventory_changed.clear()
             await self._until_done(self._send_inventory)
@@ -234,7 +234,7 @@ class NodeReporter:
             await self._clock.sleep(USAGE_EVERY_S if gpus else 1.0)
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
-        backoff, known = Backoff(most_s=MAX_RETRY_DELAY_S), ""
+        backoff, known = Backoff(most_s=_MAX_RETRY_DELAY_S), ""
         while True:
             try:
                 await work()
@@ -265,7 +265,7 @@ class NodeReporter:
         inventory = msgspec.structs.replace(inventory, prepared=self._recently_prepared())
         subject = f"{INVENTORY_SUBJECT}.{token(self._node)}"
         answer = await self._bus.request(
-            subject, msgspec.json.encode(inventory), timeout_s=REPORT_TIMEOUT_S
+            subject, msgspec.json.encode(inventory), timeout_s=_REPORT_TIMEOUT_S
         )
         try:
             reply = msgspec.json.decode(answer, type=InventoryReply)

@@ -37,7 +37,7 @@ from dray_node_agent.files.plugin_records import PluginRecords
 from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
 from dray_node_agent.node_pods import NodePods
 
-RELEASE_EVERY_S: Final = 1.0
+_RELEASE_EVERY_S: Final = 1.0
 """How often the agent checks which pods have ended."""
 
 
@@ -132,7 +132,7 @@ class PluginContainers:
                 await self._release_once()
             except (DrayError, OSError) as error:
                 self._log.info("release postponed", error=str(error))
-            await asyncio.sleep(RELEASE_EVERY_S)
+            await asyncio.sleep(_RELEASE_EVERY_S)
 
     async def _release_once(self) -> None:
         await self._sources.refresh()

@@ -13,7 +13,7 @@ from dray_node_agent.decisions.gpus import CdiEdits, Gpu
 
 VENDOR = API_GROUP
 CLASS = "gpu"
-KIND = f"{VENDOR}/{CLASS}"
+_KIND = f"{VENDOR}/{CLASS}"
 CONTAINER_CLASS = "container"
 """Class of CDI devices that have all that one container gets through the device plugin."""
 CONTAINER_KIND = f"{VENDOR}/{CONTAINER_CLASS}"
@@ -31,7 +31,7 @@ def cdi_device(claim_uid: str, device: str, container: str = "") -> str:
 
 def cdi_id(claim_uid: str, device: str, container: str = "") -> str:
     """The fully qualified name that the kubelet passes to the runtime."""
-    return f"{KIND}={cdi_device(claim_uid, device, container)}"
+    return f"{_KIND}={cdi_device(claim_uid, device, container)}"
 
 
 def device_entry(
@@ -58,17 +58,17 @@ def _device_node(node: str) -> Spec:
 
 
 def spec_of(
-    devices: Sequence[Spec], driver: CdiEdits = MappingProxyType({}), *, kind: str = KIND
+    devices: Sequence[Spec], driver: CdiEdits = MappingProxyType({}), *, kind: str = _KIND
 ) -> Spec:
     """The specification, of the oldest version with the features it uses: a runtime refuses those
     that it does not know. ``driver``: what every container needs."""
     spec: Spec = {"kind": kind, "devices": list(devices)}
     if driver:
         spec["containerEdits"] = dict(driver)
-    return {"cdiVersion": minimum_version(spec), **spec}
+    return {"cdiVersion": _minimum_version(spec), **spec}
 
 
-def minimum_version(spec: Spec) -> str:
+def _minimum_version(spec: Spec) -> str:
     """The oldest version of the specification with all that is used (``MinimumRequiredVersion`` of
     the reference implementation)."""
     devices = spec["devices"]

@@ -45,7 +45,7 @@ from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevi
 from dray_node_agent.decisions.visible_gpus import ClaimPart
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-NO_DEVICES = "void"
+_NO_DEVICES = "void"
 """For NVIDIA's container runtime: add nothing to what CDI gives the container."""
 _CONFIG_ENV = {
     TFLOPS_LIMIT_FIELD: "TENSOR_FUSION_TFLOPS_LIMIT",
@@ -88,10 +88,10 @@ class ClaimedDevice:
     @property
     def requests(self) -> tuple[str, ...]:
         """Names in ``spec.devices.requests``, without subrequests, each once."""
-        return tuple(dict.fromkeys(base_request(result.request) for result in self.results))
+        return tuple(dict.fromkeys(_base_request(result.request) for result in self.results))
 
 
-def base_request(name: str) -> str:
+def _base_request(name: str) -> str:
     """``main`` of ``main/sub``: the kubelet knows no subrequests."""
     return name.split("/", 1)[0]
 
@@ -127,7 +127,7 @@ def device_uses(
     )
 
 
-def require_config(claim: Claim) -> None:
+def _require_config(claim: Claim) -> None:
     """Raise NotPreparedError if a configuration of the claim can't be used."""
     for config in claim.allocation.config if claim.allocation else ():
         if config.driver == DRIVER and (problems := [*config_problems(config.parameters)]):
@@ -204,7 +204,7 @@ def additions(
     Raises:
         NotPreparedError: the container has several GPUs, and each has an MPS daemon of its own.
     """
-    env = {VISIBLE_DEVICES: NO_DEVICES if gpus is None else ",".join(gpus)}
+    env = {VISIBLE_DEVICES: _NO_DEVICES if gpus is None else ",".join(gpus)}
     env |= {_REQUEST_ENV[name]: plain_number(amount.nano) for name, amount in use.consumed.items()}
     env["TENSOR_FUSION_QOS"] = qos
     stated = _capped(_stated(use, claim), use, enforcement)
@@ -239,9 +239,9 @@ def prepared_claim(
     claim's GPUs, or those of one container with its own requests.
 
     Raises:
-        NotPreparedError: see ``require_config`` and ``additions``.
+        NotPreparedError: see ``_require_config`` and ``additions``.
     """
-    require_config(claim)
+    _require_config(claim)
     entries, devices, env = list[Spec](), list[PreparedDevice](), dict[str, str]()
     for container, parts in _by_container(wanted, claim).items():
         own = tuple(part.published.gpu.uuid for part in parts)
@@ -291,7 +291,7 @@ def is_prepared_for(entry: PreparedClaim, claim: Claim) -> bool:
     again since, here or on another node, without Unprepare."""
     results = claim.allocation.devices if claim.allocation else ()
     allocated = {
-        (base_request(one.request), one.id.pool, one.id.device, one.share_id)
+        (_base_request(one.request), one.id.pool, one.id.device, one.share_id)
         for one in results
         if one.id.driver == DRIVER
     }
@@ -339,7 +339,7 @@ def _by_container(wanted: Sequence[ClaimedDevice], claim: Claim) -> dict[str, li
     for use in wanted:
         results: dict[str, list[AllocatedDevice]] = {}
         for result in use.results:
-            container = containers.get(base_request(result.request), "")
+            container = containers.get(_base_request(result.request), "")
             results.setdefault(container, []).append(result)
         for container, own in results.items():
             parts.setdefault(container, []).append(ClaimedDevice(use.published, tuple(own)))
@@ -354,7 +354,7 @@ def _containers(claim: Claim) -> dict[str, str]:
             continue
         if container := config.parameters.get(CONTAINER_FIELD):
             for request in config.requests:
-                found.setdefault(base_request(request), str(container))
+                found.setdefault(_base_request(request), str(container))
     return found
 
 
@@ -362,7 +362,7 @@ def _prepared_devices(use: ClaimedDevice, cdi_id: str) -> tuple[PreparedDevice, 
     """The entries of one GPU for the checkpoint and the kubelet."""
     return tuple(
         PreparedDevice(
-            request=base_request(result.request),
+            request=_base_request(result.request),
             pool=result.id.pool,
             device=result.id.device,
             cdi_ids=(cdi_id,),
@@ -412,8 +412,8 @@ def _full_text(
 def _applies_to(config: OpaqueConfig, use: ClaimedDevice) -> bool:
     if not config.requests:
         return True
-    named = {base_request(name) for name in config.requests}
-    return any(base_request(result.request) in named for result in use.results)
+    named = {_base_request(name) for name in config.requests}
+    return any(_base_request(result.request) in named for result in use.results)
 
 
 def _stated(use: ClaimedDevice, claim: Claim) -> dict[str, str]:

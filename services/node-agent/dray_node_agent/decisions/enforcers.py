@@ -39,12 +39,12 @@ class Additions(msgspec.Struct, frozen=True):
 Enforcer = Callable[[ShareLimits], Additions]
 
 
-def no_enforcer(limits: ShareLimits) -> Additions:
+def _no_enforcer(limits: ShareLimits) -> Additions:
     """Nothing is added: nothing is enforced, or not in the container (``timeslice``, ``mig``)."""
     return Additions()
 
 
-def limiter_library(limits: ShareLimits) -> Additions:
+def _limiter_library(limits: ShareLimits) -> Additions:
     """Variables of HAMi's ``libvgpu.so``, which the image must load."""
     env: dict[str, str] = {}
     if limits.vram is not None and limits.position is not None:
@@ -54,7 +54,7 @@ def limiter_library(limits: ShareLimits) -> Additions:
     return Additions(env)
 
 
-def mps_client(limits: ShareLimits) -> Additions:
+def _mps_client(limits: ShareLimits) -> Additions:
     """The way to the GPU's MPS daemon, and the limits of its clients, which can only be lower than
     the daemon's (NVIDIA's documentation of MPS, 4.2). The GPU is the container's only one."""
     env = {"CUDA_MPS_PIPE_DIRECTORY": PIPES}
@@ -87,9 +87,9 @@ def _percent(amount: Quantity) -> str:
     return str(max(amount.nano // NANO, 1))
 
 
-_BY_NAME: Final[Mapping[str, Enforcer]] = {ENV: limiter_library, MPS: mps_client}
+_BY_NAME: Final[Mapping[str, Enforcer]] = {ENV: _limiter_library, MPS: _mps_client}
 
 
 def enforcer_of(name: str) -> Enforcer:
     """The enforcer of this name."""
-    return _BY_NAME.get(name, no_enforcer)
+    return _BY_NAME.get(name, _no_enforcer)

@@ -11,7 +11,7 @@ import msgspec
 
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, GpuUsage, device_name
 
-FOREIGN: Final = "processes"
+_FOREIGN: Final = "processes"
 """The attribute ``used_by`` of such a GPU."""
 
 
@@ -36,7 +36,7 @@ def with_users(snapshot: GpuSnapshot, foreign: Collection[str]) -> GpuSnapshot:
     if not foreign:
         return snapshot
     gpus = [
-        msgspec.structs.replace(gpu, used_by=FOREIGN) if gpu.uuid in foreign else gpu
+        msgspec.structs.replace(gpu, used_by=_FOREIGN) if gpu.uuid in foreign else gpu
         for gpu in snapshot.gpus
     ]
     return msgspec.structs.replace(snapshot, gpus=tuple(gpus))

@@ -40,13 +40,13 @@ from dray.kube.ports import SLICES, Object
 from dray_node_agent.decisions.gpus import MAX_LABEL_LENGTH, Gpu, GpuSnapshot, device_name
 from dray_node_agent.decisions.models import GpuModel, model_of
 
-MAX_TEXT_LENGTH = 64
+_MAX_TEXT_LENGTH = 64
 """``DeviceAttributeMaxValueLength``."""
-DEVICES_PER_SLICE = 128
-TAINTED_DEVICES_PER_SLICE = 64
+_DEVICES_PER_SLICE = 128
+_TAINTED_DEVICES_PER_SLICE = 64
 """The limit if any device of the slice has taints or consumes counters."""
-COUNTER_SETS_PER_SLICE = 8
-INSTANCES = "instances"
+_COUNTER_SETS_PER_SLICE = 8
+_INSTANCES = "instances"
 """The counter of a card with MIG instances: each takes one, the card takes all."""
 
 
@@ -120,7 +120,7 @@ class NodeView:
     @classmethod
     def of(cls, snapshot: GpuSnapshot, node: NodeState) -> "NodeView":
         """All GPUs of a snapshot."""
-        return cls(snapshot, node, published_gpus(snapshot, node))
+        return cls(snapshot, node, _published_gpus(snapshot, node))
 
     @property
     def cards(self) -> list["PublishedGpu"]:
@@ -148,7 +148,7 @@ class NodeInventory:
     @cached_property
     def published_gpus(self) -> dict[str, PublishedGpu]:
         """The GPUs by device name."""
-        return {one.device: one for one in published_gpus(self.snapshot, self.state)}
+        return {one.device: one for one in _published_gpus(self.snapshot, self.state)}
 
     @property
     def qos(self) -> str:
@@ -156,7 +156,7 @@ class NodeInventory:
         return self.state.qos
 
 
-def published_gpus(snapshot: GpuSnapshot, node: NodeState) -> tuple[PublishedGpu, ...]:
+def _published_gpus(snapshot: GpuSnapshot, node: NodeState) -> tuple[PublishedGpu, ...]:
     """All GPUs with their virtual capacities: physical × ratio, rounded down."""
     return tuple(_offer(gpu, node) for gpu in snapshot.gpus)
 
@@ -181,23 +181,23 @@ def slices(
     want a slice of their own for them.
     """
     view = NodeView.of(snapshot, node)
-    offered = ordered(view.offered, node.device_order, in_use)
+    offered = _ordered(view.offered, node.device_order, in_use)
     devices = [_device(published, view) for published in offered]
     limited = any("taints" in one or "consumesCounters" in one for one in devices)
-    size = TAINTED_DEVICES_PER_SLICE if limited else DEVICES_PER_SLICE
+    size = _TAINTED_DEVICES_PER_SLICE if limited else _DEVICES_PER_SLICE
     parts: list[Object] = [{"devices": part} for part in _parts(devices, size)]
     counters = _counter_sets(view)
     if joint_counters and counters and parts:
-        parts[0]["sharedCounters"] = counters[:COUNTER_SETS_PER_SLICE]
+        parts[0]["sharedCounters"] = counters[:_COUNTER_SETS_PER_SLICE]
     else:
-        parts += [{"sharedCounters": part} for part in _parts(counters, COUNTER_SETS_PER_SLICE)]
+        parts += [{"sharedCounters": part} for part in _parts(counters, _COUNTER_SETS_PER_SLICE)]
     return tuple(
         _slice(node, snapshot.driver_version, part, index, len(parts), generation)
         for index, part in enumerate(parts)
     )
 
 
-def ordered(
+def _ordered(
     offered: Sequence[PublishedGpu], order: str, in_use: Mapping[str, float]
 ) -> list[PublishedGpu]:
     """The devices in an order by which kube-scheduler, which takes the first that fit, comes close
@@ -212,7 +212,7 @@ def _parts(items: list[Object], size: int) -> list[list[Object]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def slice_name(node: str, index: int) -> str:
+def _slice_name(node: str, index: int) -> str:
     """Name of the ``index``-th slice of ``node``."""
     name = f"tensor-fusion-resource-slice-{node}"
     return name if index == 0 else f"{name}.part-{index}"
@@ -258,7 +258,7 @@ def _slice(
         "apiVersion": SLICES.api_version,
         "kind": SLICES.kind,
         "metadata": {
-            "name": slice_name(node.name, index),
+            "name": _slice_name(node.name, index),
             "labels": {
                 f"{API_GROUP}/managed-by": shortened(node.name, MAX_LABEL_LENGTH),
                 "kubernetes.io/hostname": shortened(node.name, MAX_LABEL_LENGTH),
@@ -290,7 +290,7 @@ def _counter_sets(view: NodeView) -> list[Object]:
     return [
         {
             "name": _counter_set(card.device),
-            "counters": {INSTANCES: {"value": str(view.instances(card.gpu.uuid))}},
+            "counters": {_INSTANCES: {"value": str(view.instances(card.gpu.uuid))}},
         }
         for card in view.cards
         if view.instances(card.gpu.uuid)
@@ -307,7 +307,7 @@ def _consumed_counters(published: PublishedGpu, view: NodeView) -> list[Object]:
     if not amount:
         return []
     card = device_name(parent or published.gpu.uuid)
-    return [{"counterSet": _counter_set(card), "counters": {INSTANCES: {"value": str(amount)}}}]
+    return [{"counterSet": _counter_set(card), "counters": {_INSTANCES: {"value": str(amount)}}}]
 
 
 def _device(published: PublishedGpu, view: NodeView) -> Object:
@@ -342,7 +342,7 @@ def _attributes(published: PublishedGpu, view: NodeView) -> Object:
         "node_virtual_vram": str(_sum([one.virtual_vram for one in cards])),
     }
     attributes: Object = {
-        name: {"string": shortened(text, MAX_TEXT_LENGTH)} for name, text in texts.items()
+        name: {"string": shortened(text, _MAX_TEXT_LENGTH)} for name, text in texts.items()
     }
     attributes["node_total_gpus"] = {"int": len(cards)}
     attributes["node_managed_gpus"] = {"int": len(cards)}
@@ -371,7 +371,7 @@ def _driver_attributes(gpu: Gpu, snapshot: GpuSnapshot) -> Object:
         "cudaDriverVersion": snapshot.cuda_version,
     }
     found: Object = {
-        name: {"string": shortened(text, MAX_TEXT_LENGTH)} for name, text in texts.items() if text
+        name: {"string": shortened(text, _MAX_TEXT_LENGTH)} for name, text in texts.items() if text
     }
     found |= {
         name: {"version": version}
@@ -398,7 +398,7 @@ def _interconnect_attributes(gpu: Gpu) -> Object:
         PCI_BUS_ID: gpu.pci_bus_id,
     }
     found: Object = {
-        name: {"string": shortened(text, MAX_TEXT_LENGTH)} for name, text in texts.items() if text
+        name: {"string": shortened(text, _MAX_TEXT_LENGTH)} for name, text in texts.items() if text
     }
     return found if gpu.numa_node is None else found | {NUMA_NODE: {"int": gpu.numa_node}}
 

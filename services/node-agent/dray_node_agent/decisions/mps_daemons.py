@@ -21,7 +21,7 @@ from dray_node_agent.decisions.mps_folders import folder_of, shared_memory_of
 Object = dict[str, Any]
 
 DEVICE_LABEL: Final = f"{API_GROUP}/mps-device"
-CONFIG_LABEL: Final = f"{API_GROUP}/mps-config"
+_CONFIG_LABEL: Final = f"{API_GROUP}/mps-config"
 """A hash of the pod as it was created; another one means that the pod is out of date."""
 _DIGITS: Final = 16
 _MIB: Final = 2**20
@@ -111,7 +111,7 @@ def daemon_pod(template: Object, gpu: Gpu, state: NodeState, namespace: str) -> 
                 **(metadata.get("labels") or {}),
                 NAME_LABEL: MPS_DAEMON,
                 DEVICE_LABEL: device,
-                CONFIG_LABEL: digest,
+                _CONFIG_LABEL: digest,
             },
             "ownerReferences": [
                 {
@@ -155,7 +155,7 @@ def _is_stale(pod: Mapping[str, Any], wanted: Object | None) -> bool:
     if wanted is None:
         return True
     labels = pod["metadata"]["labels"]
-    return bool(labels.get(CONFIG_LABEL) != wanted["metadata"]["labels"][CONFIG_LABEL])
+    return bool(labels.get(_CONFIG_LABEL) != wanted["metadata"]["labels"][_CONFIG_LABEL])
 
 
 def _has_ended(pod: Mapping[str, Any]) -> bool:

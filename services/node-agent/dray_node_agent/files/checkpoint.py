@@ -15,7 +15,7 @@ import msgspec
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.files.atomic_files import write_atomically
 
-FORMAT = 1
+_FORMAT = 1
 """Raised only when an older agent could not use what a newer one wrote."""
 
 
@@ -73,7 +73,7 @@ class CheckpointFile:
         """Replace the file; one that can't be read is kept under another name. Raises
         CheckpointError."""
         data = msgspec.json.encode(CheckpointData(boot_id=self._boot_id, claims=dict(claims)))
-        envelope = _Envelope(FORMAT, _checksum(data), msgspec.Raw(data))
+        envelope = _Envelope(_FORMAT, _checksum(data), msgspec.Raw(data))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self._aside is not None:
@@ -110,8 +110,8 @@ def _decode(content: bytes) -> CheckpointData:
         envelope = msgspec.json.decode(content, type=_Envelope)
     except msgspec.MsgspecError as error:
         raise ValueError(f"it is not a checkpoint: {error}") from error
-    if envelope.version != FORMAT:
-        raise ValueError(f"its format is {envelope.version}, this agent reads {FORMAT}")
+    if envelope.version != _FORMAT:
+        raise ValueError(f"its format is {envelope.version}, this agent reads {_FORMAT}")
     raw = bytes(envelope.data)
     if envelope.checksum != _checksum(raw):
         raise ValueError(f"its checksum is {envelope.checksum}, its data's {_checksum(raw)}")

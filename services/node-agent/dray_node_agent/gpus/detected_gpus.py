@@ -8,7 +8,7 @@ from typing import Final
 from dray_node_agent.decisions.gpus import GpuSnapshot, GpuUsage
 from dray_node_agent.gpus.source import GpuSource
 
-PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
+_PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
 LIBRARY: Final = "libnvidia-ml.so.1"
 _NVIDIA: Final = "0x10de"
 _DISPLAY: Final = "0x03"
@@ -20,7 +20,9 @@ class DetectedGpus:
     """A node without an NVIDIA GPU has none, and needs no driver. With one, a driver that is not
     there (yet) is an error, and looked for at each read."""
 
-    def __init__(self, open_nvml: Callable[[], GpuSource], pci_devices: Path = PCI_DEVICES) -> None:
+    def __init__(
+        self, open_nvml: Callable[[], GpuSource], pci_devices: Path = _PCI_DEVICES
+    ) -> None:
         self._open_nvml = open_nvml
         self._pci_devices = pci_devices
         self._nvml: GpuSource | None = None
@@ -29,7 +31,7 @@ class DetectedGpus:
     def read(self) -> GpuSnapshot:
         """The GPUs and their health now. Raises GpusUnavailableError."""
         if self._nvml is None:
-            if not has_gpu(self._pci_devices):
+            if not _has_gpu(self._pci_devices):
                 return GpuSnapshot(())
             self._nvml = self._open_nvml()
             self._nvml.listen(self._on_event)
@@ -56,7 +58,7 @@ class DetectedGpus:
             self._nvml.close()
 
 
-def has_gpu(pci_devices: Path = PCI_DEVICES) -> bool:
+def _has_gpu(pci_devices: Path = _PCI_DEVICES) -> bool:
     """Whether an NVIDIA GPU is on the PCI bus, with or without a driver."""
     return any(
         _text(device / "vendor") == _NVIDIA and _text(device / "class").startswith(_DISPLAY)

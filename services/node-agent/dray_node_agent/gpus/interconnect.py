@@ -11,7 +11,7 @@ from typing import Final
 SWITCH: Final = "switch"
 """The far end of a link to an NVSwitch: all switches of a node make one fabric."""
 _ROOT: Final = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
-DEVICES: Final = Path("/sys/bus/pci/devices")
+_DEVICES: Final = Path("/sys/bus/pci/devices")
 
 
 def pci_address(bus_id: str) -> str:
@@ -20,14 +20,14 @@ def pci_address(bus_id: str) -> str:
     return f"{int(domain, 16):04x}:{rest}" if rest else ""
 
 
-def pcie_root(address: str, devices: Path = DEVICES) -> str:
+def pcie_root(address: str, devices: Path = _DEVICES) -> str:
     """The root complex of a device, such as ``pci0000:3a``; empty where sysfs has none. Kubernetes'
     ``pcieRoot`` has this value (k8s.io/dynamic-resource-allocation, deviceattribute)."""
     parts = (devices / address).resolve().parts if address else ()
     return next((part for part in parts if _ROOT.fullmatch(part)), "")
 
 
-def numa_node(address: str, devices: Path = DEVICES) -> int | None:
+def numa_node(address: str, devices: Path = _DEVICES) -> int | None:
     """The NUMA node that a device is attached to; None where the machine doesn't say."""
     try:
         number = int((devices / address / "numa_node").read_text()) if address else -1

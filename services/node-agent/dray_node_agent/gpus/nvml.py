@@ -30,12 +30,12 @@ from dray_node_agent.gpus.time_slices import set_time_slice
 
 T = TypeVar("T")
 
-HARMLESS_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+_HARMLESS_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Errors of the application, not of the GPU (NVIDIA's Xid catalogue)."""
-LOST: Final = "gpu-lost"
+_LOST: Final = "gpu-lost"
 """Health error of a GPU that fell off the bus."""
-ACTIVE: Final = pynvml.NVML_FEATURE_ENABLED
-EVENT_WAIT_MS: Final = 1000
+_ACTIVE: Final = pynvml.NVML_FEATURE_ENABLED
+_EVENT_WAIT_MS: Final = 1000
 _NO_INSTANCE: Final = 0xFFFFFFFF
 """NVML's id of a GPU instance where an event has none."""
 _BRANDS: Final = {
@@ -111,14 +111,14 @@ class NvmlGpus:
                 found[card.uuid] = [card, *instances]
         for uuid, known in self._cards.items():
             if uuid not in found:
-                found[uuid] = [msgspec.structs.replace(known, health_error=LOST)]
+                found[uuid] = [msgspec.structs.replace(known, health_error=_LOST)]
         domains = nvlink_domains(self._links)
         gpus = [
             msgspec.structs.replace(one, nvlink_domain=domains.get(one.pci_bus_id, ""))
             for parts in sorted(found.values(), key=lambda parts: parts[0].pci_bus_id)
             for one in parts
         ]
-        is_known = len(unread) <= sum(parts[0].health_error == LOST for parts in found.values())
+        is_known = len(unread) <= sum(parts[0].health_error == _LOST for parts in found.values())
         return GpuSnapshot(
             tuple(self._files.with_edits(gpus)),
             driver_version=driver,
@@ -151,7 +151,7 @@ class NvmlGpus:
         """Stop the thread and shut NVML down."""
         if not self._closing.is_set():
             self._closing.set()
-            self._thread.join(timeout=2 * EVENT_WAIT_MS / 1000)
+            self._thread.join(timeout=2 * _EVENT_WAIT_MS / 1000)
             _optional(pynvml.nvmlShutdown, default=None)
 
     def _read_card(self, index: int) -> list[Gpu]:
@@ -271,11 +271,11 @@ class NvmlGpus:
 
     def _wait(self, events: Any) -> None:
         try:
-            event = pynvml.nvmlEventSetWait_v2(events, EVENT_WAIT_MS)
+            event = pynvml.nvmlEventSetWait_v2(events, _EVENT_WAIT_MS)
         except pynvml.NVMLError as error:
             if error.value != pynvml.NVML_ERROR_TIMEOUT:
                 structlog.get_logger().warning("waiting for NVML events failed", error=str(error))
-                self._closing.wait(EVENT_WAIT_MS / 1000)
+                self._closing.wait(_EVENT_WAIT_MS / 1000)
             return
         uuid = _text(_optional(pynvml.nvmlDeviceGetUUID, event.device, default=""))
         reason = "double-bit-ecc"
@@ -283,7 +283,7 @@ class NvmlGpus:
             xid = int(event.eventData)
             with self._lock:
                 self._xids[uuid] = xid
-            if xid in HARMLESS_XIDS:
+            if xid in _HARMLESS_XIDS:
                 return
             reason = f"xid-{xid}"
         is_of_instance = event.gpuInstanceId != _NO_INSTANCE and _instances(event.device)
@@ -367,7 +367,7 @@ def _nvlink_remotes(handle: Any) -> list[str]:
     """PCI addresses at the remote ends of the active NVLinks; all switches count as one."""
     remotes: dict[str, None] = {}
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        if _optional(pynvml.nvmlDeviceGetNvLinkState, handle, link, default=0) != ACTIVE:
+        if _optional(pynvml.nvmlDeviceGetNvLinkState, handle, link, default=0) != _ACTIVE:
             continue
         kind = _optional(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link, default=None)
         remote = _optional(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link, default=None)

@@ -17,7 +17,7 @@ from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
 T = TypeVar("T")
 DEADLINE_S: Final = 10.0
 """NVML answers in milliseconds; after a card failed, in seconds."""
-CLOSE_DEADLINE_S: Final = 2.0
+_CLOSE_DEADLINE_S: Final = 2.0
 
 
 class GpuReader:
@@ -60,7 +60,7 @@ class GpuReader:
 
     async def close(self) -> None:
         """Release the driver, unless it hangs. Raises GpusUnavailableError."""
-        await self._call(self._source.close, min(self._deadline_s, CLOSE_DEADLINE_S))
+        await self._call(self._source.close, min(self._deadline_s, _CLOSE_DEADLINE_S))
 
     async def _call(self, call: Callable[[], T], deadline_s: float) -> T:
         async with self._turn:

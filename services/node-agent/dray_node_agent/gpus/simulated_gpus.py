@@ -35,7 +35,7 @@ _PRODUCTS: dict[str, tuple[str, int]] = {
 }
 _LINKED = ("A100", "H100", "H200", "B200", "GB200", "V100")
 """Models whose GPUs are all connected by NVLink."""
-SLICES = 7
+_SLICES = 7
 """Compute slices of a card that MIG divides."""
 _LOAD = re.compile(r"([0-9]{1,3})-([0-9]{1,3})/([1-9][0-9]{0,5})s")
 _LOOK_EVERY_S = 0.1
@@ -208,10 +208,10 @@ def _instances(card: Gpu, profile: str) -> Iterator[Gpu]:
             f"MIG profile {profile!r}: expected slices and memory, such as 1g.10gb"
         )
     slices, memory_bytes = int(form["slices"]), int(form["gib"]) * _GIB
-    room = min(SLICES // slices, card.memory_bytes // memory_bytes)
+    room = min(_SLICES // slices, card.memory_bytes // memory_bytes)
     if not room:
         raise InvalidInputError(
-            f"MIG profile {profile} has no room on {card.product}, which has {SLICES} slices and "
+            f"MIG profile {profile} has no room on {card.product}, which has {_SLICES} slices and "
             f"{card.memory_bytes // _GIB} GiB"
         )
     for number in range(room):

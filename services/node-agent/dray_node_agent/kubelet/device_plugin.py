@@ -19,7 +19,7 @@ from dray_node_agent.kubelet.client import call
 from dray_node_agent.kubelet.generated import device_plugin_pb2
 from dray_node_agent.kubelet.server import SocketError, method_handlers, serving
 
-KUBELET_SOCKET: Final = "kubelet.sock"
+_KUBELET_SOCKET: Final = "kubelet.sock"
 """In the folder of device plugins."""
 VERSION: Final = "v1beta1"
 _LOOK_EVERY_S: Final = 0.5
@@ -97,7 +97,7 @@ class DevicePlugin:
         path.unlink(missing_ok=True)
         server = await serving(path, [self._handlers(resource)])
         try:
-            kubelet = (self._folder / KUBELET_SOCKET).stat().st_ino
+            kubelet = (self._folder / _KUBELET_SOCKET).stat().st_ino
             await self._register(resource, path.name)
             self._problems[resource] = ""
             self._log.info("the kubelet registered the device plugin", resource=resource)
@@ -115,7 +115,7 @@ class DevicePlugin:
     def _is_current(self, path: Path, kubelet: int) -> bool:
         """Whether both sockets are the ones that were registered."""
         try:
-            return path.exists() and (self._folder / KUBELET_SOCKET).stat().st_ino == kubelet
+            return path.exists() and (self._folder / _KUBELET_SOCKET).stat().st_ino == kubelet
         except FileNotFoundError:
             return False
 
@@ -127,7 +127,7 @@ class DevicePlugin:
             options=device_plugin_pb2.DevicePluginOptions(pre_start_required=True),
         )
         method = f"/{VERSION}.Registration/Register"
-        await call(self._folder / KUBELET_SOCKET, method, request, device_plugin_pb2.Empty)
+        await call(self._folder / _KUBELET_SOCKET, method, request, device_plugin_pb2.Empty)
 
     def _handlers(self, resource: str) -> Any:
         messages = device_plugin_pb2

@@ -28,7 +28,7 @@ Claims = Mapping[str, PreparedClaim]
 """By claim uid."""
 Decide = Callable[[Claims], PreparedClaim]
 """A claim's entry, given all claims. Pure; raises a DrayError to change nothing."""
-LOCK_TIMEOUT_S: Final = 20.0
+_LOCK_TIMEOUT_S: Final = 20.0
 """How long a call waits for another agent; below the kubelet's time-out of a call, 45 s."""
 
 
@@ -211,7 +211,7 @@ class PreparedClaims:
         if self._lock is None:
             yield None
             return
-        async with self._lock.held(within_s=LOCK_TIMEOUT_S) as lock:
+        async with self._lock.held(within_s=_LOCK_TIMEOUT_S) as lock:
             yield lock
 
 

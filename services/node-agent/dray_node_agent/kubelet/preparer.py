@@ -54,7 +54,7 @@ from dray_node_agent.rule_recorder import AgentRuleRecorder
 
 T = TypeVar("T")
 REMEMBERED_UNPREPARES = 1024
-PATIENCE_S = 10.0
+_PATIENCE_S = 10.0
 """How long an error that may pass is retried here before the kubelet gets it: the kubelet itself
 retries only after 60 to 90 s."""
 READS_AT_ONCE = 8
@@ -106,7 +106,7 @@ class Preparer:
         inventory: Callable[[], NodeInventory | None],
         prepared_claims: PreparedClaims,
         clock: Clock,
-        patience_s: float = PATIENCE_S,
+        patience_s: float = _PATIENCE_S,
         pods: Callable[[str], Object | None] = lambda _: None,
         enforcement_problem: Callable[[str], str] = lambda _: "",
         on_prepared: Callable[[CompletedPreparation], None] = lambda _: None,

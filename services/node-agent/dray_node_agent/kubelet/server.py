@@ -26,15 +26,15 @@ from dray_node_agent.kubelet.generated import (
 )
 from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
 
-PLUGIN_TYPE = "DRAPlugin"
-REGISTRATION_SERVICE = "pluginregistration.Registration"
-SERVICES: dict[str, tuple[str, ModuleType]] = {
+_PLUGIN_TYPE = "DRAPlugin"
+_REGISTRATION_SERVICE = "pluginregistration.Registration"
+_SERVICES: dict[str, tuple[str, ModuleType]] = {
     "v1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", dra_v1_pb2),
     "v1beta1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", dra_v1beta1_pb2),
 }
 """The kubelet's name of each version of the service, its full name and its messages."""
-HEALTH_SERVICES: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-REPEAT_HEALTH_S: Final = 5.0
+_HEALTH_SERVICES: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+_REPEAT_HEALTH_S: Final = 5.0
 """How often the kubelet gets an unchanged list. It forgets a device after 30 s, and all devices
 when the stream of another agent of this driver ends."""
 
@@ -85,9 +85,9 @@ class KubeletServer:
 
         Raises SocketError if a socket can't be bound.
         """
-        plugin = [self._plugin_handler(name, messages) for name, messages in SERVICES.values()]
+        plugin = [self._plugin_handler(name, messages) for name, messages in _SERVICES.values()]
         if self._health is not None:
-            plugin += [self._health_handler(name, self._health) for name in HEALTH_SERVICES]
+            plugin += [self._health_handler(name, self._health) for name in _HEALTH_SERVICES]
         self._plugin_server = await serving(self._endpoint, plugin)
         self._registrar = await serving(self._registration, [self._registration_handler()])
 
@@ -108,10 +108,10 @@ class KubeletServer:
 
         async def get_info(_: Any, __: Any) -> Any:
             return messages.PluginInfo(
-                type=PLUGIN_TYPE,
+                type=_PLUGIN_TYPE,
                 name=self._driver,
                 endpoint=str(self._endpoint),
-                supported_versions=[*SERVICES, *(HEALTH_SERVICES if self._health else ())],
+                supported_versions=[*_SERVICES, *(_HEALTH_SERVICES if self._health else ())],
             )
 
         async def notify(status: Any, _: Any) -> Any:
@@ -125,7 +125,7 @@ class KubeletServer:
             return messages.RegistrationStatusResponse()
 
         return method_handlers(
-            REGISTRATION_SERVICE,
+            _REGISTRATION_SERVICE,
             {
                 "GetInfo": (get_info, messages.InfoRequest),
                 "NotifyRegistrationStatus": (notify, messages.RegistrationStatus),
@@ -145,7 +145,7 @@ class KubeletServer:
                         yield messages.NodeWatchResourcesResponse(devices=devices)
                         await asyncio.wait(
                             [changed, stopping],
-                            timeout=REPEAT_HEALTH_S,
+                            timeout=_REPEAT_HEALTH_S,
                             return_when=asyncio.FIRST_COMPLETED,
                         )
                     finally:

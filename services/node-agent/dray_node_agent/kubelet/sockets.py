@@ -14,7 +14,7 @@ from typing import Final
 
 from dray.api.errors import InvalidInputError
 
-LONGEST_PATH: Final = 107
+_LONGEST_PATH: Final = 107
 """``sockaddr_un.sun_path`` has 108 bytes, one of them for the final NUL."""
 
 
@@ -66,13 +66,13 @@ def _is_abandoned(path: Path) -> bool:
 
 
 def _fits(path: Path) -> bool:
-    return len(os.fsencode(path)) <= LONGEST_PATH
+    return len(os.fsencode(path)) <= _LONGEST_PATH
 
 
 def _checked(path: Path) -> Path:
     if not _fits(path):
         raise InvalidInputError(
-            f"socket path {path} has {len(os.fsencode(path))} bytes, at most {LONGEST_PATH} are "
+            f"socket path {path} has {len(os.fsencode(path))} bytes, at most {_LONGEST_PATH} are "
             "possible: choose a shorter folder"
         )
     return path
