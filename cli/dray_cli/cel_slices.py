@@ -35,7 +35,7 @@ class SliceDevice:
             raise InvalidInputError(f"device {self.name}: {error}") from None
 
 
-def slices_of_text(text: str) -> list[dict[str, Any]]:
+def _slices_of_text(text: str) -> list[dict[str, Any]]:
     """The ResourceSlices (Lists of them too) of a stream of documents.
 
     Raises:
@@ -59,16 +59,16 @@ def slices_of_file(file: TextIO) -> list[dict[str, Any]]:
     """
     text = text_of(file)
     with naming(file):
-        return slices_of_text(text)
+        return _slices_of_text(text)
 
 
-def candidates_of_text(text: str) -> list[SliceDevice]:
+def _candidates_of_text(text: str) -> list[SliceDevice]:
     """Every device of the ResourceSlices in a text.
 
     Raises:
         InvalidInputError: it is not YAML, or holds no ResourceSlice.
     """
-    return list(_candidates(slices_of_text(text)))
+    return list(_candidates(_slices_of_text(text)))
 
 
 def candidates_of_file(file: TextIO) -> list[SliceDevice]:
@@ -79,7 +79,7 @@ def candidates_of_file(file: TextIO) -> list[SliceDevice]:
     """
     text = text_of(file)
     with naming(file):
-        return candidates_of_text(text)
+        return _candidates_of_text(text)
 
 
 async def candidates_of_cluster(kubeconfig: str | None) -> tuple[str, list[SliceDevice]]:

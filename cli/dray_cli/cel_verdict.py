@@ -14,7 +14,7 @@ from dray.cel.eval.program import Program, compile
 DEFAULT_VERSION = "1.36"
 Gates = Mapping[str, bool]
 """Feature gates that are not as the version has them by default."""
-NO_GATES: Final[Gates] = MappingProxyType({})
+_NO_GATES: Final[Gates] = MappingProxyType({})
 _GATES = {
     "DRAConsumableCapacity": "consumable_capacity",
     "DRAListTypeAttributes": "list_attributes",
@@ -33,7 +33,7 @@ class Judgement:
     """None where it does not compile."""
 
 
-def judge(expression: str, version: str, mode: Mode, gates: Gates = NO_GATES) -> Judgement:
+def judge(expression: str, version: str, mode: Mode, gates: Gates = _NO_GATES) -> Judgement:
     """What a server of ``version``, such as ``1.36``, says to ``expression``.
 
     Raises:
@@ -49,7 +49,7 @@ def judge(expression: str, version: str, mode: Mode, gates: Gates = NO_GATES) ->
         return Judgement("compile-error", kubernetes_words(error))
 
 
-def language(version: str, mode: Mode, gates: Gates = NO_GATES) -> Environment:
+def language(version: str, mode: Mode, gates: Gates = _NO_GATES) -> Environment:
     """The language of a server of ``version``.
 
     Raises:

@@ -68,7 +68,7 @@ def check_slice(context: click.Context, file: TextIO, output: str) -> None:
     Applies the rules of Kubernetes 1.36 and dray's own. Exit codes: 0 no problem, 1 problems.
     """
     slices = slices_of_file(file)
-    found = list(findings_of(slices))
+    found = list(_findings_of(slices))
     if output == "json":
         print_json([{"about": one.about, "text": one.text} for one in found])
     else:
@@ -80,7 +80,7 @@ def check_slice(context: click.Context, file: TextIO, output: str) -> None:
     context.exit(1 if found else 0)
 
 
-def findings_of(slices: Iterable[Object]) -> Iterator[SliceFinding]:
+def _findings_of(slices: Iterable[Object]) -> Iterator[SliceFinding]:
     """All that is wrong with slices: pools and devices only of those that the server accepts."""
     accepted: list[ResourceSlice] = []
     for obj in slices:

@@ -31,7 +31,7 @@ GROUP_KINDS = (POD_GROUPS, NATIVE_POD_GROUPS)
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-def complete_pods(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+def _complete_pods(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """``pod/NAME`` for each pod of the namespace; ``NAME`` where no kind was typed yet."""
     kind, slash, begun = incomplete.rpartition("/")
     if slash and kind not in ("pod", "pods", "po"):
@@ -43,23 +43,23 @@ def complete_pods(context: click.Context, _: click.Parameter, incomplete: str) -
     return [prefix + name for name in _names(context, PODS, namespace) if name.startswith(begun)]
 
 
-def complete_explained(
+def _complete_explained(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str]:
     """Pods, as above, and ``podgroup/NAME`` for each PodGroup of the namespace."""
     kind, slash, begun = incomplete.rpartition("/")
     if not slash and not _GROUP_PREFIX.startswith(incomplete):
-        return complete_pods(context, parameter, incomplete)
+        return _complete_pods(context, parameter, incomplete)
     if slash and kind not in GROUP_WORDS:
-        return complete_pods(context, parameter, incomplete)
+        return _complete_pods(context, parameter, incomplete)
     prefix = f"{kind}/" if slash else _GROUP_PREFIX
     namespace = context.params.get("namespace") or "default"
     found = [name for resource in GROUP_KINDS for name in _names(context, resource, namespace)]
     groups = [prefix + name for name in dict.fromkeys(found) if not slash or name.startswith(begun)]
-    return groups if slash else [*complete_pods(context, parameter, incomplete), *groups]
+    return groups if slash else [*_complete_pods(context, parameter, incomplete), *groups]
 
 
-def completer_of(resource: Resource) -> Completer:
+def _completer_of(resource: Resource) -> Completer:
     """Completes the names of a kind without namespaces."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -84,20 +84,20 @@ def _names(context: click.Context, resource: Resource, namespace: str = "") -> l
         return []
 
 
-pod_argument = click.argument("target", metavar="pod/NAME", shell_complete=complete_pods)
+pod_argument = click.argument("target", metavar="pod/NAME", shell_complete=_complete_pods)
 explained_argument = click.argument(
-    "target", metavar="pod/NAME|podgroup/NAME", shell_complete=complete_explained
+    "target", metavar="pod/NAME|podgroup/NAME", shell_complete=_complete_explained
 )
 namespace_option = click.option(
     "-n",
     "--namespace",
     default="default",
     show_default=True,
-    shell_complete=completer_of(NAMESPACES),
+    shell_complete=_completer_of(NAMESPACES),
 )
 pool_option = click.option(
-    "--pool", default="", help="Only GPUs of this GPUPool.", shell_complete=completer_of(POOLS)
+    "--pool", default="", help="Only GPUs of this GPUPool.", shell_complete=_completer_of(POOLS)
 )
 node_option = click.option(
-    "--node", default="", help="Only GPUs of this node.", shell_complete=completer_of(NODES)
+    "--node", default="", help="Only GPUs of this node.", shell_complete=_completer_of(NODES)
 )

@@ -13,7 +13,7 @@ from dray_cli.gpu_usage import GpuUses, usage_as_json
 Order = Literal["name", "fill", "free", "pods"]
 _COUNTS = re.compile(r": \d+ of \d+ ")
 _DETAIL = re.compile(r" \([^()]* asked\)")
-UNDECIDED = "no decision yet"
+_UNDECIDED = "no decision yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def wait_reasons(
 
 def _reasons_of(request: Object) -> list[str]:
     """The reasons without amounts and counts, so that equal ones fall together."""
-    explanation = str((request.get("status") or {}).get("explanation") or UNDECIDED)
+    explanation = str((request.get("status") or {}).get("explanation") or _UNDECIDED)
     heads = [_COUNTS.split(line)[0] for line in explanation.splitlines() if line.strip()]
     return list(dict.fromkeys(_DETAIL.sub("", head) for head in heads))
 

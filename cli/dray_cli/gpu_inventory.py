@@ -11,7 +11,7 @@ from dray_cli.gpu_names import GpuNames, attributes_of, newest_slices
 
 _HEALTH_TAINT = PREFIX + "unhealthy"
 _RUNNING = "Running"
-BUDGETS = {VIRTUAL_TFLOPS: "tflops", VIRTUAL_VRAM: "vram"}
+_BUDGETS = {VIRTUAL_TFLOPS: "tflops", VIRTUAL_VRAM: "vram"}
 """The consumable capacities and their short names."""
 
 
@@ -150,7 +150,7 @@ def _gpu(name: str, node: str, device: Object, held: Iterable[tuple[Object, Obje
     attributes = attributes_of(device)
     totals = {
         shown: (amount["value"], _nano(amount["value"]))
-        for capacity, shown in BUDGETS.items()
+        for capacity, shown in _BUDGETS.items()
         if (amount := (device.get("capacity") or {}).get(capacity))
     }
     holders = tuple(_holder(claim, result, totals) for claim, result in held)
@@ -186,7 +186,7 @@ def _trouble(device: Object, attributes: Mapping[str, str]) -> str:
 
 def _holder(claim: Object, result: Object, totals: Mapping[str, tuple[str, int]]) -> GpuHolder:
     consumed = result.get("consumedCapacity") or {}
-    amounts = {shown: consumed[name] for name, shown in BUDGETS.items() if name in consumed}
+    amounts = {shown: consumed[name] for name, shown in _BUDGETS.items() if name in consumed}
     shares = [
         _nano(text) / totals[shown][1]
         for shown, text in amounts.items()

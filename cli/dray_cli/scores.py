@@ -129,7 +129,7 @@ async def _scores_now(bus: Bus, pod_uid: str) -> PodScores | None:
         async for delivered in facts:
             fact = decoded_fact(delivered, state.options.drivers)
             if fact is not None:
-                freed = without_devices(fact, pod_uid)
+                freed = _without_devices(fact, pod_uid)
                 handle(state, FactSeen(delivered.sequence, freed, more=True))
     pod = state.facts.pods.get(pod_uid)
     domain = state.domains.get(pod.pool) if pod is not None else None
@@ -140,7 +140,7 @@ async def _scores_now(bus: Bus, pod_uid: str) -> PodScores | None:
     return scores_of(state, domain, want) if isinstance(want, PodRequest) else None
 
 
-def without_devices(fact: Fact, pod_uid: str) -> Fact:
+def _without_devices(fact: Fact, pod_uid: str) -> Fact:
     """The fact as before the pod got its devices."""
     match fact:
         case ClaimObserved(claim=claim) if pod_uid in (claim.pod_uid, *claim.reserved_for):

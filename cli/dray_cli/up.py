@@ -175,7 +175,7 @@ def _default_control_plane(name: str, keep: bool, say: Callable[[str], None]) ->
 def show(stack: StackFile, output: str, *, attached: bool = False) -> None:
     """How to use the stack."""
     if output == "json":
-        print_json(stack_as_data(stack))
+        print_json(_stack_as_data(stack))
         return
     end = "Ctrl-C stops it" if attached else f"`dray down --stack {stack.name}` stops it"
     click.echo(
@@ -185,7 +185,7 @@ def show(stack: StackFile, output: str, *, attached: bool = False) -> None:
     click.echo(f"export KUBECONFIG={stack.kubeconfig}")
 
 
-def stack_as_data(stack: StackFile) -> dict[str, object]:
+def _stack_as_data(stack: StackFile) -> dict[str, object]:
     """The stack without its passwords."""
     return {
         "name": stack.name,

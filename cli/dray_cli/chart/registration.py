@@ -13,10 +13,10 @@ from dray.kube.ports import CRDS, Kube, NotFoundError, Object, Resource
 from dray.runtime.backoff import Backoff
 
 _ADMISSION = "admissionregistration.k8s.io"
-MUTATING = Resource(
+_MUTATING = Resource(
     _ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
 )
-VALIDATING = Resource(
+_VALIDATING = Resource(
     _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False
 )
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
@@ -57,7 +57,7 @@ async def _apply(kube: Kube, wanted: Object) -> None:
 async def trust(kube: Kube, authorities: str) -> None:
     """Have the API server trust the webhook's certificates; nothing where it is not registered."""
     bundle = base64.b64encode(authorities.encode()).decode()
-    for resource in (MUTATING, VALIDATING):
+    for resource in (_MUTATING, _VALIDATING):
         try:
             held = await kube.get(resource, WEBHOOK)
         except NotFoundError:

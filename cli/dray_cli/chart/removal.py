@@ -37,7 +37,7 @@ from dray_cli.chart.registration import DEPLOYMENTS
 from dray_cli.chart.secrets import PART
 from dray_cli.operator_secret import SECRETS
 
-CONTROLLER, NODE_AGENT = "dray-claim-controller", "dray-node-agent"
+_CONTROLLER, NODE_AGENT = "dray-claim-controller", "dray-node-agent"
 _NAMED = 5
 """Pods that an error names."""
 
@@ -71,10 +71,10 @@ async def stop_controllers(kube: Kube, namespace: str) -> None:
     """Scale the claim-controllers to none, and wait: they would write again what is taken back."""
     patch = {"spec": {"replicas": 0}}
     try:
-        await kube.patch(DEPLOYMENTS, CONTROLLER, patch, namespace, subresource="scale")
+        await kube.patch(DEPLOYMENTS, _CONTROLLER, patch, namespace, subresource="scale")
     except NotFoundError:
         return
-    await _ended(kube, namespace, CONTROLLER)
+    await _ended(kube, namespace, _CONTROLLER)
 
 
 async def _ended(kube: Kube, namespace: str, component: str) -> None:
@@ -183,4 +183,4 @@ async def forget(kube: Kube, namespace: str, names: Sequence[str]) -> None:
         if PART.items() <= (found["metadata"].get("labels") or {}).items():
             await kube.delete(SECRETS, name, namespace)
             click.echo(f"Secret {name}: deleted")
-    await kube.delete(LEASES, CONTROLLER, namespace)
+    await kube.delete(LEASES, _CONTROLLER, namespace)

@@ -21,7 +21,7 @@ MADE = (NATS, NATS_TLS, WEBHOOK_TLS, OPERATOR, "dray-ca")
 """Secrets that these jobs make, or cert-manager from the chart's Certificates."""
 PART = {"app.kubernetes.io/part-of": "dray"}
 """Label of all of them."""
-LABELS = PART | {"app.kubernetes.io/managed-by": "dray-chart"}
+_LABELS = PART | {"app.kubernetes.io/managed-by": "dray-chart"}
 """Labels of those that these jobs make."""
 _TLS_TYPE = "kubernetes.io/tls"
 
@@ -132,7 +132,7 @@ def _secret(name: str, namespace: str, data: Mapping[str, str], kind: str) -> Ob
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace, "labels": LABELS},
+        "metadata": {"name": name, "namespace": namespace, "labels": _LABELS},
         "type": kind,
         "data": {key: _encoded(text) for key, text in data.items()},
     }

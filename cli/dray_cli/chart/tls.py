@@ -18,8 +18,8 @@ from dray.runtime.certificates import (
     still_valid,
 )
 
-STAGED_CERTIFICATE, STAGED_KEY, STAGED_AT = "staged.crt", "staged.key", "staged-at"
-VALID_FOR = datetime.timedelta(days=365)
+_STAGED_CERTIFICATE, _STAGED_KEY, STAGED_AT = "staged.crt", "staged.key", "staged-at"
+_VALID_FOR = datetime.timedelta(days=365)
 RENEW_BEFORE = datetime.timedelta(days=60)
 DISTRIBUTION = datetime.timedelta(minutes=10)
 """After so long every client has a changed Secret: a kubelet updates its volumes each minute or
@@ -38,12 +38,12 @@ def renewed(
         return _swapped(held, names, now)
     if _serves(current, names, now + RENEW_BEFORE):
         return None
-    made = issue(f"{subject} CA", subject, names, VALID_FOR, mutual=True)
+    made = issue(f"{subject} CA", subject, names, _VALID_FOR, mutual=True)
     return {
         **held,
         CA_FILE: _joined(made.authority.decode(), held[CA_FILE], now),
-        STAGED_CERTIFICATE: made.certificate.decode(),
-        STAGED_KEY: made.key.decode(),
+        _STAGED_CERTIFICATE: made.certificate.decode(),
+        _STAGED_KEY: made.key.decode(),
         STAGED_AT: now.isoformat(timespec="seconds"),
     }
 
@@ -57,14 +57,14 @@ def _swapped(
     kept = {
         key: text
         for key, text in held.items()
-        if key not in (STAGED_CERTIFICATE, STAGED_KEY, STAGED_AT)
+        if key not in (_STAGED_CERTIFICATE, _STAGED_KEY, STAGED_AT)
     }
-    if not _serves(_issued(held, STAGED_CERTIFICATE, STAGED_KEY), names, now):
+    if not _serves(_issued(held, _STAGED_CERTIFICATE, _STAGED_KEY), names, now):
         return kept  # It is made again in the next run.
     return {
         **kept,
-        CERTIFICATE_FILE: held[STAGED_CERTIFICATE],
-        KEY_FILE: held[STAGED_KEY],
+        CERTIFICATE_FILE: held[_STAGED_CERTIFICATE],
+        KEY_FILE: held[_STAGED_KEY],
     }
 
 
@@ -72,7 +72,7 @@ def _fresh(
     subject: str, names: Sequence[str], known: str, now: datetime.datetime
 ) -> dict[str, str]:
     """There is nothing that could serve: all at once."""
-    made = issue(f"{subject} CA", subject, names, VALID_FOR, mutual=True)
+    made = issue(f"{subject} CA", subject, names, _VALID_FOR, mutual=True)
     return {
         CA_FILE: _joined(made.authority.decode(), known, now),
         CERTIFICATE_FILE: made.certificate.decode(),

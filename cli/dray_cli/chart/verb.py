@@ -75,7 +75,7 @@ def prepare(
         if nats:
             await secrets.keep_credentials(kube, namespace)
         if certificates:
-            await keep_certificates(kube, namespace, nats=nats)
+            await _keep_certificates(kube, namespace, nats=nats)
         if wait:
             await registration.wait_until_served(kube, namespace)
         # cert-manager has issued its certificates by now.
@@ -87,7 +87,7 @@ def prepare(
     _run(work)
 
 
-async def keep_certificates(kube: Kube, namespace: str, *, nats: bool) -> None:
+async def _keep_certificates(kube: Kube, namespace: str, *, nats: bool) -> None:
     """Those of the webhook, which the API server is to trust, and of NATS if it is ours."""
     names = service_names(_WEBHOOK_SERVICE, namespace)
     authorities = await secrets.keep_certificate(

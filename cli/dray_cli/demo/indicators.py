@@ -7,8 +7,8 @@ from dray.kube.convert_pods import claim_names
 from dray.kube.ports import CLAIMS, EVENTS, PODS, Kube, Object
 from dray_cli.output import as_yaml
 
-EVENT_TEXT = "Successfully assigned resources"
-CLAIM_TEXT = 'allocated: "true"'
+_EVENT_TEXT = "Successfully assigned resources"
+_CLAIM_TEXT = 'allocated: "true"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Indicators:
         """The pod, and a line for each mark."""
         marks = (
             (self.running, "Pod is Running"),
-            (self.claim_says_allocated, f"claim YAML contains {CLAIM_TEXT}"),
-            (self.event_says_assigned, f'event "{EVENT_TEXT}"'),
+            (self.claim_says_allocated, f"claim YAML contains {_CLAIM_TEXT}"),
+            (self.event_says_assigned, f'event "{_EVENT_TEXT}"'),
         )
         lines = [f"    {'✓' if holds else '✗'} {text}" for holds, text in marks]
         return "\n".join((f"  {self.namespace}/{self.pod}", *lines))
@@ -49,8 +49,8 @@ async def check(kube: Kube, namespace: str, pod_name: str) -> Indicators:
         namespace=namespace,
         pod=pod_name,
         running=pod.get("status", {}).get("phase") == "Running",
-        claim_says_allocated=bool(claims) and all(CLAIM_TEXT in as_yaml(c) for c in claims),
-        event_says_assigned=_any_says(events.objects, EVENT_TEXT),
+        claim_says_allocated=bool(claims) and all(_CLAIM_TEXT in as_yaml(c) for c in claims),
+        event_says_assigned=_any_says(events.objects, _EVENT_TEXT),
     )
 
 

@@ -9,7 +9,7 @@ from dray.kube import ports
 from dray.kube.ports import Object, Resource
 from dray.user_guide_form.documents import convert
 
-KINDS = {
+_KINDS = {
     resource.kind: resource
     for resource in (
         ports.NAMESPACES,
@@ -58,10 +58,10 @@ def read_manifests(folder: Path, pattern: str = "*.yaml") -> Iterator[Manifest]:
         valid = convert(text)
         for document in valid.objects:
             kind = document.get("kind", "")
-            if kind not in KINDS:
+            if kind not in _KINDS:
                 raise InvalidInputError(
                     f"{path.name} holds an object of kind {kind!r}; expected one of "
-                    f"{', '.join(sorted(KINDS))}"
+                    f"{', '.join(sorted(_KINDS))}"
                 )
             changed = valid.text != text and document["apiVersion"].startswith("resource.k8s.io/")
-            yield Manifest(path.name, KINDS[kind], document, changed)
+            yield Manifest(path.name, _KINDS[kind], document, changed)

@@ -18,14 +18,14 @@ from dray_cli.explain import fetch_explanation
 from dray_cli.gpu_names import names_in
 from dray_cli.text import abbreviated, columns, wrapped
 
-PLACED_TIMEOUT_S = 45.0
-FOLLOWS_WITHIN_S = 20.0
+_PLACED_TIMEOUT_S = 45.0
+_FOLLOWS_WITHIN_S = 20.0
 """For what is written off the critical path: annotation, events, explanation."""
-WAITING_FILES = "*cannot-fit.yaml"
+_WAITING_FILES = "*cannot-fit.yaml"
 """Files of pods that can't fit while the others run."""
-WAITING_EVENT = "GPUWaiting"
+_WAITING_EVENT = "GPUWaiting"
 """Reason of the event that says why a pod waits."""
-MAKES_ROOM = "demo.dray.dev/fits-after-deleting"
+_MAKES_ROOM = "demo.dray.dev/fits-after-deleting"
 """Annotation of such a pod: NAMESPACE/NAME of the pod whose deletion lets it fit."""
 
 
@@ -66,14 +66,14 @@ class Demo:
         manifests = [
             manifest
             for manifest in read_manifests(self._examples)
-            if not Path(manifest.file).match(WAITING_FILES)
+            if not Path(manifest.file).match(_WAITING_FILES)
         ]
         stories = [story for manifest in manifests if (story := await self._apply(manifest))]
         await self._until_running(stories)
         await self._check(stories)
 
     async def _waiting_pods(self) -> None:
-        for manifest in read_manifests(self._examples, WAITING_FILES):
+        for manifest in read_manifests(self._examples, _WAITING_FILES):
             self._say("\nA pod that can't fit")
             story = await self._apply(manifest)
             if story is None:
@@ -104,7 +104,7 @@ class Demo:
 
     async def _until_running(self, stories: list[Story]) -> None:
         done = await self._collector.until(
-            lambda: all(story.is_complete for story in stories), PLACED_TIMEOUT_S
+            lambda: all(story.is_complete for story in stories), _PLACED_TIMEOUT_S
         )
         for story in stories:
             names = await names_in(self._kube, "\n".join(one.text for one in story.in_order()))
@@ -125,7 +125,7 @@ class Demo:
 
     async def _indicators(self, story: Story) -> Indicators:
         """Annotation and event follow off the critical path: give them a moment."""
-        deadline = time.monotonic() + FOLLOWS_WITHIN_S
+        deadline = time.monotonic() + _FOLLOWS_WITHIN_S
         while True:
             found = await check(self._kube, story.namespace, story.name)
             if found.all_hold or time.monotonic() > deadline:
@@ -133,10 +133,10 @@ class Demo:
             await asyncio.sleep(0.1)
 
     async def _explain_waiting(self, story: Story) -> None:
-        if not await self._collector.until(lambda: "waiting" in story.steps, PLACED_TIMEOUT_S):
+        if not await self._collector.until(lambda: "waiting" in story.steps, _PLACED_TIMEOUT_S):
             self._fail(f"pod {story.namespace}/{story.name} was expected to wait, and does not")
             return
-        deadline = time.monotonic() + FOLLOWS_WITHIN_S
+        deadline = time.monotonic() + _FOLLOWS_WITHIN_S
         explanation = await fetch_explanation(self._kube, story.namespace, story.name)
         while not explanation.reasons and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
@@ -150,7 +150,7 @@ class Demo:
 
     async def _show_waiting_event(self, story: Story, deadline: float) -> None:
         """What `kubectl describe pod` tells; it follows off the critical path."""
-        selector = f"involvedObject.name={story.name},reason={WAITING_EVENT}"
+        selector = f"involvedObject.name={story.name},reason={_WAITING_EVENT}"
         found = await self._kube.list(EVENTS, story.namespace, field_selector=selector)
         while not found.objects and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
@@ -158,15 +158,15 @@ class Demo:
         if not found.objects:
             self._fail(f"pod {story.namespace}/{story.name} waits without an event")
         for event in found.objects[:1]:
-            await self._say_short(f"  event {WAITING_EVENT}: {event['message']}")
+            await self._say_short(f"  event {_WAITING_EVENT}: {event['message']}")
 
     async def _make_room(self, manifest: Manifest) -> None:
         """Delete the pod that the manifest's annotation names."""
         annotations = manifest.object["metadata"].get("annotations", {})
-        namespace, _, name = annotations.get(MAKES_ROOM, "").partition("/")
+        namespace, _, name = annotations.get(_MAKES_ROOM, "").partition("/")
         if not name:
             raise InvalidInputError(
-                f"{manifest.file}: {manifest.title} has no annotation {MAKES_ROOM} with "
+                f"{manifest.file}: {manifest.title} has no annotation {_MAKES_ROOM} with "
                 "NAMESPACE/NAME of the pod whose deletion lets it fit"
             )
         self._say(f"\n$ kubectl delete pod {name} -n {namespace}")

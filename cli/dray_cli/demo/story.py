@@ -6,7 +6,7 @@ from typing import Any
 
 from dray_cli.text import wrapped
 
-ORDER = (
+_ORDER = (
     "admitted",
     "template",
     "claim",
@@ -18,7 +18,7 @@ ORDER = (
     "running",
 )
 """The steps of a pod with a GPU; ``waiting`` only where nothing fitted at first."""
-REQUIRED = tuple(step for step in ORDER if step != "waiting")
+REQUIRED = tuple(step for step in _ORDER if step != "waiting")
 
 _INDENT = 26
 """Column after a step's name."""
@@ -65,7 +65,7 @@ class Story:
 
     def in_order(self) -> list[TimelineStep]:
         """The observed steps, in the order of the main job."""
-        return [self.steps[name] for name in ORDER if name in self.steps]
+        return [self.steps[name] for name in _ORDER if name in self.steps]
 
     def lines(self, width: int = 80, shortened: Callable[[str], str] = str) -> list[str]:
         """The timeline as a person reads it: time since the request, step, what it was.

@@ -22,8 +22,8 @@ from dray_sandbox.paths import checkout
 from dray_sandbox.stack import Stack
 from dray_sandbox.stack_file import StackFile
 
-STACK_NAME = "demo"
-EXAMPLES = Path("examples") / "01-quick-start"
+_STACK_NAME = "demo"
+_EXAMPLES = Path("examples") / "01-quick-start"
 
 
 @click.command()
@@ -49,7 +49,7 @@ def demo(
     each, applies examples/01-quick-start, and prints for each pod how it got its GPU.
     """
     options = StackOptions(
-        name=STACK_NAME,
+        name=_STACK_NAME,
         control_plane=control_plane_for(kubelet, control_plane) or "sandbox",
         kubelet=kubelet,
         nodes=simulated_nodes(3),
@@ -104,7 +104,7 @@ async def _play(record: StackFile, say: Callable[[str], None]) -> DemoReport:
         record.nats_url, name="demo", user="admin", password=record.nats_passwords["admin"]
     )
     try:
-        return await Demo(kube, bus, checkout() / EXAMPLES, say).run()
+        return await Demo(kube, bus, checkout() / _EXAMPLES, say).run()
     finally:
         await bus.close()
         await kube.close()

@@ -26,9 +26,9 @@ async def look_at_bus(bus: Bus, pools: tuple[Object, ...]) -> list[Finding]:
     return [
         payload_finding(bus),
         await store_finding(bus, pools),
-        *[await stream_finding(bus, spec.name, spec.purpose) for spec in STREAMS],
+        *[await _stream_finding(bus, spec.name, spec.purpose) for spec in STREAMS],
         *[await log_finding(bus, pool) for pool in pools],
-        *await dead_letters(bus),
+        *await _dead_letters(bus),
     ]
 
 
@@ -67,7 +67,7 @@ async def leader_finding(bus: Bus, now_unix_s: float) -> Finding:
     return Finding(AREA, subject, "ok")
 
 
-async def stream_finding(bus: Bus, name: str, purpose: str) -> Finding:
+async def _stream_finding(bus: Bus, name: str, purpose: str) -> Finding:
     """Whether a stream is there, and how far it has come."""
     state = await bus.state(name)
     if state is None:
@@ -163,7 +163,7 @@ async def log_finding(bus: Bus, pool: Object) -> Finding:
     return replicas_finding(subject, state, text)
 
 
-async def dead_letters(bus: Bus) -> list[Finding]:
+async def _dead_letters(bus: Bus) -> list[Finding]:
     """The newest message that no service could process, and how many there were."""
     state = await bus.state(DEAD_STREAM)
     if state is None or state.first_sequence > state.last_sequence or not state.last_sequence:

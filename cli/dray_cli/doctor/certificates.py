@@ -9,7 +9,7 @@ from dray_cli.doctor.findings import Finding, checked
 from dray_cli.operator_secret import MUTATING_WEBHOOKS, installed_namespace, read_secret
 from dray_webhook.decisions.registration import NAME as WEBHOOK
 
-AREA = "Certificates"
+_AREA = "Certificates"
 _SOON = datetime.timedelta(days=7)
 """The chart's jobs and cert-manager renew long before."""
 _SECRETS = {"of the webhook": "dray-webhook-tls", "of NATS": "dray-nats-tls"}
@@ -19,9 +19,9 @@ async def look_at_certificates(kube: Kube) -> list[Finding]:
     """The authorities that the API server trusts the webhook by, and the Secrets of an
     installation; what is not there is left out."""
     now = datetime.datetime.now(datetime.UTC)
-    found = await checked(AREA, "authorities of the webhook", _authorities(kube, now))
+    found = await checked(_AREA, "authorities of the webhook", _authorities(kube, now))
     for subject, name in _SECRETS.items():
-        found += await checked(AREA, subject, _of_secret(kube, subject, name, now))
+        found += await checked(_AREA, subject, _of_secret(kube, subject, name, now))
     return found
 
 
@@ -42,11 +42,11 @@ def authorities_finding(registered: Object, now: datetime.datetime) -> Finding:
     ]
     if not all(bundles):
         text = f"MutatingWebhookConfiguration {WEBHOOK} lacks them: no pod with GPUs is admitted"
-        return Finding(AREA, subject, "broken", text)
+        return Finding(_AREA, subject, "broken", text)
     ends = [expires_at(valid) for bundle in bundles if (valid := still_valid(bundle, at=now))]
     if len(ends) < len(bundles):
         text = "expired or not readable: no pod with GPUs is admitted; is the renewal running?"
-        return Finding(AREA, subject, "broken", text)
+        return Finding(_AREA, subject, "broken", text)
     return expiry_finding(subject, min(ends), now)
 
 
@@ -60,8 +60,8 @@ async def _of_secret(kube: Kube, subject: str, name: str, now: datetime.datetime
 def expiry_finding(subject: str, end: datetime.datetime, now: datetime.datetime) -> Finding:
     """How long a certificate lasts."""
     if end <= now:
-        return Finding(AREA, subject, "broken", f"expired on {end:%Y-%m-%d}; renew it")
+        return Finding(_AREA, subject, "broken", f"expired on {end:%Y-%m-%d}; renew it")
     text = f"valid until {end:%Y-%m-%d}"
     if end - now < _SOON:
-        return Finding(AREA, subject, "lesser", f"{text} only: is the renewal running?")
-    return Finding(AREA, subject, "ok", text)
+        return Finding(_AREA, subject, "lesser", f"{text} only: is the renewal running?")
+    return Finding(_AREA, subject, "ok", text)

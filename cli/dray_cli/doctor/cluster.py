@@ -35,7 +35,7 @@ from dray_cli.gpu_inventory import gpus_of
 from dray_cli.text import counted
 from dray_webhook.decisions.registration import INVALID_TFLOPS, probe_pod
 
-AREA = "dray on it"
+_AREA = "dray on it"
 _READ = "objects can be read"
 _LOOKED_AT = (CLASSES, POOLS, POLICIES, NODES, SLICES, TEMPLATES, CLAIMS)
 _MOST_NAMED = 10
@@ -49,13 +49,13 @@ async def look_at_cluster(kube: Kube, namespace: str) -> list[Finding]:
     """Custom resources, device class, webhook, policies, slices and pools, in this order; then
     certificates and nodes."""
     found = await asyncio.gather(
-        checked(AREA, "custom resources", custom_resources(kube)),
-        checked(AREA, f"device class {DRIVER}", device_class_of(kube)),
-        checked(AREA, "webhook", webhook_answers(kube, namespace)),
-        checked(AREA, "admission policies", admission_policies(kube)),
-        checked(AREA, "resource slices", slices_of(kube)),
-        checked(AREA, "GPU pools", pools_of(kube)),
-        checked(AREA, _READ, unreadable_objects(kube)),
+        checked(_AREA, "custom resources", custom_resources(kube)),
+        checked(_AREA, f"device class {DRIVER}", device_class_of(kube)),
+        checked(_AREA, "webhook", webhook_answers(kube, namespace)),
+        checked(_AREA, "admission policies", admission_policies(kube)),
+        checked(_AREA, "resource slices", slices_of(kube)),
+        checked(_AREA, "GPU pools", _pools_of(kube)),
+        checked(_AREA, _READ, unreadable_objects(kube)),
         look_at_certificates(kube),
         checked(NODES_AREA, "all", gpu_nodes(kube)),
     )
@@ -77,8 +77,8 @@ async def unreadable_objects(kube: Kube) -> Finding:
             f"{counted(len(why), 'object')} can't be read: devices that they hold stay allocated, "
             "and nothing further is decided about them; correct or delete them"
         )
-        return Finding(AREA, _READ, "broken", text, tuple(why[:_MOST_NAMED]))
-    return Finding(AREA, _READ, "ok", counted(sum(map(len, lists.values())), "object"))
+        return Finding(_AREA, _READ, "broken", text, tuple(why[:_MOST_NAMED]))
+    return Finding(_AREA, _READ, "ok", counted(sum(map(len, lists.values())), "object"))
 
 
 def _unread(resource: Resource, obj: Object) -> str:
@@ -99,8 +99,8 @@ async def custom_resources(kube: Kube) -> Finding:
     missing = [name for name in wanted if name not in served]
     if missing:
         text = f"{', '.join(missing)} missing: apply the files of deploy/helm/dray/crds"
-        return Finding(AREA, "custom resources", "broken", text)
-    return Finding(AREA, "custom resources", "ok", ", ".join(wanted))
+        return Finding(_AREA, "custom resources", "broken", text)
+    return Finding(_AREA, "custom resources", "ok", ", ".join(wanted))
 
 
 async def device_class_of(kube: Kube) -> Finding:
@@ -109,8 +109,8 @@ async def device_class_of(kube: Kube) -> Finding:
         await kube.get(CLASSES, DRIVER)
     except NotFoundError:
         text = "missing: apply deploy/helm/dray/files/deviceclass.yaml"
-        return Finding(AREA, f"device class {DRIVER}", "broken", text)
-    return Finding(AREA, f"device class {DRIVER}", "ok")
+        return Finding(_AREA, f"device class {DRIVER}", "broken", text)
+    return Finding(_AREA, f"device class {DRIVER}", "ok")
 
 
 async def webhook_answers(kube: Kube, namespace: str) -> Finding:
@@ -120,19 +120,19 @@ async def webhook_answers(kube: Kube, namespace: str) -> Finding:
         await kube.create(PODS, probe_pod(namespace), namespace, dry_run=True)
     except (RefusedError, KubeUnavailableError) as error:
         if TFLOPS_REQUEST in str(error):
-            return Finding(AREA, subject, "ok", "is called, and denies an invalid annotation")
+            return Finding(_AREA, subject, "ok", "is called, and denies an invalid annotation")
         if _CALLING not in str(error) and _DENIED not in str(error):
             raise  # The API server itself refused it (no rights), or did not answer.
         if _CALLING in str(error):
             text = f"does not answer, so pods with GPUs can't be created: {error}; does it run?"
-            return Finding(AREA, subject, "broken", text)
+            return Finding(_AREA, subject, "broken", text)
         text = f"is registered but did not answer as it should: {error}"
-        return Finding(AREA, subject, "broken", text)
+        return Finding(_AREA, subject, "broken", text)
     text = (
         f"a pod with {TFLOPS_REQUEST}: {INVALID_TFLOPS!r} was let through: pods get no GPU; "
         "see whether the webhook's configuration names its address, and whether it runs"
     )
-    return Finding(AREA, subject, "broken", text)
+    return Finding(_AREA, subject, "broken", text)
 
 
 async def admission_policies(kube: Kube) -> Finding:
@@ -145,14 +145,14 @@ async def admission_policies(kube: Kube) -> Finding:
     missing = [name for name in POLICY_NAMES if name not in closed]
     unbound = [name for name in POLICY_NAMES if name in closed and name not in denying]
     if not missing and not unbound:
-        return Finding(AREA, subject, "ok", ", ".join(POLICY_NAMES))
+        return Finding(_AREA, subject, "ok", ", ".join(POLICY_NAMES))
     faults = [f"{', '.join(missing)} missing or without failurePolicy: Fail"] if missing else []
     faults += [f"{', '.join(unbound)} without a binding that denies"] if unbound else []
     text = (
         f"{'; '.join(faults)}: a pod's or claim's pool and dray's annotations can be changed after "
         "admission; apply deploy/helm/dray/files/policies.yaml"
     )
-    return Finding(AREA, subject, "broken", text)
+    return Finding(_AREA, subject, "broken", text)
 
 
 def _fails_closed(policy: Object) -> bool:
@@ -176,22 +176,22 @@ def slices_finding(slices: tuple[Object, ...]) -> Finding:
     subject = "resource slices"
     if not slices:
         text = "none of this driver: see whether a node-agent runs on each node with GPUs"
-        return Finding(AREA, subject, "broken", text)
+        return Finding(_AREA, subject, "broken", text)
     pools = sorted({slice_["spec"]["pool"]["name"] for slice_ in slices})
     partial = [pool for pool in pools if not _whole(pool, slices)]
     if partial:
         text = f"incomplete on {', '.join(partial)}: its node-agent is about to write, or is stuck"
-        return Finding(AREA, subject, "lesser", text)
+        return Finding(_AREA, subject, "lesser", text)
     used = [gpu.name for gpu in gpus_of(slices, ()) if gpu.used_by]
     if used:
         text = (
             f"{counted(len(used), 'GPU')} with processes that no claim explains: dray counts "
             "their memory and compute as free; end them, or take the node out of its pool"
         )
-        return Finding(AREA, subject, "lesser", text, tuple(used[:_MOST_NAMED]))
+        return Finding(_AREA, subject, "lesser", text, tuple(used[:_MOST_NAMED]))
     devices = sum(len(slice_["spec"].get("devices") or ()) for slice_ in slices)
     text = f"{counted(devices, 'device')} on {counted(len(pools), 'node')}"
-    return Finding(AREA, subject, "ok", text)
+    return Finding(_AREA, subject, "ok", text)
 
 
 def _whole(pool: str, slices: tuple[Object, ...]) -> bool:
@@ -202,7 +202,7 @@ def _whole(pool: str, slices: tuple[Object, ...]) -> bool:
     return counted == wanted
 
 
-async def pools_of(kube: Kube) -> list[Finding]:
+async def _pools_of(kube: Kube) -> list[Finding]:
     """Each GPUPool, by its condition Ready."""
     try:
         pools = (await kube.list(POOLS)).objects
@@ -210,7 +210,7 @@ async def pools_of(kube: Kube) -> list[Finding]:
         return []
     if not pools:
         text = "none: no pod gets a GPU before there is one (docs/user-guide/pools.md)"
-        return [Finding(AREA, "GPU pools", "broken", text)]
+        return [Finding(_AREA, "GPU pools", "broken", text)]
     now_unix_s = time.time()
     return [pool_finding(pool, now_unix_s) for pool in pools]
 
@@ -221,18 +221,20 @@ def pool_finding(pool: Object, now_unix_s: float = 0.0) -> Finding:
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     ready = conditions.get("Ready", {"status": "Unknown", "message": "no condition Ready yet"})
     if ready.get("reason") == "OwnerChanging":
-        return Finding(AREA, subject, "lesser", f"its owner is being changed: {ready['message']}")
+        return Finding(_AREA, subject, "lesser", f"its owner is being changed: {ready['message']}")
     if ready.get("reason") == "NodesInOtherPools":
-        return Finding(AREA, subject, "broken", f"{ready['message']} (docs/user-guide/pools.md)")
+        return Finding(_AREA, subject, "broken", f"{ready['message']} (docs/user-guide/pools.md)")
     if ready.get("reason") == "NoNodes":
         text = f"{ready['message']}: its pods wait until there is one (docs/user-guide/pools.md)"
-        return Finding(AREA, subject, "lesser", text)
+        return Finding(_AREA, subject, "lesser", text)
     served = conditions.get("Served", {})
     if served.get("status") == "False":
         age = since(served.get("lastTransitionTime", ""), now_unix_s)
-        return Finding(AREA, subject, "broken", f"served by no allocator{age}: {served['message']}")
+        return Finding(
+            _AREA, subject, "broken", f"served by no allocator{age}: {served['message']}"
+        )
     if ready["status"] != "True":
-        return Finding(AREA, subject, "broken", f"not ready: {ready.get('message', '')}")
+        return Finding(_AREA, subject, "broken", f"not ready: {ready.get('message', '')}")
     gpus, nodes = counted(status.get("gpus", 0), "GPU"), counted(status.get("nodes", 0), "node")
     waiting = counted(status.get("waitingPods", 0), "pod waits", "pods wait")
     unhealthy = status.get("unhealthy", 0)
@@ -247,4 +249,4 @@ def pool_finding(pool: Object, now_unix_s: float = 0.0) -> Finding:
     silent = conditions.get("NodeAgentsSilent", {})
     if is_silent := silent.get("status") == "True":
         text += f"; {silent['message']}"
-    return Finding(AREA, subject, "lesser" if unhealthy or is_silent else "ok", text)
+    return Finding(_AREA, subject, "lesser" if unhealthy or is_silent else "ok", text)

@@ -11,7 +11,7 @@ from dray_cli.text import styled
 Grade = Literal["ok", "lesser", "unseen", "broken"]
 """``lesser``: works, with less than dray can do. ``unseen``: could not be checked."""
 
-GRADES: tuple[Grade, ...] = get_args(Grade)
+_GRADES: tuple[Grade, ...] = get_args(Grade)
 _MARKS: dict[Grade, str] = {"ok": "ok", "lesser": "--", "unseen": "??", "broken": "NO"}
 _COLOURS: dict[Grade, str] = {
     "ok": "green",
@@ -76,7 +76,7 @@ def lines(findings: Sequence[Finding]) -> list[str]:
         for area in areas
         for line in (area, *(f.line() for f in findings if f.area == area), "")
     ]
-    counts = {grade: sum(finding.grade == grade for finding in findings) for grade in GRADES}
+    counts = {grade: sum(finding.grade == grade for finding in findings) for grade in _GRADES}
     words = {"ok": "well", "lesser": "with less", "unseen": "not seen", "broken": "broken"}
     summary = ", ".join(f"{count} {words[grade]}" for grade, count in counts.items() if count)
     return [*text, summary]

@@ -39,7 +39,7 @@ async def gpu_nodes(kube: Kube) -> list[Finding]:
         ready_finding(nodes, time.time()),
         kubelets_finding(nodes),
         runtimes_finding(nodes),
-        drivers_finding(drivers),
+        _drivers_finding(drivers),
         owners_finding(nodes, {one["spec"].get("nodeName", "") for one in nvidias}),
         *plugin_finding(nodes, (await kube.list(CLASSES)).objects),
     ]
@@ -90,7 +90,7 @@ def runtimes_finding(nodes: Iterable[Object]) -> Finding:
     return Finding(AREA, subject, "unseen" if unknown else "ok", summary)
 
 
-def drivers_finding(drivers: Mapping[str, str]) -> Finding:
+def _drivers_finding(drivers: Mapping[str, str]) -> Finding:
     """The versions of NVIDIA's driver, by node."""
     versions: dict[str, list[str]] = {}
     for node, version in sorted(drivers.items()):

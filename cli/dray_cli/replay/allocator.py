@@ -87,7 +87,7 @@ class _Replay:
         """The scores of the pod of this namespace and name, if the record decides it."""
         if not isinstance(record, Decided) or not self._is_open():
             return
-        self._state.options = options_of(line, record)
+        self._state.options = _options_of(line, record)
         when = f"when it was decided (record {line.sequence} of pool {line.domain})"
         for decision in record.pods:
             if (decision.namespace, decision.name) == of:
@@ -135,21 +135,21 @@ class _Replay:
         if self._elsewhere.may_count(self._state, line.domain):
             outcome.entangled += 1
             return True
-        self._state.options = options_of(line, record)
+        self._state.options = _options_of(line, record)
         made = recompute(self._state, record) if self._is_open() else None
         if made is not None and canonical(made) == canonical(record):
-            outcome.compared[kind_of(record)] += 1
+            outcome.compared[_kind_of(record)] += 1
             return True
         outcome.divergence = Divergence(line, record, made, facts.lines)
         return False
 
 
-def kind_of(record: AnyRecord) -> str:
+def _kind_of(record: AnyRecord) -> str:
     """``decided``, ``waiting``, …"""
     return str(type(record).__struct_config__.tag)
 
 
-def options_of(line: RecordLine, record: AnyRecord) -> AllocatorOptions:
+def _options_of(line: RecordLine, record: AnyRecord) -> AllocatorOptions:
     """The settings under which a record was written: what it says, else the defaults.
 
     Raises:
@@ -168,5 +168,5 @@ def _first_options(log: LogTimeline) -> AllocatorOptions:
     """The options in an allocator's first record: a state's drivers do not change."""
     for line, record in records(log):
         if not isinstance(record, Opened):
-            return options_of(line, record)
+            return _options_of(line, record)
     return AllocatorOptions()

@@ -72,7 +72,7 @@ class JournalKind:
         return self.message.NAME
 
 
-KINDS = (
+_KINDS = (
     JournalKind(ControllerNoted, ControllerJournalReplayer, frozenset(CONTROLLER_QUESTIONS), True),
     JournalKind(AgentNoted, _Agent, frozenset(AGENT_RULES), False),
 )
@@ -84,7 +84,7 @@ def replay_journals(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
     Raises:
         BadRecordingError: a line is not from a journal.
     """
-    for kind in KINDS:
+    for kind in _KINDS:
         tally = outcome.services[kind.service]
         for life in _lives(lines, kind):
             _JournalReplay(kind, outcome, tally).run(life)

@@ -43,7 +43,7 @@ def replay_verb(file: Path, scores: str | None, namespace: str, output: str) -> 
             "record while pods come and go"
         )
     if output == "json":
-        print_json(as_data(outcome))
+        print_json(_as_data(outcome))
     else:
         show(outcome)
     if outcome.divergence is not None:
@@ -60,7 +60,7 @@ def _show_scores(file: Path, namespace: str, name: str, output: str) -> None:
         found.echo()
 
 
-def as_data(outcome: ReplayOutcome) -> dict[str, Any]:
+def _as_data(outcome: ReplayOutcome) -> dict[str, Any]:
     """The outcome for programs."""
     divergence = outcome.divergence
     return {
@@ -76,7 +76,7 @@ def as_data(outcome: ReplayOutcome) -> dict[str, Any]:
 def show(outcome: ReplayOutcome) -> None:
     """The outcome for people: a line per service, then the first difference of each."""
     for name, tally in outcome.services.items():
-        click.echo(f"{name + ':':18}{in_words(tally)}")
+        click.echo(f"{name + ':':18}{_in_words(tally)}")
     for kind, count in sorted(outcome.unknown.items()):
         click.echo(f"Not replayed, because this version does not know it: {count} × {kind}.")
     for tally in outcome.services.values():
@@ -84,7 +84,7 @@ def show(outcome: ReplayOutcome) -> None:
             click.echo("\n" + "\n".join(tally.divergence.lines()))
 
 
-def in_words(tally: ReplayTally) -> str:
+def _in_words(tally: ReplayTally) -> str:
     """The result of one service."""
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.compared.items()))
     verdict = "equal" if tally.divergence is None else "DIFFERENT after these equal ones"

@@ -21,7 +21,7 @@ from dray_cli.simulate.cluster import SimulatedCluster, TieBreak, Whole
 from dray_cli.simulate.trace import CARD, MOST_CARDS, ClusterTrace, TracePod
 
 Amounts = NDArray[np.float64]
-COVERAGE: Final = 0.95
+_COVERAGE: Final = 0.95
 """Typical are the most frequent pods that together are this share of all."""
 _NEVER: Final = -1
 
@@ -33,7 +33,7 @@ class Typical:
         asked = Counter((p.cpu_milli, p.milli, p.cards, cluster.mask(p)) for p in pods)
         kept: list[tuple[tuple[int, int, int, int], int]] = []
         for one in sorted(asked.items(), key=lambda item: (-item[1], item[0])):
-            if sum(count for _, count in kept) >= COVERAGE * len(pods):
+            if sum(count for _, count in kept) >= _COVERAGE * len(pods):
                 break
             kept.append(one)
         columns = np.array([shape for shape, _ in kept], np.int64).T

@@ -15,8 +15,8 @@ from dray_cli.simulate.cluster import SimulatedCluster, TieBreak, Whole
 from dray_cli.simulate.trace import CARD, ClusterTrace, TracePod
 
 Rows = NDArray[np.intp]
-MOST_CPU_MILLI: Final = 128_000
-MOST_GPU_MILLI: Final = 8_000
+_MOST_CPU_MILLI: Final = 128_000
+_MOST_GPU_MILLI: Final = 8_000
 _UNUSED, _USED, _IN_USED_NODE = 33, 100, 50
 """gpu-packing: most for a node without pods, for cards in use, for idle cards of a used node."""
 
@@ -30,7 +30,7 @@ class ByRule:
         self._random = Random(f"{rule} {seed}")
         self._is_random = rule == "random"
         self._kinds: dict[int, int] = {}
-        self._held = np.zeros((len(trace.nodes), 1 + 1 + MOST_GPU_MILLI // CARD), np.int64)
+        self._held = np.zeros((len(trace.nodes), 1 + 1 + _MOST_GPU_MILLI // CARD), np.int64)
         """Pods per node and kind of request."""
         self._score = self._any if self._is_random else RULES[rule](self)
 
@@ -63,14 +63,14 @@ class ByRule:
 
     def best_fit(self, pod: TracePod, rows: Rows) -> Whole:
         """The least left of cpu and cards, half and half."""
-        cpu = (self._cluster.cpu[rows] - pod.cpu_milli) / MOST_CPU_MILLI
-        gpu = (self._free(rows) - pod.gpu_milli) / MOST_GPU_MILLI
+        cpu = (self._cluster.cpu[rows] - pod.cpu_milli) / _MOST_CPU_MILLI
+        gpu = (self._free(rows) - pod.gpu_milli) / _MOST_GPU_MILLI
         return _whole(1 - (0.5 * cpu + 0.5 * gpu))
 
     def dot_product(self, pod: TracePod, rows: Rows) -> Whole:
         """The least product of what is free and what is asked."""
-        cpu = self._cluster.cpu[rows] / MOST_CPU_MILLI * (pod.cpu_milli / MOST_CPU_MILLI)
-        gpu = self._free(rows) / MOST_GPU_MILLI * (pod.gpu_milli / MOST_GPU_MILLI)
+        cpu = self._cluster.cpu[rows] / _MOST_CPU_MILLI * (pod.cpu_milli / _MOST_CPU_MILLI)
+        gpu = self._free(rows) / _MOST_GPU_MILLI * (pod.gpu_milli / _MOST_GPU_MILLI)
         return _whole(1 - (cpu + gpu) / 2)
 
     def packing(self, pod: TracePod, rows: Rows) -> Whole:
@@ -95,7 +95,7 @@ class ByRule:
         held = self._held[rows] > 0
         same, kinds = held[:, self._kind(pod)], held.sum(axis=1)
         base = np.where(same, np.where(kinds == 1, 75, 50), np.where(kinds == 0, 25, 0))
-        used = 25 * (MOST_GPU_MILLI - self._free(rows)) // MOST_GPU_MILLI
+        used = 25 * (_MOST_GPU_MILLI - self._free(rows)) // _MOST_GPU_MILLI
         scores: Whole = used + base
         return scores
 

@@ -15,8 +15,8 @@ from dray_cli.simulate.trace import ClusterTrace, TracePod
 
 ARRIVED: Final = (90, 100, 130)
 """Per cent of the cards that were asked for, at which is measured how many are allocated."""
-RATIO: Final = 1.3
-STEPS: Final = 20
+_RATIO: Final = 1.3
+_STEPS: Final = 20
 
 
 class PlacementPolicy(Protocol):
@@ -45,7 +45,7 @@ def workload(trace: ClusterTrace, seed: int) -> list[TracePod]:
     while True:
         copy = random.choice(trace.pods)
         asked += copy.gpu_milli
-        if asked > RATIO * trace.gpu_milli:
+        if asked > _RATIO * trace.gpu_milli:
             return pods
         pods.append(copy)
 
@@ -70,7 +70,7 @@ def run(
         for at, per_cent in enumerate(ARRIVED):
             if 100 * arrived <= per_cent * gpu_milli:
                 found[at] = 100 * allocated / gpu_milli
-        if STEPS * arrived >= (reported + 1) * RATIO * gpu_milli:
+        if _STEPS * arrived >= (reported + 1) * _RATIO * gpu_milli:
             reported += 1
             tell(arrived / gpu_milli)
     return PlacementOutcome(tuple(found), count, dropped)

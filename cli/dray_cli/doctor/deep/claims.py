@@ -10,7 +10,7 @@ from dray_claim_controller.cache.abandoned_attempts import with_void
 from dray_cli.doctor.deep.differences import Difference, Side, devices_named, devices_text
 from dray_cli.doctor.deep.snapshot import ClaimStatus, ClusterSnapshot
 
-LATE_S = 15.0
+_LATE_S = 15.0
 """How much later than the allocator's own time-out a decision may be voided."""
 _STATUS_COUNTS = (
     "Kubernetes: a claim's status is what counts, and the allocator counts it, too, as soon as a "
@@ -87,7 +87,7 @@ def _unallocated(
             "see the claim-controller's log for the reason",
         )
     age_s = snapshot.state.facts.now_unix_s - reservation.decided_unix_s
-    if age_s < snapshot.state.options.uncommitted_after_s + LATE_S:
+    if age_s < snapshot.state.options.uncommitted_after_s + _LATE_S:
         return None  # on its way, as it should be
     return _Verdict(
         "decision-not-carried-out",
@@ -122,13 +122,13 @@ def _difference(
         verdict.kind,
         f"claim {reservation.namespace}/{reservation.name}",
         devices_named(decided, held.devices if held else ()),
-        (kubernetes_says(written), Side(f"log of {domain}", says, since)),
+        (_kubernetes_says(written), Side(f"log of {domain}", says, since)),
         verdict.right,
         verdict.do,
     )
 
 
-def kubernetes_says(written: ClaimStatus | None) -> Side:
+def _kubernetes_says(written: ClaimStatus | None) -> Side:
     """The claim's status, in a few words."""
     if written is None:
         return Side("Kubernetes", "there is no such claim")
@@ -150,7 +150,7 @@ def refused(snapshot: ClusterSnapshot) -> Iterator[Difference]:
             "claim-is-refused",
             f"claim {written.claim.namespace}/{written.claim.name}",
             devices_named(kept),
-            (kubernetes_says(written), Side("claim-controller", says)),
+            (_kubernetes_says(written), Side("claim-controller", says)),
             "Kubernetes; devices are kept as long as a write that was sent before may still "
             "allocate them",
             "let Kubernetes accept changes of the claim (a policy, a webhook, annotations at their "
@@ -178,7 +178,7 @@ def _unknown_to(snapshot: ClusterSnapshot, domain: str) -> Iterator[Difference]:
             "nobody-decided-it",
             f"claim {claim.namespace}/{claim.name}",
             devices_named(claim.allocation.devices),
-            (kubernetes_says(written), Side(f"log of {domain}", "no decision", log.opened_unix_s)),
+            (_kubernetes_says(written), Side(f"log of {domain}", "no decision", log.opened_unix_s)),
             _STATUS_COUNTS,
             _REMAKE,
         )

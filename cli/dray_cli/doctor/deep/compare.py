@@ -37,14 +37,14 @@ _RESTART = (
 def differences(snapshot: ClusterSnapshot, *, floor: int) -> list[Difference]:
     """All differences of a snapshot. ``floor``: sequence of a fact that every replica must have
     applied so far."""
-    stale = dict(facts_and_claims(snapshot))
+    stale = dict(_facts_and_claims(snapshot))
     return [
         *_double_allocations(snapshot),
         *refused(snapshot),
         *log_and_status(snapshot, stale),
         *stale.values(),
-        *facts_and_slices(snapshot),
-        *logs_and_replicas(snapshot, floor),
+        *_facts_and_slices(snapshot),
+        *_logs_and_replicas(snapshot, floor),
     ]
 
 
@@ -74,7 +74,7 @@ def _user(snapshot: ClusterSnapshot, uid: str) -> Side:
     return Side(who, says, written.since_unix_s if written is not None else None)
 
 
-def facts_and_claims(snapshot: ClusterSnapshot) -> Iterator[tuple[str, Difference]]:
+def _facts_and_claims(snapshot: ClusterSnapshot) -> Iterator[tuple[str, Difference]]:
     """Claims that the bus shows otherwise than Kubernetes has them, by uid."""
     facts = snapshot.state.facts.claims
     ours = [uid for uid, written in snapshot.claims.items() if _is_compared(written.claim)]
@@ -157,7 +157,7 @@ def _since(written: ClaimStatus | None) -> float | None:
     return written.since_unix_s if written is not None else None
 
 
-def facts_and_slices(snapshot: ClusterSnapshot) -> Iterator[Difference]:
+def _facts_and_slices(snapshot: ClusterSnapshot) -> Iterator[Difference]:
     """Slices that the bus shows otherwise than Kubernetes has them."""
     for name in sorted({*snapshot.slices, *snapshot.fact_slices}):
         object_, fact = snapshot.slices.get(name), snapshot.fact_slices.get(name)
@@ -189,7 +189,7 @@ def _slice_text(part: ResourceSlice | None) -> str:
     return f"generation {part.generation} of pool {part.pool}, {len(part.devices)} devices"
 
 
-def logs_and_replicas(snapshot: ClusterSnapshot, floor: int) -> Iterator[Difference]:
+def _logs_and_replicas(snapshot: ClusterSnapshot, floor: int) -> Iterator[Difference]:
     """Replicas whose state is not what facts and log come to."""
     for domain in snapshot.state.domains.values():
         replica = snapshot.replicas.get(domain.name)

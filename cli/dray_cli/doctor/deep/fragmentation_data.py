@@ -10,7 +10,7 @@ from dray_cli.doctor.deep.snapshot import ClusterSnapshot
 from dray_cli.doctor.findings import Finding
 from dray_cli.text import counted
 
-AREA = "What was learned of pods"
+_AREA = "What was learned of pods"
 _SHOWN = 8
 _CARD = 1000
 
@@ -25,7 +25,7 @@ def learned_findings(learned: dict[str, Learned]) -> list[Finding]:
     """One line per pool, and beneath it the classes of cards and the most frequent pods."""
     return [
         Finding(
-            AREA,
+            _AREA,
             f"pool {name}",
             "ok",
             f"version {one.version}, {counted(len(one.pods), 'typical pod')} on "

@@ -16,7 +16,7 @@ from dray_cli.doctor.deep.snapshot import ClusterSnapshot, collect
 from dray_cli.doctor.findings import Finding
 from dray_cli.text import counted
 
-SETTLES_S = 5.0
+_SETTLES_S = 5.0
 """Shorter differences are writes in progress: of a fact, a record or a status."""
 
 _UNSEEN = (
@@ -62,7 +62,7 @@ async def run_deep(
         return DeepResult([Finding(AREA, "comparison", "unseen", str(error))])
     differing = [one.finding() for one in found] or [_all_equal(snapshot)]
     learned = learned_of(snapshot)
-    findings = [*unanswered(snapshot), *differing, *learned_findings(learned)]
+    findings = [*_unanswered(snapshot), *differing, *learned_findings(learned)]
     return DeepResult(findings, found, learned)
 
 
@@ -74,13 +74,13 @@ async def _lasting(
     before = differences(first, floor=floor)
     if not before:
         return first, []
-    await pause(SETTLES_S)
+    await pause(_SETTLES_S)
     second = await collect(bus, kube)
     lasting = set(before)
     return second, [one for one in differences(second, floor=floor) if one in lasting]
 
 
-def unanswered(snapshot: ClusterSnapshot) -> list[Finding]:
+def _unanswered(snapshot: ClusterSnapshot) -> list[Finding]:
     """Pools whose replica did not answer."""
     return [
         Finding(
