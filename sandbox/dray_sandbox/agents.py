@@ -25,7 +25,7 @@ from dray_node_agent.settings import NodeAgentSettings, NodeGroup
 _PARTS = 8
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line. Exits with 2 if it is wrong."""
     parser = argparse.ArgumentParser("python -m dray_sandbox.agents", description=__doc__)
     parser.add_argument(
@@ -38,7 +38,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def node_group(text: str, common: NodeGroup) -> NodeGroup:
+def _node_group(text: str, common: NodeGroup) -> NodeGroup:
     """The settings of one ``--node``; the others come from ``common``. Raises InvalidInputError."""
     parts = text.split(":")
     if len(parts) != _PARTS:
@@ -82,10 +82,10 @@ def _problem(own: HealthPages) -> str | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 after a signal, 1 on failure, 2 if the command line or a setting is wrong."""
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+    options = _parse(sys.argv[1:] if arguments is None else arguments)
     settings = load(NodeAgentSettings)
     try:
-        nodes = [node_group(text, settings.node) for text in options.node]
+        nodes = [_node_group(text, settings.node) for text in options.node]
         asyncio.run(run(settings, nodes))
     except DrayError as error:
         print(f"agents: {error}", file=sys.stderr)

@@ -19,7 +19,7 @@ Object = dict[str, Any]
 SERVICES = (CLAIM_CONTROLLER, NODE_AGENT)
 """Users of dray's services that call Kubernetes; a role has its user's name. The webhook only reads
 the bus: it has a user and no role."""
-SERVICE_ACCOUNT = f"system:serviceaccount:{DRAY_NAMESPACE}:{CLAIM_CONTROLLER}"
+_SERVICE_ACCOUNT = f"system:serviceaccount:{DRAY_NAMESPACE}:{CLAIM_CONTROLLER}"
 """The writer of dray's annotations, as the chart's policies name it."""
 _CORE, _RESOURCE, _RBAC = "", CLAIMS.group, "rbac.authorization.k8s.io"
 _READ = ("get", "list", "watch")
@@ -58,7 +58,7 @@ def classes() -> list[Object]:
     return [obj for name in names for obj in documents(files / name)]
 
 
-def roles_file() -> Path:
+def _roles_file() -> Path:
     """The chart's roles of each service."""
     return chart_directory() / "files" / "roles.yaml"
 
@@ -70,7 +70,7 @@ def policies_file() -> Path:
 
 def service_roles() -> list[Object]:
     """The ClusterRoles and Roles of dray's services."""
-    return documents(roles_file())
+    return documents(_roles_file())
 
 
 def cluster_roles() -> list[Object]:
@@ -87,7 +87,7 @@ def cluster_roles() -> list[Object]:
 
 def admission_policies(user: str = CLAIM_CONTROLLER) -> list[Object]:
     """Policies and bindings; ``user`` replaces the claim-controller's service account."""
-    text = policies_file().read_text(encoding="utf-8").replace(SERVICE_ACCOUNT, user)
+    text = policies_file().read_text(encoding="utf-8").replace(_SERVICE_ACCOUNT, user)
     return list(yaml.safe_load_all(text))
 
 

@@ -22,9 +22,9 @@ from dray_sandbox.paths import checkout
 from dray_sandbox.processes import ProcessSpec, Runner
 from dray_sandbox.secret_files import write_secret
 
-ADMIN, SYSTEM = "admin", "system"
-ISSUER_VARIABLE = "DRAY_NATS_ISSUER"
-USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN, SYSTEM)
+ADMIN, _SYSTEM = "admin", "system"
+_ISSUER_VARIABLE = "DRAY_NATS_ISSUER"
+USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN, _SYSTEM)
 CONFIGURATION = "dray.conf"
 
 
@@ -60,8 +60,8 @@ class Secrets:
 
     def environment(self) -> dict[str, str]:
         """Variables of deploy/nats/dray.conf."""
-        named = {password_variable(user): text for user, text in self.passwords.items()}
-        return {**named, ISSUER_VARIABLE: AccountKey(self.issuer_seed).public}
+        named = {_password_variable(user): text for user, text in self.passwords.items()}
+        return {**named, _ISSUER_VARIABLE: AccountKey(self.issuer_seed).public}
 
 
 def _copy_accounts(directory: Path) -> None:
@@ -70,7 +70,7 @@ def _copy_accounts(directory: Path) -> None:
     shutil.copyfile(accounts_file(), directory / CONFIGURATION)
 
 
-def password_variable(user: str) -> str:
+def _password_variable(user: str) -> str:
     """The environment variable of a user's password."""
     return f"DRAY_NATS_{user.upper().replace('-', '_')}_PASSWORD"
 

@@ -10,7 +10,7 @@ from dray.api.errors import InvalidInputError, PermanentError
 
 FOLDER_VARIABLE = "DRAY_STACKS"
 """The folder of all local stacks, if not the checkout's cache. Sessions of tests have their own."""
-SOURCE_VARIABLE = "DRAY_SOURCE"
+_SOURCE_VARIABLE = "DRAY_SOURCE"
 """Names the source tree for a package that is installed elsewhere, as in an image."""
 _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _FIRST_PORT, _LAST_PORT = 20_000, 32_000
@@ -27,7 +27,7 @@ def checkout() -> Path:
         FileNotFoundError: the package is not in a checkout, so the custom resources and the
             control plane's Go module are missing.
     """
-    named = os.environ.get(SOURCE_VARIABLE)
+    named = os.environ.get(_SOURCE_VARIABLE)
     root = Path(named) if named else Path(__file__).resolve().parents[2]
     if not (root / "pyproject.toml").is_file():
         raise FileNotFoundError(

@@ -8,9 +8,9 @@ from dray.api.errors import DrayError
 from dray.runtime.backoff import Backoff
 from dray_sandbox.processes import Runner
 
-FIRST_S, MOST_S = 0.5, 30.0
+FIRST_S, _MOST_S = 0.5, 30.0
 """The shortest and the longest wait before a restart."""
-STABLE_S = 60.0
+_STABLE_S = 60.0
 """A program that was ready for so long has the shortest wait again."""
 _POLL_S = 0.2
 
@@ -43,8 +43,8 @@ class RestartLoop:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _restart(self, name: str, how: str) -> None:
-        backoff = self._backoffs.setdefault(name, Backoff(FIRST_S, MOST_S))
-        if time.monotonic() - self._ready_s.get(name, 0.0) > STABLE_S:
+        backoff = self._backoffs.setdefault(name, Backoff(FIRST_S, _MOST_S))
+        if time.monotonic() - self._ready_s.get(name, 0.0) > _STABLE_S:
             backoff.reset()
         wait_s = backoff.next_s()
         log = self._runner.log(name)

@@ -14,7 +14,7 @@ from dray_sandbox.access import (
 from dray_sandbox.probes import answers
 from dray_sandbox.processes import ProcessSpec, Runner
 
-API_SERVER = "apiserver"
+_API_SERVER = "apiserver"
 
 
 async def start_sandbox(
@@ -57,7 +57,7 @@ def _api_server(
     )
     url = f"https://127.0.0.1:{port}/readyz"
     return ProcessSpec(
-        name=API_SERVER,
+        name=_API_SERVER,
         argv=(sys.executable, "-m", "dray_sandbox.apiserver", *flags),
         ready=answers(url, authority=server.authority, token=credentials.tokens[ADMIN]),
         health_url=url,

@@ -15,7 +15,7 @@ from .server import ApiServerSettings, create_app, server_context
 from .watch import WatchSettings
 
 
-def arguments() -> argparse.ArgumentParser:
+def _arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m dray_sandbox.apiserver", description=__doc__)
     parser.add_argument("--port", type=int, required=True, help="port; 0: any")
@@ -75,7 +75,7 @@ async def run(options: argparse.Namespace) -> None:
 def main() -> int:
     """Exit code 0 when stopped, 1 when the server can't start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    options = arguments().parse_args()
+    options = _arguments().parse_args()
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(options))

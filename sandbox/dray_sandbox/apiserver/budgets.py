@@ -12,7 +12,7 @@ from .selectors import label_selector, matches_labels
 from .status import Object
 from .store import Conflict, Store, copy
 
-STORE_KEY = "policy/poddisruptionbudgets"
+_STORE_KEY = "policy/poddisruptionbudgets"
 _RETRY_AFTER_S = 10
 _WITHOUT_A_BUDGET = (*TERMINAL_PHASES, "Pending")
 _MORE_THAN_ONE = (
@@ -40,7 +40,7 @@ def spend(store: Store, pod: Object, *, dry_run: bool) -> None:
     phase = (pod.get("status") or {}).get("phase")
     if "deletionTimestamp" in pod["metadata"] or phase in _WITHOUT_A_BUDGET:
         return
-    budgets = [b for b in store.items(STORE_KEY, pod["metadata"]["namespace"]) if _covers(b, pod)]
+    budgets = [b for b in store.items(_STORE_KEY, pod["metadata"]["namespace"]) if _covers(b, pod)]
     if not budgets:
         return
     if len(budgets) > 1:
@@ -97,6 +97,6 @@ def _take(store: Store, budget: Object, pod: str) -> None:
     now.setdefault("disruptedPods", {})[pod] = metadata.now()
     meta = budget["metadata"]
     try:
-        store.write((STORE_KEY, meta["namespace"], meta["name"]), new, budget)
+        store.write((_STORE_KEY, meta["namespace"], meta["name"]), new, budget)
     except Conflict as error:
         raise AssertionError("nothing else writes between two awaits") from error

@@ -10,10 +10,10 @@ from .fieldlists import list_errors, named, set_errors
 from .names import dns_subdomain
 from .status import FieldError, Object, forbidden_field, invalid, not_supported, required
 
-MAX_REQUESTS = 32
-MAX_FIRST_AVAILABLE = 8
-MAX_SELECTORS = 32
-MAX_CONSTRAINTS = 32
+_MAX_REQUESTS = 32
+_MAX_FIRST_AVAILABLE = 8
+_MAX_SELECTORS = 32
+_MAX_CONSTRAINTS = 32
 MAX_CONFIGS = 32
 _ONE_OF = "exactly one of `exactly` or `firstAvailable` is required"
 _REQUEST_REF = (
@@ -42,11 +42,11 @@ def spec_errors(spec: Mapping[str, Any], field: str) -> list[FieldError]:
     field = f"{field}.devices"
     names = request_names(spec)
     found = set_errors(
-        devices.get("requests") or [], MAX_REQUESTS, f"{field}.requests", _request, named
+        devices.get("requests") or [], _MAX_REQUESTS, f"{field}.requests", _request, named
     )
     found += list_errors(
         devices.get("constraints") or [],
-        MAX_CONSTRAINTS,
+        _MAX_CONSTRAINTS,
         f"{field}.constraints",
         lambda item, where: _constraint(item, where, names),
     )
@@ -97,7 +97,7 @@ def _request(request: Object, field: str) -> list[FieldError]:
     if exactly is not None:
         return found + _exact(exactly, f"{field}.exactly")
     where = f"{field}.firstAvailable"
-    return found + set_errors(options, MAX_FIRST_AVAILABLE, where, _subrequest, named)
+    return found + set_errors(options, _MAX_FIRST_AVAILABLE, where, _subrequest, named)
 
 
 def _subrequest(request: Object, field: str) -> list[FieldError]:
@@ -136,11 +136,11 @@ def selectors_errors(selectors: Sequence[Object], field: str) -> list[FieldError
             return [required(f"{where}.cel")]
         return selector_errors(cel.get("expression", ""), f"{where}.cel.expression")
 
-    return list_errors(selectors, MAX_SELECTORS, field, check)
+    return list_errors(selectors, _MAX_SELECTORS, field, check)
 
 
 def _constraint(item: Object, field: str, names: set[str]) -> list[FieldError]:
-    found = references(item.get("requests") or [], f"{field}.requests", names)
+    found = _references(item.get("requests") or [], f"{field}.requests", names)
     for kind in ("matchAttribute", "distinctAttribute"):
         if kind in item:
             return found + fully_qualified_errors(item[kind], f"{field}.{kind}")
@@ -151,9 +151,9 @@ def _constraint(item: Object, field: str, names: set[str]) -> list[FieldError]:
     return [*found, required(field, text)]
 
 
-def references(items: Sequence[str], field: str, names: set[str]) -> list[FieldError]:
+def _references(items: Sequence[str], field: str, names: set[str]) -> list[FieldError]:
     """Findings about a list of request names."""
-    return set_errors(items, MAX_REQUESTS, field, lambda n, w: reference(n, w, names), str)
+    return set_errors(items, _MAX_REQUESTS, field, lambda n, w: reference(n, w, names), str)
 
 
 def reference(name: str, field: str, names: set[str]) -> list[FieldError]:
@@ -169,5 +169,5 @@ def reference(name: str, field: str, names: set[str]) -> list[FieldError]:
 
 def config_errors(item: Object, field: str, names: set[str]) -> list[FieldError]:
     """Findings about a config of a claim."""
-    found = references(item.get("requests") or [], f"{field}.requests", names)
+    found = _references(item.get("requests") or [], f"{field}.requests", names)
     return found + opaque_errors(item.get("opaque"), f"{field}.opaque")

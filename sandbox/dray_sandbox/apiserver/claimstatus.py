@@ -23,12 +23,12 @@ from .status import (
     too_many,
 )
 
-MAX_RESERVED_FOR = 256
-MAX_RESULTS = 32
-MAX_CONDITIONS = 8
-MAX_ADDRESSES = 16
-MAX_INTERFACE_BYTES = 256
-MAX_HARDWARE_BYTES = 128
+_MAX_RESERVED_FOR = 256
+_MAX_RESULTS = 32
+_MAX_CONDITIONS = 8
+_MAX_ADDRESSES = 16
+_MAX_INTERFACE_BYTES = 256
+_MAX_HARDWARE_BYTES = 128
 _ANY_NUMBER = 1 << 30
 
 
@@ -66,7 +66,7 @@ def drop_deallocated(status: Object, before: Object) -> None:
 def _reserved_for(status: Object, before: Object, deleting: bool) -> list[FieldError]:
     field = "status.reservedFor"
     users = status.get("reservedFor") or []
-    found = set_errors(users, MAX_RESERVED_FOR, field, _user, lambda user: user.get("uid", ""))
+    found = set_errors(users, _MAX_RESERVED_FOR, field, _user, lambda user: user.get("uid", ""))
     if users and status.get("allocation") is None:
         text = "may not be specified when `allocated` is not set"
         found.append(forbidden_field(field, text))
@@ -105,8 +105,8 @@ def _device_status(
         found.append(invalid(field, _go_struct(device), "must be an allocated device in the claim"))
     conditions = device.get("conditions") or []
     where = f"{field}.conditions"
-    if len(conditions) > MAX_CONDITIONS:
-        found.append(too_many(where, len(conditions), MAX_CONDITIONS))
+    if len(conditions) > _MAX_CONDITIONS:
+        found.append(too_many(where, len(conditions), _MAX_CONDITIONS))
     found += conditions_errors(conditions, where)
     if device.get("data") is not None:
         found += raw_errors(device["data"], f"{field}.data")
@@ -122,13 +122,13 @@ def _device_names(item: Object, field: str) -> list[FieldError]:
 
 
 def _network(data: Object, field: str) -> list[FieldError]:
-    limits = (("interfaceName", MAX_INTERFACE_BYTES), ("hardwareAddress", MAX_HARDWARE_BYTES))
+    limits = (("interfaceName", _MAX_INTERFACE_BYTES), ("hardwareAddress", _MAX_HARDWARE_BYTES))
     found = [
         too_long(f"{field}.{name}", limit)
         for name, limit in limits
         if len(data.get(name, "").encode()) > limit
     ]
-    return found + set_errors(data.get("ips") or [], MAX_ADDRESSES, f"{field}.ips", _address, str)
+    return found + set_errors(data.get("ips") or [], _MAX_ADDRESSES, f"{field}.ips", _address, str)
 
 
 def _address(value: str, field: str) -> list[FieldError]:
@@ -148,7 +148,7 @@ def _allocation(allocation: Object, names: set[str]) -> list[FieldError]:
     devices, field = allocation.get("devices") or {}, "status.allocation.devices"
     found = list_errors(
         devices.get("results") or [],
-        MAX_RESULTS,
+        _MAX_RESULTS,
         f"{field}.results",
         lambda item, where: _result(item, where, names),
     )

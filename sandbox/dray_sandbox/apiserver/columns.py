@@ -49,7 +49,7 @@ def _created(item: Object) -> str:
 
 
 NAME = TableColumn("Name", lambda item: item["metadata"]["name"], format="name")
-AGE = TableColumn("Age", _created)
+_AGE = TableColumn("Age", _created)
 
 
 def _status(item: Object) -> Object:
@@ -157,7 +157,7 @@ _POD = (
     TableColumn("Ready", _ready),
     TableColumn("Status", _pod_status),
     TableColumn("Restarts", lambda pod: str(_restarts(pod))),
-    AGE,
+    _AGE,
     TableColumn("IP", lambda pod: _or_none(_status(pod).get("podIP")), priority=1),
     TableColumn("Node", lambda pod: _or_none(_spec(pod).get("nodeName")), priority=1),
     TableColumn(
@@ -169,7 +169,7 @@ _NODE = (
     NAME,
     TableColumn("Status", _node_status),
     TableColumn("Roles", _roles),
-    AGE,
+    _AGE,
     TableColumn("Version", _info("kubeletVersion")),
     TableColumn("Internal-IP", lambda node: _address(node, "InternalIP"), priority=1),
     TableColumn("External-IP", lambda node: _address(node, "ExternalIP"), priority=1),
@@ -186,26 +186,26 @@ _SLICE = (
     TableColumn("Node", lambda item: _spec(item).get("nodeName", "")),
     TableColumn("Driver", lambda item: _spec(item).get("driver", "")),
     TableColumn("Pool", lambda item: (_spec(item).get("pool") or {}).get("name", "")),
-    AGE,
+    _AGE,
 )
 _BY_RESOURCE = {
     "/pods": _POD,
     "/nodes": _NODE,
     "/events": _EVENT,
-    "/namespaces": (NAME, TableColumn("Status", lambda ns: _status(ns).get("phase", "")), AGE),
+    "/namespaces": (NAME, TableColumn("Status", lambda ns: _status(ns).get("phase", "")), _AGE),
     "/secrets": (
         NAME,
         TableColumn("Type", lambda item: item.get("type", "")),
         TableColumn("Data", lambda item: len(item.get("data") or {}), "integer"),
-        AGE,
+        _AGE,
     ),
-    "/configmaps": (NAME, TableColumn("Data", lambda i: str(len(i.get("data") or {}))), AGE),
-    "resource.k8s.io/resourceclaims": (NAME, TableColumn("State", _claim_state), AGE),
+    "/configmaps": (NAME, TableColumn("Data", lambda i: str(len(i.get("data") or {}))), _AGE),
+    "resource.k8s.io/resourceclaims": (NAME, TableColumn("State", _claim_state), _AGE),
     "resource.k8s.io/resourceslices": _SLICE,
     "coordination.k8s.io/leases": (
         NAME,
         TableColumn("Holder", lambda lease: _spec(lease).get("holderIdentity", "")),
-        AGE,
+        _AGE,
     ),
     "apiextensions.k8s.io/customresourcedefinitions": (
         NAME,
@@ -214,12 +214,12 @@ _BY_RESOURCE = {
     "admissionregistration.k8s.io/mutatingwebhookconfigurations": (
         NAME,
         TableColumn("Webhooks", lambda item: len(item.get("webhooks") or []), "integer"),
-        AGE,
+        _AGE,
     ),
     "admissionregistration.k8s.io/validatingwebhookconfigurations": (
         NAME,
         TableColumn("Webhooks", lambda item: len(item.get("webhooks") or []), "integer"),
-        AGE,
+        _AGE,
     ),
     "admissionregistration.k8s.io/validatingadmissionpolicies": (
         NAME,
@@ -227,13 +227,13 @@ _BY_RESOURCE = {
             "Validations", lambda item: len(_spec(item).get("validations") or []), "integer"
         ),
         TableColumn("ParamKind", lambda item: "<unset>"),
-        AGE,
+        _AGE,
     ),
     "admissionregistration.k8s.io/validatingadmissionpolicybindings": (
         NAME,
         TableColumn("PolicyName", lambda item: _spec(item).get("policyName", "")),
         TableColumn("ParamRef", lambda item: "<unset>"),
-        AGE,
+        _AGE,
     ),
 }
 
@@ -241,11 +241,11 @@ _BY_RESOURCE = {
 def columns_of(resource: ApiResource) -> tuple[TableColumn, ...]:
     """The columns of a resource."""
     if resource.crd is None:
-        return _BY_RESOURCE.get(resource.store_key, (NAME, AGE))
+        return _BY_RESOURCE.get(resource.store_key, (NAME, _AGE))
     for version in resource.crd["spec"]["versions"]:
         if version["name"] == resource.version and version.get("additionalPrinterColumns"):
             return (NAME, *(_custom(entry) for entry in version["additionalPrinterColumns"]))
-    return (NAME, AGE)
+    return (NAME, _AGE)
 
 
 def _custom(entry: Object) -> TableColumn:

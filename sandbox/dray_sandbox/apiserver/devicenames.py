@@ -5,9 +5,9 @@ from uuid import UUID
 from .names import c_identifier, dns_label, dns_subdomain
 from .status import FieldError, invalid, required, too_long
 
-MAX_DRIVER_BYTES = 63
-MAX_POOL_BYTES = 253
-MAX_IDENTIFIER_BYTES = 32
+_MAX_DRIVER_BYTES = 63
+_MAX_POOL_BYTES = 253
+_MAX_IDENTIFIER_BYTES = 32
 _NORMAL_UID = (
     "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with "
     "lowercase hexadecimal characters"
@@ -29,7 +29,7 @@ def driver_errors(driver: str, field: str) -> list[FieldError]:
     """Findings about a driver's name, in upper or lower case."""
     if not driver:
         return [required(field)]
-    found = [too_long(field, MAX_DRIVER_BYTES)] if len(driver) > MAX_DRIVER_BYTES else []
+    found = [too_long(field, _MAX_DRIVER_BYTES)] if len(driver) > _MAX_DRIVER_BYTES else []
     return found + [invalid(field, driver, text) for text in dns_subdomain(driver.lower())]
 
 
@@ -37,7 +37,7 @@ def pool_errors(name: str, field: str) -> list[FieldError]:
     """Findings about a pool's name: DNS subdomains joined by slashes."""
     if not name:
         return [required(field)]
-    found = [too_long(field, MAX_POOL_BYTES)] if len(name) > MAX_POOL_BYTES else []
+    found = [too_long(field, _MAX_POOL_BYTES)] if len(name) > _MAX_POOL_BYTES else []
     for part in name.split("/"):
         found += [invalid(field, part, text) for text in dns_subdomain(part)]
     return found
@@ -68,7 +68,7 @@ def fully_qualified_errors(name: str, field: str) -> list[FieldError]:
 
 
 def _identifier(name: str, field: str) -> list[FieldError]:
-    found = [too_long(field, MAX_IDENTIFIER_BYTES)] if len(name) > MAX_IDENTIFIER_BYTES else []
+    found = [too_long(field, _MAX_IDENTIFIER_BYTES)] if len(name) > _MAX_IDENTIFIER_BYTES else []
     return found + [invalid(field, name, text) for text in c_identifier(name)]
 
 

@@ -16,8 +16,8 @@ from .status import (
     too_long,
 )
 
-MAX_BINDING_CONDITIONS = 4
-MAX_RAW_BYTES = 10 * 1024
+_MAX_BINDING_CONDITIONS = 4
+_MAX_RAW_BYTES = 10 * 1024
 _EFFECTS = ("NoExecute", "NoSchedule", "None")
 
 
@@ -65,7 +65,7 @@ def binding_errors(item: Object, field: str) -> list[FieldError]:
     found: list[FieldError] = []
     for name, values in zip(names, (wait, fail), strict=True):
         where = f"{field}.{name}"
-        found += list_errors(values, MAX_BINDING_CONDITIONS, where, label_name_errors)
+        found += list_errors(values, _MAX_BINDING_CONDITIONS, where, label_name_errors)
     found += _twice(wait, f"{field}.{names[0]}", [], "")
     overlap = "bindingFailureConditions must not overlap with bindingConditions"
     found += _twice(fail, f"{field}.{names[1]}", wait, overlap)
@@ -100,8 +100,8 @@ def raw_errors(value: Any, field: str) -> list[FieldError]:
     """Findings about a driver's object; its length is that of its JSON."""
     if value is None:
         return [required(field)]
-    if len(go_value(value).encode()) > MAX_RAW_BYTES:
-        return [too_long(field, MAX_RAW_BYTES)]
+    if len(go_value(value).encode()) > _MAX_RAW_BYTES:
+        return [too_long(field, _MAX_RAW_BYTES)]
     if not isinstance(value, dict):
         return [invalid(field, "<value omitted>", "must be a valid JSON object")]
     return []

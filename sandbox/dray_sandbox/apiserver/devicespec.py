@@ -14,11 +14,11 @@ from .nodeselectors import node_selector_errors
 from .requestpolicy import policy_errors
 from .status import FieldError, Object, invalid, required, too_long
 
-MAX_ATTRIBUTES_AND_CAPACITIES = 32
-MAX_VALUE_BYTES = 64
-MAX_TAINTS = 16
-MAX_SETS_CONSUMED = 2
-MAX_COUNTERS = 32
+_MAX_ATTRIBUTES_AND_CAPACITIES = 32
+_MAX_VALUE_BYTES = 64
+_MAX_TAINTS = 16
+_MAX_SETS_CONSUMED = 2
+_MAX_COUNTERS = 32
 _SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
     r"(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
@@ -40,7 +40,7 @@ def device_errors(device: Object, field: str, *, per_device_nodes: bool) -> list
     found = label_errors(device.get("name", ""), f"{field}.name")
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     total = len(attributes) + len(capacity)
-    if total > MAX_ATTRIBUTES_AND_CAPACITIES:
+    if total > _MAX_ATTRIBUTES_AND_CAPACITIES:
         text = "the total number of attributes and capacities must not exceed 32"
         found.append(invalid(field, total, text))
     for key, value in attributes.items():
@@ -51,11 +51,11 @@ def device_errors(device: Object, field: str, *, per_device_nodes: bool) -> list
         found += qualified_errors(key, f"{field}.capacity")
         where = f"{field}.capacity[{key}].requestPolicy"
         found += policy_errors(value, where, shared=shared)
-    found += list_errors(device.get("taints") or [], MAX_TAINTS, f"{field}.taints", taint_errors)
+    found += list_errors(device.get("taints") or [], _MAX_TAINTS, f"{field}.taints", taint_errors)
     used = device.get("consumesCounters") or []
     found += set_errors(
         used,
-        MAX_SETS_CONSUMED,
+        _MAX_SETS_CONSUMED,
         f"{field}.consumesCounters",
         _consumed,
         lambda item: str(item.get("counterSet", "")),
@@ -79,7 +79,7 @@ def _counters(item: Object, field: str) -> list[FieldError]:
     counters = item.get("counters") or {}
     if not counters:
         return [required(field)]
-    return map_errors(counters, MAX_COUNTERS, field, label_errors)
+    return map_errors(counters, _MAX_COUNTERS, field, label_errors)
 
 
 def _attribute(attribute: Object, field: str) -> list[FieldError]:
@@ -89,8 +89,8 @@ def _attribute(attribute: Object, field: str) -> list[FieldError]:
         text = "must be a string compatible with semver.org spec 2.0.0"
         found.append(invalid(f"{field}.version", version, text))
     for kind in ("string", "version"):
-        if len(attribute.get(kind, "").encode()) > MAX_VALUE_BYTES:
-            found.append(too_long(f"{field}.{kind}", MAX_VALUE_BYTES))
+        if len(attribute.get(kind, "").encode()) > _MAX_VALUE_BYTES:
+            found.append(too_long(f"{field}.{kind}", _MAX_VALUE_BYTES))
     if len(attribute) != 1:
         shown = attribute if attribute else ""
         found.append(invalid(field, shown, "exactly one value must be specified"))

@@ -33,7 +33,7 @@ def list_page(
     if query.get("continue"):
         version, start = _read_token(query["continue"])
     elif query.get("resourceVersion"):
-        check_version(store, query["resourceVersion"])
+        _check_version(store, query["resourceVersion"])
         if query.get("resourceVersionMatch") == "Exact":
             version = int(query["resourceVersion"])
     if version == store.version:
@@ -68,7 +68,7 @@ def check_number(text: str) -> None:
         )
 
 
-def check_version(store: Store, text: str) -> None:
+def _check_version(store: Store, text: str) -> None:
     """400 for a version that is not a number, 504 for a future one."""
     check_number(text)
     if int(text) > store.version:

@@ -12,7 +12,7 @@ from .requests import plain
 from .status import ApiError, Object
 
 
-def documents(directory: Path) -> Iterator[tuple[Path, Object]]:
+def _documents(directory: Path) -> Iterator[tuple[Path, Object]]:
     """YAML documents of a directory's files, in the order of their names."""
     for path in sorted([*directory.glob("*.yaml"), *directory.glob("*.yml")]):
         for document in YAML(typ="safe", pure=True).load_all(path.read_text()):
@@ -29,7 +29,7 @@ async def apply_directory(operations: Operations, directory: Path) -> None:
     resource = operations.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     if resource is None:
         raise AssertionError("CRDs are always served")
-    for path, document in documents(directory):
+    for path, document in _documents(directory):
         if document.get("kind") != "CustomResourceDefinition":
             continue
         name = document["metadata"]["name"]

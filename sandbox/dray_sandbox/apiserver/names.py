@@ -11,12 +11,12 @@ _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _C_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-LABEL_TEXT = (
+_LABEL_TEXT = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
     "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
     "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
-SUBDOMAIN_TEXT = (
+_SUBDOMAIN_TEXT = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
     "for validation is "
@@ -27,17 +27,17 @@ _KEY_TEXT = (
     "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
     "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
-NAME_PART_TEXT = f"name part {_KEY_TEXT}"
+_NAME_PART_TEXT = f"name part {_KEY_TEXT}"
 _TOO_MANY_SLASHES = (
     f"a valid label key {_KEY_TEXT} with an optional DNS subdomain prefix and '/' "
     "(e.g. 'example.com/MyName')"
 )
-LABEL_VALUE_TEXT = (
+_LABEL_VALUE_TEXT = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
     "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  "
     "or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
-C_IDENTIFIER_TEXT = (
+_C_IDENTIFIER_TEXT = (
     "a valid C identifier must start with alphabetic character or '_', followed by a string of "
     "alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for "
     "validation is '[A-Za-z_][A-Za-z0-9_]*')"
@@ -46,22 +46,22 @@ C_IDENTIFIER_TEXT = (
 
 def dns_label(value: str) -> list[str]:
     """Why `value` is not a DNS label; empty when it is one."""
-    return _checked(value, _LABEL, 63, LABEL_TEXT, "characters")
+    return _checked(value, _LABEL, 63, _LABEL_TEXT, "characters")
 
 
 def dns_subdomain(value: str) -> list[str]:
     """Why `value` is not a DNS subdomain; empty when it is one."""
-    return _checked(value, _SUBDOMAIN, 253, SUBDOMAIN_TEXT, "characters")
+    return _checked(value, _SUBDOMAIN, 253, _SUBDOMAIN_TEXT, "characters")
 
 
 def c_identifier(value: str) -> list[str]:
     """Why `value` is not a C identifier; the caller checks its length."""
-    return [] if _C_IDENTIFIER.fullmatch(value) else [C_IDENTIFIER_TEXT]
+    return [] if _C_IDENTIFIER.fullmatch(value) else [_C_IDENTIFIER_TEXT]
 
 
 def label_value(value: str) -> list[str]:
     """Why `value` is not a label value."""
-    return _checked(value, _VALUE, 63, LABEL_VALUE_TEXT, "bytes")
+    return _checked(value, _VALUE, 63, _LABEL_VALUE_TEXT, "bytes")
 
 
 def qualified_name(value: str) -> list[str]:
@@ -78,14 +78,14 @@ def qualified_name(value: str) -> list[str]:
     elif len(name) > 63:
         problems.append("name part must be no more than 63 bytes")
     if not _QUALIFIED.fullmatch(name):
-        problems.append(NAME_PART_TEXT)
+        problems.append(_NAME_PART_TEXT)
     return problems
 
 
 def _prefix(value: str) -> list[str]:
     if not value:
         return ["must be non-empty"]
-    return _checked(value, _SUBDOMAIN, 253, SUBDOMAIN_TEXT, "bytes")
+    return _checked(value, _SUBDOMAIN, 253, _SUBDOMAIN_TEXT, "bytes")
 
 
 def _checked(value: str, syntax: re.Pattern[str], limit: int, text: str, unit: str) -> list[str]:

@@ -20,7 +20,7 @@ _RETRIES = 5
 Transform = Callable[[Object | None], Object]
 
 
-def rules_of(resource: ApiResource) -> ResourceRules:
+def _rules_of(resource: ApiResource) -> ResourceRules:
     """The rules of any resource."""
     if resource.schema is not None:
         return CustomRules(resource)
@@ -53,7 +53,7 @@ class Operations:
         self, resource: ApiResource, namespace: str, body: Object, context: Context
     ) -> Object:
         """Store a new object."""
-        rules = rules_of(resource)
+        rules = _rules_of(resource)
         obj = self._read(rules, body, context)
         meta = obj["metadata"]
         _check_namespace(resource, namespace, meta)
@@ -136,7 +136,7 @@ class Operations:
         subresource: str,
         patch: bool,
     ) -> Object:
-        rules = rules_of(resource)
+        rules = _rules_of(resource)
         if patch and candidate.get("apiVersion") in resource.other_versions:
             candidate["apiVersion"] = resource.api_version
         try:

@@ -12,7 +12,7 @@ from math import ceil
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _SYNTAX = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d+)|([numkKMGTPE]i?)|)")
-SYNTAX_ERROR = (
+_SYNTAX_ERROR = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
 
@@ -36,7 +36,7 @@ def parse(text: str) -> ApiQuantity:
     """Read a quantity; `ValueError` if it is not one."""
     match = _SYNTAX.fullmatch(text)
     if not match:
-        raise ValueError(SYNTAX_ERROR)
+        raise ValueError(_SYNTAX_ERROR)
     sign, digits, exponent, suffix = match.groups()
     number = Fraction("0" + digits if digits.startswith(".") else digits.rstrip("."))
     number = -number if sign == "-" else number

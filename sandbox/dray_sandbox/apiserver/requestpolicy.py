@@ -7,7 +7,7 @@ from . import quantities
 from .quantities import ApiQuantity
 from .status import FieldError, Object, duplicate, forbidden_field, invalid, required, too_many
 
-MAX_VALID_VALUES = 10
+_MAX_VALID_VALUES = 10
 
 
 def policy_errors(capacity: Object, field: str, *, shared: bool) -> list[FieldError]:
@@ -51,8 +51,8 @@ def _values(
         for index, (before, after) in enumerate(itertools.pairwise(options))
         if before.value > after.value
     ]
-    if len(options) > MAX_VALID_VALUES:
-        found.append(too_many(field, len(options), MAX_VALID_VALUES))
+    if len(options) > _MAX_VALID_VALUES:
+        found.append(too_many(field, len(options), _MAX_VALID_VALUES))
     else:
         for index, option in enumerate(options):
             if option.value > size.value:
@@ -61,7 +61,7 @@ def _values(
             if option.whole() in [earlier.whole() for earlier in options[:index]]:
                 found.append(duplicate(f"{field}[{index}]", str(option.whole())))
     # Too many are not looked at one by one, so the default is not found among them either.
-    crowded = len(options) > MAX_VALID_VALUES
+    crowded = len(options) > _MAX_VALID_VALUES
     if crowded or all(option.value != default.value for option in options):
         text = "default value is not valid according to the requestPolicy"
         found.append(invalid(field, str(default), text))

@@ -183,7 +183,7 @@ _TAINT_RULES = ApiResource(
     "resource.k8s.io", "v1beta2", "devicetaintrules", "DeviceTaintRule", False, (), (),
     ("status",), table=devices.TAINT_RULE, tracks_generation=True,
 )  # fmt: skip
-OFF_BY_DEFAULT: Final = ("resource.k8s.io/v1beta2",)
+_OFF_BY_DEFAULT: Final = ("resource.k8s.io/v1beta2",)
 """Versions that a server serves only by an option."""
 
 
@@ -209,8 +209,8 @@ class Registry:
         self._resources: dict[tuple[str, str, str], ApiResource] = {}
         for resource in _CORE + _GROUPS + _WORKLOADS:
             self.add(resource)
-        if unknown := [name for name in serve if name not in OFF_BY_DEFAULT]:
-            known = ", ".join(OFF_BY_DEFAULT)
+        if unknown := [name for name in serve if name not in _OFF_BY_DEFAULT]:
+            known = ", ".join(_OFF_BY_DEFAULT)
             raise ValueError(f"{unknown[0]} can't be served; only {known} is off by default")
         for resource in _GROUPS if serve else ():
             if resource.group == _TAINT_RULES.group:

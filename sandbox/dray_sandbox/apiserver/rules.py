@@ -62,7 +62,7 @@ class ResourceRules:
         for field in [*new, *old]:
             if field not in ("status", "metadata"):
                 _take(new, old, field)
-        keep_metadata(new, old)
+        _keep_metadata(new, old)
 
     def validate_create(self, obj: Object) -> Sequence[FieldError]:
         """Findings about a new object beyond its metadata."""
@@ -94,7 +94,7 @@ def _take(new: Object, old: Object, field: str) -> None:
         new[field] = old[field]
 
 
-def keep_metadata(new: Object, old: Object) -> None:
+def _keep_metadata(new: Object, old: Object) -> None:
     """Only the version of the sent metadata counts."""
     sent = new["metadata"]
     new["metadata"] = copy(old["metadata"])

@@ -12,10 +12,10 @@ from .nodeselectors import node_selector_errors, terms_shown
 from .rules import ResourceRules, immutable
 from .status import FieldError, Object, invalid, required
 
-MAX_DEVICES = 128
-MAX_ADVANCED_DEVICES = 64
+_MAX_DEVICES = 128
+_MAX_ADVANCED_DEVICES = 64
 """Limit where any device has taints or consumes counters."""
-MAX_COUNTER_SETS = 8
+_MAX_COUNTER_SETS = 8
 _SELECTIONS = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 _ONE_SELECTION = (
     "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
@@ -56,7 +56,7 @@ def _spec(spec: Object) -> list[FieldError]:
     if "sharedCounters" in spec and "devices" in spec:
         found.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
     advanced = any(d.get("taints") or d.get("consumesCounters") for d in devices)
-    limit = MAX_ADVANCED_DEVICES if advanced else MAX_DEVICES
+    limit = _MAX_ADVANCED_DEVICES if advanced else _MAX_DEVICES
     per_device_nodes = bool(spec.get("perDeviceNodeSelection"))
     found += set_errors(
         devices,
@@ -67,7 +67,7 @@ def _spec(spec: Object) -> list[FieldError]:
     )
     sets = spec.get("sharedCounters") or []
     where = "spec.sharedCounters"
-    return found + set_errors(sets, MAX_COUNTER_SETS, where, counter_set_errors, named)
+    return found + set_errors(sets, _MAX_COUNTER_SETS, where, counter_set_errors, named)
 
 
 def _pool_errors(pool: Mapping[str, Any]) -> list[FieldError]:

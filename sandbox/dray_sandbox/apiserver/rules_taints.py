@@ -9,7 +9,7 @@ from .deviceparts import taint_errors
 from .rules import WithStatus
 from .status import FieldError, Object, too_many
 
-MAX_CONDITIONS = 8
+_MAX_CONDITIONS = 8
 _SELECTED = (("driver", driver_errors), ("pool", pool_errors), ("device", label_errors))
 
 
@@ -39,6 +39,6 @@ class TaintRuleRules(WithStatus):
     def validate_status(self, new: Object, old: Object) -> Sequence[FieldError]:
         field, conditions = "status.conditions", new["status"].get("conditions") or []
         found = conditions_errors(conditions, field)
-        if len(conditions) > MAX_CONDITIONS:
-            found.append(too_many(field, len(conditions), MAX_CONDITIONS))
+        if len(conditions) > _MAX_CONDITIONS:
+            found.append(too_many(field, len(conditions), _MAX_CONDITIONS))
         return found

@@ -9,7 +9,7 @@ from .names import qualified_name
 from .rules import ResourceRules
 from .status import FieldError, Object, duplicate, invalid, not_supported, required, too_many
 
-MAX_CONDITIONS = 64
+_MAX_CONDITIONS = 64
 _POLICIES = ("Fail", "Ignore")
 
 
@@ -72,8 +72,8 @@ def _webhook(webhook: Object, field: str) -> list[FieldError]:
 
 def condition_errors(conditions: Sequence[Object], field: str) -> list[FieldError]:
     """Findings about match conditions."""
-    if len(conditions) > MAX_CONDITIONS:
-        return [too_many(field, len(conditions), MAX_CONDITIONS)]
+    if len(conditions) > _MAX_CONDITIONS:
+        return [too_many(field, len(conditions), _MAX_CONDITIONS)]
     found: list[FieldError] = []
     for number, condition in enumerate(conditions):
         found += _condition(condition, f"{field}[{number}]")

@@ -45,7 +45,7 @@ class SelectorRequirement:
                 return value is not None and value.isdigit() and int(value) < int(self.values[0])
 
 
-def parse_labels(text: str) -> list[SelectorRequirement]:
+def _parse_labels(text: str) -> list[SelectorRequirement]:
     """Read `a=b,c in (d, e),!f`; 400 if it is not one."""
     terms, position = [], 0
     while position < len(text):
@@ -87,7 +87,7 @@ def matches_labels(terms: Sequence[SelectorRequirement], labels: Mapping[str, st
     return all(term.matches(labels or {}) for term in terms)
 
 
-def parse_fields(text: str, allowed: Sequence[str]) -> list[tuple[str, bool, str]]:
+def _parse_fields(text: str, allowed: Sequence[str]) -> list[tuple[str, bool, str]]:
     """Read `metadata.name=x,status.phase!=Running` as (field, equal, value); 400 else."""
     terms = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
@@ -117,8 +117,8 @@ def field_value(item: Object, path: str) -> str:
 
 def predicate(labels: str, fields: str, allowed_fields: Sequence[str]) -> Predicate:
     """One test for both selectors of a request."""
-    terms = parse_labels(labels)
-    wanted = parse_fields(fields, allowed_fields)
+    terms = _parse_labels(labels)
+    wanted = _parse_fields(fields, allowed_fields)
 
     def matches(item: Object) -> bool:
         if not matches_labels(terms, item["metadata"].get("labels")):

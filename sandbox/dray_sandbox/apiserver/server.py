@@ -30,7 +30,7 @@ from .watch import Watches, WatchSettings
 from .webhooks import WebhookClient
 
 log = logging.getLogger(__name__)
-NAMESPACES = ("default", "kube-system", DRAY_NAMESPACE)
+_NAMESPACES = ("default", "kube-system", DRAY_NAMESPACE)
 _MAX_BODY_BYTES = 3 * 1024 * 1024
 STORE: web.AppKey[Store] = web.AppKey("store", Store)
 WATCHES: web.AppKey[Watches] = web.AppKey("watches", Watches)
@@ -99,7 +99,7 @@ def server_context(cert: Path, key: Path) -> ssl.SSLContext:
 
 
 def _ensure_namespaces(store: Store) -> None:
-    for name in NAMESPACES:
+    for name in _NAMESPACES:
         key = ("/namespaces", "", name)
         if store.get(key) is None:
             meta = {"name": name, "labels": {"kubernetes.io/metadata.name": name}}

@@ -22,7 +22,7 @@ from .resources import Registry
 from .status import ApiError, Object
 from .store import Store
 
-ISSUER = "https://kubernetes.default.svc"
+_ISSUER = "https://kubernetes.default.svc"
 _SHORTEST_S = 600
 _DEFAULT_S = 3600
 _KEY_FILE = "service-accounts.key"
@@ -59,7 +59,7 @@ class ServiceAccountTokens:
             text = "may not specify a duration less than 10 minutes"
             found = [status.invalid("spec.expirationSeconds", lasts_s, text)]
             raise status.invalid_object("TokenRequest", "authentication.k8s.io", "", found)
-        audiences = list(spec.get("audiences") or [ISSUER])
+        audiences = list(spec.get("audiences") or [_ISSUER])
         kubernetes: Object = {
             "namespace": namespace,
             "serviceaccount": {"name": name, "uid": account["metadata"]["uid"]},
@@ -71,7 +71,7 @@ class ServiceAccountTokens:
             "aud": audiences,
             "exp": now_unix_s + lasts_s,
             "iat": now_unix_s,
-            "iss": ISSUER,
+            "iss": _ISSUER,
             "jti": secrets.token_hex(16),
             "kubernetes.io": kubernetes,
             "nbf": now_unix_s,
@@ -91,7 +91,7 @@ class ServiceAccountTokens:
         claims = self._verified(str(spec.get("token") or ""))
         if claims is None:
             return {"user": {}, "error": "[invalid bearer token, unknown]"}
-        wanted = list(spec.get("audiences") or [ISSUER])
+        wanted = list(spec.get("audiences") or [_ISSUER])
         shared = [one for one in wanted if one in claims["aud"]]
         if not shared:
             error = f"token audiences {claims['aud']} is invalid for the target audiences {wanted}"

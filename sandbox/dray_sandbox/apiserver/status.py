@@ -116,7 +116,7 @@ class ApiError(Exception):
         return status
 
 
-def qualified(plural: str, group: str) -> str:
+def _qualified(plural: str, group: str) -> str:
     """`resourceclaims.resource.k8s.io`, `pods`."""
     return f"{plural}.{group}" if group else plural
 
@@ -134,7 +134,7 @@ def _details(name: str, group: str, kind: str) -> Object:
 
 def not_found(plural: str, group: str, name: str) -> ApiError:
     """404 for a named object."""
-    message = f'{qualified(plural, group)} "{name}" not found'
+    message = f'{_qualified(plural, group)} "{name}" not found'
     return ApiError(404, "NotFound", message, _details(name, group, plural))
 
 
@@ -149,18 +149,18 @@ class NoSuchPath(Exception):
 
 def already_exists(plural: str, group: str, name: str) -> ApiError:
     """409 for a name in use."""
-    message = f'{qualified(plural, group)} "{name}" already exists'
+    message = f'{_qualified(plural, group)} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, _details(name, group, plural))
 
 
-MODIFIED = (
+_MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
 
 
-def conflict(plural: str, group: str, name: str, why: str = MODIFIED) -> ApiError:
+def conflict(plural: str, group: str, name: str, why: str = _MODIFIED) -> ApiError:
     """409 for a stale version or a failed precondition."""
-    message = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
+    message = f'Operation cannot be fulfilled on {_qualified(plural, group)} "{name}": {why}'
     return ApiError(409, "Conflict", message, _details(name, group, plural))
 
 
@@ -171,7 +171,7 @@ def invalid_object(kind: str, group: str, name: str, errors: Sequence[FieldError
     details["causes"] = [
         {"reason": error.reason, "message": error.body, "field": error.field} for error in errors
     ]
-    message = f'{qualified(kind, group)} "{name}" is invalid: {text}'
+    message = f'{_qualified(kind, group)} "{name}" is invalid: {text}'
     return ApiError(422, "Invalid", message, details)
 
 
@@ -183,7 +183,7 @@ def forbidden(
     if causes:
         details["causes"] = causes
     named = f' "{name}"' if name else ""
-    message = f"{qualified(plural, group)}{named} is forbidden: {why}"
+    message = f"{_qualified(plural, group)}{named} is forbidden: {why}"
     return ApiError(403, "Forbidden", message, details)
 
 

@@ -31,9 +31,9 @@ from dray_sandbox.nats_server import (
 from dray_sandbox.secret_files import write_secret
 from dray_sandbox.services import NodeFolders
 
-CONTEXT = "dray-compose"
-SERVICES = ("webhook", "claim-controller", "allocator", "node-agent")
-USER_ID = 65532
+_CONTEXT = "dray-compose"
+_SERVICES = ("webhook", "claim-controller", "allocator", "node-agent")
+_USER_ID = 65532
 """The user of the images' containers."""
 _DONE = "done"
 
@@ -51,7 +51,7 @@ def prepare(
         return False
     host = api.rpartition(":")[0]
     credentials = make_credentials(state / "access", (host,))
-    reached = endpoint(credentials, f"https://{api}", CONTEXT)
+    reached = endpoint(credentials, f"https://{api}", _CONTEXT)
     make_signing_key(state / "access" / "sa.key")
     _write_scheduler(state / "access", reached)
     _write_kubeconfig(people / "kubeconfig", reached, f"https://127.0.0.1:{published}")
@@ -110,7 +110,7 @@ def _write_nats(state: Path, url: str, port: str) -> None:
     ]
     write_secret(folder / "nats.conf", "\n".join([*lines, ""]).encode())
     kubeconfigs = {CLAIM_CONTROLLER: CONTROLLER_USER, "node-agent": AGENT_USER}
-    for service in SERVICES:
+    for service in _SERVICES:
         settings: dict[str, dict[str, Any]] = {"nats": {"url": url}}
         if service in keys.passwords:
             settings["nats"] |= {"user": service, "password": keys.passwords[service]}
@@ -141,4 +141,4 @@ def _hand_over(folder: Path) -> None:
     """Let the images' user own the files, where this process may give them away."""
     if os.geteuid() == 0:
         for path in (folder, *folder.rglob("*")):
-            os.chown(path, USER_ID, USER_ID)
+            os.chown(path, _USER_ID, _USER_ID)

@@ -24,7 +24,7 @@ from dray_webhook.decisions.registration import webhook_configurations
 _POLICY: Final = "default-scheduling-config"
 
 
-def defaults() -> list[dict[str, Any]]:
+def _defaults() -> list[dict[str, Any]]:
     """The policy and the pool of an installation: it has every node with GPUs."""
     return [
         {
@@ -66,7 +66,7 @@ async def install(reached: Endpoint, kubeconfig: Path, webhook: str, certificate
             await installer.apply(cluster_roles())
         await installer.wait_until_served(crds)
         await installer.apply([*classes(), *admission_policies()])
-        await installer.apply([*documents(files / "basetemplate.yaml"), *defaults()])
+        await installer.apply([*documents(files / "basetemplate.yaml"), *_defaults()])
         authority = certificates / "ca.crt"
         while not await asyncio.to_thread(authority.exists):
             await backoff.pause()

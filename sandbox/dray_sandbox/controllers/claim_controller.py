@@ -38,7 +38,7 @@ from dray_sandbox.controllers.rules import (
 from dray_sandbox.events import count_patch, event_object
 from dray_sandbox.informer import changes, key_of
 
-COMPONENT = "resource_claim"
+_COMPONENT = "resource_claim"
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.005, 1000.0
 """client-go's DefaultTypedControllerRateLimiter."""
 _MOST_DELETED_UIDS = 10_000
@@ -243,7 +243,7 @@ class ResourceClaimController:
             "Warning",
             "FailedResourceClaimCreation",
             message,
-            COMPONENT,
+            _COMPONENT,
         )
         self._warned[warning] = await self._kube.create(EVENTS, event, namespace)
 

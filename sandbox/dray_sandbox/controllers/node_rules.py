@@ -17,7 +17,7 @@ TOLERATION_S = 20.0
 """The longest that a pod stays on a node that is not ready; in a cluster 300 s by default."""
 QUARANTINE_S = 10.0
 """How long the pods of a node that does not exist are kept; in a cluster 40 s."""
-TAINT_OF: Mapping[str, str] = {
+_TAINT_OF: Mapping[str, str] = {
     "False": "node.kubernetes.io/not-ready",
     "Unknown": "node.kubernetes.io/unreachable",
 }
@@ -46,9 +46,9 @@ def wanted_taints(node: Object, now: str) -> list[Object] | None:
     conditions = (node.get("status") or {}).get("conditions") or ()
     status = next((one["status"] for one in conditions if one["type"] == "Ready"), "True")
     present: list[Object] = (node.get("spec") or {}).get("taints") or []
-    key = TAINT_OF.get(status)
+    key = _TAINT_OF.get(status)
     effects = {one["effect"] for one in present if one["key"] == key}
-    kept = [one for one in present if one["key"] == key or one["key"] not in TAINT_OF.values()]
+    kept = [one for one in present if one["key"] == key or one["key"] not in _TAINT_OF.values()]
     added = [
         {"key": key, "effect": effect, "timeAdded": now}
         for effect in _EFFECTS
@@ -77,5 +77,5 @@ def _tolerated_s(pod: Object, taint: Taint) -> float | None:
     periods = [float(one["tolerationSeconds"]) for one in matching if "tolerationSeconds" in one]
     if not periods:
         return None
-    longest_s = TOLERATION_S if taint.key in TAINT_OF.values() else float("inf")
+    longest_s = TOLERATION_S if taint.key in _TAINT_OF.values() else float("inf")
     return max(0.0, min(*periods, longest_s))

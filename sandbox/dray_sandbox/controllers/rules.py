@@ -84,7 +84,7 @@ def sync_pod(
     pod: Object, claim_of: Get, template_of: Get, owned: Iterable[Object]
 ) -> list[PodEffect]:
     """The effects for a pod's references to claims. ``owned`` are the claims that it controls."""
-    if is_deleting(pod) or is_done(pod):
+    if _is_deleting(pod) or is_done(pod):
         return []
     owned = list(owned)
     effects: list[PodEffect] = []
@@ -152,16 +152,16 @@ def sync_claim(claim: Object, pod_of: Get, is_deleted: Callable[[str], bool]) ->
         effects.append(UpdateStatus(_with_status(claim, remaining, keep_allocation=not release)))
         if finalized and (release or not status.get("allocation")):
             effects.append(DropFinalizer())
-    elif finalized and is_deleting(claim) and not remaining:
+    elif finalized and _is_deleting(claim) and not remaining:
         if status.get("allocation"):
             effects.append(UpdateStatus(_with_status(claim, [], keep_allocation=False)))
         effects.append(DropFinalizer())
-    if not remaining and not is_deleting(claim) and _owner_is_done(claim, pod_of):
+    if not remaining and not _is_deleting(claim) and _owner_is_done(claim, pod_of):
         effects.append(DeleteClaim())
     return effects
 
 
-def is_deleting(obj: Object) -> bool:
+def _is_deleting(obj: Object) -> bool:
     """Whether the object is being deleted: finalizers or its grace period keep it."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 
@@ -169,7 +169,7 @@ def is_deleting(obj: Object) -> bool:
 def is_done(pod: Object) -> bool:
     """Whether the pod will not run (again): ended, or deleted before it was bound."""
     phase = (pod.get("status") or {}).get("phase")
-    unplaced = is_deleting(pod) and not pod["spec"].get("nodeName")
+    unplaced = _is_deleting(pod) and not pod["spec"].get("nodeName")
     return phase in TERMINAL_PHASES or unplaced
 
 

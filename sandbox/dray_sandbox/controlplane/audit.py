@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-POLICY = {
+_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     # A watch has two events: one at its begin (ResponseStarted), one at its end (ResponseComplete).
@@ -64,7 +64,7 @@ def start_audit_log(directory: Path) -> AuditLog:
     """Write the policy into ``directory``, where the log will be, too."""
     policy = directory / "audit-policy.json"
     policy.parent.mkdir(parents=True, exist_ok=True)
-    policy.write_text(json.dumps(POLICY, indent=2) + "\n")
+    policy.write_text(json.dumps(_POLICY, indent=2) + "\n")
     path = directory / _FILE
     flags = (
         f"--audit-policy-file={policy}",

@@ -12,7 +12,7 @@ from dray_sandbox.golang import toolchain
 from dray_sandbox.golang.program import GoProgram
 from dray_sandbox.paths import checkout
 
-PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl")
+_PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl")
 MINORS = ("1.34", "1.35", "1.36", "1.37")
 DEFAULT_MINOR = "1.36"
 MINOR_VARIABLE = "DRAY_KUBERNETES"
@@ -80,7 +80,7 @@ async def build(progress: Callable[[str], None], minor: str | None = None) -> Go
     """
     program = control_plane(module_directory(), known_minor(minor) if minor else wanted_minor())
     binary = await golang.build(program, progress)
-    golang.link_programs(binary, PROGRAMS)
+    golang.link_programs(binary, _PROGRAMS)
     return GoBinary(program.version, binary.parent)
 
 

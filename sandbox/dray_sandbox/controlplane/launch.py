@@ -20,12 +20,12 @@ from dray_sandbox.processes import ProcessSpec, Runner, gather_or_cancel
 from dray_sandbox.secret_files import write_secret
 
 API_SERVER = "kube-apiserver"
-SCHEDULER_NAME = "kube-scheduler"
-CONTROLLERS_NAME = "kube-controller-manager"
+_SCHEDULER_NAME = "kube-scheduler"
+_CONTROLLERS_NAME = "kube-controller-manager"
 _FOR_CLAIMS = "resourceclaim-controller,namespace-controller,garbage-collector-controller"
-NODE_GRACE_S = 20
+_NODE_GRACE_S = 20
 """A node without a heartbeat for so long is not ready; a cluster waits 50 s."""
-TOLERATION_S = 20
+_TOLERATION_S = 20
 """How long pods stay on a node that is not ready; in a cluster 300 s."""
 _LOOPBACK = "127.0.0.1"
 _SIMULATED_KUBELETS = ("--kubelet-preferred-address-types=InternalDNS",)
@@ -121,7 +121,7 @@ async def change_version(runner: Runner, binary: GoBinary) -> None:
     await gather_or_cancel(
         *(
             runner.replace(_with_binary(binary, runner.program(name)))
-            for name in (SCHEDULER_NAME, CONTROLLERS_NAME)
+            for name in (_SCHEDULER_NAME, _CONTROLLERS_NAME)
         )
     )
 
@@ -131,8 +131,8 @@ def _pod_flags(workloads: bool) -> tuple[str, ...]:
     if not workloads:
         return ("--disable-admission-plugins=ServiceAccount",)  # no controller creates accounts
     return (
-        f"--default-not-ready-toleration-seconds={TOLERATION_S}",
-        f"--default-unreachable-toleration-seconds={TOLERATION_S}",
+        f"--default-not-ready-toleration-seconds={_TOLERATION_S}",
+        f"--default-unreachable-toleration-seconds={_TOLERATION_S}",
     )
 
 
@@ -221,8 +221,8 @@ def _scheduler(
     path = directory / "kube-scheduler.json"
     write_secret(path, json.dumps(configuration, indent=2).encode())
     return ProcessSpec(
-        name=SCHEDULER_NAME,
-        argv=(binary.program(SCHEDULER_NAME), f"--config={path}", "--secure-port=0", *gates),
+        name=_SCHEDULER_NAME,
+        argv=(binary.program(_SCHEDULER_NAME), f"--config={path}", "--secure-port=0", *gates),
         order=2,
     )
 
@@ -242,7 +242,7 @@ def _controller_manager(
         f"--controllers={'*' if workloads else _FOR_CLAIMS}",
         f"--service-account-private-key-file={signing_key}",
         f"--root-ca-file={server.authority}",
-        f"--node-monitor-grace-period={NODE_GRACE_S}s",
+        f"--node-monitor-grace-period={_NODE_GRACE_S}s",
         "--node-monitor-period=1s",
         "--secure-port=0",
         f"--cert-dir={directory}",
@@ -251,7 +251,7 @@ def _controller_manager(
         *gates,
     )
     return ProcessSpec(
-        name=CONTROLLERS_NAME,
-        argv=(binary.program(CONTROLLERS_NAME), *flags),
+        name=_CONTROLLERS_NAME,
+        argv=(binary.program(_CONTROLLERS_NAME), *flags),
         order=2,
     )

@@ -15,7 +15,7 @@ from aiohttp import web
 from dray_sandbox.certificates import make_server_files
 from dray_sandbox.kubelet.plan import HOST
 
-NO_CONTAINERS: Final = (
+_NO_CONTAINERS: Final = (
     "simulated kubelets run no containers, so there are no logs, commands or ports of them: "
     "start a stack that runs them with `dray up --kubelet real`"
 )
@@ -38,8 +38,8 @@ async def refuse_forever(port: int) -> None:
 async def _refuse(request: web.Request) -> web.Response:
     if request.path.startswith("/portForward"):  # Only a Status reaches kubectl from here.
         status = {"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 400}
-        return web.json_response(status | {"message": NO_CONTAINERS}, status=400)
-    return web.Response(status=400, text=NO_CONTAINERS)
+        return web.json_response(status | {"message": _NO_CONTAINERS}, status=400)
+    return web.Response(status=400, text=_NO_CONTAINERS)
 
 
 def _context() -> ssl.SSLContext:

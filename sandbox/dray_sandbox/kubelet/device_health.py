@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-UNKNOWN: Final = "Unknown"
-_NAMES: Final = {0: UNKNOWN, 1: "Healthy", 2: "Unhealthy"}
+_UNKNOWN: Final = "Unknown"
+_NAMES: Final = {0: _UNKNOWN, 1: "Healthy", 2: "Unhealthy"}
 DeviceKey = tuple[str, str, str]
 """Driver, pool and name of a device."""
 
@@ -22,7 +22,7 @@ class ReportedHealth(msgspec.Struct, frozen=True):
 
 def health_name(number: int) -> str:
     """A number of the protocol as a container's status has it."""
-    return _NAMES.get(number, UNKNOWN)
+    return _NAMES.get(number, _UNKNOWN)
 
 
 class DeviceHealthCache:
@@ -55,5 +55,5 @@ class DeviceHealthCache:
         """Health and message of a device."""
         known = self._devices.get(key)
         if known is None or now_s - known.updated_s > known.timeout_s:
-            return UNKNOWN, ""
+            return _UNKNOWN, ""
         return known.health, known.message

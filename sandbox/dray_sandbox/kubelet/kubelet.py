@@ -29,10 +29,10 @@ from dray_sandbox.kubelet.timings import KubeletTimings
 from dray_sandbox.kubelet.tokens import TokenFile
 from dray_sandbox.kubelet.worker import ClaimInfoCache, PodWorker
 
-REFUSAL_TIMEOUT_S = 30.0
+_REFUSAL_TIMEOUT_S = 30.0
 """After this time, the API server's refusal of a node is final."""
-ALL_DRIVERS = ""
-PODS_PER_NETWORK = 253
+_ALL_DRIVERS = ""
+_PODS_PER_NETWORK = 253
 
 
 class Kubelet:
@@ -72,7 +72,7 @@ class Kubelet:
         """
         self._is_rebooted = _is_rebooted(self.plan)
         await self._register()
-        self._wipes[ALL_DRIVERS] = asyncio.create_task(self._wipe(ALL_DRIVERS, 0.0))
+        self._wipes[_ALL_DRIVERS] = asyncio.create_task(self._wipe(_ALL_DRIVERS, 0.0))
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.plugins.run())
@@ -157,7 +157,7 @@ class Kubelet:
 
     def _free_ip(self, prefix: str) -> str:
         taken = {worker.pod_ip for worker in self._workers.values()}
-        addresses = (f"{prefix}.{number}" for number in range(1, PODS_PER_NETWORK + 1))
+        addresses = (f"{prefix}.{number}" for number in range(1, _PODS_PER_NETWORK + 1))
         return next((one for one in addresses if one not in taken), f"{prefix}.0")
 
     async def _register(self) -> None:
@@ -169,7 +169,7 @@ class Kubelet:
             except (TemporaryError, RefusedError) as error:
                 # A server that has just started may refuse requests until it knows its roles.
                 waited_s = self._clock.monotonic_s() - began_s
-                if isinstance(error, RefusedError) and waited_s > REFUSAL_TIMEOUT_S:
+                if isinstance(error, RefusedError) and waited_s > _REFUSAL_TIMEOUT_S:
                     raise
                 self._log.info("node not registered yet", error=str(error))
                 await backoff.pause()

@@ -24,7 +24,7 @@ from dray.runtime.clock import Clock
 from dray_sandbox.kubelet.plan import HOST, NodePlan
 
 LEASE_NAMESPACE = "kube-node-lease"
-LEASE_DURATION_S = 40
+_LEASE_DURATION_S = 40
 RENEW_EVERY_S = 5.0
 """Kubelets take 10 s; a local stack loses silent nodes sooner than a cluster."""
 NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -132,7 +132,7 @@ class NodeObject:
             "metadata": {"name": self._plan.name, "namespace": LEASE_NAMESPACE},
             "spec": {
                 "holderIdentity": self._plan.name,
-                "leaseDurationSeconds": LEASE_DURATION_S,
+                "leaseDurationSeconds": _LEASE_DURATION_S,
                 "renewTime": now,
             },
         }

@@ -26,22 +26,22 @@ from dray_sandbox.kubelet.claims import ClaimInfo, NotStartedError, PluginDevice
 from dray_sandbox.kubelet.device_health import DeviceHealthCache, DeviceKey, health_name
 from dray_sandbox.kubelet.timings import KubeletTimings
 
-PLUGIN_TYPE = "DRAPlugin"
-REGISTRATION_TIMEOUT_S = 5.0
-CALL_TIMEOUT_S = 45.0
+_PLUGIN_TYPE = "DRAPlugin"
+_REGISTRATION_TIMEOUT_S = 5.0
+_CALL_TIMEOUT_S = 45.0
 """The kubelet's default timeout of calls to plugins."""
-CHANNEL_OPTIONS = (
+_CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),  # else a new plugin inherits the old one's backoff
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
-SERVICES: dict[str, tuple[str, ModuleType]] = {
+_SERVICES: dict[str, tuple[str, ModuleType]] = {
     "v1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", dra_v1_pb2),
     "v1beta1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", dra_v1beta1_pb2),
 }
 """In order of preference."""
-HEALTH_SERVICE = "v1alpha1.DRAResourceHealth"
+_HEALTH_SERVICE = "v1alpha1.DRAResourceHealth"
 """Kubelet 1.36 calls this version, whether the plugin names it or not."""
 
 Identity = tuple[int, int]
@@ -56,8 +56,8 @@ class Plugin:
         self.endpoint = endpoint
         self.version = version
         self.connected = False
-        self._service, self._messages = SERVICES[version]
-        self._channel = grpc.aio.insecure_channel(f"unix:{endpoint}", options=CHANNEL_OPTIONS)
+        self._service, self._messages = _SERVICES[version]
+        self._channel = grpc.aio.insecure_channel(f"unix:{endpoint}", options=_CHANNEL_OPTIONS)
 
     async def prepare(self, claims: Sequence[ClaimInfo]) -> dict[str, tuple[PluginDevice, ...]]:
         """NodePrepareResources of a batch; devices by claim uid."""
@@ -92,7 +92,7 @@ class Plugin:
         """
         messages: Any = dra_health_pb2
         watch = self._channel.unary_stream(
-            f"/{HEALTH_SERVICE}/NodeWatchResources",
+            f"/{_HEALTH_SERVICE}/NodeWatchResources",
             request_serializer=messages.NodeWatchResourcesRequest.SerializeToString,
             response_deserializer=messages.NodeWatchResourcesResponse.FromString,
         )
@@ -131,7 +131,7 @@ class Plugin:
         )
         refs = [messages.Claim(namespace=c.namespace, uid=c.uid, name=c.name) for c in claims]
         try:
-            return await call(request_type(claims=refs), timeout=CALL_TIMEOUT_S)
+            return await call(request_type(claims=refs), timeout=_CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise NotStartedError(f"{method} of {self.driver}: {error.details()}") from error
         except grpc.aio.UsageError as error:
@@ -291,7 +291,7 @@ async def register(path: Path) -> Plugin:
         NotStartedError: no plugin answers, or it can't be used.
     """
     messages: Any = plugin_registration_pb2
-    async with grpc.aio.insecure_channel(f"unix:{path}", options=CHANNEL_OPTIONS) as channel:
+    async with grpc.aio.insecure_channel(f"unix:{path}", options=_CHANNEL_OPTIONS) as channel:
         get_info = channel.unary_unary(
             "/pluginregistration.Registration/GetInfo",
             request_serializer=messages.InfoRequest.SerializeToString,
@@ -303,10 +303,10 @@ async def register(path: Path) -> Plugin:
             response_deserializer=messages.RegistrationStatusResponse.FromString,
         )
         try:
-            info = await get_info(messages.InfoRequest(), timeout=REGISTRATION_TIMEOUT_S)
+            info = await get_info(messages.InfoRequest(), timeout=_REGISTRATION_TIMEOUT_S)
             problem, version = _check_info(info)
             status = messages.RegistrationStatus(plugin_registered=not problem, error=problem)
-            await notify(status, timeout=REGISTRATION_TIMEOUT_S)
+            await notify(status, timeout=_REGISTRATION_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise NotStartedError(f"registration socket {path}: {error.details()}") from error
     if problem:
@@ -316,14 +316,14 @@ async def register(path: Path) -> Plugin:
 
 def _check_info(info: Any) -> tuple[str, str]:
     """Why the plugin can't be used, else the service version to call."""
-    if info.type != PLUGIN_TYPE:
+    if info.type != _PLUGIN_TYPE:
         return f"no handler registered for plugin type: {info.type}", ""
     if not info.name:
         return "DRA plugin name is empty", ""
-    for version in SERVICES:
+    for version in _SERVICES:
         if version in info.supported_versions:
             return "", version
-    return f"none of {list(info.supported_versions)} is supported: want {list(SERVICES)}", ""
+    return f"none of {list(info.supported_versions)} is supported: want {list(_SERVICES)}", ""
 
 
 def _sockets(folder: Path) -> Iterator[tuple[Path, Identity]]:

@@ -12,8 +12,8 @@ from dray.kube.ports import NODES, Kube, Object, Resource
 from dray.runtime.backoff import Backoff
 
 ACCOUNT = "dray-node-agent"
-AUDIENCE = "dray-nats"
-LIFETIME_S = 3600
+_AUDIENCE = "dray-nats"
+_LIFETIME_S = 3600
 _RENEW_AFTER = 0.8
 """Share of the lifetime after which a kubelet renews a token."""
 
@@ -38,7 +38,7 @@ class TokenFile:
                 await backoff.pause()
             else:
                 backoff.reset()
-                await asyncio.sleep(LIFETIME_S * _RENEW_AFTER)
+                await asyncio.sleep(_LIFETIME_S * _RENEW_AFTER)
 
     async def _request(self) -> str:
         node = await self._kube.get(NODES, self._node)
@@ -49,7 +49,7 @@ class TokenFile:
             "name": self._node,
             "uid": node["metadata"]["uid"],
         }
-        spec = {"audiences": [AUDIENCE], "expirationSeconds": LIFETIME_S, "boundObjectRef": bound}
+        spec = {"audiences": [_AUDIENCE], "expirationSeconds": _LIFETIME_S, "boundObjectRef": bound}
         request: Object = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",

@@ -39,9 +39,9 @@ from dray_sandbox.kubelet.pod_object import (
 )
 from dray_sandbox.kubelet.timings import KubeletTimings
 
-EXIT_ANNOTATION = "sandbox.dray.dev/exit-after"
+_EXIT_ANNOTATION = "sandbox.dray.dev/exit-after"
 """A duration, such as ``2s``, after which the pod succeeds."""
-HOLD_ANNOTATION = "sandbox.dray.dev/hold"
+_HOLD_ANNOTATION = "sandbox.dray.dev/hold"
 """A pod with this annotation does not start; for tests."""
 
 
@@ -163,8 +163,8 @@ class PodWorker:
                 return
 
     async def _start(self) -> None:
-        if self.pod.annotation(HOLD_ANNOTATION) is not None:
-            raise NotStartedError(f"held by annotation {HOLD_ANNOTATION}")
+        if self.pod.annotation(_HOLD_ANNOTATION) is not None:
+            raise NotStartedError(f"held by annotation {_HOLD_ANNOTATION}")
         claims = await self._usable_claims()
         async with self._claim_infos.locked(list(claims.values())):
             for claim in claims.values():
@@ -221,7 +221,7 @@ class PodWorker:
         return {reference: devices.get(claim.uid, []) for reference, claim in claims.items()}
 
     async def _wait_for_the_end(self) -> None:
-        after_s = _exit_after_s(self.pod.annotation(EXIT_ANNOTATION))
+        after_s = _exit_after_s(self.pod.annotation(_EXIT_ANNOTATION))
         ends_s = time_from((self.pod.obj.get("status") or {}).get("startTime")) + (after_s or 0.0)
         while not self.pod.ending:
             self.pod.changed.clear()
@@ -286,7 +286,7 @@ def _exit_after_s(text: str | None) -> float | None:
         return parse_duration(text) if text else None
     except ValueError as error:
         structlog.get_logger().error(
-            "annotation ignored", annotation=EXIT_ANNOTATION, error=str(error)
+            "annotation ignored", annotation=_EXIT_ANNOTATION, error=str(error)
         )
         return None
 

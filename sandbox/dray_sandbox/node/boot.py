@@ -21,7 +21,7 @@ from pathlib import Path
 from dray_sandbox.node.machine import MachinePlan, read_plan
 from dray_sandbox.node.router import forward_packets
 
-KEPT = {
+_KEPT = {
     "/var/lib/kubelet": "kubelet",
     "/var/lib/containerd": "containerd",
     "/var/lib/dray": "dray",
@@ -72,7 +72,7 @@ def _mount_folders(plan: MachinePlan) -> None:
         work.mkdir()
         options = f"lowerdir={path},upperdir={upper},workdir={work}"
         _mount("overlay", path, kind="overlay", options=options)
-    for path, kept in KEPT.items():
+    for path, kept in _KEPT.items():
         Path(path).mkdir(parents=True, exist_ok=True)
         _bind(Path(plan.directory) / kept, path)
     _bind(Path(plan.directory) / "run", "/run")

@@ -11,7 +11,7 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 """In the node."""
 SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
 KUBELET_HEALTH_PORT, PROXY_METRICS_PORT, PROXY_HEALTH_PORT = 10248, 10249, 10256
-LEASE_S = 20
+_LEASE_S = 20
 """How long a kubelet's lease lasts; it is renewed after a quarter of that."""
 
 
@@ -97,8 +97,8 @@ def kubelet(group: str, client_authority: str, resolver: str) -> str:
             "authorization": {"mode": "Webhook"},
             "healthzBindAddress": "0.0.0.0",
             "healthzPort": KUBELET_HEALTH_PORT,
-            "nodeLeaseDurationSeconds": LEASE_S,
-            "nodeStatusUpdateFrequency": f"{LEASE_S // 4}s",
+            "nodeLeaseDurationSeconds": _LEASE_S,
+            "nodeStatusUpdateFrequency": f"{_LEASE_S // 4}s",
             # The disk is this machine's, which others fill, too.
             "evictionHard": {
                 "memory.available": "100Mi",

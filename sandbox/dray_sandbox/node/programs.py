@@ -26,7 +26,7 @@ class NodePrograms:
     """The first process of a pod's sandbox."""
 
 
-def node_program(minor: str = DEFAULT_MINOR) -> GoProgram:
+def _node_program(minor: str = DEFAULT_MINOR) -> GoProgram:
     """kubelet, kube-proxy and CoreDNS, in the patch of ``minor`` that the module file pins."""
     module = checkout() / "tests" / "conformance" / "node"
     mod_file = "go.mod" if minor == DEFAULT_MINOR else f"kubernetes-{minor}.mod"
@@ -43,14 +43,14 @@ def node_program(minor: str = DEFAULT_MINOR) -> GoProgram:
     )
 
 
-def pause_program() -> GoProgram:
+def _pause_program() -> GoProgram:
     """The program that does nothing but hold namespaces."""
     return replace(
-        node_program(), title="pause", takes="seconds", file="pause", package="pause", variables=()
+        _node_program(), title="pause", takes="seconds", file="pause", package="pause", variables=()
     )
 
 
-def containerd_program() -> GoProgram:
+def _containerd_program() -> GoProgram:
     """containerd, without snapshotters that need a file system of their own."""
     module = checkout() / "tests" / "conformance" / "containerd"
     version = golang.required_version(module, "go.mod", _CONTAINERD)
@@ -66,10 +66,10 @@ def containerd_program() -> GoProgram:
     )
 
 
-def shim_program() -> GoProgram:
+def _shim_program() -> GoProgram:
     """containerd's shim for runc."""
     return replace(
-        containerd_program(),
+        _containerd_program(),
         title="containerd's shim",
         takes="seconds after containerd",
         file="containerd-shim-runc-v2",
@@ -85,14 +85,14 @@ async def build_programs(progress: Callable[[str], None], minor: str | None = No
         InvalidInputError: the minor is unknown.
     """
     minor = known_minor(minor) if minor else wanted_minor()
-    node = await golang.build(node_program(minor), progress)
+    node = await golang.build(_node_program(minor), progress)
     golang.link_programs(node, _LINKS)
     kubelet, kube_proxy, coredns = (str(node.with_name(name)) for name in _LINKS)
     return NodePrograms(
         kubelet,
         kube_proxy,
         coredns,
-        containerd=str(await golang.build(containerd_program(), progress)),
-        shim=str(await golang.build(shim_program(), progress)),
-        pause=str(await golang.build(pause_program(), progress)),
+        containerd=str(await golang.build(_containerd_program(), progress)),
+        shim=str(await golang.build(_shim_program(), progress)),
+        pause=str(await golang.build(_pause_program(), progress)),
     )

@@ -21,7 +21,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        join_host(network, os.getppid())
+        _join_host(network, os.getppid())
         pid_file.write_text(str(os.getpid()))
         while True:
             signal.pause()
@@ -32,7 +32,7 @@ def main() -> int:
         pid_file.unlink(missing_ok=True)
 
 
-def join_host(network: ClusterNetwork, host_process: int) -> None:
+def _join_host(network: ClusterNetwork, host_process: int) -> None:
     """Join this namespace and that of ``host_process`` by a link. Raises PermanentError."""
     run_ip(
         [

@@ -19,7 +19,7 @@ from dray_sandbox.node.programs import NodePrograms
 from dray_sandbox.probes import answers, resolves, runs_containers
 from dray_sandbox.processes import ProcessSpec, Ready
 
-NETWORK = "network"
+_NETWORK = "network"
 _NETWORK_ORDER, _INSIDE_ORDER, _MACHINE_ORDER = -1, 8, 9
 """A machine stops before what runs in it: with it, everything in the node ends at once."""
 _ENTER = str(Path(__file__).with_name("enter.py"))
@@ -55,7 +55,7 @@ def network(addresses: ClusterNetwork, pid_file: Path) -> ProcessSpec:
     """The router of all nodes."""
     module = (sys.executable, "-m", "dray_sandbox.node.router")
     return ProcessSpec(
-        name=NETWORK,
+        name=_NETWORK,
         argv=("unshare", "--net", *module, str(addresses.number), str(pid_file)),
         ready=_names_a_process(pid_file),
         order=_NETWORK_ORDER,

@@ -18,7 +18,7 @@ from dray_sandbox.registry.names import ImageName
 _BLOB_TYPE = "application/octet-stream"
 
 
-def application(store: ImageStore) -> web.Application:
+def _application(store: ImageStore) -> web.Application:
     """The HTTP application; HEAD is answered as GET."""
 
     async def root(request: web.Request) -> web.StreamResponse:
@@ -53,7 +53,7 @@ def _blob(store: ImageStore, digest: str, media_type: str) -> web.StreamResponse
 
 async def serve(directory: Path, host: str, port: int) -> None:
     """Serve until SIGTERM or SIGINT."""
-    runner = web.AppRunner(application(ImageStore(directory)), access_log=None)
+    runner = web.AppRunner(_application(ImageStore(directory)), access_log=None)
     await runner.setup()
     with end_signals() as ended:
         try:

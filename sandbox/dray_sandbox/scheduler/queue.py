@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from dray.api.pods import Pod
 
-FIRST_BACKOFF_S = 1.0
-LAST_BACKOFF_S = 10.0
+_FIRST_BACKOFF_S = 1.0
+_LAST_BACKOFF_S = 10.0
 FLUSH_S = 300.0
 """An unschedulable pod is retried after this time, even if nothing changed."""
 
@@ -69,5 +69,5 @@ class Queue:
             return entry.attempted_at_s + FLUSH_S
         if entry.attempts == 0:
             return 0.0
-        pause_s: float = min(FIRST_BACKOFF_S * 2 ** (entry.attempts - 1), LAST_BACKOFF_S)
+        pause_s: float = min(_FIRST_BACKOFF_S * 2 ** (entry.attempts - 1), _LAST_BACKOFF_S)
         return entry.attempted_at_s + pause_s

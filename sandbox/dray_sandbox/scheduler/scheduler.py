@@ -37,7 +37,7 @@ from dray_sandbox.scheduler.rules import (
 )
 
 COMPONENT = "default-scheduler"
-POLL_INTERVAL_S: Final = 5.0
+_POLL_INTERVAL_S: Final = 5.0
 """How often a binding pod's devices are checked."""
 
 
@@ -50,7 +50,7 @@ class Scheduler:
         name: str = COMPONENT,
         *,
         binding_timeout_s: float = TIMEOUT_S,
-        poll_interval_s: float = POLL_INTERVAL_S,
+        poll_interval_s: float = _POLL_INTERVAL_S,
     ) -> None:
         self._kube = kube
         self._name = name

@@ -14,17 +14,17 @@ from dray_sandbox.apiserver.types import (
     Type,
 )
 
-SELECTORS = ListOf(Obj({"cel": Obj({"expression": STRING})}))
-OPAQUE = Obj({"driver": STRING, "parameters": ANY})
+_SELECTORS = ListOf(Obj({"cel": Obj({"expression": STRING})}))
+_OPAQUE = Obj({"driver": STRING, "parameters": ANY})
 _SUBREQUEST: dict[str, Type] = {
     "deviceClassName": STRING,
-    "selectors": SELECTORS,
+    "selectors": _SELECTORS,
     "allocationMode": STRING,
     "count": INTEGER,
     "tolerations": TOLERATIONS,
     "capacity": Obj({"requests": MapOf(QUANTITY)}),
 }
-CLAIM_SPEC = Obj(
+_CLAIM_SPEC = Obj(
     {
         "devices": Obj(
             {
@@ -46,12 +46,12 @@ CLAIM_SPEC = Obj(
                         }
                     )
                 ),
-                "config": ListOf(Obj({"requests": ListOf(STRING), "opaque": OPAQUE})),
+                "config": ListOf(Obj({"requests": ListOf(STRING), "opaque": _OPAQUE})),
             }
         )
     }
 )
-RESULT = Obj(
+_RESULT = Obj(
     {
         "request": STRING,
         "driver": STRING,
@@ -65,15 +65,15 @@ RESULT = Obj(
         "consumedCapacity": MapOf(QUANTITY),
     }
 )
-CLAIM_STATUS = Obj(
+_CLAIM_STATUS = Obj(
     {
         "allocation": Obj(
             {
                 "devices": Obj(
                     {
-                        "results": ListOf(RESULT),
+                        "results": ListOf(_RESULT),
                         "config": ListOf(
-                            Obj({"source": STRING, "requests": ListOf(STRING), "opaque": OPAQUE})
+                            Obj({"source": STRING, "requests": ListOf(STRING), "opaque": _OPAQUE})
                         ),
                     }
                 ),
@@ -105,13 +105,13 @@ CLAIM_STATUS = Obj(
         ),
     }
 )
-CLAIM = top(CLAIM_SPEC, CLAIM_STATUS)
-TEMPLATE = top(Obj({"metadata": METADATA, "spec": CLAIM_SPEC}))
+CLAIM = top(_CLAIM_SPEC, _CLAIM_STATUS)
+TEMPLATE = top(Obj({"metadata": METADATA, "spec": _CLAIM_SPEC}))
 DEVICE_CLASS = top(
     Obj(
         {
-            "selectors": SELECTORS,
-            "config": ListOf(Obj({"opaque": OPAQUE})),
+            "selectors": _SELECTORS,
+            "config": ListOf(Obj({"opaque": _OPAQUE})),
             "extendedResourceName": STRING,
         }
     )

@@ -12,7 +12,7 @@ from dray_sandbox.apiserver.types import (
     Type,
 )
 
-OWNER = Obj(
+_OWNER = Obj(
     {
         "apiVersion": STRING,
         "kind": STRING,
@@ -36,7 +36,7 @@ METADATA = Obj(
         "deletionGracePeriodSeconds": INTEGER,
         "labels": MapOf(STRING),
         "annotations": MapOf(STRING),
-        "ownerReferences": ListOf(OWNER),
+        "ownerReferences": ListOf(_OWNER),
         "finalizers": ListOf(STRING),
         "managedFields": ListOf(ANY),
     }
@@ -53,14 +53,14 @@ def top(spec: Type | None = None, status: Type | None = None, **more: Type) -> O
     return Obj(fields | more)
 
 
-NODE_SELECTOR_REQUIREMENT = Obj({"key": STRING, "operator": STRING, "values": ListOf(STRING)})
+_NODE_SELECTOR_REQUIREMENT = Obj({"key": STRING, "operator": STRING, "values": ListOf(STRING)})
 NODE_SELECTOR = Obj(
     {
         "nodeSelectorTerms": ListOf(
             Obj(
                 {
-                    "matchExpressions": ListOf(NODE_SELECTOR_REQUIREMENT),
-                    "matchFields": ListOf(NODE_SELECTOR_REQUIREMENT),
+                    "matchExpressions": ListOf(_NODE_SELECTOR_REQUIREMENT),
+                    "matchFields": ListOf(_NODE_SELECTOR_REQUIREMENT),
                 }
             )
         )

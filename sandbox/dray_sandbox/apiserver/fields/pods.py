@@ -125,7 +125,7 @@ _NAMED: dict[str, Type] = {
     "resourceClaims": ListOf(_CLAIM),
     "tolerations": TOLERATIONS,
 }
-POD_SPEC = Obj(
+_POD_SPEC = Obj(
     _NAMED
     | _each(_STRINGS, STRING)
     | _each(_NUMBERS, INTEGER)
@@ -135,4 +135,4 @@ POD_SPEC = Obj(
     # The group of a workload is alpha in 1.36: known, not kept.
     dropped=frozenset({"schedulingGroup"}),
 )
-POD = top(POD_SPEC, _PART)
+POD = top(_POD_SPEC, _PART)
