@@ -57,7 +57,7 @@ class Violation:
 
 def violations(root: Path) -> list[Violation]:
     """Every name in the product below ``root`` that breaks a rule, exceptions included."""
-    modules = dict(_modules(root))
+    modules = dict(modules_of(root))
     return [*_repeated_classes(modules), *_verb_forms(modules)]
 
 
@@ -80,7 +80,8 @@ def read_exceptions(path: Path = EXCEPTIONS) -> dict[str, list[str]]:
     return tomllib.loads(path.read_text("utf-8"))
 
 
-def _modules(root: Path) -> Iterator[tuple[str, Path]]:
+def modules_of(root: Path) -> Iterator[tuple[str, Path]]:
+    """The modules of the product and of ``tools``, without generated code."""
     for source in SOURCES:
         folder = root / source
         base = root if source == "tools" else folder
