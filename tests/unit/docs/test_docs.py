@@ -106,6 +106,11 @@ def test_what_is_checked_is_found() -> None:
 
 
 @every_page
+def test_no_merge_is_unfinished(page: Path) -> None:
+    assert not re.findall(r"^(?:<{7}|>{7}) .*$", page.read_text("utf-8"), re.MULTILINE)
+
+
+@every_page
 def test_relative_links_lead_somewhere(page: Path) -> None:
     for link in LINK.findall(prose(page)):
         path, _, anchor = link.partition("#")
