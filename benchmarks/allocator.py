@@ -9,11 +9,11 @@ handle     the pod's fact in, the record for the decision log out; nothing is le
 new shape  choose, for pods unlike any before
 slice      a node's slice with eight changed cards, until the next decision could be taken
 yard       a thousand additions in a loop, between the decisions: on an idle machine of the kind
-           named in docs/performance.md some 35 µs; where it is more, so is everything else
+           named in docs/performance.md some 35 µs; if it is more, so is everything else
 
 Then the same fleets are given to the upstream Go allocator and to dray's compatible mode, which
 both stop at the first node that fits; the Go allocator also goes on to every node, as scoring
-would have to. It scores nothing. Without Go, and where none can be installed, those rows are left
+would have to. It scores nothing. Without Go, and if none can be installed, those rows are left
 out, and it says so.
 
 Figures are compared with their targets, and ratios made, by the thread's own clock: on an idle

@@ -52,7 +52,7 @@ class Peer:
 
 
 def build(say: Callable[[str], None], minor: str = KUBERNETES) -> Path:
-    """The oracle's command for a minor of Kubernetes, built where need be.
+    """The oracle's command for a minor of Kubernetes, built if necessary.
 
     Raises:
         NoPeerError: it can't be built here, and why.

@@ -45,7 +45,7 @@ class CardOverview:
 
 
 def reasons_on_cards(pod: Object, pool: Object, cluster: CardOverview) -> tuple[Reason, ...]:
-    """Why no cards of the pool suffice for the pod's claims; empty where some do."""
+    """Why no cards of the pool suffice for the pod's claims; empty if some do."""
     state = AllocatorState()
     for sequence, fact in enumerate(_facts(pod, pool, cluster), 1):
         handle(state, FactSeen(sequence, fact, more=True))

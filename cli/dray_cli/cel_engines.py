@@ -17,7 +17,7 @@ class EngineFinding:
     """What an expression gives on one device."""
 
     result: bool | None
-    """None where evaluation failed."""
+    """None if evaluation failed."""
     error: str = ""
     clauses: tuple[ClauseResult, ...] = ()
     cost: int | None = None

@@ -30,7 +30,7 @@ class Judgement:
     error: str = ""
     """Why it is refused, in Kubernetes' words."""
     program: Program | None = None
-    """None where it does not compile."""
+    """None if it does not compile."""
 
 
 def judge(expression: str, version: str, mode: Mode, gates: Gates = _NO_GATES) -> Judgement:

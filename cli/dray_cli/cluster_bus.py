@@ -62,7 +62,7 @@ class BusAddress:
 
     @property
     def service(self) -> tuple[str, str, int] | None:
-        """Namespace, name and port of the cluster's Service that the URL names, if it does."""
+        """Namespace, name and port of the cluster's Service in the URL; None if it has none."""
         parts = urlsplit(self.url.partition(",")[0])
         if (found := _SERVICE.fullmatch(parts.hostname or "")) is None:
             return None

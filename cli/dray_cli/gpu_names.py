@@ -58,7 +58,7 @@ class GpuNames:
 
 
 async def names_in(kube: Kube, text: str, node: str = "") -> GpuNames:
-    """The short names of the GPUs that a text names; none where this user may not list slices.
+    """The short names of the GPUs that a text names; none if this user may not list slices.
 
     Reads the slices of their nodes, or all if there are many. GPUs whose node the text does not
     name are those of ``node``.

@@ -52,7 +52,7 @@ async def usage_bus(kubeconfig: str | None, *, with_usage: bool) -> AsyncIterato
 
 
 async def read_usage(bus: Bus | None) -> GpuUses:
-    """What node-agents reported last; nothing where no bus is asked, or dray's services are of an
+    """What node-agents reported last; nothing if no bus is asked, or dray's services are of an
     earlier release. Raises BusUnavailableError."""
     found: dict[tuple[str, str], UsedGpu] = {}
     if bus is None:

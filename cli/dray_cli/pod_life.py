@@ -145,7 +145,7 @@ async def life_of(kube: Kube, pod: Object, claims: Iterable[Object] = ()) -> Pod
 
 
 async def _held(kube: Kube, node: str, claims: Iterable[Object]) -> list[Device]:
-    """The devices of the node that the claims hold; none where this user may not list slices."""
+    """The devices of the node that the claims hold; none if this user may not list slices."""
     held = {
         (result.get("pool"), result.get("device"))
         for claim in claims

@@ -102,8 +102,8 @@ class Stack:
         self._endpoint: Endpoint | None = None
         self._restarts: Counter[str] = Counter()
         self._identities = asyncio.Event()
-        """Set once claim-controllers confirm tokens. NATS lets a node-agent that comes before wait
-        for three seconds, and refuses it then."""
+        """Set once claim-controllers confirm tokens. If a node-agent connects earlier, NATS lets
+        it wait for three seconds, and then refuses it."""
 
     @property
     def record(self) -> StackFile:

@@ -55,7 +55,7 @@ async def _apply(kube: Kube, wanted: Object) -> None:
 
 
 async def trust(kube: Kube, authorities: str) -> None:
-    """Have the API server trust the webhook's certificates; nothing where it is not registered."""
+    """Have the API server trust the webhook's certificates; nothing if it is not registered."""
     bundle = base64.b64encode(authorities.encode()).decode()
     for resource in (_MUTATING, _VALIDATING):
         try:

@@ -17,7 +17,7 @@ _ORDER = (
     "prepared",
     "running",
 )
-"""The steps of a pod with a GPU; ``waiting`` only where nothing fitted at first."""
+"""The steps of a pod with a GPU; ``waiting`` only if nothing fitted at first."""
 REQUIRED = tuple(step for step in _ORDER if step != "waiting")
 
 _INDENT = 26

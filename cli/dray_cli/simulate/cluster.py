@@ -46,7 +46,7 @@ class SimulatedCluster:
         self.cards: Whole = np.array(
             [[CARD] * node.cards + [0] * (MOST_CARDS - node.cards) for node in nodes], np.int64
         )
-        """Per node and card, what is free of it; 0 where there is no card."""
+        """Per node and card, what is free of it; 0 if there is no card."""
 
     def mask(self, pod: TracePod) -> int:
         """One bit per model that the pod may use."""

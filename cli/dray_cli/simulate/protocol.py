@@ -23,7 +23,7 @@ class PlacementPolicy(Protocol):
     """A scheduler with its cluster."""
 
     def place(self, pod: TracePod) -> bool:
-        """Give the pod a node and cards; False where it fits nowhere."""
+        """Give the pod a node and cards; False if it fits nowhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,7 +248,7 @@ def _is_about(found: TraceInputs, message: PodDecision | Waiting | Release) -> b
 
 
 async def _to_the_end(bus: Bus, stream: str) -> AsyncIterator[Delivered]:
-    """Every message that the stream has now; none where there is no stream."""
+    """Every message that the stream has now; none if there is no stream."""
     state = await bus.state(stream)
     if state is None or state.last_sequence < max(state.first_sequence, 1):
         return

@@ -69,7 +69,7 @@ def as_json(trace: PodTrace) -> dict[str, Any]:
 
 
 def head(trace: PodTrace) -> Iterator[str]:
-    """Two lines: whose trace it is and how far it came, and where it is from."""
+    """Two lines: whose trace it is and how far it came, and its source."""
     state = "so far; not prepared yet" if not trace.gone else "of it known; it was never prepared"
     if trace.prepared:
         state = "from admission to prepared"

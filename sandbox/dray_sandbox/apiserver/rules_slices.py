@@ -14,7 +14,7 @@ from .status import FieldError, Object, invalid, required
 
 _MAX_DEVICES = 128
 _MAX_ADVANCED_DEVICES = 64
-"""Limit where any device has taints or consumes counters."""
+"""Limit if any device has taints or consumes counters."""
 _MAX_COUNTER_SETS = 8
 _SELECTIONS = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 _ONE_SELECTION = (

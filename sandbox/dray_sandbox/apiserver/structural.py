@@ -123,7 +123,7 @@ def list_errors(value: Any, schema: Object, path: str = "") -> list[FieldError]:
 
 
 def rule_errors(value: Any, old: Any, schema: Object, path: str = "") -> list[FieldError]:
-    """Findings of `x-kubernetes-validations`; transition rules only where there is an old value."""
+    """Findings of `x-kubernetes-validations`; transition rules only if there is an old value."""
     found: list[FieldError] = []
     for rule in schema.get("x-kubernetes-validations") or []:
         text = rule["rule"]

@@ -100,7 +100,7 @@ class Streams(SettingsGroup):
     """How many servers keep each stream; absent: as many as it has, and 3 for new ones where the
     servers allow it. It is raised where it is less, and never lowered."""
     look_every: Duration = Field(default=60.0, gt=0)
-    """How often the leader makes deleted streams again, and raises replicas where they are fewer
+    """How often the leader makes deleted streams again, and raises replicas if they are fewer
     than wanted."""
 
     store: ByteSize | None = Field(default=None, ge=_LEAST_KEPT)

@@ -20,8 +20,8 @@ class NodeGroup(SettingsGroup):
     count: int = Field(default=8, ge=0, le=256)
     """How many simulated GPUs."""
     mig: str = ""
-    """MIG profile of the instances that simulated GPUs are divided in, such as ``1g.10gb``; empty:
-    they are not divided."""
+    """MIG profile of the instances into which simulated GPUs are divided, such as ``1g.10gb``;
+    empty: they are not divided."""
     load: str = ""
     """How busy simulated GPUs are, such as ``20-90/300s``: between 20 and 90 percent, in waves of
     300 s; empty: they are idle."""

@@ -54,7 +54,7 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     name: str
     device_class: str
-    """Empty where the request lists alternatives, or is of a kind unknown to dray."""
+    """Empty if the request lists alternatives, or is of a kind unknown to dray."""
     selectors: tuple[str, ...] = always_written(())
     mode: str = always_written("ExactCount")
     """``allocationMode``: ``ExactCount`` (of ``count`` devices) or ``All``."""

@@ -371,7 +371,7 @@ def _depth_after(data: bytes) -> int:
 
 
 def _numbers_out_of_range(data: bytes) -> Iterable[Part]:
-    """Each of them; where there are many, the innermost containers around them."""
+    """Each of them; if there are many, the innermost containers around them."""
     numbers = list(islice(_each_number_out_of_range(data), _MOST_NUMBERS + 1))
     if len(numbers) <= _MOST_NUMBERS:
         return numbers

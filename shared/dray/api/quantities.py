@@ -94,7 +94,7 @@ class Quantity:
 
     @property
     def integer(self) -> int | None:
-        """The amount as Go's ``AsInt64()`` gives it: None where it is held otherwise."""
+        """The amount as Go's ``AsInt64()`` gives it: None if it is held otherwise."""
         if not self.is_small or self.exponent < 0:
             return None
         units = self.nano // NANO

@@ -168,7 +168,7 @@ class Bus(Protocol):
         """How full the store is. For the streams' owner."""
 
     async def state(self, stream: str) -> StreamState | None:
-        """The stream's state, or None where it does not exist."""
+        """The stream's state, or None if it does not exist."""
 
     async def publish(self, message: Outgoing, *, fence: Fence | None = None) -> int:
         """Store in the stream of the subject; its sequence. Duplicates within the window are

@@ -74,7 +74,7 @@ class _Describer:
         return unparse(clause) if words is None else words
 
     def _worded(self, clause: Expr, *, negated: bool) -> str | None:
-        """The words of a clause, or of its opposite; None where there are none."""
+        """The words of a clause, or of its opposite; None if there are none."""
         match clause:
             case tree.Unary(operator="!", operand=operand):
                 return self._worded(operand, negated=not negated)

@@ -109,7 +109,7 @@ def environment_of_server(
     """The environment of a server that was asked for its ``version``, and probed for its gates.
 
     An unreadable version counts as ``_DEFAULT_MINOR``. Servers keep lists
-    only where the gate is on; where it is off, the version says whether stored ones are read.
+    only if the gate is on; if it is off, the version says whether stored ones are read.
     """
     known = _SERVED.match(version)
     return environment(

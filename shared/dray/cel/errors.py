@@ -67,7 +67,7 @@ def _caret_line(source: str, line: int, column: int) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`` (nearest known name: 'x')``, or nothing where no known name is near."""
+    """`` (nearest known name: 'x')``, or nothing if no known name is near."""
     from difflib import get_close_matches
 
     found = get_close_matches(name[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)

@@ -27,7 +27,7 @@ class Read:
     """As an expression."""
 
     def value(self, device: DeviceView) -> Value | None:
-        """The value on ``device``, or None where it is absent."""
+        """The value on ``device``, or None if it is absent."""
         match self.field:
             case "driver":
                 return device.driver

@@ -55,7 +55,7 @@ Query = Mapping[str, str]
 
 
 Answered = Callable[[str, str, int | None], None]
-"""Method, path and status; None where no answer came."""
+"""Method, path and status; None if no answer came."""
 
 
 def _uncounted(method: str, path: str, status: int | None) -> None: ...

@@ -81,7 +81,7 @@ def taint_rule_from(obj: Object) -> DeviceTaintRule:
 
 
 def node_selector_from(selector: Mapping[str, Any] | None) -> NodeSelector | None:
-    """A ``NodeSelector``, or None where there is none."""
+    """A ``NodeSelector``, or None if there is none."""
     if selector is None:
         return None
     return NodeSelector(

@@ -29,7 +29,7 @@ def revision_of(obj: Object) -> int:
 
 
 def time_from(text: str | None) -> float:
-    """Seconds since 1970 of an RFC 3339 time; 0 where there is none."""
+    """Seconds since 1970 of an RFC 3339 time; 0 if there is none."""
     if not text:
         return 0.0
     return datetime.fromisoformat(text).timestamp()
@@ -46,7 +46,7 @@ def annotation(obj: Object, name: str) -> str:
 
 
 def attempt_annotation(obj: Object, name: str) -> int:
-    """An annotation that holds an attempt; 0 where it is absent, or not a number that dray
+    """An annotation that holds an attempt; 0 if it is absent, or not a number that dray
     writes."""
     text = annotation(obj, name)
     return int(text) if text.isdecimal() and len(text) <= LONGEST_ATTEMPT else 0

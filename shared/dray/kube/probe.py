@@ -119,7 +119,7 @@ async def _keeps_alternatives(kube: Kube, namespace: str) -> bool:
 
 
 async def _keeps_extended_resource(kube: Kube) -> bool | None:
-    """Whether a class may name an extended resource; None where this user may not ask."""
+    """Whether a class may name an extended resource; None if this user may not ask."""
     wanted = {"metadata": {"name": _NAME}, "spec": {"extendedResourceName": "dray.dev/probe"}}
     try:
         answer = await kube.create(CLASSES, wanted, dry_run=True)

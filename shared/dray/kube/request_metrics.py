@@ -18,7 +18,7 @@ class RequestMetrics:
         )
 
     def answered(self, method: str, path: str, status: int | None) -> None:
-        """Count a request; ``status`` is None where no answer came."""
+        """Count a request; ``status`` is None if no answer came."""
         code = _NO_ANSWER if status is None else str(status)
         self._requests.labels(_METHODS.get(method, "other"), resource_of(path), code).inc()
 

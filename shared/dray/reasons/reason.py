@@ -87,13 +87,13 @@ def _shortened(text: str) -> str:
 
 
 def name_list(names: Sequence[str], most: int = 8) -> str:
-    """The names with commas between them; where there are more than ``most``, how many more."""
+    """The names with commas between them; if there are more than ``most``, how many more."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def in_words(reasons: Sequence[Reason], limit_bytes: int = 4096) -> str:
-    """The reasons as lines; where they exceed ``limit_bytes``, as many as there is room for, and
+    """The reasons as lines; if they exceed ``limit_bytes``, as many as there is room for, and
     how many more there are. The last one stays if it can: it tells of all requests together."""
     lines = list(map(str, reasons))
     if _bytes_of(lines) <= limit_bytes:

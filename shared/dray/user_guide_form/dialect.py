@@ -101,7 +101,7 @@ def _written(root: Expr, source: str, changes: list[str], warnings: tuple[str, .
 
 
 def _fault(root: Expr, source: str, environments: tuple[Environment, ...]) -> CelTypeError | None:
-    """Why every environment refuses the tree, as the first of them says; None where one doesn't."""
+    """Why every environment refuses the tree, as the first of them says; None if one doesn't."""
     first: CelTypeError | None = None
     for environment in environments:
         try:

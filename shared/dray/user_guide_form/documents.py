@@ -113,7 +113,7 @@ def _convert_object(content: Mapping, notes: ConversionNotes) -> None:
 
 
 def _convert_version(content: Mapping, notes: ConversionNotes) -> bool:
-    """Bring the API version to v1; False where the object is of another group or version."""
+    """Bring the API version to v1; False if the object is of another group or version."""
     found = str(content.get("apiVersion", ""))
     group, version = found[: len(_GROUP)], found[len(_GROUP) :]
     if group != _GROUP:

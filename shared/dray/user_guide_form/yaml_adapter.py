@@ -58,7 +58,7 @@ def split(text: str) -> list[str]:
 
 
 def load(document: str, *, strict: bool = True) -> Any:
-    """The content of one document, as ``split`` gives it; None where it holds nothing.
+    """The content of one document, as ``split`` gives it; None if it holds nothing.
 
     Without ``strict``, of keys that stand twice the first counts.
 

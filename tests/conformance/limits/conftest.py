@@ -68,5 +68,5 @@ async def neighbours(cluster: Cluster) -> AsyncIterator[Neighbours]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def gated(cluster: Cluster) -> None:
-    """Nothing where hand-written claims are taken; elsewhere they are denied."""
+    """Nothing if hand-written claims are taken; elsewhere they are denied."""
     only_where_taints_are_kept(await cluster.keeps_taints())

@@ -46,7 +46,7 @@ class Pair:
     witness: str
     """The same, but it fails where the feature is used, its arguments evaluated.
 
-    Where the answers differ, the feature decides. Empty where the whole selector is the feature.
+    Where the answers differ, the feature decides. Empty if the whole selector is the feature.
     """
     driver: str
     device: dict[str, Any]

@@ -256,7 +256,7 @@ _FITTING: dict[Type, list[tuple[Operation, dict[str, Type]]]] = {}
 
 
 def unified(pattern: Type, wanted: Type) -> dict[str, Type] | None:
-    """The bindings under which ``pattern`` is ``wanted``; None where there are none."""
+    """The bindings under which ``pattern`` is ``wanted``; None if there are none."""
     name = str(pattern[0])
     if name in ("T", "V", "K", "O", "N"):
         allowed = VARIABLES.get(name)

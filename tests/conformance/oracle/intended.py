@@ -42,7 +42,7 @@ INTENDED: Final[dict[str, Rule]] = {
 
 
 def reason_for(question: dict[str, Any], theirs: Answer, ours: Answer) -> str:
-    """Why the difference is wanted; empty where it is not."""
+    """Why the difference is wanted; empty if it is not."""
     for reason, applies in INTENDED.items():
         if applies(question, theirs, ours):
             return reason

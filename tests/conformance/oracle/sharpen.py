@@ -20,7 +20,7 @@ _ANY_RESULT = environment("1.37", Mode.STORED)
 
 
 def literal_of(expression: str, driver: str, device: dict[str, Any]) -> str | None:
-    """A literal equal to what ``expression`` gives on the device; None where there is none."""
+    """A literal equal to what ``expression`` gives on the device; None if there is none."""
     source = f"dyn({expression})"
     try:
         checked = check_selector(parse(source), source, _ANY_RESULT)

@@ -84,5 +84,5 @@ async def cluster(arena: Cluster) -> AsyncIterator[Cluster]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def gated(cluster: Cluster) -> None:
-    """Nothing where pods are gated; elsewhere the test means nothing."""
+    """Nothing if pods are gated; elsewhere the test means nothing."""
     only_where_taints_are_kept(await cluster.keeps_taints())

@@ -205,7 +205,7 @@ async def _connection(run: Run, user: str) -> AsyncIterator[Kube]:
 
 
 async def _refusal(kube: Kube, claim: Object, status: Mapping[str, Any]) -> str:
-    """Why the status was not written; empty where it was."""
+    """Why the status was not written; empty if it was."""
     name = claim["metadata"]["name"]
     try:
         await kube.patch(CLAIMS, name, {"status": status}, NAMESPACE, subresource="status")

@@ -123,7 +123,7 @@ async def test_what_dray_allocates_from_now_on_is_bound_by_it(view: View) -> Non
 async def test_cards_that_come_to_kube_scheduler_are_filled_around_what_dray_allocated(
     view: View,
 ) -> None:
-    """Around nothing where taints are dropped: dray has given away none of them."""
+    """Around nothing if taints are dropped: dray has given away none of them."""
     stand, asked = view.stand, {"tflops_request": FILL_TFLOPS, "vram_request": FILL_VRAM}
     drays = 8 if view.kept.device_taints else 0
     await stand.kube.patch(POOLS, SHARED, {"spec": {"owner": "kube-scheduler"}})

@@ -38,7 +38,7 @@ class Reference:
     taken: list = field(default_factory=list)
 
     def candidates(self, node):
-        """Per ask the cards that it could have by itself; None where one has too few."""
+        """Per ask the cards that it could have by itself; None if one has too few."""
         found = []
         for ask in self.asks:
             cards = [
@@ -53,7 +53,7 @@ class Reference:
         return found
 
     def shares(self, node):
-        """Ask and card for every unit of every ask; None where they don't fit."""
+        """Ask and card for every unit of every ask; None if they don't fit."""
         found = self.candidates(node)
         return None if found is None else self.fill(found)
 

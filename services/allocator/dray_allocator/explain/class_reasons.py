@@ -198,7 +198,7 @@ class ClassReasons:
 
 
 def _named(pod: PodClaims) -> Iterator[tuple[str, DeviceRequest, Share]]:
-    """Every request and alternative with its name, as results have it: ``main`` or ``main/sub``."""
+    """Every request and alternative with its name, as in results: ``main`` or ``main/sub``."""
     found = (
         named(request.name if ask is request else f"{request.name}/{ask.name}", number, pod.claims)
         for number, claim in enumerate(pod.claims)

@@ -96,7 +96,7 @@ def next_node_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold 
 
 
 def _waiters(state: AllocatorState, domain: SchedulingDomain) -> Iterator[_Waiter]:
-    """The groups that fit nowhere, and of the pods the first of each signature; where they are
+    """The groups that fit nowhere, and of the pods the first of each signature; if they are
     many, some at each look."""
     queue, groups, waits = domain.queue, domain.groups, domain.groups.long_waits
     turns = {namespace: turn for turn, namespace in enumerate(waits.turns)}

@@ -28,7 +28,7 @@ def scores_of(
 ) -> PodScores | None:
     """The best nodes for a pod that holds no devices.
 
-    None where no order of scores exists: the pod's node is fixed or named, or every device that the
+    None if no order of scores exists: the pod's node is fixed or named, or every device that the
     nodes see is searched.
     """
     if not wanted.ordinary or wanted.pattern.named_nodes is not None or wanted.pattern.in_full:

@@ -1005,7 +1005,7 @@ def _stored_language(cluster: ClusterObserved) -> Environment:
 
 
 def _resources_of(decision: PodDecision) -> AssumedResources:
-    """What a pod takes of its node once it is there."""
+    """The resources of its node that a decided pod uses."""
     cpu_milli, memory_bytes = decision.cpu_milli, decision.memory_bytes
     return AssumedResources(cpu_milli, memory_bytes, 1, decision.resources, decision.ports)
 

@@ -39,7 +39,7 @@ class ConvertedObject(msgspec.Struct, frozen=True, gc=False):
     """One version of an object; making it is most of the cost of applying an event."""
 
     name: str
-    """``namespace/name``, or the name of what has no namespace."""
+    """``namespace/name``, or the name of an object without a namespace."""
     version: ObjectText
     """A pod's text is empty: ``value`` has it."""
     value: Any

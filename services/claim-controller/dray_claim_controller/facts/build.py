@@ -107,7 +107,7 @@ def uid_of(fact: Fact) -> str:
 
 
 def fact_of(cache: ObjectCache, key: FactKey, known: NodeHistory) -> Fact | None:
-    """The fact about ``key``, or None where there is nothing (any more) to say."""
+    """The fact about ``key``, or None if there is nothing (any more) to say."""
     match key.kind:
         case "claim":
             cached = cache.claims.get(key.identity)

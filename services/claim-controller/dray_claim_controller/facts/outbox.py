@@ -96,7 +96,7 @@ class Outbox:
         return tuple(self._last)
 
     def living(self) -> Iterator[FactKey]:
-        """Keys whose last fact is not a tombstone. Facts may come while it is read."""
+        """Keys whose last fact is not a tombstone. Facts may be added while it is iterated."""
         return (key for key in self.keys() if self.last(key) is not None)
 
     def plan(self, key: FactKey, fact: Fact | None, revision: int) -> list[Fact]:

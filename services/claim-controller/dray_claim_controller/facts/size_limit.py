@@ -25,7 +25,7 @@ def size_bytes(fact: Fact) -> int:
 
 
 def fit_to_limit(fact: Fact, limit_bytes: int) -> Fact | None:
-    """The fact, reduced as far as a bus needs it that takes ``limit_bytes``; None where that does
+    """The fact, reduced as far as a bus needs it that takes ``limit_bytes``; None if that does
     not help."""
     full_bytes = size_bytes(fact)
     most_bytes = limit_bytes - _ROOM_BYTES

@@ -65,7 +65,7 @@ def next_fact(
     before: InventoryObserved | None,
     doubted: Sequence[Fact] = (),
 ) -> InventoryObserved | None:
-    """What to publish, or None where the bus has it already, or has a newer one.
+    """What to publish, or None if the bus has it already, or has a newer one.
 
     Other devices at a generation that was reported already, and a node that is back, get a higher
     revision: readers take what is newer. ``doubted``: what may be stored since ``before``.

@@ -102,7 +102,7 @@ def _came_late(cached: CachedResourceClaim, recalled_unix_s: float) -> bool:
 
 
 def _allocated_unix_s(cached: CachedResourceClaim) -> float:
-    """0 where the server keeps no such time."""
+    """0 if the server keeps no such time."""
     allocation = (cached.object.get("status") or {}).get("allocation") or {}
     return time_from(allocation.get("allocationTimestamp"))
 

@@ -33,7 +33,7 @@ class PreparationRetries(msgspec.Struct, frozen=True):
 
     @classmethod
     def waiting(cls, now_s: float, after_s: float) -> "PreparationRetries":
-        """A pod that was seen to wait just now."""
+        """A pod that waits now."""
         return cls(now_s, 0, now_s + after_s)
 
     def touched(self, now_s: float, after_s: float) -> "PreparationRetries":

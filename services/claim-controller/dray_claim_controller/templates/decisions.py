@@ -66,7 +66,7 @@ def template_name(pod: CachedPod) -> str:
 
 
 def derived(pod: CachedPod) -> Derived | Unusable | None:
-    """The template the pod needs; None where it refers to none of ours."""
+    """The template the pod needs; None if it refers to none of ours."""
     name = template_name(pod)
     if not name or pod.pod is None:
         return None
@@ -196,7 +196,7 @@ class Needed(msgspec.Struct, frozen=True):
     wanted: Derived
     exists: bool
     difference: str | None = None
-    """How the one there is differs from it."""
+    """How the existing one differs from it."""
 
 
 class Template(RecordedRule[Needed | Unusable | None], frozen=True, kw_only=True, tag="template"):

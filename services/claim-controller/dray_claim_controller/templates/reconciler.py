@@ -209,7 +209,7 @@ class TemplateReconciler:
         )
 
     async def _create(self, wanted: Derived) -> Object | None:
-        """The template that another has made meanwhile; None where it is made."""
+        """The template that another has made meanwhile; None if it is made."""
         try:
             created = await self._kube.create(TEMPLATES, wanted.manifest(), wanted.namespace)
         except AlreadyExistsError:

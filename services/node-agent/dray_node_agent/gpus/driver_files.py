@@ -183,7 +183,7 @@ class DriverFiles:
         }
 
     def _generated(self) -> tuple[Edits, dict[str, Edits]] | None:
-        """What ``nvidia-ctk cdi generate`` says; None where it is not installed, or fails."""
+        """What ``nvidia-ctk cdi generate`` says; None if it is not installed, or fails."""
         program = next(
             (path for one in _PROGRAM_FOLDERS if (path := self._root / one / _CTK).exists()), None
         )

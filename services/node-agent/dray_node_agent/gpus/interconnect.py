@@ -21,14 +21,14 @@ def pci_address(bus_id: str) -> str:
 
 
 def pcie_root(address: str, devices: Path = _DEVICES) -> str:
-    """The root complex of a device, such as ``pci0000:3a``; empty where sysfs has none. Kubernetes'
+    """The root complex of a device, such as ``pci0000:3a``; empty if sysfs has none. Kubernetes'
     ``pcieRoot`` has this value (k8s.io/dynamic-resource-allocation, deviceattribute)."""
     parts = (devices / address).resolve().parts if address else ()
     return next((part for part in parts if _ROOT.fullmatch(part)), "")
 
 
 def numa_node(address: str, devices: Path = _DEVICES) -> int | None:
-    """The NUMA node that a device is attached to; None where the machine doesn't say."""
+    """The NUMA node that a device is attached to; None if the machine doesn't say."""
     try:
         number = int((devices / address / "numa_node").read_text()) if address else -1
     except (OSError, ValueError):

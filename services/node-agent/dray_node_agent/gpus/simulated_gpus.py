@@ -155,7 +155,7 @@ class SimulatedGpus:
 
 
 def _version(file: Path) -> tuple[int, int]:
-    """Another one after each change of a file; of a file that is not there."""
+    """A value that differs after each change of a file; zeros if the file does not exist."""
     try:
         status = file.stat()
     except OSError:

@@ -1,5 +1,5 @@
-"""Warns of GPUPools that select nodes of other pools, and of deletions of what is in use; nothing
-is refused."""
+"""Warns of GPUPools that select nodes of other pools, and of deletions of objects in use; it
+refuses nothing."""
 
 from dray.kube.ports import POLICIES
 from dray.messages.rpc import Lookup

@@ -337,7 +337,7 @@ _RULES: Final[dict[type, Callable[[Checker, Any], Type]]] = {
 
 
 def _qualified(node: Expr) -> str:
-    """``a.b.c`` where the node is such a name; empty where it is something else."""
+    """``a.b.c`` where the node is such a name; empty if it is something else."""
     parts = list[str]()
     while isinstance(node, tree.Select) and not node.optional:
         parts.append(node.field)
@@ -348,7 +348,7 @@ def _qualified(node: Expr) -> str:
 
 
 def _elements_of(found: Type) -> tuple[Type, Type, Type] | None:
-    """Types of key, value and single variable of a loop over ``found``; None where none is.
+    """Types of key, value and single variable of a loop over ``found``; None if none is.
 
     A list's keys are its indexes. The value of an attribute (*any*) can't be looped over.
     """

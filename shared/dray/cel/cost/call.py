@@ -14,7 +14,7 @@ QUARTER: Final = 0.25
 
 
 class Sized(NamedTuple):
-    """An operand: its node, its type, its size where that is known, and where it stands."""
+    """An operand: its node, its type, its size if that is known, and its place."""
 
     node: SyntaxNode
     type: Type

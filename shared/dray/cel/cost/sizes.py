@@ -144,7 +144,7 @@ _DEVICE: Final = _Part(
 
 
 def declared_size(path: list[str]) -> SizeRange | None:
-    """The size of what ``path`` leads to from a variable; None where that is not declared.
+    """The size of what ``path`` leads to from a variable; None if that is not declared.
 
     Steps are names of fields, ``@keys``, ``@values``, ``@items`` and ``@indices``.
     """

@@ -1,6 +1,6 @@
 """Paths: reading fields and elements one after the other, from a variable or from any value.
 
-Each step costs 1, also one that fails, but an optional one only where it finds something. The
+Each step costs 1, also one that fails, but an optional one only if it finds something. The
 path itself costs 1 more, unless its value is the key of another step or the branch of a ternary.
 """
 

@@ -29,10 +29,10 @@ class ClauseResult:
     text: str
     """The clause as written."""
     value: bool | None
-    """None where evaluation failed."""
+    """None if evaluation failed."""
     error: str = ""
     read: Mapping[str, Value | None] = field(default_factory=dict)
-    """What it read, by the text that reads it; None where the device lacks it."""
+    """What it read, by the text that reads it; None if the device lacks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class EvaluationOutcome:
     value: bool | None
     error: CelEvaluationError | None = None
     cost: int | None = None
-    """None where the device's attributes can't be converted, so that nothing was evaluated."""
+    """None if the device's attributes can't be converted, so that nothing was evaluated."""
 
 
 @dataclass(frozen=True, slots=True)

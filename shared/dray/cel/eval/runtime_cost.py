@@ -192,7 +192,7 @@ _BY_OVERLOAD: Final[dict[str, Charge | int]] = {
 
 
 def charge_of(function: str, overload: str | None) -> Charge | int:
-    """What a call costs; ``overload`` is None where only its arguments tell it."""
+    """What a call costs; ``overload`` is None if only its arguments tell it."""
     if overload is not None and overload in _BY_OVERLOAD:
         return _BY_OVERLOAD[overload]
     return _BY_FUNCTION.get(function, 1)

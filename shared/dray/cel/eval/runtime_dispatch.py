@@ -45,7 +45,7 @@ def guarded(name: str, overload: str, function: Callable[..., Value]) -> Callabl
 
 @lru_cache(maxsize=256)
 def _parameters(name: str, overload: str) -> Sequence[Type]:
-    """The parameters to look at; none where the function has one form only, and looks itself."""
+    """The parameters to look at; none if the function has one form only, and looks itself."""
     forms = overloads(name)
     if len(forms) < 2 or name in _UNGUARDED:
         return ()

@@ -17,7 +17,7 @@ _LONGEST_RANGE: Final = 1_000_000
 
 
 def function_of(name: str, minor: int) -> Callable[..., Value] | None:
-    """The function of a name; None where there is none of it."""
+    """The function of a name; None if there is none of it."""
     if minor >= NEWER and name in _NEWER:
         return _NEWER[name]
     return FUNCTIONS.get(name)

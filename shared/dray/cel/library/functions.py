@@ -115,4 +115,4 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     **optional_functions.FUNCTIONS,
     **{name: _authorizer(name) for name in AUTHORIZATION},
 }
-"""``or`` and ``orValue`` are the evaluator's: their argument is read only where it is needed."""
+"""``or`` and ``orValue`` are the evaluator's: their argument is read only if it is needed."""

@@ -95,7 +95,7 @@ def _comparable(function: str, items: Value) -> None:
 
 
 def _compare(left: Value, right: Value) -> int | None:
-    """Their order; None where they have none, which upstream's functions pass over."""
+    """Their order; None if they have none, which upstream's functions pass over."""
     try:
         return int(_is_less(right, left)) - int(_is_less(left, right))
     except CelEvaluationError:
@@ -168,7 +168,7 @@ def scalar_key(item: Value) -> Value | None:
 
 
 def scalar_keys(items: list[Value]) -> frozenset[Value] | None:
-    """The keys of all elements; None where one has none."""
+    """The keys of all elements; None if one has none."""
     keys = [scalar_key(item) for item in items]
     return None if None in keys else frozenset(key for key in keys if key == key)
 

@@ -22,7 +22,7 @@ _TIME: Final = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """A format; ``problems`` says what is wrong with a text, nothing where it is right."""
+    """A format; ``problems`` says what is wrong with a text, nothing if it is right."""
 
     name: str
     problems: Callable[[str], list[str]]

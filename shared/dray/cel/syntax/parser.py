@@ -346,7 +346,7 @@ class _Parser:
         return tree.MapLiteral(tuple(entries), place=self.since(start, start))
 
     def _message(self, name: str, start: int) -> Expr | None:
-        """The message whose name's first part was just taken, or None where none follows."""
+        """The message whose name's first part was just taken, or None if none follows."""
         texts, before = self.texts, self.at
         while texts[self.at] == "." and kind_of(texts[self.at + 1]) == "ident":
             if texts[self.at + 1] in KEYWORDS:
@@ -377,7 +377,7 @@ class _Parser:
         return fields
 
     def _lone_comma(self, closing: str) -> None:
-        """The grammar's trailing comma may stand where nothing precedes it: ``[,]``."""
+        """The grammar's trailing comma may stand alone: ``[,]``."""
         if self.texts[self.at] == "," and self.texts[self.at + 1] == closing:
             self.at += 1
 

@@ -71,7 +71,7 @@ class Functions:
         return iter(sorted(name for name in self._forms if name.replace(".", "").isalnum()))
 
     def overloads(self, name: str) -> tuple[Overload, ...]:
-        """The overloads of ``name``; none where it is not declared."""
+        """The overloads of ``name``; none if it is not declared."""
         found = self._read.get(name)
         if found is None:
             lines = self._forms.get(name, "").strip().split("\n")
@@ -81,7 +81,7 @@ class Functions:
     def resolve(
         self, name: str, given: tuple[Type, ...], known: Substitution, *, is_method: bool = False
     ) -> OverloadResolution | None:
-        """Which overloads of ``name`` fit ``given``; None where none does.
+        """Which overloads of ``name`` fit ``given``; None if none does.
 
         What a fit says of open types is added to ``known``.
         """

@@ -265,7 +265,7 @@ def join(left: Type, right: Type) -> Type:
 
 
 def may_fit(given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
-    """False where number or outermost names already rule it out; cheap, asked first."""
+    """False if number or outermost names already rule it out; cheap, asked first."""
     if len(given) != len(wanted):
         return False
     return all(

@@ -126,7 +126,7 @@ def kind_among(question: Json, theirs: Json, ours: Json) -> tuple[str, str]:
 
 
 def kind_of(theirs: Json, ours: Json) -> str:
-    """What differs, or that nothing is known; empty where nothing does."""
+    """What differs, or that nothing is known; empty if nothing does."""
     outcomes = outcome_of(theirs), outcome_of(ours)
     if NOT_DECIDED in outcomes:
         return NOT_DECIDED

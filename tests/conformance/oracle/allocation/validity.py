@@ -18,7 +18,7 @@ MOST_RESULTS: Final = 32
 
 
 def faults(question: Json, answer: Json) -> list[str]:
-    """What is wrong with the allocations of ``answer``; empty where they are valid."""
+    """What is wrong with the allocations of ``answer``; empty if they are valid."""
     return list(_Check(question, answer["allocations"] or []).faults())
 
 

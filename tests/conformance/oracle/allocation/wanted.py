@@ -56,7 +56,7 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
 
 
 def consumed(wanted: Json, device: Json, minor: str) -> dict[str, Fraction] | None:
-    """What a share of the device takes for the request; None where it can't be had."""
+    """What a share of the device takes for the request; None if it can't be had."""
     asked = (wanted.get("capacity") or {}).get("requests") or {}
     capacities = device.get("capacity") or {}
     if set(asked) - set(capacities):

@@ -27,7 +27,7 @@ _NAMES: Final = (
 
 
 def answer(question: Json, stored: Json) -> dict[str, list[str]]:
-    """What keeps the pod off each node, by predicate; nothing where it fits.
+    """What keeps the pod off each node, by predicate; nothing if it fits.
 
     ``stored`` has the question's ``pod`` and ``pods`` as an API server keeps them.
     """

@@ -65,14 +65,14 @@ class Cluster:
         return self
 
     def allocate(self, *claims, most=100_000):
-        """The results of ``claims``, or None where they don't fit."""
+        """The results of ``claims``, or None if they don't fit."""
         scheduler = scheduler_version(self.version, self.features)
         usage = devices_in_use(self.holdings, scheduler)
         problem = Problem(self.node, self.slices, self.classes, usage, claims)
         return allocate(problem, scheduler, budget=SearchBudget(most))
 
     def fit(self, *claims):
-        """Which device each request got, per claim, or None where they don't fit."""
+        """Which device each request got, per claim, or None if they don't fit."""
         found = self.allocate(*claims)
         return found and [
             [f"{device.request}={device.id.device}" for device in one.devices] for one in found

@@ -7,7 +7,7 @@ from dray_allocator.devices.errors import AllocationError
 
 
 def consumed(found):
-    """What the only device of the only claim consumes; None where it does not fit."""
+    """What the only device of the only claim consumes; None if it does not fit."""
     return found and {
         name: parse_quantity(amount) for name, amount in found[0].devices[0].consumed.items()
     }

@@ -11,7 +11,7 @@ from dray_allocator.placement.pod_request import PodRequest
 
 
 def shares_on(state, want: PodRequest, node: str, means):
-    """What the exact search gives on one node; None where the pod does not fit."""
+    """What the exact search gives on one node; None if the pod does not fit."""
     if not fits(want.pod.needs, state.facts.nodes[node].node, state.assumed_pods.on(node)):
         return None
     sign = -1 if means[1] == "binpack" else 1

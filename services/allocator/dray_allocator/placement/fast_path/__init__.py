@@ -3,7 +3,7 @@
 Scope: claims and devices that ``devices.table_scope`` does not exclude, which are requests for a
 number of a node's own devices with selectors, capacities, tolerations, constraints, preferences and
 link levels. Within it the search over all devices finds the same node, devices, consumed capacity
-and score, and nothing where this finds nothing; a property test compares both
+and score, and nothing if this finds nothing; a property test compares both
 (``tests/unit/allocator/test_fast_path.py``).
 
 ``table_choice`` is the only way in: an import contract refuses imports of the other modules.

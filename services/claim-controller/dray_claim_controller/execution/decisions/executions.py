@@ -41,9 +41,9 @@ class Execution:
     cause: str = ""
     """Id of the record's message."""
     by: DecisionVersions | None = None
-    """None where its record is not at hand: a checkpoint sums it up, or its log is over."""
+    """None if its record is not available: a checkpoint sums it up, or its log is over."""
     decided_unix_s: float | None = None
-    """The facts' time of the decision; None where its log is over."""
+    """The facts' time of the decision; None if its log is over."""
 
     @property
     def attempt(self) -> int:

@@ -62,7 +62,7 @@ def cleared(cache: ObjectCache, cached: CachedPod) -> tuple[str, ...] | None:
     """UIDs of the pod's claims whose allocation kube-scheduler cleared; None: of none.
 
     The gate is lifted when all claims are allocated as decided. So an attempt without allocation
-    after that was cleared, or is being written again: ask only where nobody executes it.
+    after that was cleared, or is being written again: ask only if nobody executes it.
     """
     pod = cached.pod
     if pod is None or not _is_with_kube_scheduler(pod):

@@ -67,7 +67,7 @@ def waiting_status(waiting: Waiting) -> dict[str, Any]:
 
 
 def undecided_status(explanation: str) -> dict[str, Any]:
-    """The same, for a reason in words; none where that is empty."""
+    """The same, for a reason in words; none if that is empty."""
     return {
         "phase": "Pending",
         "reason": "Waiting",
