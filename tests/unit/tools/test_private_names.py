@@ -65,6 +65,7 @@ def test_types_and_entry_points_are_left_out(tmp_path: Path, text: str) -> None:
         ("shared/dray/other.py", "from dray import limits as own\nprint(own.MOST)"),
         ("shared/dray/other.py", "import dray.limits\nprint(dray.limits.MOST)"),
         ("tests/test_limits.py", "from dray import limits\nset_it(limits, 'MOST', 2)"),
+        ("tests/test_limits.py", "from dray import limits\nname = 'MOST'\nset_it(limits, name, 2)"),
         ("tests/test_limits.py", "patch('dray.limits.MOST')"),
         ("shared/dray/other.py", "VERBS = {'limits': ('dray.limits', 'MOST')}\nprint(_VERBS)"),
         ("pyproject.toml", "limits = 'dray.limits:MOST'"),
