@@ -2,10 +2,10 @@
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any, Generic, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -61,6 +61,7 @@ from dray_claim_controller.cache.group_members import (
 )
 from dray_claim_controller.cache.group_references import GroupReferences, QueueCounts, QueueShare
 from dray_claim_controller.cache.object_texts import ObjectText, ObjectTexts
+from dray_claim_controller.cache.pod_selection import PodSelection
 from dray_claim_controller.cache.pool_selectors import PoolSelectors
 from dray_claim_controller.cache.resources import FACTS_OF, WATCHED, name_of
 
@@ -79,49 +80,6 @@ _REMEMBERED_GONE = 4_096
 V = TypeVar("V", bound=Hashable)
 PodValue = Callable[["ObjectCache", CachedPod], V | None]
 """A function of a pod and its claims, and of nothing else. Pure."""
-
-
-class PodSelection(Generic[V]):
-    """The pods of ours without a node for which a function is not None. The function is called
-    again only for pods that changed, or whose claims did."""
-
-    def __init__(self, value: PodValue[V], unread: Unread[str]) -> None:
-        self._value = value
-        self._unread = unread
-        self.values: dict[str, V] = {}
-        """By UID."""
-        self.changed: ChangeFeed[V] = ChangeFeed()
-        """Values that a pod got or lost."""
-        self._uids: dict[V, dict[str, None]] = {}
-
-    def with_value(self, value: V) -> Collection[str]:
-        """UIDs of the pods for which the function is ``value``."""
-        return self._uids.get(value, {}).keys()
-
-    def refresh(self, cache: "ObjectCache", most: int | None = None) -> bool:
-        """Take what changed into account, of ``most`` pods at most; whether any are left."""
-        for uid in self._unread.take(most):
-            cached = cache.pods.get(uid)
-            found = self._value(cache, cached) if _is_unbound(cached) else None
-            known = self.values.get(uid)
-            if known == found:
-                continue
-            if known is not None:
-                del self.values[uid]
-                leave(self._uids, known, uid)
-                self.changed.put(known)
-            if found is not None:
-                self.values[uid] = found
-                enter(self._uids, found, uid)
-                self.changed.put(found)
-        return bool(self._unread)
-
-
-def _is_unbound(cached: CachedPod | None) -> TypeGuard[CachedPod]:
-    """Whether a pod of ours has no node, by its cached form or its own, and is not being
-    deleted."""
-    pod = None if cached is None else cached.pod
-    return pod is not None and not pod.deleting and not (pod.node and cached and cached.node)
 
 
 def _key_of(resource: Resource, uid: str, name: str) -> FactKey:
@@ -832,12 +790,12 @@ class ObjectCache:
         """The pods of ours that lack a node, and are not being deleted, for which ``value`` is not
         None; brought up to date by what changed since it was asked last."""
         selection = self._selection(value)
-        selection.refresh(self)
+        selection.refresh()
         return selection
 
     def prepare(self, value: PodValue[V]) -> Iterator[None]:
         """Bring a selection up to date in steps, so that ``select`` has little left to do."""
-        while self._selection(value).refresh(self, _SELECTED_AT_ONCE):
+        while self._selection(value).refresh(_SELECTED_AT_ONCE):
             yield
 
     def changes_of(self, value: PodValue[V]) -> ChangeFeed[V]:
@@ -850,7 +808,8 @@ class ObjectCache:
             unread: Unread[str] = Unread()
             unread.add(self.pods)
             self.changed_pods.subscribe(unread)
-            selection = self._selections[value] = PodSelection(value, unread)
+            selection = PodSelection(self.pods, partial(value, self), unread)
+            self._selections[value] = selection
         return selection
 
     def in_order(self, uids: Iterable[str]) -> list[str]:
