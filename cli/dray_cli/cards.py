@@ -1,7 +1,7 @@
 """Why a pool's devices do not fit a pod, from Kubernetes objects; for any allocator. Pure.
 
-The answer is the allocator's own explanation. Of the nodes only their cards count: what else a
-node lacks is reported by the scheduler that evaluates it.
+The answer is the allocator's own explanation. Only the cards of nodes count: the
+scheduler that evaluates a node reports what else it lacks.
 """
 
 from collections.abc import Iterable, Sequence

@@ -6,8 +6,8 @@ and unusable there::
     F(n) = sum over typical pods m of p_m · (all idle milli, where m can't run on n or has no card;
                                              else the idle milli of cards with too little for m)
 
-The score of a node is ``int(100 · sigmoid((F(before) - F(after)) / 1000))``. Of the cards for a
-share each is tried; whole cards are the first idle ones.
+The score of a node is ``int(100 · sigmoid((F(before) - F(after)) / 1000))``. Each card is
+tried for a share; whole cards are the first idle ones.
 """
 
 from collections import Counter

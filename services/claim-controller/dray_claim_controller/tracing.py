@@ -25,7 +25,7 @@ Attributes = dict[str, str | int | float | bool]
 def deriving(
     position: str, template: str, base: str, attributes: Mapping[str, str]
 ) -> AbstractContextManager[Span]:
-    """Around the making of the template that a pod is the first to need; ``position`` is the
+    """A span for the creation of a template that a pod is the first to need; ``position`` is the
     pod's traceparent."""
     named = {**attributes, "dray.template": template, "dray.base": base}
     return start("template", position, named)

@@ -54,7 +54,7 @@ class SlicePublisher:
         self.floor = 0
         """A generation that this node had before, from the bus."""
         self.unhealthy: tuple[str, ...] = ()
-        """Of the devices that are published, those that must not be allocated."""
+        """The published devices that must not be allocated."""
 
     @property
     def dropped(self) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class Transport:
     def __init__(
         self, access: ServerAccess, user_agent: str, answered: Answered = _uncounted
     ) -> None:
-        """``answered`` is called with each request but watches: method, path and status."""
+        """``answered`` is called with each request except watches: method, path and status."""
         self._access = access
         self._answered = answered
         self._proxy = access.proxy or environment_proxy(access.url)

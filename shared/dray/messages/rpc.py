@@ -19,9 +19,10 @@ INVENTORY_SUBJECT = "dray.rpc.inventory"
 
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
-    """The webhook's request before it denies, answered from a live GET. Of kind ``namespace``:
-    before it puts a PodGroup into a queue. Of kind ``overlap``, before it warns about a GPUPool,
-    and ``use``, before it warns about a deletion: answered from the claim-controller's caches."""
+    """The webhook's request before it denies, answered from a live GET. It asks for a
+    ``namespace`` before it puts a PodGroup into a queue; for an ``overlap`` before it warns about a
+    GPUPool, and for a ``use`` before it warns about a deletion. The claim-controller answers the
+    last two from its caches."""
 
     SUBJECT: ClassVar[str] = LOOKUP_SUBJECT
 

@@ -4,8 +4,8 @@ not keep its place for ever. Pure.
 At most one pod or group of a pool has nodes held at a time; the namespaces take turns. These are as
 many nodes as have room for it once nothing else runs there, those with the lowest load first. The
 hold ends when it starts, when it no longer waits, or after ``node_hold_s``. Then the pool rests, so
-that over the time at most a quarter of its nodes is held. Of the pods of one signature only the
-first is looked at: they need the same.
+that over the time at most a quarter of its nodes is held. Only the first pod of each signature is
+looked at: the others need the same.
 """
 
 from collections.abc import Iterator

@@ -106,7 +106,7 @@ class LongWaits:
         return now_unix_s < end_unix_s
 
     def first(self, uids: Sequence[str], most: int) -> Sequence[str]:
-        """Of pods and groups that have waited long, those for which nodes are looked for now."""
+        """Those that have waited long, and for which nodes are looked for now."""
         waiting = dict.fromkeys(uids)
         self.without_nodes = {uid: None for uid in self.without_nodes if uid in waiting}
         if len(self.without_nodes) == len(waiting):

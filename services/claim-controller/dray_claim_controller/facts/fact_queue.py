@@ -1,8 +1,8 @@
-"""In which order facts are published that build on one another. Pure.
+"""The order in which dependent facts are published. Pure.
 
-Of a claim that can't be read it is unknown which devices it holds, so the slices say that these are
-given to nobody. Readers know of every device at every moment that it is held: slices say so before
-the claim's fact stops saying which devices it holds, and stop saying so after it says that again.
+If a claim can't be read, nobody knows which devices it holds, so the slices say that no claim gets
+these. Readers know at every moment that a device is held: slices say so before the claim's fact
+stops saying which devices it holds, and stop saying so after the fact says it again.
 """
 
 from collections import OrderedDict

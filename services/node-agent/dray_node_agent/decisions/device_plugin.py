@@ -15,8 +15,8 @@ from dray_node_agent.decisions.claim_devices import NotPreparedError
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 
 IDS_PER_GPU: Final[Mapping[str, int]] = {GPU_RESOURCE: 1, GPU_SHARE_RESOURCE: 256}
-"""By resource. Of shares as many as a kubelet with its default runs containers: 110 pods with two
-containers each."""
+"""By resource. There are as many shares as containers on a kubelet with default settings: 110 pods
+with two containers each."""
 
 
 class DeviceSlot(msgspec.Struct, frozen=True):

@@ -106,9 +106,9 @@ def _key(step: PathStep, frame: Frame) -> Value:
 
 
 def presence(operand: Closure, name: str, *, has_optional: bool, is_branch: bool) -> Closure:
-    """``has(operand.name)``. Of domains every one is found, though empty, as in Kubernetes.
+    """``has(operand.name)``. Every domain is found, even an empty one, as in Kubernetes.
 
-    As the branch of a ternary upstream forgets to make a bool of what optional steps give.
+    In the branch of a ternary, upstream forgets to make a bool of the result of optional steps.
     """
 
     def test(frame: Frame) -> Value:
