@@ -22,7 +22,7 @@ from dray.user_guide_form.selector import generated_selector
 from dray_allocator.cycle import step
 from dray_allocator.placement.fast_path.table_choice import index_of
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.placement.schedule import find
+from dray_allocator.placement.schedule import schedule_pod
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
@@ -173,9 +173,11 @@ def measure(fleet: Fleet, samples: int) -> Measured:
     """``samples`` decisions, the shapes taking turns, then new shapes and changed slices."""
     chosen, handled, yard = Taken(), Taken(), Taken()
 
-    def timed(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, _: Any) -> Any:
+    def timed(
+        state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, most: Any
+    ) -> Any:
         fleet.last = wanted
-        return chosen.time(find, state, domain, wanted)
+        return chosen.time(schedule_pod, state, domain, wanted, most)
 
     try:
         with patch.object(step, "schedule_pod", timed):

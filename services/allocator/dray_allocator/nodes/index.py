@@ -235,18 +235,14 @@ class NodeIndex:
 
     def _set_load(self, score: LoadScore, row: int) -> None:
         table = self.table
-        key = _key(score, table.mean_load_at[row], table.tie_at[row])
-        self._unchecked_at[row] = may_fit = table.present_at[row] and self._may_fit(row)
-        self._set_key(row, key if may_fit else NONE)
-
-    def _may_fit(self, row: int) -> bool:
-        """Whether the node's best cards have enough left for each request."""
-        most_free_at = self.table.most_free_at
+        may_fit, most_free_at = table.present_at[row], table.most_free_at
         for need in self.plan.cards:
             for column, _, _, least in need.checks:
-                if most_free_at[column][row] < least:
-                    return False
-        return True
+                if most_free_at[column][row] < least:  # Not even the node's best card has it.
+                    may_fit = False
+        self._unchecked_at[row] = may_fit
+        key = _key(score, table.mean_load_at[row], table.tie_at[row]) if may_fit else NONE
+        self._set_key(row, key)
 
     def _evaluate(self, rows: dict[int, None]) -> None:
         if len(rows) <= _MAX_ONE_BY_ONE:

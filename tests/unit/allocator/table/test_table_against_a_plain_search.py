@@ -195,7 +195,7 @@ def assert_index_is_as_if_new(world, want: PodRequest, means) -> None:
     plan = filter_plan(
         table, state.selectors, want.pattern.asks, want.pod.needs, alone=want.pattern.alone
     )
-    fresh = NodeIndex(table, plan, _scoring(state, domain, want).make(table, plan))
+    fresh = NodeIndex(table, plan, _scoring(state, domain, want.pattern).make(table, plan))
     fresh.catch_up(state.selectors)
     for node, row in table.rows.items():
         key = fresh.key(row)

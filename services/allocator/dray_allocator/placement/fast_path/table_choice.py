@@ -14,20 +14,21 @@ from dray_allocator.placement.fast_path.preferred_nodes import QUESTIONS
 from dray_allocator.placement.fast_path.table_nodes import IndexedNodes, NamedNodes
 from dray_allocator.placement.learned_policy import learned_scoring
 from dray_allocator.placement.node_filter import passes
-from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.pod_request import PodPattern, PodRequest
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 
 def choose(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> Choice | None:
     """The best node on which everything fits, or None."""
-    if wanted.fixed_node or wanted.reach or wanted.pattern.named_nodes is not None:
-        scoring = _scoring(state, domain, wanted)
+    pattern = wanted.pattern
+    if wanted.fixed_node or wanted.reach or pattern.named_nodes is not None:
+        scoring = _scoring(state, domain, pattern)
         return best_choice(NamedNodes(state, domain, wanted, scoring))
-    if wanted.pattern.prefers:
+    if pattern.prefers:
         state.tables.of(domain.name).distinguish_cards(QUESTIONS)
     index = index_of(state, domain, wanted)
-    if index.plan.is_single and not wanted.pattern.prefers and not wanted.excluded:
+    if index.plan.is_single and not pattern.prefers and not wanted.excluded:
         return _one_card(state, index, wanted)
     for node in wanted.excluded:
         if node in index.table.rows:
@@ -58,23 +59,20 @@ def _one_card(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Ch
 
 def index_of(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> NodeIndex:
     """The nodes of the domain, in the order of their scores for pods of this signature."""
+    pattern, selectors = wanted.pattern, state.selectors
     return state.tables.index(
         domain.name,
-        wanted.pattern.signature,
-        scoring=_scoring(state, domain, wanted),
+        pattern.signature,
+        scoring=_scoring(state, domain, pattern),
         plan=lambda table: filter_plan(
-            table,
-            state.selectors,
-            wanted.pattern.asks,
-            wanted.pod.needs,
-            alone=wanted.pattern.alone,
+            table, selectors, pattern.asks, pattern.needs, alone=pattern.alone
         ),
-        selectors=state.selectors,
+        selectors=selectors,
     )
 
 
-def _scoring(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> Scoring:
+def _scoring(state: AllocatorState, domain: SchedulingDomain, pattern: PodPattern) -> Scoring:
     """FragmentationAware scores by the load until it has a workload model."""
-    if not wanted.pattern.is_aware:
-        return wanted.pattern.scoring
-    return learned_scoring(state, domain) or wanted.pattern.scoring
+    if not pattern.is_aware:
+        return pattern.scoring
+    return learned_scoring(state, domain) or pattern.scoring
