@@ -11,15 +11,18 @@ from typing import Final
 import pytest
 
 from dray.api.groups import GROUP_NAME_KEYS
-from dray.kube.ports import CLAIMS, POD_GROUPS, PODS
-from tools.simulation.cluster import DEDICATED, TEAM, admit, create_cluster, gpu_pod
+from dray.api.names import DRAY_SCHEDULER, GPUPOOL
+from dray.kube.ports import CLAIMS, POD_GROUPS, PODS, Object
+from tools.simulation.cluster import DEDICATED, TEAM, admit, create_cluster, gpu_pod, plain_pod
 from tools.simulation.fault_injector import FaultInjector
 from tools.simulation.processes import POOL_OF_NODE
 from tools.simulation.run import Size, simulate
 from tools.simulation.world import SimulatedWorld
 
 SEEDS = range(int(os.environ.get("DRAY_CHAOS_SEEDS", "4")))
-PODS_OF_A_GANG: Final = 3
+WORKERS: Final = 3
+PODS_OF_A_GANG: Final = WORKERS + 1
+"""One has no GPU: dray places it, too."""
 GPUS: Final = 4
 """Of the pool: there is room for one gang."""
 GANGS: Final = ("one", "two")
@@ -58,9 +61,7 @@ class Gangs:
         pods = [(name, number) for name in GANGS for number in range(PODS_OF_A_GANG)]
         self._draw.shuffle(pods)
         for name, number in pods:
-            pod = gpu_pod(
-                f"{name}-{number}", DEDICATED, tflops=312, vram_gib=10, count=1, life_s=None
-            )
+            pod = _worker(f"{name}-{number}") if number else _cpu_task(f"{name}-{number}")
             pod["metadata"]["annotations"][GROUP_NAME_KEYS[0]] = name
             await kube.create(PODS, admit(kube, pod), TEAM)
             await asyncio.sleep(self._draw.choice((0.0, 0.0, 0.1, 3.0)))
@@ -79,18 +80,25 @@ class Gangs:
         )
 
     def allocated(self, gang: str) -> int:
-        """The claims of a gang that hold a GPU."""
-        found = self._world.kube.store.of(CLAIMS).values()
-        return sum(
-            one["metadata"]["name"].startswith(f"{gang}-")
-            and bool((one.get("status") or {}).get("allocation"))
-            for one in found
-        )
+        """The claims of a gang that are allocated."""
+        return len(self._allocations(gang))
+
+    def gpus(self, gang: str) -> int:
+        """The GPUs that a gang holds."""
+        return sum(len(one["devices"]["results"]) for one in self._allocations(gang))
+
+    def _allocations(self, gang: str) -> list[Object]:
+        return [
+            allocation
+            for one in self._world.kube.store.of(CLAIMS).values()
+            if _owner_of(one).startswith(f"{gang}-")
+            and (allocation := (one.get("status") or {}).get("allocation"))
+        ]
 
     def violations(self) -> list[str]:
-        """Gangs that have a bound pod and a pod without a GPU, and GPUs that are in use twice."""
+        """Gangs that have a bound pod and one without its claim, and GPUs that are in use twice."""
         halves = [
-            f"{self.bound(name)} pods of gang {name} are bound, {self.allocated(name)} have a GPU"
+            f"{self.bound(name)} pods of gang {name} are bound, {self.allocated(name)} allocated"
             for name in GANGS
             if self.bound(name) and self.allocated(name) < self.pods(name)
         ]
@@ -99,14 +107,30 @@ class Gangs:
 
     def is_quiet(self) -> bool:
         """Whether each gang runs whole or holds nothing, and none that waits could run."""
-        free = GPUS - sum(map(self.allocated, GANGS))
+        free = GPUS - sum(map(self.gpus, GANGS))
         return all(self._is_at_rest(name, free) for name in GANGS)
 
     def _is_at_rest(self, gang: str, free: int) -> bool:
         if self.bound(gang):
             return self.bound(gang) == self.allocated(gang) == self.pods(gang)
-        could_run = self.pods(gang) == PODS_OF_A_GANG <= free
+        could_run = self.pods(gang) == PODS_OF_A_GANG and free >= WORKERS
         return not self.allocated(gang) and not could_run
+
+
+def _worker(name: str) -> Object:
+    return gpu_pod(name, DEDICATED, tflops=312, vram_gib=10, count=1, life_s=None)
+
+
+def _cpu_task(name: str) -> Object:
+    pod = plain_pod(name, life_s=None)
+    pod["metadata"]["annotations"][GPUPOOL] = DEDICATED
+    pod["spec"]["schedulerName"] = DRAY_SCHEDULER
+    return pod
+
+
+def _owner_of(claim: Object) -> str:
+    """The name of the pod that a claim is for."""
+    return str(claim["metadata"]["ownerReferences"][0]["name"])
 
 
 async def run(world: SimulatedWorld, size: Size) -> list[str]:

@@ -111,6 +111,8 @@ def _pod(step: Mapping[str, Any], name: str, number: int, pool: str) -> Object:
         more = {"gpu-count": str(gpus)} if gpus > 1 else {}
         asked = {"gpupool": step.get("pool", pool), **amounts, **more}
         annotations |= {_PREFIX + key: value for key, value in asked.items()}
+    elif step.get("in_pool"):
+        annotations[_PREFIX + "gpupool"] = step.get("pool", pool)
     if joined := step.get("group"):
         annotations[step.get("by", GROUP_NAME_KEYS[0])] = joined
     if task := step.get("task"):

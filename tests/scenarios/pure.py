@@ -18,7 +18,7 @@ from tests.unit.webhook.conftest import Cluster, request_for
 from dray.api.devices import Device
 from dray.api.groups import KUBERNETES, VOLCANO, GroupQueue
 from dray.api.names import ALLOCATION_GATE, DECISION, DRAY_SCHEDULER, SHAPE, VOID, VOLCANO_SCHEDULER
-from dray.api.pods import GroupKey
+from dray.api.pods import GroupKey, accounting_claim
 from dray.kube.convert import status_to, time_to
 from dray.kube.convert_claims import Consumer
 from dray.kube.ports import (
@@ -46,6 +46,7 @@ from dray_allocator.core.handle import handle
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
 from dray_allocator.values.options import AllocatorOptions
+from dray_claim_controller.accounting_claims.decisions import AccountingClaim
 from dray_claim_controller.cache.groups import group_of_claim, may_start
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.facts.build import NodeHistory, fact_of
@@ -252,7 +253,8 @@ class PureCluster:
         pod = jsonpatch.apply_patch(pod, list(answer.patch))
         pod["status"] = {"phase": "Pending"}
         shape = pod["metadata"]["annotations"].get(SHAPE)
-        if shape:
+        is_referred_to = bool(pod["spec"].get("resourceClaims"))
+        if shape and is_referred_to:
             claim = f"{name}-gpu"
             group = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
             shared = {one["name"] for one in (self._native(group).get("resourceClaims") or ())}
@@ -266,7 +268,11 @@ class PureCluster:
                 for one in pod["spec"]["resourceClaims"]
             ]
         self._put(PODS, pod)
-        if shape:
+        if shape and not is_referred_to:
+            claim_made = AccountingClaim(pod_uid=self._uid(PODS, name)).answer(self.cache)
+            assert isinstance(claim_made, dict)
+            self._put(CLAIMS, claim_made)
+        elif shape:
             template = json.loads(shape)
             spec = template["spec"] if devices is None else {"devices": devices}
             owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "controller": True}
@@ -300,20 +306,26 @@ class PureCluster:
         status = pod["status"] | ({"phase": phase} if phase else {})
         self._put(PODS, pod | {"status": status})
         if phase in ("Succeeded", "Failed"):
-            self._delete_claim(name)
+            self._delete_claim(self._claim_of(name))
 
     def _delete_pod(self, name: str) -> None:
+        claim = self._claim_of(name)
         self._remove(PODS, name)
-        self._delete_claim(name)
+        self._delete_claim(claim)
+
+    def _claim_of(self, name: str) -> str:
+        """The name of a pod's claim, or of the one that accounts for it."""
+        accounting = accounting_claim(self._uid(PODS, name))
+        return accounting if (CLAIMS.plural, accounting) in self.objects else f"{name}-gpu"
 
     def _delete_claim(self, name: str) -> None:
         """Kubernetes deletes the claim of a pod that has ended."""
-        if (CLAIMS.plural, f"{name}-gpu") in self.objects:
-            self._remove(CLAIMS, f"{name}-gpu")
+        if (CLAIMS.plural, name) in self.objects:
+            self._remove(CLAIMS, name)
 
     def _roll_back(self, name: str) -> None:
         """Make the decision on a pod void, as the rollback does."""
-        claim = self.objects[CLAIMS.plural, f"{name}-gpu"]
+        claim = self.objects[CLAIMS.plural, self._claim_of(name)]
         annotations = claim["metadata"]["annotations"]
         voided = {"annotations": annotations | {VOID: annotations[DECISION]}}
         self._put(CLAIMS, claim | {"status": {}, "metadata": claim["metadata"] | voided})

@@ -98,6 +98,52 @@ def test_after_the_deadline_half_a_gang_holds_nothing(
     assert len([name for name in cluster.running() if name.startswith("two-")]) == 4
 
 
+_CPUS = 64
+"""Of each node."""
+_MIXED = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from([20, 30, 40])),
+    min_size=2,
+    max_size=3,
+)
+"""Workers with one GPU each, and CPU tasks with so many CPUs each."""
+
+
+@given(
+    nodes=st.integers(1, 2),
+    gangs=_MIXED,
+    order=st.randoms(use_true_random=False),
+    replaced=st.sets(st.integers(0, 8), max_size=3),
+)
+@settings(max_examples=25, deadline=None)
+def test_gangs_are_whole_with_their_cpu_tasks(
+    nodes: int, gangs: Any, order: Any, replaced: set[int]
+) -> None:
+    """In every order of their pods, and whenever the allocator is replaced: a gang's workers and
+    CPU tasks start together, no node has more of them than it has CPUs, and one gang runs."""
+    cluster = cluster_of(nodes)
+    pods: list[dict[str, Any]] = []
+    for number, (workers, tasks, cpus) in enumerate(gangs):
+        name = f"g{number}"
+        cluster.do({"group": {"name": name, "minMember": workers + tasks}})
+        pods += [{"name": f"{name}-w{at}", "group": name} for at in range(workers)]
+        cpu_task = {"group": name, "gpus": 0, "in_pool": True, "requests": {"cpu": cpus}}
+        cpu_task |= {"scheduler": "tensor-fusion-scheduler"}
+        pods += [{"name": f"{name}-c{at}", **cpu_task} for at in range(tasks)]
+    order.shuffle(pods)
+    for at, pod in enumerate(pods):
+        if at in replaced:
+            cluster.replace_allocator()
+        cluster.do({"pods": pod})
+        running = cluster.running()
+        for number, (workers, tasks, _) in enumerate(gangs):
+            started = sum(name.startswith(f"g{number}-") for name in running)
+            assert started in (0, workers + tasks)
+        for there in cluster.nodes().values():
+            assert sum(gangs[int(name[1])][2] for name in there if "-c" in name) <= _CPUS
+    could_run = [tasks <= nodes * (_CPUS // cpus) for _, tasks, cpus in gangs]
+    assert bool(cluster.running()) == any(could_run)
+
+
 _PODS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), min_size=1, max_size=6)
 """Task and pair of each pod."""
 

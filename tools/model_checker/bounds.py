@@ -59,6 +59,9 @@ class Bound:
     """``minMember`` of the PodGroup; 0: there is none."""
     pods_in_parts: bool = False
     """Whether each pod of a decision on the group is a record of its own."""
+    interruptions: int = 1
+    """Decisions in parts that another record interrupts; more are not searched. While two replicas
+    serve, each could interrupt the other for ever."""
     replicas: int = 2
     crashes: int = 0
     """Restarts of replicas, which read the bus again."""
@@ -226,16 +229,23 @@ GROUP_CRASH = replace(
     name="a PodGroup whose decision has two parts, an answer is lost, a replica dies, one executor",
     pods=_MEMBERS,
     pods_in_parts=True,
+    interruptions=3,
     crashes=1,
     lost_answers=1,
 )
 GROUP_TIME = replace(
     GROUP,
     name="a PodGroup, 31 s pass at any time, one executor",
-    pods=(*_HALVES, _Q_LATER),
+    pods=_HALVES,
     nodes=("n0",),
     early_ticks=1,
     attempts=2,
+)
+GROUP_TIME_ONE = replace(
+    GROUP_TIME,
+    name="a PodGroup and a pod that wants its device, 31 s pass at any time, one replica",
+    pods=(*_HALVES, _Q_LATER),
+    replicas=1,
 )
 GROUP_LOSS = replace(
     GROUP_TIME,
@@ -263,13 +273,22 @@ GROUP_LATE = replace(
 )
 GROUP_CHECKPOINTS = replace(
     GROUP_CRASH,
-    name="a PodGroup, with checkpoints, a replica dies, 31 s pass at any time, one executor",
+    name="a PodGroup in two parts, with checkpoints, the replica dies, 31 s pass at any time",
     pods=_HALVES,
     nodes=("n0",),
+    replicas=1,
+    interruptions=1,
     lost_answers=0,
     checkpoints=True,
     early_ticks=1,
     attempts=2,
+)
+GROUP_CHECKPOINTS_TWO = replace(
+    GROUP_CHECKPOINTS,
+    name="a PodGroup in two parts, with checkpoints, 31 s pass at any time, no second try",
+    replicas=2,
+    crashes=0,
+    attempts=1,
 )
 
 SMALL = (
@@ -304,5 +323,7 @@ FULL = (
     GANG_REPLACED,
     GROUP_CRASH,
     GROUP_TIME,
+    GROUP_TIME_ONE,
     GROUP_CHECKPOINTS,
+    GROUP_CHECKPOINTS_TWO,
 )

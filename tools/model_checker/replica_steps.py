@@ -79,7 +79,7 @@ class ReplicaSteps:
             made = with_replica(state, index, ReplicaAt(local, rest if heard else sent))
             yield Next(Action("refused", index, head.record), made, False)
             return
-        if self._exceeds_attempts(head.record):
+        if self._exceeds_attempts(head.record) or self._interrupts_again(state.log, head.record):
             yield Next(Action("cut"), state, False)
             return
         stored = self._stored(state, index)
@@ -128,6 +128,16 @@ class ReplicaSteps:
         decided = map(self._executors.decisions.__getitem__, self.decisions_of(record))
         most = last_attempt_before(EPOCH) + self._bound.attempts
         return any(claim.attempt > most for one in decided for claim in one.claims)
+
+    def _interrupts_again(self, log: tuple[int, ...], record: int) -> bool:
+        """Whether one more record would exceed the bound's interrupted decisions."""
+        parts, found = NO_GROUP_PARTS, 0
+        for one in (*log, record):
+            after = parts.followed_by(self.replicas.records[one])
+            is_begun = bool(parts.parts) and not parts.is_complete
+            found += is_begun and after.parts[:-1] != parts.parts
+            parts = after
+        return found > self._bound.interruptions
 
     def _refuses(self, head: Sent, end: int) -> bool:
         late = self._bus.fenced and head.expected != end

@@ -139,7 +139,7 @@ class PodClaim(msgspec.Struct, frozen=True, gc=False):
 
 
 def accounting_claim(pod_uid: str) -> str:
-    """The name of the claim that accounts for the devices of a pod without claims."""
+    """The name of the claim that accounts for a pod without claims."""
     return f"gpus-{pod_uid}"
 
 
@@ -176,8 +176,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         return OWNER_DRAY if self.scheduler == DRAY_SCHEDULER else OWNER_KUBE_SCHEDULER
 
     @property
-    def uses_device_plugin(self) -> bool:
-        """Whether it refers to no claim, and dray makes one that accounts for its devices."""
+    def has_accounting_claim(self) -> bool:
+        """Whether it refers to no claim, and dray makes one that accounts for it."""
         name = accounting_claim(self.uid)
         return any(one.claim == name for one in self.claims)
 

@@ -86,9 +86,9 @@ def node_from(obj: Object) -> Node:
     )
 
 
-def uses_device_plugin(pod: Mapping[str, Any]) -> bool:
-    """Whether the pod gets its GPUs without Dynamic Resource Allocation: it refers to no claim, and
-    dray makes one that accounts for its devices."""
+def has_accounting_claim(pod: Mapping[str, Any]) -> bool:
+    """Whether dray places the pod without Dynamic Resource Allocation: it refers to no claim, and
+    dray makes one that accounts for it."""
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     return SHAPE in annotations and annotations.get(DRA_ENABLED) == "false"
 
@@ -106,7 +106,7 @@ def claim_names(pod: Mapping[str, Any]) -> dict[str, str]:
         for entry in (pod.get("spec") or {}).get("resourceClaims") or ()
         if (name := entry.get("resourceClaimName") or made.get(entry["name"], ""))
     }
-    if uses_device_plugin(pod):
+    if has_accounting_claim(pod):
         names[CLAIM_REFERENCE] = accounting_claim(pod["metadata"]["uid"])
     if name := _extended_resources(pod).get("resourceClaimName"):
         names[_EXTENDED_RESOURCES] = name

@@ -1,1 +1,1 @@
-"""Claims that account for the devices of pods that get their GPUs through the device plugin."""
+"""Claims that account for pods without claims: of the device plugin, and without GPUs."""

@@ -1,7 +1,8 @@
-"""Which pods need a claim that accounts for their devices, and what it says. Pure.
+"""Which pods need a claim that accounts for them, and what it says. Pure.
 
 Such a pod refers to no claim, so Kubernetes makes none. The claim has the shape of the pod's own
-annotation, is owned by the pod, and is decided, allocated and reserved like any other.
+annotation, is owned by the pod, and is decided, allocated and reserved like any other. That of a
+pod without GPUs asks for no device.
 """
 
 from dray.api.names import CLAIM_REFERENCE, POD_CLAIM_NAME, SHAPE
@@ -16,7 +17,7 @@ from dray_claim_controller.templates.decisions import Unusable, shape_of
 def lacks_claim(cache: ObjectCache, cached: CachedPod) -> bool:
     """Whether a claim must be made for the pod."""
     pod = cached.pod
-    if pod is None or pod.node or pod.deleting or cached.terminal or not pod.uses_device_plugin:
+    if pod is None or pod.node or pod.deleting or cached.terminal or not pod.has_accounting_claim:
         return False
     return cache.claim_named(pod.namespace, accounting_claim(pod.uid)) is None
 
@@ -24,7 +25,7 @@ def lacks_claim(cache: ObjectCache, cached: CachedPod) -> bool:
 def claim_to_release(cache: ObjectCache, cached: CachedPod) -> CachedResourceClaim | None:
     """The claim that holds devices for a pod that has ended; None if there is none."""
     pod = cached.pod
-    if pod is None or not cached.terminal or not pod.uses_device_plugin:
+    if pod is None or not cached.terminal or not pod.has_accounting_claim:
         return None
     claim = cache.claim_named(pod.namespace, accounting_claim(pod.uid))
     if claim is None or claim.claim.allocation is None or claim.claim.pod_uid != pod.uid:

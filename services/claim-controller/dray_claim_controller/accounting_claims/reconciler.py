@@ -93,7 +93,7 @@ class AccountingClaimReconciler:
             made = await self._kube.get(CLAIMS, name, namespace)
         except RefusedError as error:
             if (cached := self._informers.cache.pods.get(uid)) is not None:
-                why = f"the claim that accounts for its GPUs can't be made: {error}"
+                why = f"the claim that accounts for it can't be made: {error}"
                 self._warn(cached, "ClaimNotMade", why)
             raise
         structlog.get_logger().info("accounting claim made", claim=f"{namespace}/{name}")

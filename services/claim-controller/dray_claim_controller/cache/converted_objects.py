@@ -17,7 +17,7 @@ from dray.kube.convert import (
     revision_of,
     why_unreadable,
 )
-from dray.kube.convert_pods import uses_device_plugin
+from dray.kube.convert_pods import has_accounting_claim
 from dray.kube.object_fields import (
     HAS_FIELDS,
     claim_spec_fields,
@@ -119,7 +119,7 @@ _shared_spec = lru_cache(_SHARED_SPECS)(_spec)
 
 def _pod_of_concern(obj: Object) -> Pod | None:
     """A pod, if it has claims or is in a group."""
-    has_claims = obj["spec"].get("resourceClaims") or uses_device_plugin(obj)
+    has_claims = obj["spec"].get("resourceClaims") or has_accounting_claim(obj)
     return pod_from(obj) if has_claims or group_key(obj) is not None else None
 
 

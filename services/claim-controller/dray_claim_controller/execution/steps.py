@@ -119,8 +119,8 @@ class Steps:
         assert cached.pod is not None
         await self._hold("bind", execution)
         annotations = {}
-        if cached.pod.uses_device_plugin:
-            annotations[GPU_IDS] = ",".join(self._uuids(cached.pod))
+        if cached.pod.has_accounting_claim and (uuids := self._uuids(cached.pod)):
+            annotations[GPU_IDS] = ",".join(uuids)
         await self._writes.bind(cached.pod, execution.decision.node, annotations)
         self.report(execution, "bound")
         self.report(execution, "done")

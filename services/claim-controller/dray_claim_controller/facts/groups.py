@@ -71,8 +71,8 @@ def _native_blocks(key: GroupKey, pods: list[Pod]) -> Iterator[str]:
     if len(schedulers) > 1:
         yield (
             f"the pods of PodGroup {key} have different schedulers ({name_list(schedulers)}), and "
-            "each would wait for the pods of the other: leave pods without GPUs out of the group, "
-            "or name a GPUPool on shared nodes in the others"
+            "each would wait for the pods of the other: let pods without GPUs name the GPUPool and "
+            "a scheduler of dray, leave them out of the group, or name a GPUPool on shared nodes"
         )
     priorities = sorted({pod.priority: None for pod in pods})
     if len(priorities) > 1:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from dray.api.names import GPU_IDS, GPU_RESOURCE, GPU_SHARE_RESOURCE
-from dray.kube.convert_pods import uses_device_plugin
+from dray.kube.convert_pods import has_accounting_claim
 from dray_node_agent.decisions.claim_devices import NotPreparedError
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 
@@ -75,7 +75,7 @@ def container_of(
 def require_decision(pod: Mapping[str, Any], resource: str) -> None:
     """Raise NotPreparedError if dray did not give the pod GPUs."""
     metadata = pod["metadata"]
-    if uses_device_plugin(pod) and GPU_IDS in metadata["annotations"]:
+    if has_accounting_claim(pod) and GPU_IDS in metadata["annotations"]:
         return
     raise NotPreparedError(
         f"pod {metadata['namespace']}/{metadata['name']} asks for {resource}, and dray gave it no "

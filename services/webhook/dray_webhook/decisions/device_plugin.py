@@ -17,7 +17,7 @@ from dray.api.names import (
     GPU_SHARE_RESOURCE,
 )
 from dray.api.pods import Pool
-from dray.kube.convert_pods import uses_device_plugin
+from dray.kube.convert_pods import has_accounting_claim
 from dray_webhook.decisions.annotations import GpuRequest
 from dray_webhook.decisions.containers import ContainerAssignment, containers_of
 from dray_webhook.decisions.gpu_resources import taking_turns, without_resources
@@ -42,7 +42,7 @@ PluginRequest = Mapping[str, PluginAmount]
 def without_plugin_resources(pod: Object) -> Object:
     """The pod without what is dray's to write: the API server sends a pod again if another webhook
     changed it, and users may not take shares that nothing counts."""
-    whole = (GPU_RESOURCE,) if uses_device_plugin(pod) else ()
+    whole = (GPU_RESOURCE,) if has_accounting_claim(pod) else ()
     return without_resources(pod, (GPU_SHARE_RESOURCE, *whole))
 
 

@@ -26,6 +26,7 @@ from dray.messages.facts import TemplateObserved
 from dray.messages.rpc import Derive, Lookup
 from dray_webhook.decisions.annotations import AnnotationFindings, read_annotations
 from dray_webhook.decisions.containers import read_containers
+from dray_webhook.decisions.cpu_tasks import admit_cpu_task, is_cpu_task
 from dray_webhook.decisions.device_plugin import (
     PluginRequest,
     plugin_conflicts,
@@ -83,6 +84,8 @@ def admit_pod(
         return restore_injected(pod, request, installation)
     if request.operation != "CREATE":
         return AdmissionAnswer()
+    if not asks_by_name and is_cpu_task(pod, installation):
+        return admit_cpu_task(request, view, installation, ids)
     if not (asks_by_name or asks_for_gpus(pod)):
         return admit_rider(pod, installation, ids)
     return _PodCreation(pod, request, view, installation, ids).answer()

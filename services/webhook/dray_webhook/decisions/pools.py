@@ -84,6 +84,19 @@ def resolve(
     return resolver.found
 
 
+def resolve_pool(
+    asked: GpuRequest,
+    namespace: str,
+    view: View,
+    installation: Installation,
+    findings: AnnotationFindings,
+) -> PoolResolution:
+    """Resolve the pod's pool alone; adds errors to ``findings``."""
+    resolver = _Resolver(asked, namespace, view, installation, findings)
+    resolver.find_pool()
+    return resolver.found
+
+
 @dataclass(slots=True)
 class _Resolver:
     asked: GpuRequest
@@ -94,16 +107,21 @@ class _Resolver:
     found: PoolResolution = field(default_factory=PoolResolution)
 
     def run(self) -> None:
-        pool = self.found.pool = self._pool()
+        pool = self.find_pool()
         if pool is None:
             return
-        self._check_pool(pool)
         policy = self.found.policy = self._policy(pool)
         if pool.template and policy is None:
             return
         self.found.dra_from = self._dra_from(pool, policy)
         if self.found.dra_from or self.found.uses_plugin:
             self.found.base = self._base((policy.claim_template if policy else "") or BASE_TEMPLATE)
+
+    def find_pool(self) -> Pool | None:
+        pool = self.found.pool = self._pool()
+        if pool is not None:
+            self._check_pool(pool)
+        return pool
 
     def _refuse(self, error: str, *depends_on: Lookup) -> None:
         """Add an error that depends on observed objects; unresolved until they were looked up."""

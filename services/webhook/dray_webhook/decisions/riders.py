@@ -4,11 +4,14 @@ kube-scheduler places them. Those of a group wait at dray's gate until the group
 """
 
 import copy
+from collections.abc import Sequence
 
 from dray.api.names import (
     ALLOCATION_GATE,
     DEFAULT_SCHEDULER,
+    DRA_ENABLED,
     GANG_ANNOTATIONS,
+    GPUPOOL,
     OWN_ANNOTATIONS,
     PREFIX,
     REQUEST_ID,
@@ -22,23 +25,27 @@ from dray_webhook.decisions.jsonpatch import difference
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import DENIED, AdmissionAnswer, Object, annotations_of
 
-_NOT_ABOUT_GPUS = (*GANG_ANNOTATIONS, *OWN_ANNOTATIONS)
+NOT_ABOUT_GPUS = (*GANG_ANNOTATIONS, *OWN_ANNOTATIONS)
+OF_POOL = (GPUPOOL, DRA_ENABLED)
+"""Annotations that pods without GPUs may have if dray places them."""
 
 
 def asks_for_gpus(pod: Object) -> bool:
     """Whether annotations of dray ask for GPUs, or are not known."""
     names = (name for name in annotations_of(pod) if name.startswith(PREFIX))
-    return any(name not in _NOT_ABOUT_GPUS for name in names)
+    return any(name not in NOT_ABOUT_GPUS for name in names)
 
 
-def admit_rider(pod: Object, installation: Installation, ids: AdmissionIds) -> AdmissionAnswer:
+def admit_rider(
+    pod: Object, installation: Installation, ids: AdmissionIds, warnings: Sequence[str] = ()
+) -> AdmissionAnswer:
     """The answer for a pod without GPUs at CREATE."""
-    findings = AnnotationFindings()
+    findings = AnnotationFindings(warnings=[*warnings])
     group = join_group(pod, findings)
     scheduler = (pod.get("spec") or {}).get("schedulerName") or DEFAULT_SCHEDULER
     if scheduler not in (DEFAULT_SCHEDULER, *installation.scheduler_names):
         # Another scheduler's; it may know the group, too.
-        patched = _without_forged(pod)
+        patched = without_forged(pod)
         return AdmissionAnswer(
             patch=tuple(difference(pod, patched)), warnings=tuple(findings.warnings)
         )
@@ -54,7 +61,7 @@ def admit_rider(pod: Object, installation: Installation, ids: AdmissionIds) -> A
     return AdmissionAnswer(patch=tuple(difference(pod, patched)), warnings=tuple(findings.warnings))
 
 
-def _without_forged(pod: Object) -> Object:
+def without_forged(pod: Object) -> Object:
     """The pod without what dray writes on other pods: it would make a template of a shape."""
     patched = copy.deepcopy(pod)
     for name in (*NEVER_ON_CREATED_PODS, SHAPE):
@@ -63,10 +70,12 @@ def _without_forged(pod: Object) -> Object:
 
 
 def _patched(pod: Object, group: JoinedGroup, ids: AdmissionIds) -> Object:
-    patched = _without_forged(pod)
+    patched = without_forged(pod)
     spec = patched.setdefault("spec", {})
     spec["schedulerName"] = DEFAULT_SCHEDULER
     annotations = patched.setdefault("metadata", {}).setdefault("annotations", {})
+    for name in OF_POOL:  # Pods in a pool wait for claims of dray.
+        annotations.pop(name, None)
     annotations[REQUEST_ID] = ids.request_id
     annotations[TRACEPARENT] = ids.traceparent
     if group == NO_GROUP:

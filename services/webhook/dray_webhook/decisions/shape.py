@@ -108,6 +108,12 @@ def derive(
     return ClaimShape(content, names, others, _canonical(content, where))
 
 
+def shape_without_devices(pool: Pool) -> str:
+    """The canonical JSON of the shape of a pod without GPUs: its claim asks for no device."""
+    content = {"metadata": {"labels": {POOL_LABEL: pool.name}}, "spec": {"devices": {}}}
+    return _canonical(content, "")
+
+
 def _finish(
     devices: Object, wanted: RequestInput, names: Sequence[str], pool: Pool, form: ApiFeatures
 ) -> None:
