@@ -283,14 +283,6 @@ GROUP_CHECKPOINTS = replace(
     early_ticks=1,
     attempts=2,
 )
-GROUP_CHECKPOINTS_TWO = replace(
-    GROUP_CHECKPOINTS,
-    name="a PodGroup in two parts, with checkpoints, 31 s pass at any time, no second try",
-    replicas=2,
-    crashes=0,
-    attempts=1,
-)
-
 SMALL = (
     CRASH,
     GANG,
@@ -325,5 +317,4 @@ FULL = (
     GROUP_TIME,
     GROUP_TIME_ONE,
     GROUP_CHECKPOINTS,
-    GROUP_CHECKPOINTS_TWO,
 )

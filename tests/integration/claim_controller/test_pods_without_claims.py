@@ -4,15 +4,18 @@ import random
 from typing import Any
 
 import pytest
+from tests.integration.claim_controller.kubernetes import POOL
 from tests.integration.claim_controller.test_with_allocator import bound, cluster, sold
 
 from dray.api.names import GPU_IDS
-from dray.api.pods import accounting_claim
+from dray.api.pods import Pool, accounting_claim
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, EVENTS, PODS, TEMPLATES
+from dray_webhook.decisions.shape import shape_without_devices
 
 __all__ = ["cluster"]
 CARD = 312
+WITHOUT_DEVICES = shape_without_devices(Pool(name=POOL, uid="1"))
 
 
 async def test_the_pod_is_bound_with_the_gpus_of_a_claim_that_it_owns(cluster: Any) -> None:
@@ -117,3 +120,18 @@ async def end(cluster: Any, pod: str) -> None:
 def uid_of(cluster: Any, claim: str) -> str:
     claims = cluster.kube.store.of(CLAIMS).values()
     return next((c["metadata"]["uid"] for c in claims if c["metadata"]["name"] == claim), "")
+
+
+async def test_a_pod_without_gpus_is_bound_with_a_claim_that_asks_for_no_device(
+    cluster: Any,
+) -> None:
+    made = await cluster.pod_without_claims(shape=WITHOUT_DEVICES)
+    await cluster.until(lambda: bound(cluster), "bound")
+    pod = await cluster.kube.get(PODS, "workload", "default")
+    claim = await cluster.kube.get(CLAIMS, accounting_claim(made["metadata"]["uid"]), "default")
+
+    read = claim_from(claim)
+    assert read.reserved_for == (made["metadata"]["uid"],)
+    assert read.allocation.devices == ()
+    assert read.allocation.node == pod["spec"]["nodeName"]
+    assert GPU_IDS not in pod["metadata"]["annotations"]

@@ -87,11 +87,16 @@ _NOT_ADMITTED = f'{_ANNOTATED} && !("{SHAPE}" in object.metadata.annotations)'
 yet, and ``reinvocationPolicy`` only repeats calls."""
 
 
+def _requests(spec: str) -> str:
+    """The requests of a claim. The server writes null where there are none."""
+    path = f"{spec}.devices.requests"
+    return f"(has({spec}.devices) && has({path}) && type({path}) == list ? {path} : [])"
+
+
 def _of_our_class(spec: str) -> str:
     ours = f'.deviceClassName == "{DEVICE_CLASS}"'
     return (
-        f"has({spec}.devices) && has({spec}.devices.requests) && "
-        f"{spec}.devices.requests.exists(one, (has(one.exactly) && one.exactly{ours}) || "
+        f"{_requests(spec)}.exists(one, (has(one.exactly) && one.exactly{ours}) || "
         f"(has(one.firstAvailable) && one.firstAvailable.exists(each, each{ours})))"
     )
 
@@ -136,8 +141,7 @@ def _tolerating(spec: str) -> str:
     covers = f'!has(each.key) || each.key == "" || each.key == "{OWNER_TAINT}"'
     some = f".tolerations.exists(each, {covers})"
     return (
-        f"has({spec}.devices) && has({spec}.devices.requests) && "
-        f"{spec}.devices.requests.exists(one, "
+        f"{_requests(spec)}.exists(one, "
         f"(has(one.exactly) && has(one.exactly.tolerations) && one.exactly{some}) || "
         "(has(one.firstAvailable) && one.firstAvailable.exists(sub, "
         f"has(sub.tolerations) && sub{some})))"
