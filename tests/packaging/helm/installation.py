@@ -97,9 +97,9 @@ class Cluster:
         """``helm uninstall``."""
         return await self.helm("uninstall", RELEASE, "-n", NAMESPACE)
 
-    async def ready(self) -> None:
+    async def ready(self, workloads: Sequence[str] = WORKLOADS) -> None:
         """Wait until every workload of dray is ready."""
-        for workload in WORKLOADS:
+        for workload in workloads:
             await self.kubectl(
                 "rollout", "status", workload, "-n", NAMESPACE, f"--timeout={PATIENCE_S:.0f}s"
             )
