@@ -134,13 +134,22 @@ class Fleet:
 
     def do(self, event: Event) -> list[Effect]:
         """An event; what it appends is read back after the effects were taken."""
+        effects = self.effects_of(event)
+        self.read_back(effects)
+        return effects
+
+    def effects_of(self, event: Event) -> list[Effect]:
+        """The effects of an event, without what is read back."""
         effects = handle(self.state, event)
         while self.state.unfinished:
             effects += handle(self.state, Continue())
-        for effect in tuple(effects):
+        return effects
+
+    def read_back(self, effects: list[Effect]) -> None:
+        """What was appended comes back as the next records of the log."""
+        for effect in effects:
             if isinstance(effect, Append):
                 self.record(effect.record)
-        return effects
 
     def record(self, record: object) -> None:
         """The next record of the log."""

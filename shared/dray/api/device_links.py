@@ -1,6 +1,7 @@
 """By what devices of a node are connected: NVLink, one NUMA node, one PCIe root."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Final
 
 from dray.api.names import NUMA_NODE, NVLINK_DOMAIN, PCIE_ROOT, qualified
@@ -19,6 +20,13 @@ def links_of(driver: str, attributes: Mapping[str, object]) -> tuple[object, ...
         own_attribute(driver, attributes, NUMA_NODE),
         attributes.get(PCIE_ROOT),
     )
+
+
+@cache
+def link_attributes(driver: str) -> frozenset[str]:
+    """The names under which a driver's devices may have link attributes."""
+    own = (NVLINK_DOMAIN, NUMA_NODE)
+    return frozenset((*own, *(qualified(name, driver) for name in own), PCIE_ROOT))
 
 
 def common_links(links: Iterable[tuple[object, ...]]) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ _TICKS_UNTIL_PUBLISHED = 2
 between two of them."""
 _DOMAINS_AT_ONCE = 16
 """Domains that take a step after one event; the others do after the next ``Continue``."""
-_DEVICES_AT_ONCE = 2000
+_DEVICES_AT_ONCE = 500
 """Devices that are checked after one event; the others are after the next ones."""
 
 

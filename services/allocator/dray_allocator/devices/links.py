@@ -7,7 +7,7 @@ PCIe root.
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from dray.api.device_links import links_of, own_attribute
+from dray.api.device_links import link_attributes, links_of, own_attribute
 from dray.api.devices import DeviceId
 from dray.api.names import NVLINK_DOMAIN
 from dray_allocator.devices.candidates import Candidate
@@ -54,7 +54,9 @@ def is_linked(device: LinkedDevice) -> bool:
 
 def has_link_attributes(devices: Iterable[LinkedDevice]) -> bool:
     """Whether any of these devices publishes a link attribute."""
-    return any(link is not None for device in devices for link in _links(device))
+    return any(
+        not link_attributes(one.id.driver).isdisjoint(one.device.attributes) for one in devices
+    )
 
 
 class LinkSets:

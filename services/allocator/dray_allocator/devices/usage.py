@@ -127,7 +127,7 @@ class UsageLedger:
 
     def _add_claim(self, claim_uid: str, allocation: Allocation) -> Change:
         self._claims[claim_uid] = allocation
-        shares = _shares_of(allocation)
+        shares = [_share_of(share) for share in allocation.devices if not share.admin_access]
         if not shares:
             return _NO_CHANGE
         self.version += 1

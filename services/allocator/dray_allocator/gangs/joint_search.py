@@ -69,6 +69,8 @@ class JointSearch:
     _full: dict[bytes, int] = field(init=False, default_factory=dict)
     """Per kind of pods that found no node, the number of placements then: with as many or more, no
     node is found either."""
+    _filled: dict[bytes, dict[str, None]] = field(init=False, default_factory=dict)
+    """Per kind of pods, nodes of the group that have no room for one, until pods are moved."""
     _sharers: dict[frozenset[str], _Sharers] = field(init=False, default_factory=dict)
     """By the UIDs of shared claims, what is known of their members."""
 
@@ -94,6 +96,7 @@ class JointSearch:
         self.placed.reset(saved)
         number = len(saved)
         self._full = {kind: full for kind, full in self._full.items() if full <= number}
+        self._filled.clear()
         self._sharers = {}
 
     def _place_alone(self, member: Member, without: str = "") -> bool:
@@ -157,8 +160,12 @@ class JointSearch:
         """Nodes that the group prefers, then those that its tasks do not avoid, then all."""
         request = member.request
         may_fit = self._filter(request)
+        filled = self._filled.setdefault(member.kind, {}) if member.kind else {}
         for node in self._preferred(member):
-            if node == without or not may_fit(node):
+            if node == without or node in filled:
+                continue
+            if not may_fit(node):
+                filled[node] = None
                 continue
             if (choice := self._schedule(_on(request, (node,)))) is not None:
                 return choice
@@ -249,6 +256,7 @@ class JointSearch:
     ) -> bool:
         """Place a member on a node in the place of others, which go elsewhere."""
         saved = self.placed.save()
+        self._filled.clear()
         self.placed.take(moved)
         others = [one for one in there if one not in moved]
         if self._place_together(node, others, member) and all(
@@ -263,6 +271,7 @@ class JointSearch:
         if not self.budget.take() or self._exceeds(node, others, member):
             return False
         saved = self.placed.save()
+        self._filled.clear()
         self.placed.take(others)
         members = (*others, member)
         results = self._search_node(node, members)

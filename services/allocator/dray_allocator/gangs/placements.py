@@ -1,7 +1,7 @@
 """Placements of a group's pods while they are searched: each is charged, and can be undone."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -23,6 +23,12 @@ class Member:
     """Devices that it asks for."""
     shared: frozenset[str] = frozenset()
     """UIDs of its claims to which other pods refer."""
+    kind: bytes = field(init=False, compare=False)
+    """Equal for members that fit the same nodes; empty: like no other."""
+
+    def __post_init__(self) -> None:
+        is_like_others = self.request.ordinary and not self.shared
+        object.__setattr__(self, "kind", self.request.pattern.signature if is_like_others else b"")
 
     @property
     def is_sharing(self) -> bool:
@@ -38,13 +44,6 @@ class Member:
     def task(self) -> str:
         """The pod's task."""
         return self.pod.member.task if self.pod.member is not None else ""
-
-    @property
-    def kind(self) -> bytes:
-        """Equal for members that fit the same nodes; empty: like no other."""
-        return (
-            self.request.pattern.signature if self.request.ordinary and not self.is_sharing else b""
-        )
 
 
 Saved = dict[str, tuple[Member, PodDecision]]

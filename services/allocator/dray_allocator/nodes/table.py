@@ -271,18 +271,24 @@ class NodeTable:
     def _set_uses(self, row: int, cards: Sequence[Card]) -> None:
         """The same for several cards of a node."""
         first, load_sum, uses = self.first_at[row], self.load_sum_at[row], self._source.uses
+        load_at, open_at = self.load_at, self.open_at
+        columns = [(key, self.free_at[column]) for key, column in self.dimensions.items()]
         for card in cards:
             place, use, totals = first + card.index, uses.get(card.id, UNUSED), card.shape.totals
-            load = load_of(totals, use)
-            load_sum += load - self.load_at[place]
-            self.load_at[place] = load
-            self.open_at[place] = _is_open(card, use)
-            for key, column in self.dimensions.items():
+            load, used = load_of(totals, use), use.used
+            load_sum += load - load_at[place]
+            load_at[place] = load
+            open_at[place] = _is_open(card, use)
+            for key, free_at in columns:
                 if (total := totals.get(key)) is not None:
-                    self.free_at[column][place] = float(total - use.used.get(key, 0))
+                    free_at[place] = float(total - used.get(key, 0))
         self._set_load(row, load_sum)
+        has_open = any(open_at[self.card_slice(row)])
         for column in self.dimensions.values():
-            self._set_most_free(row, column)
+            if has_open:
+                self._set_most_free(row, column)
+            else:
+                self.most_free_at[column][row] = -1.0
 
     def _set_load(self, row: int, total: int) -> None:
         self.load_sum_at[row] = total

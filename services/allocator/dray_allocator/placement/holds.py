@@ -74,6 +74,8 @@ def changed_group_holds(
 ) -> tuple[GroupHold, ...]:
     """The holds of devices that decisions change: that of their own group ends, and those of lower
     priorities end for the devices that were taken."""
+    if not domain.current.group_holds:
+        return ()
     taken = {one.id for pod in pods for made in pod.claims for one in made.allocation.devices}
     found = []
     for hold in domain.current.group_holds.values():

@@ -561,8 +561,7 @@ class AllocatorState:
             domain.unsettled[uid] = None
             taken = self.device_usage.set(uid, self._use(uid)).taken
             devices += taken
-            for device in claim.allocation.devices_in_use if is_charged else taken:
-                self._suspect(device, uid)
+            self._suspect(claim.allocation.devices_in_use if is_charged else taken, uid)
             pods = pods_of.get((claim.namespace, claim.name), ()) if uid in latest else ()
             for other in pods if len(pods) > 1 else ():
                 if other != pod_uid and not self._is_in_group(other, decision):
@@ -735,8 +734,8 @@ class AllocatorState:
 
     def _recompute_use(self, claim_uid: str, claim: Claim | None) -> None:
         change = self.device_usage.set(claim_uid, self._use(claim_uid))
-        for device in change.taken:
-            self._suspect(device, claim_uid)
+        if change.taken:
+            self._suspect(change.taken, claim_uid)
         if self.tables.by_pool:  # They read all of it when they are made.
             self._use_changed((*change.taken, *change.freed))
         for device in change.freed:
@@ -751,10 +750,11 @@ class AllocatorState:
             if claim_uid in domain.current.held_claims:
                 self._capacity_changed_in(domain)  # For those who may use what is held.
 
-    def _suspect(self, device: DeviceId, claim_uid: str) -> None:
-        before = self.suspects.get(device)
-        since = self.ticks if before is None else before.since
-        self.suspects[device] = Suspect(claim_uid, since)
+    def _suspect(self, devices: Iterable[DeviceId], claim_uid: str) -> None:
+        suspects, new = self.suspects, Suspect(claim_uid, self.ticks)
+        for device in devices:
+            before = suspects.get(device)
+            suspects[device] = new if before is None else Suspect(claim_uid, before.since)
 
     def is_reserved(self, claim_uid: str) -> bool:
         """Whether an attempt at the claim stands in a log that is read and is not over."""

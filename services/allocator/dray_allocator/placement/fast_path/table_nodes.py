@@ -67,7 +67,7 @@ class IndexedNodes:
     def evaluate(self, row: int, *, longer: bool = False) -> Choice | Outcome:
         """See ``CandidateNodes``."""
         index, wanted, node = self._index, self._wanted, self._index.table.names[row]
-        if not longer and not passes(self._state, wanted, node):
+        if not (longer or index.plan.decides_node or passes(self._state, wanted, node)):
             return Outcome.UNFIT
         on_node = self._budget.part(MAX_TRIES_PER_NODE if longer else MAX_FIRST_TRIES_BY_TABLE)
         if self._is_simple and not (self._connects and _is_searched(self._state, wanted, node)):
