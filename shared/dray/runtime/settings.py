@@ -132,7 +132,11 @@ S = TypeVar("S", bound=Settings)
 
 
 def load(cls: type[S], arguments: Sequence[str] = ()) -> S:
-    """The settings of this process; prints every wrong one by name and exits with 2."""
+    """The settings of this process; prints every wrong one by name and exits with 2.
+    ``--help`` prints all of them and exits with 0."""
+    if {"-h", "--help"} & set(arguments):
+        print("\n".join(_help(cls)))
+        raise SystemExit(0)
     try:
         os.environ |= _variables(cls, arguments)
         _check_config_file()
@@ -150,17 +154,38 @@ def _variables(cls: type[Settings], arguments: Sequence[str]) -> dict[str, str]:
     """The variables that arguments stand for. Raises ValueError."""
     variables = {}
     for argument in arguments:
-        key, equals, value = argument.removeprefix("--").partition("=")
+        written, equals, value = argument.partition("=")
+        key = written.removeprefix("--")
         group, _, name = key.partition(".")
         known = _groups(cls).get(group)
         exists = name in known if known is not None else group in cls.model_fields and not name
         if not argument.startswith("--") or not equals or not exists:
-            raise ValueError(
-                f"the argument {argument!r} is not a setting of this service; expected "
+            raise ValueError(  # without the value: it may be a password
+                f"the argument {written!r} is not a setting of this service; expected "
                 "--group.name=value, such as --log.level=debug"
             )
         variables[PREFIX + key.upper().replace(".", "__")] = value
     return variables
+
+
+def _help(cls: type[Settings]) -> Iterator[str]:
+    """Every setting as an argument, with its default."""
+    yield f"usage: {Path(sys.argv[0]).name} [--group.name=value ...]"
+    yield ""
+    yield f"Settings are also read from variables, such as {PREFIX}LOG__LEVEL, and from the TOML"
+    yield f"file that {_CONFIG_VARIABLE} names. They are, with their defaults:"
+    groups = _groups(cls)
+    for name, field in cls.model_fields.items():
+        if name in groups:
+            yield from (f"  --{name}.{key}{_default(one)}" for key, one in groups[name].items())
+        else:
+            yield f"  --{name}{_default(field)}"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required() or field.default_factory is not None:
+        return "=..."
+    return "=" + ("" if field.default is None else str(field.default))
 
 
 def _unknown_variables(cls: type[Settings], environment: Mapping[str, str]) -> Iterator[str]:
@@ -174,10 +199,10 @@ def _unknown_variables(cls: type[Settings], environment: Mapping[str, str]) -> I
                     yield variable
 
 
-def _groups(cls: type[Settings]) -> dict[str, set[str]]:
-    """The names of every group's settings."""
+def _groups(cls: type[Settings]) -> dict[str, dict[str, FieldInfo]]:
+    """Every group's settings."""
     return {
-        name: set(field.annotation.model_fields)
+        name: dict(field.annotation.model_fields)
         for name, field in cls.model_fields.items()
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
     }

@@ -358,6 +358,29 @@ async def test_other_claims_of_the_node_are_only_read_if_the_pod_has_them(tmp_pa
     assert read == ["a"]
 
 
+async def test_a_pods_claims_that_were_allocated_again_name_the_new_gpus(tmp_path):
+    kube = MemoryKube()
+    uses = [{"name": name, "resourceClaimName": name} for name in ("a", "b")]
+    container = {"name": "app", "resources": {"claims": [{"name": "a"}, {"name": "b"}]}}
+    spec = {"resourceClaims": uses, "containers": [container]}
+    pod = await kube.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, "ns")
+    agent = preparer(kube, tmp_path, pods=lambda _: pod)
+    await agent.restore()
+    refs = [await claim(kube, name, tflops="1") for name in ("a", "b")]
+    await agent.prepare(refs)
+    for ref in refs:
+        await deallocate(kube, ref.name)
+        await allocate(kube, ref.name, tflops="1", device=OTHER_CARD)
+
+    await agent.prepare(refs)
+
+    uuids = {name: one.gpu.uuid for name, one in STOCK.published_gpus.items()}
+    for ref in refs:
+        file = CdiFolder(tmp_path / "cdi").path(ref.uid).read_text()
+        assert f"NVIDIA_VISIBLE_DEVICES={uuids[OTHER_CARD]}" in file
+        assert uuids[CARD] not in file
+
+
 async def test_many_claims_are_read_over_few_connections(tmp_path):
     kube = MemoryKube()
     agent = preparer(kube, tmp_path)

@@ -164,4 +164,30 @@ def test_an_argument_that_is_no_setting_stops_the_service(
         load(Example, [argument])
 
     assert stopped.value.code == 2
-    assert f"the argument {argument!r} is not a setting of this service" in capsys.readouterr().err
+    named = argument.partition("=")[0]
+    assert f"the argument {named!r} is not a setting of this service" in capsys.readouterr().err
+
+
+def test_a_wrong_argument_is_named_without_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        load(Example, ["--nats.pasword=hunter2"])
+
+    shown = capsys.readouterr().err
+    assert "--nats.pasword" in shown
+    assert "hunter2" not in shown
+
+
+def test_help_lists_every_setting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "environ", {"DRAY_NATS__PASSWORD": "hunter2"})
+
+    with pytest.raises(SystemExit) as stopped:
+        load(Example, ["--help"])
+
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert "\n  --nats.url=nats://127.0.0.1:4222\n" in shown
+    assert "\n  --instance=...\n" in shown
+    assert "\n  --web.wait=" in shown
+    assert "hunter2" not in shown

@@ -53,7 +53,7 @@ def test_it_need_not_be_in_a_group(cluster: Cluster, patched: Any) -> None:
 
 def test_any_scheduler_name_of_dray_counts(cluster: Cluster, patched: Any) -> None:
     pod = cpu_task(schedulerName="volcano")
-    assert "does not" not in cluster.admit(pod).message
+    assert not cluster.admit(pod).allowed, "the name is another scheduler's"
     cluster.rules = Installation("dray-system", scheduler_names=("volcano",))
     after = patched(pod, cluster.admit(pod))
     assert after["spec"]["schedulerName"] == SCHEDULER
@@ -113,7 +113,9 @@ def test_a_pool_that_does_not_admit_the_namespace_is_refused(cluster: Cluster) -
     assert 'does not admit pods of namespace "team-a"' in answer.message
 
 
-@pytest.mark.parametrize("more", [{P + "tflops-request": "1"}, {P + "qos": "high"}])
+@pytest.mark.parametrize(
+    "more", [{P + "tflops-request": "1"}, {P + "qos": "high"}, {P + "dra-enabled": "true"}]
+)
 def test_a_pod_that_asks_for_gpus_is_none(cluster: Cluster, more: dict[str, str]) -> None:
     answer = cluster.admit(cpu_task(annotations=more))
     assert not answer.allowed
@@ -136,3 +138,13 @@ def test_a_forged_shape_is_replaced(cluster: Cluster, patched: Any) -> None:
     pod = cpu_task(annotations={P + "shape": '{"spec":{"devices":{"requests":[{}]}}}'})
     after = patched(pod, cluster.admit(pod))
     assert "requests" not in after["metadata"]["annotations"][P + "shape"]
+
+
+def test_a_manifest_that_is_applied_again_changes_nothing(cluster: Cluster, patched: Any) -> None:
+    for pool in ("dedicated", "shared"):
+        manifest = cpu_task(pool)
+        admitted = patched(manifest, cluster.admit(manifest))
+        merged = admitted["metadata"]["annotations"] | manifest["metadata"]["annotations"]
+        again = {**admitted, "metadata": {**admitted["metadata"], "annotations": merged}}
+        answer = cluster.admit(again, operation="UPDATE", old=admitted)
+        assert patched(again, answer) == admitted

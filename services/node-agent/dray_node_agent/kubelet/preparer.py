@@ -268,19 +268,24 @@ class Preparer:
         entries = {entry: one for entry, one in claim_names(pod).items() if one != name}
         namespace, wanted = pod["metadata"]["namespace"], set(entries.values())
         prepared = {
-            claim.name: prepared_parts(claim, self._known_inventory().published_gpus)
+            claim.name: claim
             for claim in self.claims.values()
             if claim.name in wanted and claim.namespace == namespace
         }
-        found: dict[str, tuple[ClaimPart, ...]] = {}
-        for entry, one in entries.items():
-            found[entry] = prepared[one] if one in prepared else await self._parts(namespace, one)
-        return found
+        return {
+            entry: await self._parts(namespace, one, prepared.get(one))
+            for entry, one in entries.items()
+        }
 
-    async def _parts(self, namespace: str, name: str) -> tuple[ClaimPart, ...]:
+    async def _parts(
+        self, namespace: str, name: str, prepared: PreparedClaim | None
+    ) -> tuple[ClaimPart, ...]:
+        """The CDI devices of a claim. What was prepared may be of an earlier allocation."""
         try:
             claim = claim_from(await self._read(CLAIMS, name, namespace))
             gpus = self._known_inventory().published_gpus
+            if prepared is not None and is_prepared_for(prepared, claim):
+                return prepared_parts(prepared, gpus)
             return claim_parts(claim, device_uses(claim, claim.uid, self._node, gpus))
         except NotServedError:
             raise

@@ -7,6 +7,7 @@ not bind in the pool, or a pod has needs that only kube-scheduler reads, it is a
 
 from dray.api.errors import InvalidInputError
 from dray.api.names import (
+    DRA_ENABLED,
     DRAY_SCHEDULER,
     GPU_SHARE_RESOURCE,
     GPUPOOL,
@@ -51,7 +52,8 @@ def is_cpu_task(pod: Object, installation: Installation) -> bool:
     if scheduler not in (DRAY_SCHEDULER, *installation.scheduler_names):
         return False
     names = (name for name in annotations if name.startswith(PREFIX))
-    return GPUPOOL in annotations and all(name in _KNOWN for name in names)
+    wants_claim = annotations.get(DRA_ENABLED, "false") != "false"
+    return GPUPOOL in annotations and not wants_claim and all(name in _KNOWN for name in names)
 
 
 def admit_cpu_task(

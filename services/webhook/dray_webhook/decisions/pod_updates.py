@@ -10,6 +10,7 @@ from dray_webhook.decisions.injection import keep
 from dray_webhook.decisions.jsonpatch import difference
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import AdmissionAnswer, AdmissionRequest, Object, annotations_of
+from dray_webhook.decisions.riders import OF_POOL
 
 
 def restore_injected(
@@ -21,11 +22,16 @@ def restore_injected(
     old = request.old_object or {}
     before = annotations_of(old)
     after = annotations_of(pod)
-    reverted = [name for name in OWN_ANNOTATIONS if after.get(name) != before.get(name)]
+    is_rider = REQUEST_ID in before and SHAPE not in before
+    # A rider has lost what its manifest may say of a pool.
+    own = (*OWN_ANNOTATIONS, *OF_POOL) if is_rider else OWN_ANNOTATIONS
+    reverted = [name for name in own if after.get(name) != before.get(name)]
     has_claim = SHAPE in before and before.get(DRA_ENABLED) != "false"
     # The webhook wrote these if the pod lacked them.
     written = (GPUPOOL,) if has_claim else (GPUPOOL, DRA_ENABLED)
-    reverted += [name for name in written if name in before and name not in after]
+    reverted += [
+        name for name in written if name in before and name not in after and name not in reverted
+    ]
     for name in reverted:
         if name in before:
             after[name] = before[name]
@@ -39,6 +45,6 @@ def restore_injected(
     return AdmissionAnswer(
         patch=tuple(difference(pod, patched)),
         warnings=tuple(
-            f"annotation {name} is written by dray only; it was put back" for name in reverted
+            f"annotation {name} is changed by dray only; it was put back" for name in reverted
         ),
     )
