@@ -264,6 +264,7 @@ class JointSearch:
         ):
             return True
         self.placed.reset(saved)
+        self._filled.clear()
         return False
 
     def _place_together(self, node: str, others: Sequence[Member], member: Member) -> bool:
