@@ -30,6 +30,7 @@ from dray_allocator.devices.ordered_search import OrderedSearch, SearchPlan, wor
 from dray_allocator.devices.pools import gather
 from dray_allocator.devices.requirements import Planner
 from dray_allocator.devices.selectors import DeviceSelectors
+from dray_allocator.devices.usage import load_of
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.nodes.predicates import fits
 from dray_allocator.nodes.tie_break import tie
@@ -330,3 +331,35 @@ def test_the_fast_path_decides_what_the_full_search_decides(
                 assert (in_full is None) == (expected is None)
         world.serve()
     assert not world.oversold()
+
+
+@pytest.mark.parametrize(
+    "mode", ["CompactFirst", "LowLoadFirst", "FragmentationAware", "KubernetesCompatible"]
+)
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=15, deadline=None)
+def test_both_place_pods_without_devices_by_the_load_of_the_nodes(
+    make_world: Any, mode: str, seed: int
+) -> None:
+    """Nodes without cards come first, then those with the highest load."""
+    random = Random(seed)
+    world = make_world().open(mode)
+    nodes = [f"n{number}" for number in range(random.randint(1, 6))]
+    for name in nodes:
+        world.nodes(world.a_node(name), cards=random.choice((0, 1, 2, 2)))
+    for number in range(random.randint(0, 6)):
+        world.submit(world.a_pod(f"p{number}"), world.ask(random.choice(("100", "312")), "1Gi"))
+    state, domain = world.state, world.state.domains["pool"]
+    domain.fence = None  # Nobody decides meanwhile.
+    pod = world.a_pod("task", needs=PodNeeds(cpu_milli=1))
+    world.submit(pod, ClaimSpec(()))
+    want = wanted(state, "pool", pod)
+
+    def key(name: str) -> tuple[bool, int, int]:
+        cards = state.published.of(name).cards
+        loads = [load_of(one.shape.totals, state.device_usage.of(one.id)) for one in cards]
+        return bool(cards), -(sum(loads) // max(len(cards), 1)), tie(f"uid-{name}")
+
+    expected = min(nodes, key=key)
+    assert choose(state, domain, want).node == expected
+    assert NodeSearch(state, domain, _in_full(want)).choice().node == expected

@@ -18,7 +18,7 @@ from dray.kube.ports import (
 from dray_cli.explain import group_name
 from dray_cli.explain_group import explain_group
 
-WHY = "PodGroup team/train lacks devices for pods: 1 of 3 members"
+WHY = "PodGroup team/train lacks room for pods: 1 of 3 members"
 
 
 @pytest.fixture

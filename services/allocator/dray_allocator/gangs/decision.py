@@ -118,15 +118,17 @@ def _are_enough(found: Membership, members: Sequence[Member]) -> bool:
 
 
 def needs_of_group(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) -> Needs:
-    """How many pods of each kind the group must start together, the largest first; empty: nothing
-    of it can be decided, or pods of it can't be counted by the node table."""
+    """How many pods with devices of each kind the group must start together, the largest first;
+    empty: there are none, nothing of it can be decided, or pods of it can't be counted by the node
+    table."""
     found = membership(state, state.facts.groups.groups[key])
     members, refused, _ = _members(state, domain, found)
     if refused or not all(one.kind for one in members):
         return []
     example = {one.kind: one for one in reversed(members)}
     needed = needed_slots(found, members)
-    kinds = sorted(needed, key=lambda kind: -example[kind].size)
+    kinds = [kind for kind in needed if example[kind].request.pattern.needs_devices]
+    kinds.sort(key=lambda kind: -example[kind].size)
     return [(example[kind].request, needed[kind]) for kind in kinds]
 
 
@@ -287,7 +289,7 @@ def _short_of(
             f"{potential} of {needed} pods{task} at once; {_would_fit(found, needed - potential)}"
         )
         return (Reason(_GROUP, what, 0, 0, "group"), *explain_pod(state, domain, example.request))
-    what = f"PodGroup {key} lacks devices for pods{task}"
+    what = f"PodGroup {key} lacks room for pods{task}"
     detail = _would_fit(found, needed - slots)
     head = Reason(_GROUP, what, needed - slots, needed, "member", detail)
     return (head, *explain_pod(state, domain, example.request))
@@ -313,7 +315,7 @@ def _unfit(
     """No placement was found; reasons are those of the first pod without a node, while the others
     have theirs."""
     what = f"PodGroup {found.group.key} does not fit as a whole"
-    detail = f"{selection.count.in_words()} find devices together"
+    detail = f"{selection.count.in_words()} find room together"
     if search.budget.ran_out:
         detail += f"; the search ended after {search.budget.limit} trials"
     head = Reason(_GROUP, what, 0, 0, "group", detail)

@@ -199,7 +199,8 @@ class JointSearch:
             attraction = {node: self._attraction(member.task, node) for node in self._nodes()}
             related = [node for node, value in attraction.items() if value > 0]
             yield from sorted(related, key=lambda node: -attraction[node])
-        if by_load(member.request.pattern.placement).node_fills:
+        pattern = member.request.pattern
+        if pattern.needs_devices and by_load(pattern.placement).node_fills:
             others = (node for node in reversed(self.placed.on_node) if not attraction.get(node))
             yield from islice(others, _NODES_FILLED)
 

@@ -5,7 +5,8 @@ At most one pod or group of a pool has nodes held at a time; the namespaces take
 many nodes as have room for it once nothing else runs there, those with the lowest load first. The
 hold ends when it starts, when it no longer waits, or after ``node_hold_s``. Then the pool rests, so
 that over the time at most a quarter of its nodes is held. Only the first pod of each signature is
-looked at: the others need the same.
+looked at: the others need the same. Nothing is held for pods that ask for no device: the devices of
+held nodes would be idle meanwhile.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from dray.api.pods import GroupKey
+from dray.api.pods import GroupKey, Pod
 from dray.messages.decisions import NodeHold
 from dray_allocator.gangs.decision import Needs, needs_of_group
 from dray_allocator.gangs.slots import slots_of
@@ -105,7 +106,7 @@ def _waiters(state: AllocatorState, domain: SchedulingDomain) -> Iterator[_Waite
     for one in waits.some(waiting):
         if isinstance(one, bytes):
             uid = queue.first_unschedulable(one)
-            if uid is None:
+            if uid is None or not _needs_devices(state, state.facts.pods[uid]):
                 continue
             namespace, key = state.facts.pods[uid].namespace, queue.pending[uid]
         else:
@@ -115,8 +116,12 @@ def _waiters(state: AllocatorState, domain: SchedulingDomain) -> Iterator[_Waite
         yield _Waiter(turns.get(namespace, -1), key, namespace, group, since_unix_s)
 
 
+def _needs_devices(state: AllocatorState, pod: Pod) -> bool:
+    return any(claim.spec.requests for claim in state.facts.claims_of(pod) or ())
+
+
 def _needs(state: AllocatorState, domain: SchedulingDomain, waiter: _Waiter) -> Needs:
-    """How many pods of each kind must find room at once; empty: it is not known."""
+    """How many pods of each kind must find room at once; empty: none, or it is not known."""
     if waiter.group is not None:
         return needs_of_group(state, domain, waiter.group)
     request = wanted(state, domain.name, state.facts.pods[waiter.uid])

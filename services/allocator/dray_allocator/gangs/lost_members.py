@@ -38,10 +38,11 @@ def running_members(
 
 
 def _claims(state: AllocatorState, pod: Pod) -> tuple[HeldClaim, ...]:
+    """The claims with devices of a pod."""
     return tuple(
         HeldClaim(uid=claim.uid, allocation=claim.allocation)
         for claim in state.facts.claims_of(pod) or ()
-        if claim.allocation is not None
+        if claim.allocation is not None and claim.allocation.devices
     )
 
 

@@ -102,10 +102,12 @@ class ClassScore:
     """The score of a placement, with the results per class of nodes. Without a score all nodes
     are equal, as in kube-scheduler's allocator."""
 
-    def __init__(self, state: AllocatorState, score: NodeScore, pod: PodClaims) -> None:
+    def __init__(
+        self, state: AllocatorState, score: NodeScore, pod: PodClaims, *, scores_nodes: bool
+    ) -> None:
         self._state = state
         self._score = score
-        self._is_compatible = pod.is_compatible
+        self._scores_nodes = scores_nodes
         attributes = attributes_read(pod.claims, state.facts.classes, pod.version)
         if attributes is not None and pod.prefers:
             attributes = (*attributes, *_PREFERRED)
@@ -118,12 +120,12 @@ class ClassScore:
 
     def of(self, table: NodeTable, row: int, fitting: Sequence[Flags]) -> int:
         """The score of one node."""
-        return 0 if self._is_compatible else self._score.of(table, row, fitting)
+        return self._score.of(table, row, fitting) if self._scores_nodes else 0
 
     def of_many(self, table: NodeTable, batch: NodeBatch) -> Whole:
         """The same of many nodes."""
         found = self._score.of_many(table, batch)
-        return np.zeros_like(found) if self._is_compatible else found
+        return found if self._scores_nodes else np.zeros_like(found)
 
     def order(self, table: NodeTable, row: int, cards: list[int]) -> list[int]:
         """Cards in the order of the score."""
@@ -139,10 +141,12 @@ def index_of_classes(
 ) -> tuple[NodeIndex, NodeEquivalenceCache]:
     """The nodes for pods of this signature, as they are now."""
     scoring = wanted.pattern.scoring
+    scores_nodes = not (pod.is_compatible and wanted.pattern.needs_devices)
 
     def score_of(table: NodeTable, plan: FilterPlan) -> ClassScore:
         weighed = tuple(CardNeed(ask, (), False) for ask in wanted.pattern.weighed)
-        return ClassScore(state, scoring.make(table, replace(plan, cards=weighed)), pod)
+        score = scoring.make(table, replace(plan, cards=weighed))
+        return ClassScore(state, score, pod, scores_nodes=scores_nodes)
 
     index = state.tables.index(
         domain.name,

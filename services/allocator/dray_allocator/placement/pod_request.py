@@ -25,6 +25,7 @@ from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.placement.claim_requirements import ClaimRequirements, ClaimRequirementsCache
 from dray_allocator.placement.validate_claim import refused_topology
 from dray_allocator.scoring.policies import scoring_of
+from dray_allocator.scoring.without_devices import WITHOUT_DEVICES
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.facts import Facts, Signature
 from dray_allocator.state.state import AllocatorState
@@ -54,11 +55,14 @@ class PodPattern(msgspec.Struct, frozen=True):
     """Equal for pods that fit the same nodes with the same devices."""
     placement: Placement
     """The pool's placement, or the pod's own."""
+    needs_devices: bool
+    """Whether a claim asks for a device; that of a pod without GPUs does not."""
     is_aware: bool
-    """Whether the placement is FragmentationAware, and so uses the workload model."""
+    """Whether the placement is FragmentationAware, and the workload model counts and scores the
+    pods' requests."""
     scoring: Scoring
-    """The placement's scoring. FragmentationAware uses it until there is a workload model, and in
-    the search."""
+    """The placement's scoring, or that of pods without devices. FragmentationAware uses it until
+    there is a workload model, and in the search."""
     configs: tuple[tuple[OpaqueConfig, ...], ...]
     """Per claim: the configuration of its classes, each with its requests, then its own."""
     named_nodes: tuple[str, ...] | None
@@ -191,7 +195,15 @@ class PodPatterns:
                 return known
         requirements = tuple([self._requirements.of(facts, claim) for claim in claims])
         policy = facts.placement(domain)[0]
-        made = _pattern(requirements, claim_keys, policy, pod, published, alone=alone)
+        made = _pattern(
+            requirements,
+            claim_keys,
+            policy,
+            pod,
+            published,
+            alone=alone,
+            needs_devices=any(claim.spec.requests for claim in claims),
+        )
         if not self._room.takes(
             len(made.signature) + sum(len(rest) for (_, rest), _ in claim_keys)
         ):
@@ -209,6 +221,7 @@ def _pattern(
     published: PublishedDevices,
     *,
     alone: bool,
+    needs_devices: bool,
 ) -> PodPattern:
     placement = _placement(policy, requirements)
     in_full = placement.is_compatible or any(one.is_beyond_table for one in requirements)
@@ -226,8 +239,9 @@ def _pattern(
         devices_signature=signature,
         signature=needed + b"|" + signature,
         placement=placement,
-        is_aware=placement.is_aware,
-        scoring=scoring_of(placement),
+        needs_devices=needs_devices,
+        is_aware=placement.is_aware and bool(asks),
+        scoring=scoring_of(placement) if needs_devices else WITHOUT_DEVICES,
         configs=tuple([one.config for one in requirements]),
         named_nodes=_named_nodes(pod.needs),
         in_full=in_full,

@@ -15,6 +15,7 @@ from dray_allocator.placement.fast_path.table_choice import index_of
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.topology import concerns
 from dray_allocator.scoring.weighted import WeightedScore
+from dray_allocator.scoring.without_devices import ScoreWithoutDevices
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.kept_scores import MOST_BYTES
 from dray_allocator.state.state import AllocatorState
@@ -85,6 +86,8 @@ def _encoded(reply: ScoresReply, scores: PodScores) -> bytes:
 def _policy(score: NodeScore) -> str:
     if isinstance(score, LoadScore | WeightedScore):
         return "the highest load first" if score.node_fills else "the lowest load first"
+    if isinstance(score, ScoreWithoutDevices):
+        return "nodes without GPUs first, then the highest load"
     return "first the node that loses least for the pods of the pool"
 
 
@@ -94,7 +97,7 @@ def _parts(score: NodeScore, table: NodeTable, row: int, rating: int) -> dict[st
     parts = {"load": load}
     if isinstance(score, WeightedScore):
         parts |= score.parts(table, row)
-    elif not isinstance(score, LoadScore):
+    elif not isinstance(score, LoadScore | ScoreWithoutDevices):
         parts["loss"] = float(rating)
     return {name: round(part, 4) for name, part in parts.items()}
 

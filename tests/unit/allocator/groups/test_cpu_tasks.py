@@ -96,3 +96,51 @@ def test_a_single_one_is_placed_without_a_group(make_world: Any, mode: str) -> N
     assert {one.node for one in two.decisions().values()} == {"n0", "n1"}
     two.submit(two.a_pod("third", needs=PodNeeds(cpu_milli=1)), NOTHING)
     assert "third" not in two.decisions()
+
+
+MODES = ("CompactFirst", "LowLoadFirst", "FragmentationAware", "KubernetesCompatible")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_they_leave_idle_gpus_the_cpu_that_their_pods_need(make_world: Any, mode: str) -> None:
+    """As many as have room where all GPUs are in use."""
+    world = make_world().open(mode)
+    for number in range(4):
+        world.nodes(world.a_node(f"n{number}", cpu_milli=CPU_MILLI), cards=2)
+    whole, needs = world.ask("312", "40Gi", count=2), PodNeeds(cpu_milli=CPU_MILLI)
+    busy = set()
+    for name in ("first", "second"):
+        world.submit(world.a_pod(name), whole)
+        busy.add(world.decisions()[name].node)
+    for number in range(8):
+        world.submit(world.a_pod(f"task-{number}", needs=PodNeeds(cpu_milli=1000)), NOTHING)
+    assert {world.decisions()[f"task-{number}"].node for number in range(8)} == busy
+    for name in ("third", "fourth"):
+        world.submit(world.a_pod(name, needs=needs), whole)
+        assert world.decisions()[name].node not in busy
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("of_group", [False, True])
+def test_nodes_without_cards_come_first(make_world: Any, mode: str, of_group: bool) -> None:
+    world = make_world().open(mode)
+    world.nodes(world.a_node("full"), world.a_node("idle"))
+    world.nodes(world.a_node("none"), cards=0)
+    whole, needs = world.ask("312", "40Gi"), PodNeeds(cpu_milli=1000)
+    if of_group:
+        see_group(world, 2)
+        member(world, "w", whole)
+        cpu_task(world, "ps", 1000)
+    else:
+        world.submit(world.a_pod("w"), whole)
+        world.submit(world.a_pod("ps", needs=needs), NOTHING)
+    assert world.decisions()["ps"].node == "none"
+
+
+def test_a_task_without_room_for_its_cpu_lacks_room_not_devices(two: Any) -> None:
+    for name in ("x", "y"):
+        two.submit(two.a_pod(name, needs=PodNeeds(cpu_milli=3000)), NOTHING)
+    see_group(two, 2)
+    cpu_task(two, "ps", 3000, task="ps")
+    member(two, "w")
+    assert "PodGroup ns/train lacks room for pods of task ps: 1 of 1 member" in why(two, "ps")

@@ -155,7 +155,7 @@ def test_of_two_groups_one_runs_and_the_other_holds_nothing(four: Any) -> None:
         for name in ("one", "two"):
             member(four, f"{name}-{number}", whole(four), group=GroupKey(KEY.api, "ns", name))
     assert together(four) == [{f"one-{number}" for number in range(4)}]
-    assert "lacks devices for pods: 4 of 4 members" in why(four, "two-0")
+    assert "lacks room for pods: 4 of 4 members" in why(four, "two-0")
 
 
 def test_a_group_starts_when_enough_is_freed(four: Any) -> None:
@@ -163,7 +163,7 @@ def test_a_group_starts_when_enough_is_freed(four: Any) -> None:
     four.submit(four.a_pod("single"), whole(four))
     for name in "abcd":
         member(four, name, whole(four))
-    assert "lacks devices for pods: 1 of 4 members" in why(four, "a")
+    assert "lacks room for pods: 1 of 4 members" in why(four, "a")
     gone = four.state.facts.claims["claim-single"]
     four.see(PodObserved(revision=four.next(), pod=four.a_pod("single"), deleted=True))
     four.claim(gone, deleted=True)

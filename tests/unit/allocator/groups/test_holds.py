@@ -60,6 +60,15 @@ def test_the_device_of_a_lost_pod_goes_to_its_successor(two: Any) -> None:
     assert two.oversold() == []
 
 
+def test_nothing_is_held_for_a_lost_pod_without_devices(two: Any) -> None:
+    see_group(two, 3)
+    member(two, "ps", ClaimSpec(()))
+    run(two, "ps")
+    lose(two, "ps")
+    assert holds(two) == []
+    assert "held" not in "".join(map(str, two.waits("ps")))
+
+
 def test_a_pod_that_waits_says_for_whom_devices_are_held_and_until_when(two: Any) -> None:
     lose(two, "b")
     two.submit(two.a_pod("single"), whole(two))

@@ -12,7 +12,7 @@ from tests.unit.allocator.groups.support import member, run, see_group, why
 
 from dray.api.claims import ClaimSpec
 from dray.api.groups import VOLCANO
-from dray.api.pods import GroupKey, Pod
+from dray.api.pods import GroupKey, Pod, PodNeeds
 from dray.messages.decisions import Checkpoint, NodeHold
 from dray.messages.facts import PodObserved
 from dray_allocator.core.handle import handle
@@ -149,7 +149,7 @@ def test_a_pod_that_waits_says_for_whom_nodes_are_held_and_until_when(waiting: A
 
 def test_the_gang_itself_says_what_it_lacks(waiting: Any) -> None:
     end(waiting, "old-0")
-    assert "PodGroup ns/train lacks devices for pods: 1 of 2 members" in why(waiting, "train-0")
+    assert "PodGroup ns/train lacks room for pods: 1 of 2 members" in why(waiting, "train-0")
     assert "held for" not in why(waiting, "train-0")
 
 
@@ -242,6 +242,37 @@ def test_a_gang_that_can_never_fit_holds_nothing_and_hides_no_other(full: Any) -
     hold = held(full)
     assert hold is not None
     assert hold.name == "train"
+
+
+def test_no_nodes_are_held_for_pods_that_ask_for_no_device(world: Any) -> None:
+    """Their devices would be idle meanwhile. Others of the same age have their turn."""
+    all_cpu = PodNeeds(cpu_milli=64_000)
+    world.nodes(*(world.a_node(f"n{number}", used_cpu_milli=1) for number in range(2)))
+    created = {"created_unix_s": world.now_unix_s, "needs": all_cpu}
+    world.submit(world.a_pod("task", **created), ClaimSpec(()))
+    see_group(world, 2, "tasks")
+    for name in ("a", "b"):
+        member(world, name, ClaimSpec(()), group=GroupKey(VOLCANO, "ns", "tasks"), **created)
+    wait(world, AFTER_S + 60)
+    assert "task" not in world.decisions()
+    assert held(world) is None
+    single(world, "with-device", needs=all_cpu)
+    wait(world, AFTER_S + 60)
+    hold = held(world)
+    assert hold is not None
+    assert hold.uid == "with-device"
+
+
+def test_nodes_are_held_for_the_pods_of_a_gang_that_ask_for_devices(full: Any) -> None:
+    gang(full, "train", 1)
+    see_group(full, 2, "train")
+    key = GroupKey(VOLCANO, "ns", "train")
+    needs = PodNeeds(cpu_milli=64_000)
+    member(full, "ps", ClaimSpec(()), group=key, created_unix_s=full.now_unix_s, needs=needs)
+    wait(full, AFTER_S + 10)
+    hold = held(full)
+    assert hold is not None
+    assert len(hold.nodes) == 1
 
 
 def test_a_gang_of_more_nodes_than_may_be_held_holds_nothing(full: Any, monkeypatch: Any) -> None:
