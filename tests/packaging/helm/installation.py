@@ -31,7 +31,13 @@ CHART = ROOT / "deploy" / "helm" / "dray"
 NAMESPACE = "dray-system"
 RELEASE = "dray"
 KEEPS_SHARES = wanted_minor() not in ("1.34", "1.35")
-"""Whether the API server keeps shares of a card, as it comes."""
+"""Whether the API server keeps shares of a card, as it comes; else kube-scheduler allocates the
+default pool."""
+OF_DECISIONS = pytest.mark.skipif(
+    not KEEPS_SHARES,
+    reason="kube-scheduler allocates the default pool on 1.34 and 1.35; runs on 1.36",
+)
+"""The mark of a test that shows dray's decisions."""
 SIMULATED = ("--set", "nodeAgent.gpus=simulated", "--set", "nodeAgent.model=A100")
 """This machine has no GPUs."""
 PATIENCE_S = 120.0

@@ -22,6 +22,7 @@ from tests.packaging.helm.installation import (
     INSTALLED,
     KEEPS_SHARES,
     NAMESPACE,
+    OF_DECISIONS,
     SIMULATED,
     Cluster,
     CommandError,
@@ -161,6 +162,7 @@ async def test_the_doctor_sees_the_bus_and_finds_nothing_broken(
     assert found["container runtime with CDI"] == "ok"
 
 
+@OF_DECISIONS
 async def test_scores_and_traces_come_from_the_bus(installed: Cluster, operator: Path) -> None:
     explained = json.loads(await dray(operator, "explain", "pod/runs", "--scores", "-o", "json"))
     traced = json.loads(await dray(operator, "trace", "pod/runs", "-o", "json"))
@@ -235,6 +237,7 @@ async def secrets_of(installed: Cluster) -> dict[str, str]:
     return found
 
 
+@OF_DECISIONS
 async def test_the_metrics_of_all_services_are_well_formed(installed: Cluster) -> None:
     """But for those of DCGM's exporter: promtool wants other names for their labels."""
     pods = await installed.objects("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/part-of=dray")
@@ -261,6 +264,7 @@ async def test_the_metrics_of_all_services_are_well_formed(installed: Cluster) -
     assert absent == set()
 
 
+@OF_DECISIONS
 async def test_exemplars_of_latencies_name_traces_that_were_exported(installed: Cluster) -> None:
     script = f"""
 from urllib.request import Request, urlopen
