@@ -61,7 +61,7 @@ class DrayPolicy:
         """Observe the pod and decide; what was decided counts at once, as in the service."""
         state, domain = self._state, self._domain
         want = self._wanted(pod)
-        if want.pattern.is_aware:
+        if want.pattern.placement.is_aware:
             observe(domain, want)
             if is_due(state, domain):
                 relearn(state, domain)

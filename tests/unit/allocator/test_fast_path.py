@@ -333,9 +333,7 @@ def test_the_fast_path_decides_what_the_full_search_decides(
     assert not world.oversold()
 
 
-@pytest.mark.parametrize(
-    "mode", ["CompactFirst", "LowLoadFirst", "FragmentationAware", "KubernetesCompatible"]
-)
+@pytest.mark.parametrize("mode", ["CompactFirst", "LowLoadFirst", "KubernetesCompatible"])
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=15, deadline=None)
 def test_both_place_pods_without_devices_by_the_load_of_the_nodes(

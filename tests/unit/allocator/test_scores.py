@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from dray.api.claims import ClaimSpec
 from dray.messages.decisions import Decided
 from dray.messages.rpc import PodScores
 from dray_allocator.core.handle import handle, scores_before
@@ -80,6 +81,17 @@ def test_what_comes_before_the_score_is_named(make_world: Any) -> None:
 
     assert scores is not None
     assert scores.first == "connected GPUs"
+
+
+def test_a_pod_without_devices_goes_by_the_load_whatever_the_policy(make_world: Any) -> None:
+    world = three_nodes(make_world, "LowLoadFirst")
+    world.submit(world.a_pod("second"), ClaimSpec(()))
+
+    scores = decided(world, "second")
+
+    assert scores is not None
+    assert scores.policy == "nodes without GPUs first, then the highest load"
+    assert [one.parts for one in scores.nodes] == [{"load": 0.25}, {"load": 0.0}, {"load": 0.0}]
 
 
 def test_an_aware_policy_shows_the_loss(make_world: Any) -> None:

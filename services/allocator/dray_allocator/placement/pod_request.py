@@ -58,8 +58,7 @@ class PodPattern(msgspec.Struct, frozen=True):
     needs_devices: bool
     """Whether a claim asks for a device; that of a pod without GPUs does not."""
     is_aware: bool
-    """Whether the placement is FragmentationAware, and the workload model counts and scores the
-    pods' requests."""
+    """Whether the placement is FragmentationAware, and so uses the workload model."""
     scoring: Scoring
     """The placement's scoring, or that of pods without devices. FragmentationAware uses it until
     there is a workload model, and in the search."""
@@ -240,7 +239,7 @@ def _pattern(
         signature=needed + b"|" + signature,
         placement=placement,
         needs_devices=needs_devices,
-        is_aware=placement.is_aware and bool(asks),
+        is_aware=placement.is_aware,
         scoring=scoring_of(placement) if needs_devices else WITHOUT_DEVICES,
         configs=tuple([one.config for one in requirements]),
         named_nodes=_named_nodes(pod.needs),

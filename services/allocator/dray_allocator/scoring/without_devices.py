@@ -19,7 +19,8 @@ _NO_CARDS: Final = -1
 
 
 class ScoreWithoutDevices:
-    """The score of nodes, whatever the placement is."""
+    """The score of nodes for every placement but FragmentationAware with a workload model, which
+    knows what a node's cpu is worth to pods with devices."""
 
     @property
     def version(self) -> int:

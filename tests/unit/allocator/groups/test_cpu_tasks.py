@@ -98,10 +98,10 @@ def test_a_single_one_is_placed_without_a_group(make_world: Any, mode: str) -> N
     assert "third" not in two.decisions()
 
 
-MODES = ("CompactFirst", "LowLoadFirst", "FragmentationAware", "KubernetesCompatible")
+MODES = ("CompactFirst", "LowLoadFirst", "KubernetesCompatible")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*MODES, "FragmentationAware"])
 def test_they_leave_idle_gpus_the_cpu_that_their_pods_need(make_world: Any, mode: str) -> None:
     """As many as have room where all GPUs are in use."""
     world = make_world().open(mode)
