@@ -17,10 +17,9 @@ def learned_scoring(state: AllocatorState, domain: SchedulingDomain) -> Scoring 
 
 
 def observe(domain: SchedulingDomain, wanted: PodRequest) -> None:
-    """Add a new pod to the model, if it asks for devices that the node table has."""
-    pattern, model = wanted.pattern, _model(domain)
-    if pattern.asks:
-        model.observe(pattern.signature, wanted.pod.needs.cpu_milli, pattern.asks)
+    """Add a new pod to the model. One without GPUs counts too: it takes cpu that others need."""
+    model = _model(domain)
+    model.observe(wanted.pattern.signature, wanted.pod.needs.cpu_milli, wanted.pattern.asks)
 
 
 def is_due(state: AllocatorState, domain: SchedulingDomain) -> bool:

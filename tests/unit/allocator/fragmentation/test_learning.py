@@ -5,7 +5,6 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from dray.api.claims import ClaimSpec
 from dray.messages.decisions import Decided
 from dray_allocator.core.handle import handle, recompute
 from dray_allocator.cycle import records
@@ -228,12 +227,3 @@ def test_a_new_replica_continues_from_the_log(make_world):
     assert model.total >= sum(counts.values()) // 1000
     assert domain_of(world).learned.version >= learned.version
     assert msgspec.json.encode(domain_of(world).current.learned)
-
-
-def test_pods_that_ask_for_no_device_are_not_learned_from(make_world):
-    world = filled(make_world, pods=4)
-    before = (domain_of(world).workload_model.total, domain_of(world).learned)
-    for number in range(10):
-        world.submit(world.a_pod(f"task-{number}"), ClaimSpec(()))
-    assert "task-9" in world.decisions()
-    assert (domain_of(world).workload_model.total, domain_of(world).learned) == before
