@@ -206,7 +206,9 @@ async def test_nothing_that_dray_shows_has_a_secret(
     shown["objects"] = await installed.kubectl("get", kinds, "-A", "-o", "yaml")
     hidden = CANARIES | await secrets_of(installed)
 
-    assert [name for name, text in shown.items() if len(text) < 200] == []
+    may_be_short = () if KEEPS_SHARES else ("logs of allocator",)  # it decides nothing there
+    short = [name for name, text in shown.items() if len(text) < 200]
+    assert [name for name in short if name not in may_be_short] == []
     about = ("logs of node-agent", "explain", "trace", "the recording", "traces", "objects")
     assert [name for name in about if "runs" not in shown[name]] == []
     assert len(hidden) > 15
