@@ -254,6 +254,52 @@ async def test_a_checkpoint_that_can_not_be_read_is_rebuilt_once_claims_can_be_l
     assert CdiFolder(tmp_path / "cdi").claims() == (ref.uid,)
 
 
+async def test_a_rebuilt_entry_has_no_file_of_an_earlier_allocation(tmp_path):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    ref = await claim(kube, "one")
+    await agent.prepare([ref])
+    await deallocate(kube, "one")
+    await allocate(kube, "one", device=OTHER_CARD)
+    (tmp_path / "checkpoint.json").write_text("no checkpoint")
+
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+
+    assert devices(agent.claims[ref.uid]) == [OTHER_CARD]
+    file = CdiFolder(tmp_path / "cdi").path(ref.uid).read_text()
+    assert OTHER_CARD in file
+    assert CARD not in file
+
+
+async def test_a_claim_that_was_prepared_again_meanwhile_is_not_removed(tmp_path):
+    """The one who removes it has read the API server before."""
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    ref = await claim(kube, "c")
+    await agent.prepare([ref])
+    judged = agent.claims[ref.uid]
+    await deallocate(kube, "c")
+    await allocate(kube, "c", device=OTHER_CARD)
+    await agent.prepare([ref])
+    prepared = PreparedClaims(
+        CheckpointFile(tmp_path / "checkpoint.json", "boot"), CdiFolder(tmp_path / "cdi")
+    )
+
+    async def not_rebuilt():
+        raise AssertionError("the checkpoint can be read")
+
+    await prepared.restore(not_rebuilt)
+    await prepared.remove(ref.uid, only=judged)
+    assert devices(prepared.claims[ref.uid]) == [OTHER_CARD]
+    assert CdiFolder(tmp_path / "cdi").claims() == (ref.uid,)
+    await prepared.remove(ref.uid, only=prepared.claims[ref.uid])
+    assert not prepared.claims
+    assert CdiFolder(tmp_path / "cdi").claims() == ()
+
+
 async def test_a_full_disk_fails_the_claim_and_the_retry_succeeds(tmp_path, monkeypatch):
     kube = MemoryKube()
     agent = preparer(kube, tmp_path)

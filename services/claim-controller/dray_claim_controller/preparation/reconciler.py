@@ -57,7 +57,7 @@ class PreparationReconciler:
         self._waiting: dict[str, PreparationRetries] = {}
         """By UID of the pod."""
         self._prepared_s: dict[tuple[str, str], float] = {}
-        """When it was last reported that a claim is prepared (monotonic), by node and UID."""
+        """When it was reported first that a claim is prepared (monotonic), by node and UID."""
         self._touching = FairWorkQueue(
             clock, self._touch, name="prepare-again", group_of=lambda pod: pod[0]
         )
@@ -89,9 +89,10 @@ class PreparationReconciler:
 
     def claims_prepared(self, node: str, uids: Collection[str]) -> None:
         """The node's agent has prepared claims: their pods need no other try."""
-        now_s = self._clock.monotonic_s()
+        now_s, known = self._clock.monotonic_s(), self._informers.cache.claims
         for uid in uids:
-            self._prepared_s.setdefault((node, uid), now_s)
+            if uid in known:  # else a forged report could fill the memory
+                self._prepared_s.setdefault((node, uid), now_s)
 
     def _forget_prepared(self) -> None:
         since_s = self._clock.monotonic_s() - 2 * _PREPARED_FOR_S

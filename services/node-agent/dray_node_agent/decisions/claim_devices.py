@@ -265,6 +265,12 @@ def prepared_claim(
     )
 
 
+def names_devices_of(cdi: Spec, claim: Claim, wanted: Sequence[ClaimedDevice]) -> bool:
+    """Whether a CDI file is of this allocation, and not of an earlier one."""
+    names = {part.cdi_id.rpartition("=")[2] for part in claim_parts(claim, wanted)}
+    return {device.get("name") for device in cdi.get("devices") or ()} == names
+
+
 def prepared_with_file(
     claim: Claim, wanted: Sequence[ClaimedDevice], cdi: Spec, traceparent: str
 ) -> PreparedClaim:

@@ -85,9 +85,13 @@ class PreparedClaims:
         assert own.entry is not None  # without an error
         return own.entry
 
-    async def remove(self, uid: str) -> None:
-        """Remove a claim's file, and its entry if there is one. Raises LockHeldError, OSError."""
-        await self._change(_Queued(uid))
+    async def remove(self, uid: str, *, only: PreparedClaim | None = None) -> None:
+        """Remove a claim's file, and its entry if there is one.
+
+        ``only``: what the caller has judged; nothing is removed if the claim was prepared again
+        meanwhile, here or by another agent. Raises LockHeldError, OSError.
+        """
+        await self._change(_Queued(uid, only=only))
 
     async def _change(self, own: "_Queued") -> None:
         self._queue.append(own)
@@ -145,7 +149,7 @@ class PreparedClaims:
             async with self._among_agents() as lock:
                 await self._refresh(lock)
                 queued = self._take_queue()
-                if removed := [one for one in queued if one.decide is None]:
+                if removed := [one for one in queued if one.removes_from(self._claims)]:
                     await asyncio.to_thread(self._remove_files, removed)
                 await self._save(_applied(self._claims, queued), lock, queued)
         except (DrayError, OSError) as error:
@@ -221,8 +225,14 @@ class _Queued:
 
     uid: str
     decide: Decide | None = None
+    only: PreparedClaim | None = None
+    """Remove nothing but this entry."""
     entry: PreparedClaim | None = None
     error: DrayError | OSError | None = None
+
+    def removes_from(self, claims: Claims) -> bool:
+        """Whether it removes the claim from these."""
+        return self.decide is None and (self.only is None or claims.get(self.uid) == self.only)
 
     def tries(self, write: Callable[..., None], *arguments: Any) -> None:
         """Write or remove its file. An error fails this change alone."""
@@ -242,7 +252,7 @@ def _applied(claims: Claims, queued: Sequence[_Queued]) -> dict[str, PreparedCla
                 changed[one.uid] = one.entry = one.decide(changed)
             except DrayError as error:
                 one.error = error
-        elif one.error is None:
+        elif one.error is None and one.removes_from(changed):
             changed.pop(one.uid, None)
     return changed
 

@@ -41,6 +41,7 @@ from dray_node_agent.decisions.claim_devices import (
     claim_parts,
     device_uses,
     is_prepared_for,
+    names_devices_of,
     prepared_claim,
     prepared_parts,
     prepared_with_file,
@@ -366,7 +367,7 @@ class Preparer:
                 continue
             try:
                 if not await self._is_live(holder):
-                    await self._prepared_claims.remove(holder.uid)
+                    await self._prepared_claims.remove(holder.uid, only=holder)
             except KubeError as error:
                 # It counts as existing: its capacity stays in use.
                 self._log.info(
@@ -390,8 +391,8 @@ class Preparer:
             claim = self.claims.get(uid)
             if claim is None or await self._is_live(claim):
                 return False
-            await self._prepared_claims.remove(uid)
-            return True
+            await self._prepared_claims.remove(uid, only=claim)
+            return uid not in self.claims
 
     async def _is_live(self, entry: PreparedClaim) -> bool:
         """Whether the API server has this claim, with the devices that were prepared."""
@@ -406,7 +407,7 @@ class Preparer:
 
     async def _rebuilt(self) -> Claims:
         """The claims that the API server has allocated here and reserved for pods, as if all had
-        been prepared; a CDI file that is there is taken as it is."""
+        been prepared; a CDI file that is there and names their GPUs is taken as it is."""
         inventory = self._known_inventory()
         listed = await self._kube.list(CLAIMS)
         files = await self._prepared_claims.files()
@@ -429,10 +430,11 @@ class Preparer:
     def _rebuilt_entry(
         self, obj: Object, claim: Claim, wanted: Sequence[ClaimedDevice], file: Spec | None
     ) -> PreparedClaim:
-        if file is not None:
+        unreadable = claim.spec.unreadable
+        if file is not None and (unreadable or names_devices_of(file, claim, wanted)):
             return prepared_with_file(claim, wanted, file, _traceparent(obj))
-        if claim.spec.unreadable:
-            raise NotPreparedError(claim.spec.unreadable)
+        if unreadable:
+            raise NotPreparedError(unreadable)
         return prepared_claim(claim, wanted, self._known_inventory(), _traceparent(obj))
 
 
