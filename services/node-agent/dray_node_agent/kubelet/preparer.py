@@ -10,6 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -430,12 +431,17 @@ class Preparer:
     def _rebuilt_entry(
         self, obj: Object, claim: Claim, wanted: Sequence[ClaimedDevice], file: Spec | None
     ) -> PreparedClaim:
-        unreadable = claim.spec.unreadable
-        if file is not None and (unreadable or names_devices_of(file, claim, wanted)):
-            return prepared_with_file(claim, wanted, file, _traceparent(obj))
-        if unreadable:
-            raise NotPreparedError(unreadable)
-        return prepared_claim(claim, wanted, self._known_inventory(), _traceparent(obj))
+        with_file = partial(prepared_with_file, claim, wanted, traceparent=_traceparent(obj))
+        if file is not None and names_devices_of(file, claim, wanted):
+            return with_file(cdi=file)
+        try:
+            if claim.spec.unreadable:
+                raise NotPreparedError(claim.spec.unreadable)
+            return prepared_claim(claim, wanted, self._known_inventory(), _traceparent(obj))
+        except NotPreparedError:
+            if file is None:
+                raise
+            return with_file(cdi=file)  # of a later release, which prepared it
 
 
 def _traceparent(obj: Object) -> str:
