@@ -18,6 +18,10 @@ from dray_allocator.values.options import AllocatorOptions
 from dray_claim_controller.app import Controller
 from dray_claim_controller.metrics import ControllerMetrics
 from dray_claim_controller.settings import ControllerSettings
+from dray_node_agent.decisions.gpu_holders import HoldingContainer
+from dray_node_agent.decisions.gpus import GpuUsage
+from dray_node_agent.gpu_metrics import GpuUsageCollector
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.metrics import expose as expose_agent
 from dray_node_agent.metrics import preparation_times
 from dray_webhook.metrics import expose as expose_webhook
@@ -26,6 +30,11 @@ from tools.generate.observability import ALERTS, ROWS, dashboard
 
 PROMETHEUS_LABELS = {"le", "pod", "instance", "job", "namespace"}
 """Of the scrape, or of a histogram's buckets."""
+LABELS_OF_DCGM = {
+    *("gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION"),
+    *("GPU_I_PROFILE", "GPU_I_ID", "container", "namespace", "pod"),
+}
+"""Those of NVIDIA's exporter: of a GPU of the node, and of a container that has it now."""
 QUERIES = [query for row in ROWS.values() for panel in row for query, _ in panel.queries]
 _NAME = re.compile(r"\bdray_[a-z_]+")
 _LABELS = re.compile(r"(?:by \(([^)]*)\))|\{([^}]*)\}")
@@ -48,6 +57,10 @@ def metrics() -> dict[str, set[str]]:
         registry, agent, preparer, SimpleNamespace(dropped=()), SimpleNamespace(dropped_events=0)
     )
     preparation_times(registry)
+    snapshot = SimulatedGpus("n1", "A100", 2).read()
+    usage = tuple(GpuUsage(gpu.uuid, *[1] * 10) for gpu in snapshot.gpus)
+    holders = {snapshot.gpus[0].uuid: (HoldingContainer("team", "pod", "app"),)}
+    registry.register(GpuUsageCollector("n1", lambda: snapshot, lambda: usage, lambda: holders))
     found: dict[str, set[str]] = defaultdict(set)
     for collector, names in registry._collector_to_names.items():
         labels = set(getattr(collector, "_labelnames", ()))
@@ -75,10 +88,15 @@ def test_a_query_names_metrics_and_labels_that_exist(metrics, query):
 
 
 def test_no_label_has_values_without_bound(metrics):
-    """No label names a pod, claim, node or user: their number grows with the cluster."""
+    """No label names a pod, claim, node or user: their number grows with the cluster. But for those
+    of NVIDIA's exporter, which are bounded by the node's GPUs."""
     bounded = {"step", "reason", "domain", "pool", "health", "use", "amount", "verb", "resource"}
+    bounded |= {"code", "path", "outcome"}
+    of_dcgm = {name for name in metrics if name.startswith("DCGM_FI_")}
 
-    assert set().union(*metrics.values()) <= bounded | {"code", "path", "outcome"}
+    assert len(of_dcgm) > 10
+    assert {name for name in metrics.keys() - of_dcgm if not metrics[name] <= bounded} == set()
+    assert {name for name in of_dcgm if metrics[name] != LABELS_OF_DCGM} == set()
 
 
 def test_panels_do_not_overlap():
