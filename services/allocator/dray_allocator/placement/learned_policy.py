@@ -17,9 +17,14 @@ def learned_scoring(state: AllocatorState, domain: SchedulingDomain) -> Scoring 
 
 
 def observe(domain: SchedulingDomain, wanted: PodRequest) -> None:
-    """Add a new pod to the model. One without GPUs counts too: it takes cpu that others need."""
-    model = _model(domain)
-    model.observe(wanted.pattern.signature, wanted.pod.needs.cpu_milli, wanted.pattern.asks)
+    """Add a new pod to the model, but no CPU task of a gang, whose claim asks for no device: it
+    goes to nodes without cards first, and so takes less cpu from cards than the model would expect.
+
+    Pods without claims, which only a recorded trace has, count as those with devices do.
+    """
+    pattern, pod = wanted.pattern, wanted.pod
+    if pattern.needs_devices or not pod.claims:
+        _model(domain).observe(pattern.signature, pod.needs.cpu_milli, pattern.asks)
 
 
 def is_due(state: AllocatorState, domain: SchedulingDomain) -> bool:

@@ -5,6 +5,8 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from dray.api.claims import ClaimSpec
+from dray.api.pods import PodNeeds
 from dray.messages.decisions import Decided
 from dray_allocator.core.handle import handle, recompute
 from dray_allocator.cycle import records
@@ -227,3 +229,26 @@ def test_a_new_replica_continues_from_the_log(make_world):
     assert model.total >= sum(counts.values()) // 1000
     assert domain_of(world).learned.version >= learned.version
     assert msgspec.json.encode(domain_of(world).current.learned)
+
+
+@pytest.mark.parametrize("tasks", [0, 3])
+def test_cpu_tasks_of_gangs_are_not_learned_from(make_world, tasks):
+    """Small pods go to small cards, however many CPU tasks on other nodes come with them."""
+    world = make_world().open(MODE)
+    for number in range(8):
+        world.nodes(world.a_node(f"large-{number}"), cards=4)
+        small = {"model": "T4", "tflops": "65", "vram": "20Gi"}
+        world.nodes(world.a_node(f"small-{number}"), cards=4, **small)
+        world.nodes(world.a_node(f"none-{number}", cpu_milli=512_000), cards=0)
+    for number in range(30):
+        for task in range(tasks):
+            needs = PodNeeds(cpu_milli=8000)
+            world.submit(world.a_pod(f"task-{number}-{task}", needs=needs), ClaimSpec(()))
+        needs = PodNeeds(cpu_milli=2000)
+        world.submit(world.a_pod(f"pod-{number}", needs=needs), world.ask("31", "4Gi"))
+
+    made = world.decisions()
+    assert len(made) == 30 * (1 + tasks)
+    chosen = [made[f"pod-{number}"].node for number in range(30)]
+    assert {name.partition("-")[0] for name in chosen} == {"small"}
+    assert domain_of(world).workload_model.total == 30
