@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from dray.api.groups import GROUP_NAME_KEYS, TASK_KEY
-from dray.api.names import DEVICE_CLASS
+from dray.api.names import DEVICE_CLASS, GPU_RESOURCE
 from dray.kube.ports import NATIVE_POD_GROUPS, POD_GROUPS, QUEUES, TEMPLATES, Object
 
 FOLDER: Final = Path(__file__).parent
@@ -39,6 +39,8 @@ class Scenario:
     placement: str = "CompactFirst"
     options: Mapping[str, Any] | None = None
     """Options of the allocator."""
+    default_pool: bool = False
+    """Whether the pool is the default one, of which a stack has one at a time."""
 
 
 def scenarios() -> list[Scenario]:
@@ -106,7 +108,7 @@ def _pod(step: Mapping[str, Any], name: str, number: int, pool: str) -> Object:
     gpus = step.get("gpus", 1)
     annotations = dict(step.get("annotations", {}))
     labels = {key: _text(value, number) for key, value in step.get("labels", {}).items()}
-    if gpus:
+    if gpus and not step.get("unmodified"):
         amounts = _AMOUNTS.get(gpus, _WHOLE)
         more = {"gpu-count": str(gpus)} if gpus > 1 else {}
         asked = {"gpupool": step.get("pool", pool), **amounts, **more}
@@ -138,6 +140,8 @@ def _container(step: Mapping[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {"name": "main", "image": "app"}
     if requests := step.get("requests"):
         made["resources"] = {"requests": requests}
+    if step.get("unmodified") and (gpus := step.get("gpus", 1)):
+        made.setdefault("resources", {})["limits"] = {GPU_RESOURCE: str(gpus)}
     return made
 
 

@@ -17,10 +17,19 @@ from tests.unit.webhook.conftest import Cluster, request_for
 
 from dray.api.devices import Device
 from dray.api.groups import KUBERNETES, VOLCANO, GroupQueue
-from dray.api.names import ALLOCATION_GATE, DECISION, DRAY_SCHEDULER, SHAPE, VOID, VOLCANO_SCHEDULER
+from dray.api.names import (
+    ALLOCATION_GATE,
+    DECISION,
+    DRAY_SCHEDULER,
+    GPU_RESOURCE,
+    SHAPE,
+    VOID,
+    VOLCANO_SCHEDULER,
+)
 from dray.api.pods import GroupKey, accounting_claim
 from dray.kube.convert import status_to, time_to
 from dray.kube.convert_claims import Consumer
+from dray.kube.convert_groups import pod_group_from
 from dray.kube.ports import (
     CLAIMS,
     NATIVE_POD_GROUPS,
@@ -57,7 +66,9 @@ from dray_claim_controller.groups.decisions.rules import (
     controller_of,
     owned_group,
 )
+from dray_webhook.decisions.pods import admit_pod
 from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import AdmissionAnswer
 from dray_webhook.decisions.volcano import validate_group
 
 POOLS = ("pool", "other")
@@ -92,10 +103,13 @@ class PureCluster:
         self._bound: set[str] = set()
         self.webhook = Cluster()
         self.webhook.rules = Installation(
-            "dray-system", scheduler_names=(DRAY_SCHEDULER, VOLCANO_SCHEDULER)
+            "dray-system",
+            scheduler_names=(DRAY_SCHEDULER, VOLCANO_SCHEDULER),
+            gpu_resources=(GPU_RESOURCE,),
         )
         for pool in POOLS:
             self.webhook.pool(pool, dedicated=not scenario.shared)
+        self.webhook.pool(POOLS[0], default=scenario.default_pool)
         options = AllocatorOptions(writer="one", **self._options)
         self.allocator = World(options, POOLS).open(scenario.placement)
         for name, cards in scenario.nodes.items():
@@ -246,7 +260,7 @@ class PureCluster:
     def _pod(self, pod: Object, devices: Object | None) -> None:
         """Admit a pod; ``devices`` replace what its claim asks for."""
         name = pod["metadata"]["name"]
-        answer = self.webhook.admit(pod)
+        answer = self._admit(pod)
         if not answer.allowed:
             self.refusals[name] = answer.message
             return
@@ -280,6 +294,20 @@ class PureCluster:
             metadata = {**template["metadata"], "name": claim, "namespace": NAMESPACE}
             metadata["ownerReferences"] = [owner]
             self._put(CLAIMS, {"metadata": metadata, "spec": spec})
+
+    def _admit(self, pod: Object) -> AdmissionAnswer:
+        """The webhook's answer, after it has looked the pod's PodGroup up."""
+        webhook = self.webhook
+        answer = webhook.admit(pod)
+        if not answer.unresolved:
+            return answer
+        replies = {}
+        for one in answer.unresolved:
+            group = self.objects.get((POD_GROUPS.plural, one.name)) if one.kind == "group" else None
+            resources = pod_group_from(group).min_resources if group is not None else ()
+            replies[one] = LookupReply(group_resources=tuple(resources))
+        view = webhook.view.with_answers(replies)
+        return admit_pod(request_for(pod), view, webhook.rules, webhook.ids)
 
     def _native(self, name: str | None) -> Object:
         """The spec of a native group; empty: there is none."""

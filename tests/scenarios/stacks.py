@@ -94,6 +94,7 @@ class StackScenario:
         policy = {"metadata": {"name": self._pool}, "spec": spec}
         await self._kube.create(POLICIES, policy)
         spec = {"schedulingConfigTemplate": self._pool, "dedicated": not self._scenario.shared}
+        spec["default"] = self._scenario.default_pool
         await self._kube.create(POOLS, {"metadata": {"name": self._pool}, "spec": spec})
         for number, step in enumerate(self._scenario.steps):
             verb, what = next(iter(step.items()))

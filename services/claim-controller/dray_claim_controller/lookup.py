@@ -2,16 +2,26 @@
 does not get from what is watched."""
 
 from collections.abc import Callable
+from itertools import islice
 
 import msgspec
 
 from dray.api.errors import DrayError
-from dray.api.groups import QUEUE_NAME
+from dray.api.groups import MAX_ENTRIES, QUEUE_NAME
 from dray.bus.ports import Request
 from dray.kube.convert import UNREADABLE, policy_from, pool_from, why_unreadable
-from dray.kube.convert_groups import queue_from
+from dray.kube.convert_groups import pod_group_from, queue_from
 from dray.kube.convert_metadata import annotation
-from dray.kube.ports import NAMESPACES, POLICIES, POOLS, QUEUES, TEMPLATES, Kube, NotFoundError
+from dray.kube.ports import (
+    NAMESPACES,
+    POD_GROUPS,
+    POLICIES,
+    POOLS,
+    QUEUES,
+    TEMPLATES,
+    Kube,
+    NotFoundError,
+)
 from dray.messages.facts import TemplateObserved
 from dray.messages.rpc import Lookup, LookupReply, Overlap
 from dray_claim_controller.cache.object_cache import ObjectCache
@@ -82,6 +92,10 @@ class LookupServer:
             case "namespace":
                 found = await self._kube.get(NAMESPACES, asked.name)
                 return LookupReply(queue_name=annotation(found, QUEUE_NAME))
+            case "group":
+                found = await self._kube.get(POD_GROUPS, asked.name, asked.namespace)
+                resources = pod_group_from(found).min_resources
+                return LookupReply(group_resources=tuple(islice(resources, MAX_ENTRIES)))
             case "overlap":
                 return self._overlap(asked)
             case "use":

@@ -20,13 +20,14 @@ INVENTORY_SUBJECT = "dray.rpc.inventory"
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
     """The webhook's request before it denies, answered from a live GET. It asks for a
-    ``namespace`` before it puts a PodGroup into a queue; for an ``overlap`` before it warns about a
-    GPUPool, and for a ``use`` before it warns about a deletion. The claim-controller answers the
-    last two from its caches."""
+    ``namespace`` before it puts a PodGroup into a queue; for a ``group`` before it leaves a pod
+    without GPUs to kube-scheduler; for an ``overlap`` before it warns about a GPUPool, and for a
+    ``use`` before it warns about a deletion. The claim-controller answers the last two from its
+    caches."""
 
     SUBJECT: ClassVar[str] = LOOKUP_SUBJECT
 
-    kind: Literal["pool", "policy", "template", "queue", "namespace", "overlap", "use"]
+    kind: Literal["pool", "policy", "template", "queue", "namespace", "group", "overlap", "use"]
     name: str
     """Empty, of kind ``pool``: the default pool, if there is exactly one."""
     namespace: str = ""
@@ -52,6 +53,8 @@ class LookupReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     queue: GroupQueue | None = None
     queue_name: str = ""
     """For ``namespace``: the queue that it names for its PodGroups."""
+    group_resources: tuple[str, ...] = ()
+    """For ``group``: the resources that a PodGroup of Volcano names in ``minResources``."""
     overlap: Overlap | None = None
     used_by: int | None = None
     """For ``use``: how many pods hold devices of the pool."""

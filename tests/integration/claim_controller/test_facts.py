@@ -9,7 +9,7 @@ import msgspec
 from dray.api.names import DEVICE_CLASS, DRIVER
 from dray.api.pods import Pool
 from dray.bus.topology import FACTS_STREAM
-from dray.kube.ports import CLAIMS, NODES, PODS, SLICES, TEMPLATES
+from dray.kube.ports import CLAIMS, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
 
 
@@ -119,12 +119,20 @@ async def test_the_webhooks_question_is_answered_from_the_api_server(world: Any)
     }
     await world.kube.create(TEMPLATES, template, "default")
     base = await ask(kind="template", name="base", namespace="default")
+    group = {
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"minMember": 2, "minResources": {"cpu": "1", "nvidia.com/gpu": "2"}},
+    }
+    await world.kube.create(POD_GROUPS, group, "default")
+    asked = await ask(kind="group", name="train", namespace="default")
 
     assert isinstance(found, Pool)
     assert found.dedicated is True
     assert base.template is not None
     assert base.template.labels == {"a": "b"}
+    assert asked.group_resources == ("cpu", "nvidia.com/gpu")
     assert await ask(kind="policy", name="none") == LookupReply()
+    assert await ask(kind="group", name="none", namespace="default") == LookupReply()
 
 
 async def test_only_the_leader_publishes(world: Any) -> None:

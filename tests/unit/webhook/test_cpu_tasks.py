@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from tests.unit.webhook.conftest import Cluster, P, request_for
 
-from dray.api.names import ALLOCATION_GATE, DEDICATED_TAINT, OWNER_KUBE_SCHEDULER
+from dray.api.names import ALLOCATION_GATE, DEDICATED_TAINT, DEVICE_CLASS, OWNER_KUBE_SCHEDULER
 from dray.api.pods import Pool
 from dray.kube.convert_pods import has_accounting_claim
 from dray.messages.facts import PoolObserved
-from dray_webhook.decisions.pods import refuse_late_annotations
+from dray.messages.rpc import Lookup, LookupReply
+from dray_webhook.decisions.pods import admit_pod, refuse_late_annotations
 from dray_webhook.decisions.pools import Installation
 
 GROUP = "scheduling.k8s.io/group-name"
@@ -148,3 +149,109 @@ def test_a_manifest_that_is_applied_again_changes_nothing(cluster: Cluster, patc
         again = {**admitted, "metadata": {**admitted["metadata"], "annotations": merged}}
         answer = cluster.admit(again, operation="UPDATE", old=admitted)
         assert patched(again, answer) == admitted
+
+
+QUESTION = Lookup(kind="group", name="train", namespace="team-a")
+
+
+@pytest.fixture
+def unmodified(cluster: Cluster) -> Any:
+    """A pod of a framework, without annotations of dray, and the answer for it."""
+    cluster.rules = Installation(
+        "dray-system", scheduler_names=("volcano",), gpu_resources=("nvidia.com/gpu",)
+    )
+    cluster.pool("dedicated", default=True)
+
+    def answer(
+        *resources: str, error: str = "", annotations: Any = None, **spec: Any
+    ) -> tuple[Any, Any]:
+        pod = cpu_task(annotations=annotations, **{"schedulerName": "volcano", **spec})
+        del pod["metadata"]["annotations"][P + "gpupool"]
+        found = cluster.admit(pod)
+        assert found.unresolved == (QUESTION,)
+        replies = {QUESTION: LookupReply(group_resources=resources, error=error)}
+        while found.unresolved:
+            for one in found.unresolved:
+                replies.setdefault(one, LookupReply(pool=cluster.view.pools.get(one.name)))
+            view = cluster.view.with_answers(replies)
+            found = admit_pod(request_for(pod), view, cluster.rules, cluster.ids)
+        return pod, found
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "resource",
+    ["nvidia.com/gpu", f"deviceclass/{DEVICE_CLASS}", f"vram.deviceclass/{DEVICE_CLASS}"],
+)
+def test_one_of_a_framework_goes_to_the_default_pool_if_its_group_asks_for_gpus(
+    cluster: Cluster, patched: Any, unmodified: Any, resource: str
+) -> None:
+    pod, answer = unmodified("cpu", resource)
+    after = patched(pod, answer)
+    assert after["spec"]["schedulerName"] == SCHEDULER
+    assert after["metadata"]["annotations"][P + "gpupool"] == "dedicated"
+    assert has_accounting_claim(after)
+    assert patched(after, cluster.admit(after)) == after, "a second call changes nothing"
+
+
+def test_one_of_a_group_without_gpus_is_kube_schedulers(patched: Any, unmodified: Any) -> None:
+    pod, answer = unmodified("cpu", "memory", "example.com/gpu")
+    after = patched(pod, answer)
+    assert after["spec"]["schedulerName"] == "default-scheduler"
+    assert after["spec"]["schedulingGates"] == [{"name": ALLOCATION_GATE}]
+    assert answer.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "spec", "why"),
+    [
+        ({"dedicated": False}, {}, "is on shared nodes"),
+        ({"default": False}, {}, "no GPUPool is marked spec.default: true"),
+        ({"allowed_namespaces": ("team-b",)}, {}, "does not admit pods of namespace"),
+        (
+            {},
+            {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+            "needs that only kube-scheduler reads",
+        ),
+    ],
+)
+def test_one_of_a_framework_that_dray_can_not_bind_is_kube_schedulers(
+    cluster: Cluster, patched: Any, unmodified: Any, change: Any, spec: Any, why: str
+) -> None:
+    cluster.pool("dedicated", **change)
+    pod, answer = unmodified("nvidia.com/gpu", **spec)
+    after = patched(pod, answer)
+    assert after["spec"]["schedulerName"] == "default-scheduler"
+    (warning,) = answer.warnings
+    assert "kube-scheduler places the pod once its group has started, because" in warning
+    assert why in warning
+
+
+def test_while_groups_are_not_known_it_is_kube_schedulers(patched: Any, unmodified: Any) -> None:
+    pod, answer = unmodified(error="away")
+    assert patched(pod, answer)["spec"]["schedulerName"] == "default-scheduler"
+    (warning,) = answer.warnings
+    assert 'could not make sure whether PodGroup "train" asks for GPUs: away' in warning
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec"),
+    [
+        ({GROUP: ""}, {}),
+        ({GROUP: "", P + "gang-enabled": "true", P + "gang-min-members": "2"}, {}),
+        ({GROUP: ""}, {"schedulingGroup": {"podGroupName": "train"}}),
+        ({}, {"schedulerName": "default-scheduler"}),
+    ],
+)
+def test_no_group_is_looked_up_for_others(
+    cluster: Cluster, unmodified: Any, annotations: Any, spec: Any
+) -> None:
+    pod = cpu_task(annotations=annotations, **{"schedulerName": "volcano", **spec})
+    del pod["metadata"]["annotations"][P + "gpupool"]
+    pod["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "u-1", "controller": True}
+    ]
+    answer = cluster.admit(pod)
+    assert answer.allowed
+    assert answer.unresolved == ()

@@ -1,12 +1,15 @@
-"""Admission of pods without GPUs that name a scheduler of dray and a GPUPool: dray places them on
-the pool's nodes, and binds them, as it does pods with GPUs.
+"""Admission of pods without GPUs that name a scheduler of dray: dray places them on nodes of a
+GPUPool, and binds them, as it does pods with GPUs.
 
-They refer to no claim: dray makes one that accounts for them and asks for no device. If dray does
-not bind in the pool, or a pod has needs that only kube-scheduler reads, it is a rider.
+That is the pool that they name; or the default one, if they are in a PodGroup of Volcano whose
+``minResources`` have GPUs, as frameworks create it: the group's other pods are there, too. They
+refer to no claim: dray makes one that accounts for them and asks for no device. If dray does not
+bind in the pool, or a pod has needs that only kube-scheduler reads, it is a rider.
 """
 
 from dray.api.errors import InvalidInputError
 from dray.api.names import (
+    DEVICE_CLASS,
     DRA_ENABLED,
     DRAY_SCHEDULER,
     GPU_SHARE_RESOURCE,
@@ -17,6 +20,7 @@ from dray.api.names import (
 from dray.api.pods import Pool
 from dray.kube.convert import given_by_classes, pod_needs
 from dray.messages.events import PodRequested
+from dray.messages.rpc import Lookup
 from dray_webhook.decisions import annotation_values as values
 from dray_webhook.decisions.annotations import AnnotationFindings, AnnotationReader, GpuRequest
 from dray_webhook.decisions.gpu_resources import without_resources
@@ -43,17 +47,22 @@ from dray_webhook.decisions.shape import shape_without_devices
 from dray_webhook.decisions.view import View
 
 _KNOWN = (*NOT_ABOUT_GPUS, *OF_POOL)
+_DEVICES = f"deviceclass/{DEVICE_CLASS}"
+"""End of the names that Volcano gives to devices of dray."""
 
 
 def is_cpu_task(pod: Object, installation: Installation) -> bool:
-    """Whether the pod names a scheduler of dray and a GPUPool, and asks for no GPUs."""
+    """Whether the pod names a scheduler of dray, and a GPUPool or a PodGroup of Volcano, and asks
+    for no GPUs."""
     annotations = annotations_of(pod)
     scheduler = (pod.get("spec") or {}).get("schedulerName")
     if scheduler not in (DRAY_SCHEDULER, *installation.scheduler_names):
         return False
-    names = (name for name in annotations if name.startswith(PREFIX))
-    wants_claim = annotations.get(DRA_ENABLED, "false") != "false"
-    return GPUPOOL in annotations and not wants_claim and all(name in _KNOWN for name in names)
+    asks = any(name not in _KNOWN for name in annotations if name.startswith(PREFIX))
+    if asks or annotations.get(DRA_ENABLED, "false") != "false":
+        return False
+    group = join_group(pod, AnnotationFindings())
+    return GPUPOOL in annotations or bool(group.name and not group.is_native and not group.is_owned)
 
 
 def admit_cpu_task(
@@ -61,21 +70,55 @@ def admit_cpu_task(
 ) -> AdmissionAnswer:
     """The answer for such a pod at CREATE."""
     pod = request.object or {}
+    if GPUPOOL in annotations_of(pod):
+        return _admit_to_pool(request, view, installation, ids)
+    group = join_group(pod, AnnotationFindings())
+    question = Lookup(kind="group", name=group.name, namespace=request.namespace)
+    if question not in view.asked:  # The group may have been created a moment ago.
+        return AdmissionAnswer(unresolved=(question,))
+    if any(_means_gpus(name, installation) for name in view.group_resources.get(question, ())):
+        return _admit_to_pool(request, view, installation, ids)
+    error = view.unanswered.get(question)
+    why = f'dray could not make sure whether PodGroup "{group.name}" asks for GPUs: {error}'
+    return admit_rider(pod, installation, ids, (_by_kube_scheduler(why),) if error else ())
+
+
+def _means_gpus(resource: str, installation: Installation) -> bool:
+    return resource in installation.gpu_resources or resource.endswith(_DEVICES)
+
+
+def _by_kube_scheduler(why: str) -> str:
+    return f"kube-scheduler places the pod once its group has started, because {why}"
+
+
+def _admit_to_pool(
+    request: AdmissionRequest, view: View, installation: Installation, ids: AdmissionIds
+) -> AdmissionAnswer:
+    """The answer for a pod that is to be placed in the pool that it names, or in the default one.
+    If it names none, kube-scheduler may place it as well."""
+    pod = request.object or {}
     findings = AnnotationFindings()
     group = join_group(pod, findings)
-    name = AnnotationReader(annotations_of(pod), findings).read(GPUPOOL, values.pool, None)
-    asked = GpuRequest(pool=name)
-    found = resolve_pool(asked, request.namespace, view, installation, findings)
+    is_named = GPUPOOL in annotations_of(pod)
+    reader = AnnotationReader(annotations_of(pod), findings)
+    name = reader.read(GPUPOOL, values.pool, None) if is_named else ""
+    of_pool = findings if is_named else AnnotationFindings()
+    found = resolve_pool(GpuRequest(pool=name), request.namespace, view, installation, of_pool)
     findings.errors.extend(node_conflicts(pod.get("spec") or {}))
-    why = "" if found.pool is None else _why_not_bound(pod, found.pool, view, findings)
-    if findings.errors or found.pool is None:
+    why = "; ".join(of_pool.errors) if not is_named else ""
+    if found.pool is not None:
+        why = why or _why_not_bound(pod, found.pool, view, findings)
+    if findings.errors or found.unresolved or (found.pool is None and not why):
         return _denial(request, view, found, findings)
-    if why:
+    if why and is_named:
         what = f"annotation {GPUPOOL} has no effect: kube-scheduler places the pod, because {why}"
         return admit_rider(pod, installation, ids, (what,))
+    if found.pool is None or why:
+        return admit_rider(pod, installation, ids, (_by_kube_scheduler(why),))
     patched = _placed(pod, found.pool, group, ids)
     findings.warnings.append(
-        f'the pod asks for no GPUs, and gets none: dray places it on nodes of GPUPool "{name}"'
+        "the pod asks for no GPUs, and gets none: dray places it on nodes of GPUPool "
+        f'"{found.pool.name}"'
     )
     return AdmissionAnswer(
         patch=tuple(difference(pod, patched)),

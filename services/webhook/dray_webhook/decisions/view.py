@@ -102,6 +102,8 @@ class View:
     """The nodes that other pools have, by look-up."""
     queue_names: Mapping[Lookup, str] = field(default_factory=dict)
     """The queues that namespaces name, by look-up."""
+    group_resources: Mapping[Lookup, tuple[str, ...]] = field(default_factory=dict)
+    """The resources in ``minResources`` of PodGroups of Volcano, by look-up."""
     uses: Mapping[Lookup, int] = field(default_factory=dict)
     """How many pods hold devices of a pool, by look-up."""
 
@@ -146,6 +148,7 @@ class View:
             },
             queues=Overlay(self.queues),
             queue_names={lookup: reply.queue_name for lookup, reply in answers.items()},
+            group_resources={lookup: reply.group_resources for lookup, reply in answers.items()},
             overlaps={lookup: reply.overlap for lookup, reply in answers.items() if reply.overlap},
         )
         for lookup, reply in answers.items():
@@ -154,7 +157,7 @@ class View:
         return view
 
     def _apply_reply(self, lookup: Lookup, reply: LookupReply) -> None:
-        if lookup.kind in ("overlap", "use", "namespace"):
+        if lookup.kind in ("overlap", "use", "namespace", "group"):
             return
         if lookup == DEFAULT_POOL:
             if reply.pool is not None:
